@@ -153,7 +153,7 @@ async def test_the_body_is_bounded() -> None:
     async with scripted(answering(answer)) as server:
         assert (await HttpFetcher(HERE, max_bytes=11).fetch(get(server.url))).body == b"hello world"
         told = await failure(get(server.url), HttpFetcher(HERE, max_bytes=10))
-    assert told == f"GET http://127.0.0.1:{server.port}: the body of the answer (status 200) has more than 10 bytes"
+    assert told == f"GET http://127.0.0.1:{server.port}: the response (status 200) is longer than 10 bytes"
 
 
 async def test_the_body_may_have_256_kib_by_itself() -> None:
@@ -402,7 +402,7 @@ async def test_https_to_this_machine_is_shown_to_no_proxy(monkeypatch: pytest.Mo
 async def test_an_environment_without_sense_is_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("https_proxy", "http://user:geheim@proxy.example:x")
     told = await failure(get("https://as.example/"), HttpFetcher(UrlRules()))
-    assert "https_proxy is no proxy" in told
+    assert "https_proxy: invalid proxy" in told
     assert "geheim" not in told
 
 

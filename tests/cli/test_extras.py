@@ -37,7 +37,7 @@ def test_headers_go_to_a_url_and_variables_to_a_command() -> None:
         (Command(["a"]), ["A: 1"], [], "--header is for a URL"),
         (Address("https://a/mcp"), [], ["A=1"], "--env is for a command"),
         (Address("tcp://a:1"), ["A: 1"], [], "not for"),
-        (Address("https://a/mcp"), ["secret"], [], "a header is like 'Name: value'"),
+        (Address("https://a/mcp"), ["secret"], [], "--header must be like 'Name: value'"),
         (Command(["a"]), [], ["secret"], "--env must be like NAME=value"),
         (Address("http://far.example/mcp"), ["Authorization: Bearer x"], [], "https"),
     ],

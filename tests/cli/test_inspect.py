@@ -192,7 +192,7 @@ async def test_server_that_listens_is_shown_by_its_url(nursery):
         ("tcp://127.0.0.1", "a TCP address is like"),
         ("say 'hello", "cannot be split into words"),
         ("", "the target must not be an empty string"),
-        ("tcp://127.0.0.1:99999", "the port must be a number from 1 to 65535"),
+        ("tcp://127.0.0.1:99999", "port must be a number from 1 to 65535"),
         ("ws://" + "a" * 64 + ".example/mcp", "not a valid host name"),
     ],
 )

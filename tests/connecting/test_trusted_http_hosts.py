@@ -39,7 +39,7 @@ def test_token_is_sent_over_http_to_named_hosts_and_to_this_machine(url: str, ma
 @pytest.mark.parametrize("name", ["http://mcp", "mcp:80", "mcp/", "", "*", "a b", "user@mcp"])
 @pytest.mark.parametrize("make", [lambda hosts: Bearer("t", trusted_http_hosts=hosts), lambda hosts: client(hosts)])
 def test_host_that_is_no_name_is_an_error(make: Callable[[list[str]], object], name: str) -> None:
-    with pytest.raises(ValueError, match="a host is a name or an address"):
+    with pytest.raises(ValueError, match="write a name or an address"):
         make([name])
 
 

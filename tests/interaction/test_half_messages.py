@@ -23,7 +23,7 @@ from .conversation import MODERN, Conversation
 
 MIB = 1024 * 1024
 LIMITS = Limits(max_unread_bytes=12 * MIB, max_message_bytes=2 * MIB, handshake_timeout=10_000)
-NO_ROOM = "too many bytes of messages wait for their rest; try again later"
+NO_ROOM = "incomplete messages take too many bytes; try again later"
 
 
 def server() -> Server:

@@ -287,7 +287,7 @@ async def test_the_socket_of_a_live_server_is_left_alone(socket_folder: Path) ->
     path = socket_folder / "mcp.sock"
     with trio.fail_after(PATIENCE):
         async with serving(serve_unix, watched_server().server, path):
-            with pytest.raises(OSError, match="another server listens here"):
+            with pytest.raises(OSError, match="another server is already listening on this address"):
                 await serve_unix(watched_server().server, path)
             async with open_unix(path) as client:
                 assert (await client.call_tool("echo", {"text": "hi"})).text == "hi"

@@ -192,7 +192,7 @@ ROWS: dict[str, tuple[str, str]] = {
     ),
     "no scheme of HTTP": (
         "async def main():\n    async with open_http('localhost:8000'):  # !\n        pass",
-        "an HTTP URL is like http://",
+        "an HTTP URL must be like http://",
     ),
     "no server": (
         "async def main():\n    async with open_memory('server.py'):  # !\n        pass",

@@ -167,7 +167,7 @@ def test_origins_that_match_no_page_are_refused_with_what_to_write(entry: Any, r
 
 
 def test_empty_hosts_raise_value_error() -> None:
-    with pytest.raises(ValueError, match="allowed_hosts=\\[\\] lets no client in"):
+    with pytest.raises(ValueError, match="allowed_hosts=\\[\\] would refuse every client"):
         host_checks_for("127.0.0.1", None, [])
 
 

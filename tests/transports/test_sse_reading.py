@@ -174,7 +174,7 @@ def test_nothing_is_read_behind_an_event_that_is_too_long() -> None:
 def test_a_line_that_never_ends_is_too_long_with_the_first_byte_beyond_the_limit() -> None:
     reader = EventReader(100)
     assert reader.feed(b"data: ") == reader.feed(b"x" * 94) == []
-    with pytest.raises(EventTooLong, match="at most 100 bytes"):
+    with pytest.raises(EventTooLong, match="longer than 100 bytes"):
         reader.feed(b"x")
 
 

@@ -204,7 +204,7 @@ def with_extras(target: Target, headers: Sequence[str], env: Sequence[str], revi
 def _header(text: str) -> tuple[str, str]:
     name, colon, value = text.partition(":")
     if not (colon and name.strip()):
-        raise NoTarget("a header is like 'Name: value'")  # without the text, which may be a secret
+        raise NoTarget("--header must be like 'Name: value'")  # without the text, which may be a secret
     return name.strip(), value.strip()
 
 

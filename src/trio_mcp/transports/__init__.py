@@ -1,5 +1,5 @@
-"""The transports that carry whole messages: each is a `FramedTransport` without any knowledge of the messages' meaning.
+"""Transports: each is a `FramedTransport`, which carries whole messages without knowing their meaning.
 
-`streams.py` has short cuts for streams of bytes, `host_checks.py` keeps foreign web pages away. `http` is the HTTP of a
-server and `http_client` the HTTP of a client; neither room knows the other, and both use `sse.py`.
+`streams.py` makes byte streams faster, and `host_checks.py` keeps foreign web pages away. `http` is the server's side
+of HTTP, and `http_client` the client's side. They don't import each other, and both use `sse.py`.
 """

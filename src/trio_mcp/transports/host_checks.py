@@ -1,8 +1,8 @@
-"""Host and Origin checks of HTTP and WebSocket clients, which keep foreign web pages away.
+"""Host and Origin checks for HTTP and WebSocket clients, which keep foreign web pages away.
 
-A browser lets any page send requests to any address, the user's own machine included, and a name under the page's
-control may be made to point there (DNS rebinding). The browser sends the page's origin and the requested name; both are
-checked first (2025-11-25 transports, Security Warning).
+A browser lets any page send requests to any address, including the user's own machine. The page's owner can also make a
+domain name point to that machine (DNS rebinding). The browser sends the page's origin and the requested host name, so
+both are checked first (2025-11-25 transports, Security Warning).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from ..lazy import lazy_pattern
 logger = logging.getLogger("trio_mcp")
 
 Allowed: TypeAlias = Sequence[str] | Literal["*"] | None
-"""Names that are allowed: a list, ``"*"`` for all, `None` for the default."""
+"""Allowed names: a list, ``"*"`` for any, or `None` for the default."""
 
 _LOOPBACK_HOSTS: Final = ("localhost", "127.0.0.1", "[::1]")
 _LOOPBACK_ORIGINS: Final = tuple(f"{scheme}://{host}:*" for scheme in ("http", "https") for host in _LOOPBACK_HOSTS)
@@ -29,17 +29,17 @@ _LONGEST_NAME: Final = 253
 """Maximum characters of a DNS name (RFC 1035 section 2.3.4)."""
 _MOST_PORT: Final = 65_535
 _USUAL_PORTS: Final = {"http": "80", "https": "443"}
-"""Ports that browsers leave out of both headers (RFC 6454 section 6.1)."""
+"""Default ports, which browsers omit in both headers (RFC 6454 section 6.1)."""
 _PLAIN: Final = lazy_pattern(r"[a-zA-Z0-9_.:/\[\]+-]{1,300}")
-"""The characters that a Host or an Origin may have."""
+"""Characters that may occur in a Host or Origin header."""
 
 
 @frozen
 class HostChecks:
-    """The accepted origins and Host headers; ``"*"`` accepts any.
+    """The accepted Origin and Host headers. ``"*"`` accepts any.
 
-    An origin is ``scheme://host`` or ``scheme://host:port``, where the port ``*`` is any or none; ``null`` is an opaque
-    origin, for example a local file. A host is ``name`` or ``name:*``, both with any port, or ``name:port``. An IPv6
+    An origin is ``scheme://host`` or ``scheme://host:port``. The port ``*`` means any port or none. ``null`` is an
+    opaque origin, such as a local file. A host is ``name`` or ``name:*``, both with any port, or ``name:port``. An IPv6
     address must be in brackets. The host ``localhost`` includes the names below it, such as ``app.localhost``. Other
     forms can't match a client's header; `host_checks_for` refuses them.
     """
@@ -48,7 +48,8 @@ class HostChecks:
     allowed_hosts: tuple[str, ...] | Literal["*"]
 
     def allows_origin(self, origin: str) -> bool:
-        """Return whether a page of ``origin`` may connect. A client that sends no Origin header is no web page."""
+        """Return whether a page of ``origin`` may connect. A client without an Origin header isn't a web page, and may
+        connect."""
         if self.allowed_origins == "*":
             return True
         origin = origin.lower()
@@ -58,7 +59,7 @@ class HostChecks:
         )
 
     def allows_host(self, host: str) -> bool:
-        """Return whether ``host`` is a name under which this server may be reached."""
+        """Return whether ``host`` is a name under which clients may reach this server."""
         host = host.lower()
         return (
             self.allowed_hosts == "*"
@@ -70,15 +71,15 @@ class HostChecks:
         )
 
     def _allows_below_localhost(self, host: str) -> bool:
-        """Return whether ``host`` is a name below ``localhost``, which nobody can point at another machine (RFC 6761
-        section 6.3), and ``localhost`` is allowed."""
+        """Return whether ``localhost`` is allowed and ``host`` is a name below it. Such a name can't point to another
+        machine (RFC 6761 section 6.3)."""
         name, _, port = host.partition(":")
         if not name.removesuffix(".").endswith(".localhost"):
             return False
         return self.allows_host(f"localhost:{port}" if port else "localhost")
 
     def refused_host(self, host: str) -> str:
-        """Return the reason for a client whose ``host`` is not allowed, and log the host."""
+        """Return the error message for a client whose ``host`` isn't allowed, and log the host."""
         shown = _shown(host)
         logger.warning("refused a request (403): its Host %s is not in allowed_hosts=", shown)
         return (
@@ -87,14 +88,14 @@ class HostChecks:
         )
 
     def refused_origin(self, origin: str) -> str:
-        """Return the reason for a web page whose ``origin`` is not allowed, and log the origin."""
+        """Return the error message for a web page whose ``origin`` isn't allowed, and log the origin."""
         shown = _shown(origin)
         logger.warning("refused a request (403): its Origin %s is not in allowed_origins=", shown)
         return f"the Origin {shown} is not allowed: add this web page to allowed_origins= of the server"
 
 
 def _shown(value: str) -> str:
-    """Return a refused header for the client and the log. Hides anything but a name, since it may be a secret."""
+    """Return a refused header for the client and the log. Anything but a name is hidden, because it may be a secret."""
     return repr(value) if _PLAIN.fullmatch(value) else f"({len(value)} characters that are not a name)"
 
 
@@ -108,7 +109,7 @@ def _leaves_out_port(host: str, allowed: str) -> bool:
 
 
 def is_loopback(host: str | None) -> bool:
-    """Return whether only this machine reaches a listener on ``host``."""
+    """Return whether a listener on ``host`` can be reached from this machine only."""
     try:
         return host == "localhost" or ip_address(host or "").is_loopback
     except ValueError:
@@ -125,18 +126,20 @@ def host_checks_for(host: str | None, allowed_origins: Allowed, allowed_hosts: A
             )
     if not is_loopback(host) and (allowed_origins is None or allowed_hosts is None):
         raise ValueError(
-            f"other machines can reach {host or 'every address'!r}: say which web pages may connect and under which "
-            'names the server is reached, for example allowed_origins=["https://app.example.com"], '
-            'allowed_hosts=["mcp.example.com"]; allowed_origins=[] lets no web page in, "*" lets any'
+            f"other machines can reach {host or 'every address'!r}, so allowed_origins (web pages that may connect) "
+            "and allowed_hosts (names of the server) are required, for example "
+            'allowed_origins=["https://app.example.com"], allowed_hosts=["mcp.example.com"]; '
+            'allowed_origins=[] allows no web page, "*" allows any'
         )
     if (
         allowed_hosts is None
-    ):  # loopback has more addresses than the usual one: the given one counts, as a Host header names it
+    ):  # another loopback address than the usual one: clients use it in the Host header, so it is allowed
         name = (host or "").partition("%")[0]
         allowed_hosts = [*_LOOPBACK_HOSTS, *([f"[{name}]" if ":" in name else name] if name else [])]
     elif len(allowed_hosts) == 0:
         raise ValueError(
-            'allowed_hosts=[] lets no client in: list the names of the server, as in allowed_hosts=["mcp.example.com"]'
+            "allowed_hosts=[] would refuse every client: list the names of the server, as in "
+            'allowed_hosts=["mcp.example.com"]'
         )
     return HostChecks(
         "*"
@@ -147,7 +150,7 @@ def host_checks_for(host: str | None, allowed_origins: Allowed, allowed_hosts: A
 
 
 def _host(given: str) -> str:
-    """Return an entry of ``allowed_hosts`` in normal form. Raises `ValueError`."""
+    """Return a normalized entry of ``allowed_hosts``. Raises `ValueError`."""
     text = _text("allowed_hosts", given)
     if text == "*":
         raise _unusable(
@@ -161,7 +164,7 @@ def _host(given: str) -> str:
 
 
 def _origin(given: str) -> str:
-    """Return an entry of ``allowed_origins`` in normal form. Raises `ValueError`."""
+    """Return a normalized entry of ``allowed_origins``. Raises `ValueError`."""
     text = _text("allowed_origins", given)
     if text == "*":
         raise _unusable(
@@ -194,7 +197,7 @@ def _text(option: str, given: Any) -> str:
 
 
 def _name_and_port(option: str, given: str, text: str) -> tuple[str, str]:
-    """Return name and port in ``text``. The port is empty if missing, and ``*`` for any."""
+    """Return name and port in ``text``. The port is empty if missing, and ``*`` for any port."""
     if any(mark in text for mark in "/?#\\"):
         raise _unusable(option, given, "clients send no path in this header", "leave out what follows the name")
     if "@" in text:

@@ -1,6 +1,5 @@
 """LineTransport: one message per line, over any byte stream (2026-07-28 stdio, which recommends this framing for every
-reliable stream). `memory_transport_pair` carries messages without a stream, within a process.
-"""
+reliable stream). `memory_transport_pair` carries messages within a process, without a stream."""
 
 from __future__ import annotations
 
@@ -21,17 +20,17 @@ _BOM = b"\xef\xbb\xbf"
 _CHUNK = 65536
 _HEAD = 65536
 _TAIL = 65536
-_NO_ROOM: Final = "too many bytes of messages wait for their rest; try again later"
+_NO_ROOM: Final = "incomplete messages take too many bytes; try again later"
 
 
 class ByteStream(Protocol):
-    """The methods that `LineTransport` needs of a stream, all present in every `trio.abc.Stream`."""
+    """The methods of a stream that `LineTransport` needs. Every `trio.abc.Stream` has them."""
 
     async def send_all(self, data: bytes | bytearray | memoryview) -> None:
         """Send all of ``data``."""
 
     async def receive_some(self, max_bytes: int | None = None) -> bytes | bytearray:
-        """Wait for some bytes; empty at the end."""
+        """Wait for some bytes, and return them. Empty at the end."""
         ...
 
     async def aclose(self) -> None:
@@ -39,11 +38,11 @@ class ByteStream(Protocol):
 
 
 class LineTransport(FramedTransport):
-    """Messages as lines of UTF-8, separated by ``\\n`` or ``\\r\\n``; blank lines and a leading BOM are skipped.
+    r"""Messages as lines of UTF-8, separated by ``\n`` or ``\r\n``. Blank lines and a leading BOM are skipped.
 
-    A line of more than ``max_message_bytes`` is dropped without being kept, and reported once: an object at the end of
-    the line, where the id may stand; any other line at once. A server counts the beginning of a line in ``unread``,
-    and the connection ends for more than the share of the caller.
+    A line of more than ``max_message_bytes`` is dropped while it arrives, and reported once: a JSON object at the end
+    of the line, where its id may be, and any other line at once. A server counts the bytes of an incomplete line in
+    ``unread``, and ends the connection if they exceed the caller's share.
     """
 
     def __init__(self, stream: ByteStream, max_message_bytes: int, unread: HeldBytes | None = None) -> None:
@@ -55,18 +54,18 @@ class LineTransport(FramedTransport):
         self._unread = unread
         self.buffered = []
         self._lines: list[bytes | bytearray] = []
-        """Whole lines that `receive` has to look at, the next line last. `buffered` is empty meanwhile."""
+        """Complete lines that `receive` has to examine, the next line last. `buffered` is empty in the meantime."""
         self._unfinished = bytearray()
         """The beginning of the line after all of these."""
         self._head: bytearray | None = None
-        """The first bytes of a line that is too long; empty once that line was reported. Meanwhile ``_unfinished``
-        holds no more than the line's last bytes so far."""
+        """The first bytes of a line that is too long. Empty when that line was reported. In the meantime,
+        ``_unfinished`` holds only the last bytes of the line so far."""
         self._first = True
         self._ended = False
         self._write_nowait = nowait_writer(stream)
         self._at_once = AT_ONCE
         self.received = 0
-        """Bytes that have come so far."""
+        """Number of bytes received so far."""
 
     async def receive(self) -> bytes | bytearray:
         """Receive the next line: see `Transport.receive`."""
@@ -74,7 +73,7 @@ class LineTransport(FramedTransport):
             while self._lines:
                 line = self._lines.pop()
                 if line.startswith(b"{") and len(line) <= self._max and not self._first:
-                    return line  # nearly all lines are like this
+                    return line  # the case of nearly all lines
                 if (message := self._message(line)) is not None:
                     return message
             if self.buffered:
@@ -86,8 +85,8 @@ class LineTransport(FramedTransport):
             await self._fill()
 
     async def until_first(self) -> None:
-        """Wait until `receive` would return a message or raise. To be called before the first `receive`, by the task
-        that is to receive."""
+        """Wait until `receive` would return a message or raise. To be called before the first `receive`, by the same
+        task."""
         while not (self._ended or any(line.removeprefix(_BOM).strip() for line in self._lines)):
             if len(self._unfinished) > self._max:
                 return
@@ -95,7 +94,7 @@ class LineTransport(FramedTransport):
             await self._fill()
 
     def _message(self, line: bytes | bytearray) -> bytes | bytearray | None:
-        """Return the message that ``line`` holds; `None` for a blank line."""
+        """Return the message in ``line``, or `None` for a blank line."""
         if self._first:
             self._first = False
             if line.startswith(_BOM):
@@ -118,7 +117,7 @@ class LineTransport(FramedTransport):
             self._count_unfinished()
 
     def _count_unfinished(self) -> None:
-        """Count the beginning of a line. Raises `ConnectionLost` for more than the caller's share."""
+        """Count the bytes of an incomplete line. Raises `ConnectionLost` if they exceed the caller's share."""
         if self._unread is None:
             return
         size = len(self._unfinished) + len(self._head or b"")
@@ -127,10 +126,10 @@ class LineTransport(FramedTransport):
             raise ConnectionLost(_NO_ROOM)
 
     def _too_long(self, head: bytes | bytearray, tail: bytes | bytearray) -> UnreadableFrame:
-        return UnreadableFrame(f"a message has at most {self._max} bytes", head, tail)
+        return UnreadableFrame(f"the message is longer than {self._max} bytes", head, tail)
 
     async def _fill(self) -> None:
-        """Wait for more bytes. To be called when no whole line is left."""
+        """Wait for more bytes. To be called when no complete line is left."""
         try:
             data = await self._stream.receive_some(_CHUNK)
         except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
@@ -138,11 +137,11 @@ class LineTransport(FramedTransport):
             raise ConnectionLost(f"the connection broke: {error.__cause__ or error}") from error
         self._ended = not data
         self.received += len(data)
-        if self._unfinished and data and b"\n" not in data:  # a piece of a long line, which is looked for faster so
+        if self._unfinished and data and b"\n" not in data:  # a piece of a long line: this is the faster way
             self._unfinished += data
             self._count_unfinished()
             return
-        whole = cast("list[bytes | bytearray]", (data or b"\n").split(b"\n"))  # the end of the stream ends a line, too
+        whole = cast("list[bytes | bytearray]", (data or b"\n").split(b"\n"))  # the end of the stream also ends a line
         last = whole.pop()
         if not whole:
             self._unfinished += last
@@ -151,7 +150,7 @@ class LineTransport(FramedTransport):
         if self._unfinished:
             self._unfinished += whole[0]
             whole[0] = self._unfinished
-        # Replies to messages that came together go together, too: each reply alone would cost both sides a system call.
+        # Replies to messages that arrived together are sent together, which saves system calls on both sides.
         self._at_once = AT_ONCE if len(whole) == 1 else 0
         whole.reverse()
         if len(whole) > 1 and self._are_plain(whole, len(data)):
@@ -160,7 +159,7 @@ class LineTransport(FramedTransport):
             self._lines = whole
         if self._unfinished or last:
             self._unfinished = bytearray(last)
-            # A line that is too long, and ends here, has left its last bytes there.
+            # If a line that is too long ends here, its last bytes are in `_unfinished`.
             head, self._head = self._head, None
             self._count_unfinished()
             if head is not None:
@@ -169,7 +168,7 @@ class LineTransport(FramedTransport):
                     raise self._too_long(head, end[-_TAIL:])
 
     def _are_plain(self, lines: list[bytes | bytearray], longest: int) -> bool:
-        """Return whether `receive` would return all ``lines`` as they are. The next line is the last; no other line is
+        """Return whether `receive` would return all ``lines`` unchanged. The next line is the last. No other line is
         longer than ``longest``."""
         if self._first or self._head is not None or max(longest, len(lines[-1])) > self._max:
             return False
@@ -181,12 +180,12 @@ class LineTransport(FramedTransport):
             await self._stream.send_all(messages)
         except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
             drop_tracebacks(error)
-            raise ConnectionLost("the peer reads no more") from error
+            raise ConnectionLost("the peer has stopped reading") from error
         self._at_once = AT_ONCE
 
     def send_nowait(self, message: bytes) -> int:
-        """Send the front of the line: see `FramedTransport.send_nowait`. Only a few lines are sent so, and no line
-        while lines come together, since successive lines cost less when the writer sends all at once."""
+        """Send the beginning of the line: see `FramedTransport.send_nowait`. Only a few lines are sent this way, and
+        none while lines arrive together, because successive lines cost less if the writer sends them all at once."""
         if not self._at_once:
             return 0
         self._at_once -= 1
@@ -198,8 +197,8 @@ class LineTransport(FramedTransport):
 
 
 class _Pipe:
-    """A direction of a pair. A sender waits when ``capacity`` bytes are stored, as with a pipe of the system; a larger
-    batch passes through an empty direction."""
+    """One direction of a pair. A sender waits while ``capacity`` bytes are stored, as with an operating system's pipe.
+    A larger batch passes if the direction is empty."""
 
     def __init__(self, capacity: int) -> None:
         self.capacity = capacity
@@ -220,7 +219,7 @@ class _Pipe:
 
 
 class MemoryTransport(FramedTransport):
-    """An end of a pair. Closing either end ends both directions."""
+    """One end of a pair. Closing either end ends both directions."""
 
     def __init__(self, incoming: _Pipe, outgoing: _Pipe) -> None:
         self._incoming = incoming
@@ -257,7 +256,7 @@ class MemoryTransport(FramedTransport):
         return len(message)
 
     async def aclose(self) -> None:
-        """Close both directions; messages sent before can still be received."""
+        """Close both directions. Messages that were sent before can still be received."""
         for pipe in (self._incoming, self._outgoing):
             pipe.closed = True
             pipe.changed.unpark_all()
@@ -265,11 +264,11 @@ class MemoryTransport(FramedTransport):
 
 
 def memory_transport_pair(capacity: int = 65536) -> tuple[Transport, Transport]:
-    """Return two transports connected to each other, with room for ``capacity`` bytes each way."""
+    """Return two transports that are connected to each other, with room for ``capacity`` bytes in each direction."""
     return memory_transports(capacity)
 
 
 def memory_transports(capacity: int = 65536) -> tuple[MemoryTransport, MemoryTransport]:
-    """Return `memory_transport_pair`, as this package uses it."""
+    """Return a `memory_transport_pair`, typed for use in this package."""
     there, back = _Pipe(capacity), _Pipe(capacity)
     return MemoryTransport(there, back), MemoryTransport(back, there)

@@ -1,6 +1,5 @@
-"""The client's side of stdio runs a child process, from its start to the end of the last process of its group, and
-keeps the last lines that the process wrote to standard error, to explain a failure: why the start failed, among others.
-"""
+"""The client's side of stdio: runs a child process, from its start until the last process of its group has ended. It
+keeps the last lines of standard error to explain a failure, such as a failed start."""
 
 from __future__ import annotations
 
@@ -29,21 +28,21 @@ INHERITED_ENVIRONMENT: Final = (
     *("HOME", "LANG", "LC_ALL", "LC_CTYPE", "LOGNAME", "PATH"),
     *("SHELL", "TERM", "TMPDIR", "TZ", "USER", "VIRTUAL_ENV"),
 )
-"""Names of the variables of our environment that a child gets by default: enough to run, and no secrets."""
+"""Names of the environment variables that a child gets by default: enough to run, and no secrets."""
 
 logger = logging.getLogger("trio_mcp")
 
 _OBITUARY_WAIT: Final = 0.3
 _REAPING_WAIT: Final = 1.0
-"""Seconds to wait for the exit of a child after SIGKILL."""
+"""Seconds to wait until a child has exited after SIGKILL."""
 _LONGEST: Final = 100
-"""Characters of a program's name that an error message repeats."""
+"""Maximum characters of a program's name in an error message."""
 
 
 class ProcessTransport(FramedTransport):
-    """Messages to and from a child process; `start_process` makes the transport.
+    """Messages to and from a child process. `start_process` creates the transport.
 
-    The task that starts the process runs `drain_stderr` in the background. At the end the task calls `shut_down`, with
+    The task that starts the process runs `drain_stderr` in the background. At the end it calls `shut_down`, with
     `discard_output` in the background, and `kill` if `shut_down` was interrupted.
     """
 
@@ -86,23 +85,22 @@ class ProcessTransport(FramedTransport):
             raise await self.exit_error("the server closed its input") from None
 
     def send_nowait(self, message: bytes) -> int:
-        """Send the front of the message: see `FramedTransport.send_nowait`."""
+        """Send the beginning of the message: see `FramedTransport.send_nowait`."""
         return self._lines.send_nowait(message)
 
     async def exited(self) -> None:
-        """Wait until the child itself has exited. Processes started by the child may go on, and hold its output
-        open."""
+        """Wait until the child itself has exited. Processes that it started may still run, and keep its output open."""
         await self._process.wait()
 
     @property
     def received(self) -> int:
-        """The number of bytes that have come from the child."""
+        """The number of bytes that were received from the child."""
         return self._lines.received
 
     async def exit_error(self, reason: str) -> ConnectionLost:
-        """Return the error that explains why the child is gone. The child's status and last words follow the end of its
-        output by a moment, if at all, so this method waits up to 0.3 seconds for them. ``reason`` is for a child that
-        has not exited."""
+        """Return an error that explains why the child has ended. The child's exit status and last lines may arrive a
+        moment after the end of its output, so this waits for them for up to 0.3 seconds. ``reason`` is used if the
+        child hasn't exited."""
         with trio.move_on_after(_OBITUARY_WAIT):
             await self._process.wait()
             reason = "the server exited"
@@ -110,34 +108,34 @@ class ProcessTransport(FramedTransport):
         return ConnectionLost(reason, exit_status=self._process.returncode, stderr=self._tail.lines)
 
     def stop_recording_output(self) -> None:
-        """Stop keeping the child's output, since the connection is open."""
+        """Stop keeping the child's output, because the connection is open."""
         self._pipes.receive_stream = cast("trio.abc.ReceiveStream", self._process.stdout)
         self._discarded.set()
 
     @property
     def last_lines(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """The child's last lines on standard error, and those of its output before `stop_recording_output` that are no
-        messages."""
+        """The child's last lines on standard error, and the lines of its output before `stop_recording_output` that
+        aren't messages."""
         said = (
             line for line in self._early_lines.lines if '"jsonrpc"' not in line and not line.startswith('{"result"')
         )
         return self._tail.lines, tuple(said)
 
     def keep_input(self, *, open: bool) -> None:
-        """Leave it to `shut_down` to close the child's input; with ``open`` false, to `aclose` as well. An interrupt
-        that comes between an earlier close and the wait for the child would go to whatever ends meanwhile, and not
-        hasten the wait."""
+        """Let only `shut_down` close the child's input; with ``open`` false, let `aclose` close it too. If an interrupt
+        arrived between an earlier close and the wait for the child, it would interrupt something else, and not shorten
+        the wait."""
         self._keeps_input = open
 
     async def aclose(self) -> None:
-        """Close the child's input, which asks the child to exit, unless `shut_down` is to do that."""
+        """Close the child's input, which asks the child to exit, unless `shut_down` will do that."""
         if self._keeps_input:
             await trio.lowlevel.checkpoint()
         else:
             await self._stdin.aclose()
 
     async def drain_stderr(self) -> None:
-        """Read the child's standard error to its end, so that the child never blocks; keep the last lines."""
+        """Read the child's standard error until it ends, so that the child never blocks, and keep the last lines."""
         stream = self._process.stderr
         assert stream is not None
         text = codecs.getincrementaldecoder("utf-8")("replace")  # a read may end inside a character
@@ -161,8 +159,8 @@ class ProcessTransport(FramedTransport):
         """End the child: close its input and wait, then SIGTERM and wait, then SIGKILL (2025-11-25 lifecycle,
         Shutdown).
 
-        Signals go to the child's whole process group; ``grace`` is the time for each step in seconds. Returns when the
-        child was reaped and its group is gone. Run the method under a shield, so that nothing is left behind. An
+        Signals go to the child's whole process group. ``grace`` is the time for each step in seconds. Returns when the
+        child was reaped and its group has ended. Run this method under a shield, so that no process is left running. An
         interrupt sends SIGKILL at once.
         """
         process = self._process
@@ -177,7 +175,7 @@ class ProcessTransport(FramedTransport):
                     await process.wait()
                     await self._group.wait_gone()
             await process.wait()
-            with trio.move_on_after(_OBITUARY_WAIT):  # its last words wait in the pipe, which nobody else holds now
+            with trio.move_on_after(_OBITUARY_WAIT):  # its last lines are in the pipe, which no process holds open now
                 await self._drained.wait()
                 await self._discarded.wait()
         finally:
@@ -193,7 +191,7 @@ class ProcessTransport(FramedTransport):
         self._group.kill()
 
     async def discard_output(self) -> None:
-        """Read the child's output to its end: while the pipe is full, a child that still writes could not exit."""
+        """Read the child's output until it ends. If the pipe were full, a child that still writes couldn't exit."""
         with suppress(trio.BrokenResourceError, trio.ClosedResourceError, trio.BusyResourceError):
             async for _ in self._pipes.receive_stream:
                 pass
@@ -211,7 +209,7 @@ async def start_process(
 ) -> ProcessTransport:
     """Start the command ``command`` in its own process group, with its three standard streams connected to us.
 
-    Raises `ConnectionLost` when the command cannot be started.
+    Raises `ConnectionLost` if the command can't be started.
     """
     inherited = (
         dict(os.environ)
@@ -235,7 +233,7 @@ async def start_process(
         raise ConnectionLost(
             f"{Path(command[0]).name[:_LONGEST]} could not be started{where}: {error.strerror}{hint}",
             command=shown_command(command),
-        ) from error.with_traceback(None)  # it would lead through frames of trio's threads, and back to itself
+        ) from error.with_traceback(None)  # its frames would refer to trio's threads, and back to the error
     return ProcessTransport(process, max_message_bytes, stderr)
 
 
@@ -244,17 +242,17 @@ _LENGTH: Final = 500
 
 
 class TextSink(Protocol):
-    """Any object with a method to write text. No file descriptor is needed."""
+    """Any object with a method that writes text. It needs no file descriptor."""
 
     def write(self, text: str, /) -> object:
-        """Take ``text``."""
+        """Write ``text``."""
 
 
 class LastLines:
-    """Keep the last ``limit`` lines of the written text, 500 characters of each, without control characters; blank
-    lines are skipped.
+    """Keeps the last ``limit`` lines of the written text, without control characters and at most 500 characters of
+    each. Blank lines are skipped.
 
-    ``copy`` gets all of the text. `write` raises the exceptions of ``copy``, after keeping the lines.
+    ``copy`` gets the whole text. `write` raises the exceptions of ``copy`` after keeping the lines.
     """
 
     def __init__(self, copy: TextSink | None = None, *, limit: int = _LINES) -> None:
@@ -264,7 +262,7 @@ class LastLines:
         self._rest = ""
 
     def write(self, text: str, /) -> None:
-        """Take ``text``, which may end inside a line."""
+        """Add ``text``, which may end inside a line."""
         *lines, rest = (self._rest + text).split("\n")
         for line in lines[-self._limit :]:
             if line := line.rstrip():
@@ -281,17 +279,17 @@ class LastLines:
 
 
 _LONGEST_SHOWN: Final = 300
-"""Characters of a command, or of a path, that an error repeats."""
+"""Maximum characters of a command, or of a path, in an error."""
 
 
 def shown_command(command: Sequence[str | os.PathLike[str]]) -> str:
-    """Return the command as a shell would take it, printable and cut."""
+    """Return the command as you would type it in a shell, printable and truncated."""
     text = shlex.join(os.fsdecode(word) for word in command)
     return clean(text[:_LONGEST_SHOWN]) + ("…" if len(text) > _LONGEST_SHOWN else "")
 
 
 def start_hint(program: str, cwd: str | os.PathLike[str] | None, search_path: str | None) -> str:
-    """Return a hint about a ``program`` that the system has refused to start; empty if there is none."""
+    """Return a hint about a ``program`` that the operating system couldn't start, or an empty string."""
     if program.startswith("~"):
         return f"; only a shell expands '~': write {os.path.expanduser(program)[:_LONGEST_SHOWN]!r}"
     beside = Path(cwd or ".", program)
@@ -313,11 +311,12 @@ def start_hint(program: str, cwd: str | os.PathLike[str] | None, search_path: st
 _AFTER_TEXT: Final = re.compile(
     rb'^([^{\n]++)(?=\{\s*"(?:jsonrpc|id|result|error)"(?![^\n]*"method")[^\n]*\}\r?\n)', re.MULTILINE
 )
-"""Text without a line end before an answer. Other messages may be copies in the log of the child."""
+"""Text without a line end before an answer. Other messages may be copies in the child's log."""
 
 
 class EarlyOutput(trio.abc.ReceiveStream):
-    """The stream ``source``. ``sink`` gets its text, and an answer after text on the same line gets its own line."""
+    """The stream ``source``. ``sink`` gets its text. If an answer follows text on the same line, it is moved to its own
+    line."""
 
     def __init__(self, source: trio.abc.ReceiveStream, sink: Callable[[str], object]) -> None:
         self._source = source
@@ -326,7 +325,7 @@ class EarlyOutput(trio.abc.ReceiveStream):
         self._in_text = self._in_message = False
 
     async def receive_some(self, max_bytes: int | None = None) -> bytes | bytearray:
-        """Receive: see `trio.abc.ReceiveStream.receive_some`."""
+        """Receive bytes: see `trio.abc.ReceiveStream.receive_some`."""
         data = await self._source.receive_some(max_bytes)
         self._sink(self._text.decode(data))
         if not data:

@@ -1,5 +1,5 @@
-"""run_process_tree: a process that a handler runs, which ends with the handler, together with its descendants: those
-in its `ProcessGroup`."""
+"""run_process_tree: a process that a handler runs, and that ends with the handler. Its descendants, which are in its
+`ProcessGroup`, end with it."""
 
 from __future__ import annotations
 
@@ -29,20 +29,20 @@ async def run_process_tree(
 ) -> subprocess.CompletedProcess[bytes]:
     """Run ``command`` as `trio.run_process` does, with the same ``options``, and leave no process running.
 
-    The process has a session of its own, and so a process group, to which its descendants belong. When
-    this function is cancelled, by the end of the request for example, the group gets SIGTERM, and SIGKILL ``grace``
-    seconds later. When the process ends by itself, its descendants get the same, and this function returns
-    after their end: up to twice ``grace`` seconds later. A descendant in another session (a daemon) is not found.
+    The process gets its own session, and so a process group that includes its descendants. If this function is
+    cancelled, for example because the request has ended, the group gets SIGTERM, and SIGKILL ``grace`` seconds later.
+    If the process ends on its own, its descendants get the same signals, and this function returns after they have
+    ended, which takes up to twice ``grace`` seconds. A descendant in another session (a daemon) isn't found.
 
-    Started by ``process = await ctx.nursery.start(run_process_tree, command)``, the function gives the `trio.Process`.
-    Raises as `trio.run_process`, and `ValueError` for a ``grace`` that is no positive number of seconds.
+    With ``process = await ctx.nursery.start(run_process_tree, command)``, you get the `trio.Process`. Raises the errors
+    of `trio.run_process`, and `ValueError` unless ``grace`` is a positive number of seconds.
     """
     check_options("run_process_tree", options, _known_options())
     if not grace > 0:
-        raise ValueError(f"the grace is a positive number of seconds, not {grace!r}")
+        raise ValueError(f"grace must be a positive number of seconds, not {grace!r}")
     pipes = [name for name in ("stdin", "stdout", "stderr") if options.get(name) is subprocess.PIPE]
     if pipes and task_status is trio.TASK_STATUS_IGNORED:
-        raise ValueError(f"{pipes[0]}=PIPE is for nursery.start, which gives the process that has the pipe")
+        raise ValueError(f"{pipes[0]}=PIPE needs nursery.start(), which returns the process that has the pipe")
     async with open_service_nursery("the process has ended") as nursery:
         tree = _Tree(task_status, grace, nursery)
         try:
@@ -62,7 +62,7 @@ def _known_options() -> tuple[str, ...]:
 
 
 class _Tree:
-    """A process with its descendants, and a `trio.TaskStatus` that tells ``status`` of the process."""
+    """A process with its descendants. It is reported to ``status``, a `trio.TaskStatus`."""
 
     def __init__(self, status: trio.TaskStatus[trio.Process], grace: float, nursery: ServiceNursery) -> None:
         self._status = status
@@ -76,7 +76,8 @@ class _Tree:
         self._status.started(value)
 
     async def _terminate_after(self, process: trio.Process) -> None:
-        """End the rest of the group after ``process``: the rest may hold pipes that are read to the end."""
+        """End the rest of the group after ``process`` has ended, because it may hold pipes open that are read to the
+        end."""
         await process.wait()
         await self.terminate()
 
@@ -89,16 +90,16 @@ class _Tree:
                 await self._group.wait_gone()
 
     def kill(self) -> None:
-        """Send SIGKILL to the rest. Nothing is sent later, when the number may be that of another group."""
+        """Send SIGKILL to the rest of the group. No signal is sent later, when another group may have the number."""
         if self._group is not None:
             self._group.kill()
 
 
 class ProcessGroup:
-    """The group of a child that was started in a session of its own: the child and its descendants.
+    """The group of a child that was started in its own session: the child and its descendants.
 
-    The group gets SIGKILL at the latest when this object is collected or our process ends: an interrupt between two
-    lines may have kept everybody from doing more.
+    The group gets SIGKILL at the latest when this object is garbage-collected or our process ends, because an interrupt
+    between two lines may have prevented anything earlier.
     """
 
     def __init__(self, number: int) -> None:
@@ -107,29 +108,29 @@ class ProcessGroup:
         """Sends SIGKILL to the rest of the group. Synchronous and idempotent."""
 
     def signal(self, number: int) -> bool:
-        """Signal the rest of the group. Return False when nothing is left."""
+        """Send a signal to the rest of the group. Return false if none of its processes is left."""
         try:
             os.killpg(self._number, number)
-        except (ProcessLookupError, PermissionError):  # PermissionError: only zombies are left (macOS)
+        except (ProcessLookupError, PermissionError):  # on macOS, PermissionError means that only zombies are left
             return False
         return True
 
     async def wait_gone(self) -> None:
-        """Wait until nothing is left of the group."""
-        # Members of the group that are not our children cannot be waited for, only looked at.
-        while self.signal(0) and not _all_exited(self._number):  # noqa: ASYNC110 - there is no event
+        """Wait until no process of the group is left."""
+        # Members of the group that aren't our children can only be polled.
+        while self.signal(0) and not _all_exited(self._number):  # noqa: ASYNC110 - there is no event to wait for
             await trio.sleep(0.01)
 
 
 def _kill_group(group: int, owner: int) -> None:
-    if os.getpid() == owner:  # a fork of ours has no children of its own
+    if os.getpid() == owner:  # a forked process must not signal the group
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(group, signal.SIGKILL)
 
 
 def _all_exited(group: int) -> bool:
-    """Return whether only zombies are left of a process group. Orphans are reaped by the init process, which in many
-    containers never happens. Without /proc the answer is False."""
+    """Return whether only zombies of a process group are left. Orphans are reaped by the init process, which doesn't
+    happen in many containers. Without /proc, return false."""
     found = False
     for path in Path("/proc").glob("[0-9]*/stat"):
         try:

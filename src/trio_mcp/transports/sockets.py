@@ -1,4 +1,5 @@
-"""SocketLineTransport: messages as lines over TCP and Unix sockets; the two ends of a connection by a Unix socket."""
+"""SocketLineTransport: messages as lines over TCP and Unix sockets. This module also connects to and listens on Unix
+sockets."""
 
 from __future__ import annotations
 
@@ -32,18 +33,18 @@ from .streams import linger, socket_below, until_broken
 logger = logging.getLogger("trio_mcp")
 
 _MESSAGE: Final = lazy_pattern(rb"\s*+[{\[]")
-"""The beginning of a message, also of a message that is too long."""
+"""The beginning of a message, even of one that is too long."""
 _LINGER: Final = 0.5
 _PROBES: Final = 4
 _LONGEST_WAIT: Final = 32767
-"""Seconds that the system accepts at most for a keep-alive option."""
-_KEEP_IDLE: Final[int] = getattr(socket, "TCP_KEEPIDLE", 0x10)  # else TCP_KEEPALIVE, as macOS calls it
-_BACKLOG: Final = 0xFFFF  # the system has a smaller bound
+"""Maximum seconds that the operating system accepts for a keep-alive option."""
+_KEEP_IDLE: Final[int] = getattr(socket, "TCP_KEEPIDLE", 0x10)  # macOS calls it TCP_KEEPALIVE
+_BACKLOG: Final = 0xFFFF  # the operating system has a lower limit
 _LONGEST_PATH: Final = 107 if sys.platform == "linux" else 103
-"""Bytes that the address of a Unix socket has room for: unix(7); elsewhere the systems descended from BSD."""
+"""Maximum bytes of a Unix socket's address: unix(7) on Linux; other systems have the limit of BSD."""
 _ROOM_WAIT: Final = 0.01
 _LONGEST_ROOM_WAIT: Final = 0.5
-"""Seconds until a client tries again to connect to a listener without room: the first time, and at most."""
+"""Seconds until a client connects again to a listener that is full: the first pause, and the longest."""
 _LOCK_TRIES: Final = 100
 _LOCK_WAIT: Final = 0.01
 
@@ -51,8 +52,8 @@ _LOCK_WAIT: Final = 0.01
 class SocketLineTransport(LineTransport):
     """Messages as lines over a socket.
 
-    A first line that is no JSON message ends the connection. A web page can make a browser speak HTTP or TLS to any
-    port of this machine; lines in the body of the HTTP request, or inside of the TLS hello, would be taken for
+    If the first line isn't a JSON message, the connection ends. A web page can make a browser send HTTP or TLS to any
+    port of this machine. Lines in the body of the HTTP request, or inside the TLS hello, could otherwise be taken for
     messages.
     """
 
@@ -61,10 +62,10 @@ class SocketLineTransport(LineTransport):
         self._socket = stream
         self._closed = False
         self._greeted = False
-        """True once a message has come."""
+        """Whether a message has been received."""
 
     async def receive(self) -> bytes | bytearray:
-        """Receive the next line: see `Transport.receive`. Raises `ConnectionLost` when the first line is no JSON
+        """Receive the next line: see `Transport.receive`. Raises `ConnectionLost` if the first line isn't a JSON
         message."""
         try:
             line = await super().receive()
@@ -82,7 +83,8 @@ class SocketLineTransport(LineTransport):
         return line
 
     async def aclose(self) -> None:
-        """Let the peer read what was sent, for half a second at most, and close. A cancel skips none of these steps."""
+        """Let the peer read what was sent, for at most half a second, and close. Cancellation doesn't skip these
+        steps."""
         if self._closed:
             return
         self._closed = True
@@ -95,28 +97,29 @@ class SocketLineTransport(LineTransport):
 
 
 def _wrong_protocol() -> ConnectionLost:
-    error = ConnectionLost("the peer speaks another protocol: what it sent first is no JSON message on a line")
+    error = ConnectionLost("the peer speaks another protocol: its first line is not a JSON message")
     logger.info("a connection ends: %s", error.reason)
     return error
 
 
 def keep_alive(stream: trio.abc.Stream, interval: float, timeout: float) -> None:
-    """Have the system detect that the machine at the other end of a TCP connection, with or without TLS, is gone, in
-    about the seconds of `Limits.ping_interval` and `Limits.ping_timeout`: by probes while nothing is under way, and
-    otherwise by bytes that the peer does not acknowledge, or has no room for, in both times together. A peer that is
-    only frozen is detected when its system takes no more bytes.
+    """Make the operating system detect that the peer's machine has vanished, on a TCP connection with or without TLS.
 
-    For an infinite ``interval``, and for a stream that is no TCP connection, nothing is done.
+    This takes about `Limits.ping_interval` plus `Limits.ping_timeout` seconds. While the connection is idle, the system
+    sends probes. Otherwise it checks that the peer acknowledges bytes, or has room for them, within both times
+    together. A peer that is only frozen is detected when its system accepts no more bytes.
+
+    For an infinite ``interval``, and for a stream that isn't a TCP connection, this does nothing.
     """
     below = socket_below(stream)
     if below is None or below.socket.family == socket.AF_UNIX or math.isinf(interval):
         return
-    with suppress(OSError):  # a connection that is broken already, as its reader will find
+    with suppress(OSError):  # the connection is already broken, which its reader will find out
         below.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         below.setsockopt(socket.IPPROTO_TCP, _KEEP_IDLE, _accepted(interval))
         below.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, _accepted(timeout / _PROBES))
         below.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, _PROBES)
-        if hasattr(socket, "TCP_USER_TIMEOUT"):  # of Linux alone: elsewhere lost bytes are sent again for minutes
+        if hasattr(socket, "TCP_USER_TIMEOUT"):  # only on Linux; other systems resend lost bytes for minutes
             milliseconds = 1000 * (_accepted(interval) + _accepted(timeout))
             below.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, milliseconds)
 
@@ -126,24 +129,24 @@ def _accepted(seconds: float) -> int:
 
 
 def socket_path(path: str | os.PathLike[str]) -> str:
-    """Return the name of a Unix socket. Raises `ValueError` for one that no file can have, and `OSError` for one that
-    is too long for a socket."""
+    """Return the name of a Unix socket. Raises `ValueError` if a file can't have this name, and `OSError` if it is too
+    long for a socket."""
     name = os.fsdecode(path)
     try:
         size = len(os.fsencode(name))
     except UnicodeEncodeError:
-        raise ValueError(f"the path of a Unix socket has a character that no file name can have: {name!r}") from None
+        raise ValueError(f"the path of a Unix socket must be a valid file name, not {name!r}") from None
     if not name or "\0" in name:
-        raise ValueError(f"the path of a Unix socket is not empty and has no NUL in it: {name!r}")
+        raise ValueError(f"the path of a Unix socket must not be empty or contain NUL: {name!r}")
     if size > _LONGEST_PATH:
-        words = f"the path of a Unix socket is too long, with {size} bytes; it has at most {_LONGEST_PATH}"
+        words = f"the path of a Unix socket is too long, with {size} bytes; at most {_LONGEST_PATH} are allowed"
         raise OSError(errno.ENAMETOOLONG, words, name)
     return name
 
 
 async def connect_unix(name: str) -> trio.SocketStream:
-    """Connect to the Unix socket ``name``, and return the stream. Wait while the listener has no room for one more
-    client that waits to be accepted. Raises `OSError`."""
+    """Connect to the Unix socket ``name``, and return the stream. While the listener's backlog is full, wait. Raises
+    `OSError`."""
     await trio.lowlevel.checkpoint()
     connecting = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
@@ -151,7 +154,7 @@ async def connect_unix(name: str) -> trio.SocketStream:
         for attempt in count(1):
             if _connected(connecting, name):
                 break
-            # No event tells of room, and `trio.open_unix_socket` takes the want for success.
+            # There is no event for free room, and `trio.open_unix_socket` takes a full backlog for success.
             await trio.sleep(growing_delay(attempt, first=_ROOM_WAIT, longest=_LONGEST_ROOM_WAIT))
     except BaseException:
         connecting.close()
@@ -160,28 +163,28 @@ async def connect_unix(name: str) -> trio.SocketStream:
 
 
 def _connected(connecting: socket.socket, name: str) -> bool:
-    """Connect, and return false where the listener has no room."""
+    """Connect, and return false if the listener's backlog is full."""
     try:
         connecting.connect(name)
     except BlockingIOError:  # EAGAIN of connect(2)
         return False
     except ConnectionRefusedError:
         if os.path.exists(name) and not Path(name).is_socket():
-            raise OSError(errno.ENOTSOCK, "this is no socket", name) from None
+            raise OSError(errno.ENOTSOCK, "this is not a socket", name) from None
         raise
     return True
 
 
 @contextmanager
 def unix_listener(path: str | os.PathLike[str]) -> Generator[trio.SocketListener]:
-    """Listen on the Unix socket ``path``, mode 0600, and remove the socket afterwards. Raises `OSError`, see
+    """Listen on the Unix socket ``path``, with mode 0600, and remove the socket afterwards. Raises `OSError`, see
     `serve_unix`, and `ValueError` for a path that no file can have."""
     name = socket_path(path)
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as bound:
         with _exclusive(name):
             _remove_stale(name)
             bound.bind(name)
-            # No client can connect before the socket listens, so the mode is in force from the start.
+            # No client can connect before the socket listens, so the mode applies from the start.
             os.chmod(name, 0o600)
             bound.listen(_BACKLOG)
         ours = os.stat(name)
@@ -195,18 +198,18 @@ def unix_listener(path: str | os.PathLike[str]) -> Generator[trio.SocketListener
 
 @contextmanager
 def _exclusive(name: str) -> Generator[None]:
-    """Keep other servers of this user from looking for a stale socket at ``name`` while the block runs. Another server
-    would take a socket that was bound a moment ago, and does not listen yet, for stale.
+    """Lock out other servers of this user that check for a stale socket at ``name``, while the block runs. Another
+    server would otherwise take a socket that was just bound, and doesn't listen yet, for stale.
 
-    The lock is on a file of its own, ``name`` with ``.lock`` behind it, which no other user can open. The directory
-    itself could be locked for ever, by any user who may read the directory.
+    The lock is on a separate file, ``name`` + ``.lock``, which other users can't open. A lock on the directory could be
+    held for ever by any user who may read the directory.
     """
     path = f"{name}.lock"
     fd = _locked(path)
     try:
         yield
     finally:
-        os.unlink(path)  # while the lock is held: a waiting server notices, and makes a new file
+        os.unlink(path)  # still locked: a waiting server notices this, and creates a new file
         os.close(fd)
 
 
@@ -214,7 +217,7 @@ def _locked(path: str) -> int:
     """Return the descriptor of the lock file at ``path``, locked."""
     from fcntl import LOCK_EX, LOCK_NB, flock  # Windows has none
 
-    # A lock is held only for a few system calls, so waiting for an event would gain nothing.
+    # A lock is held only for a few system calls, so polling is good enough.
     for _ in range(_LOCK_TRIES):
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o600)
         try:
@@ -232,10 +235,10 @@ def _locked(path: str) -> int:
 
 
 def _check_lock(path: str, status: os.stat_result) -> None:
-    if not stat.S_ISREG(status.st_mode) or status.st_size:  # our lock files are empty, and removed
-        raise OSError(errno.EEXIST, "this is no lock file, so it is left alone", path)
+    if not stat.S_ISREG(status.st_mode) or status.st_size:  # our lock files are empty, and are removed
+        raise OSError(errno.EEXIST, "this is not a lock file, so it is not removed", path)
     if status.st_uid != os.geteuid():
-        raise OSError(errno.EPERM, "this lock file is another user's, so it is left alone", path)
+        raise OSError(errno.EPERM, "this lock file belongs to another user, so it is not removed", path)
 
 
 def _remove_stale(name: str) -> None:
@@ -243,10 +246,10 @@ def _remove_stale(name: str) -> None:
         mode = os.stat(name).st_mode
     except FileNotFoundError:
         if os.path.islink(name):
-            raise OSError(errno.EEXIST, "this is a link to nothing, so it is left alone", name) from None
+            raise OSError(errno.EEXIST, "this is a broken link, so it is not replaced", name) from None
         return
     if not stat.S_ISSOCK(mode):
-        raise OSError(errno.EEXIST, "this is no socket, so it is left alone", name)
+        raise OSError(errno.EEXIST, "this is not a socket, so it is not replaced", name)
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         probe.setblocking(False)
         try:
@@ -254,6 +257,6 @@ def _remove_stale(name: str) -> None:
         except ConnectionRefusedError:
             os.unlink(name)
             return
-        except BlockingIOError:  # the backlog is full, so some server listens
+        except BlockingIOError:  # the backlog is full, so a server is listening
             pass
-    raise OSError(errno.EADDRINUSE, "another server listens here", name)
+    raise OSError(errno.EADDRINUSE, "another server is already listening on this address", name)

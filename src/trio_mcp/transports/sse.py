@@ -1,6 +1,5 @@
-"""Server-sent events (WHATWG HTML, section 9.2.6): a server makes events of JSON lines, and `EventReader` makes events
-of bytes again, however the bytes are cut. Nothing here waits, and there are no clocks.
-"""
+"""Server-sent events (WHATWG HTML, section 9.2.6). A server makes events of JSON lines, and `EventReader` parses events
+from bytes, however they are split. This module has no I/O and no clocks."""
 
 from __future__ import annotations
 
@@ -10,21 +9,21 @@ from typing import Final
 from ..classes import value
 
 KEEP_ALIVE: Final = b":\n\n"
-"""A comment, which is no event and moves no cursor. May stand between any two events."""
+"""A comment, which isn't an event and doesn't move the cursor. It may be sent between any two events."""
 
 STREAM_HEADERS: Final = (
     b"Content-Type: text/event-stream\r\n"
     b"Cache-Control: no-cache, no-transform\r\n"
-    b"X-Accel-Buffering: no\r\n"  # 2026-07-28 Streamable HTTP, Receiving Messages: nginx shall not collect events
+    b"X-Accel-Buffering: no\r\n"  # nginx must not buffer events: 2026-07-28 Streamable HTTP, Receiving Messages
 )
-"""The headers of an answer that is a stream of events."""
+"""The headers of a response that is a stream of events."""
 
 _BEFORE: Final = b"event: message\ndata: "
 _BETWEEN: Final = b"\n\nevent: message\ndata: "
 
 
 def events(lines: bytes | bytearray) -> bytes:
-    """Return an event for each of ``lines``: JSON texts, each ended by a newline and holding no other."""
+    """Return an event for each of ``lines``, which are JSON texts with a single newline at the end."""
     if not lines.isascii():
         lines = _escaped(lines)
     if lines.find(b"\n") < len(lines) - 1:
@@ -33,7 +32,7 @@ def events(lines: bytes | bytearray) -> bytes:
 
 
 def identified_events(pairs: Iterable[tuple[str, bytes]]) -> bytes:
-    """Return an event for each pair of an id that clients may come back with, and a JSON line, ended by a newline."""
+    """Return an event for each pair of an event id and a JSON line. Clients resume with the id."""
     return b"".join(
         [
             b"id: %b\nevent: message\ndata: %b\n" % (event_id.encode(), line if line.isascii() else _escaped(line))
@@ -43,7 +42,7 @@ def identified_events(pairs: Iterable[tuple[str, bytes]]) -> bytes:
 
 
 def numbered_events(name: str, first: int, lines: Sequence[bytes]) -> bytes:
-    """Return the `identified_events` of ``lines`` with the ids ``NAME-NUMBER``, counted from ``first``."""
+    """Return the `identified_events` of ``lines`` with ids ``NAME-NUMBER``, where numbers start at ``first``."""
     head = b"id: %b-" % name.encode()
     texts = lines if all(map(bytes.isascii, lines)) else map(_escaped, lines)
     return b"".join(
@@ -52,20 +51,20 @@ def numbered_events(name: str, first: int, lines: Sequence[bytes]) -> bytes:
 
 
 def priming_event(event_id: str) -> bytes:
-    """Return an event without data, which gives a client an id to come back with (2025-11-25 transports, Sending
+    """Return an event without data, which gives a client an id with which it can resume (2025-11-25 transports, Sending
     Messages to the Server)."""
     return b"id: %b\ndata: \n\n" % event_id.encode()
 
 
 def retry_line(milliseconds: int) -> bytes:
-    """Return the line that says how long a client shall wait before coming back. The line must stand in front of an
-    event: alone, older clients would take the line for an event without data."""
+    """Return the line that sets how long a client should wait before it reconnects. It must precede an event: older
+    clients would take a separate line for an event without data."""
     return b"retry: %d\n" % milliseconds
 
 
 def _escaped(lines: bytes | bytearray) -> bytes | bytearray:
-    """Write the characters U+2028, U+2029 and U+0085 as escapes, since deployed parsers end lines there. JSON has these
-    characters inside of strings alone."""
+    """Escape the characters U+2028, U+2029 and U+0085, because some deployed parsers treat them as line ends. In JSON
+    they occur only inside strings."""
     if b"\xe2\x80" in lines:
         lines = lines.replace(b"\xe2\x80\xa8", rb"\u2028").replace(b"\xe2\x80\xa9", rb"\u2029")
     return lines.replace(b"\xc2\x85", rb"\u0085")
@@ -76,21 +75,20 @@ _MOST_DIGITS: Final = 10
 _COLON: Final = ord(":")
 _FIELDS: Final = frozenset((b"data", b"event", b"id", b"retry"))
 _FIRST: Final = frozenset(b"deir")
-"""What the fields begin with. All else that a server sends has to be passed over, and that quickly."""
+"""The beginnings of field lines. Everything else that a server sends must be skipped quickly."""
 
 
 class EventTooLong(Exception):
     """The server sent an event of more than ``limit`` bytes. Nothing more can be read from this stream."""
 
     def __init__(self, limit: int) -> None:
-        super().__init__(f"an event has at most {limit} bytes")
+        super().__init__(f"the event is longer than {limit} bytes")
         self.limit = limit
 
 
 @value
 class Event:
-    """An event as it was dispatched. ``id`` is the last one that the server has given so far, empty before the
-    first."""
+    """A complete event. ``id`` is the last one that the server has sent so far, or empty before the first."""
 
     name: str
     data: bytes
@@ -98,42 +96,42 @@ class Event:
 
 
 class EventReader:
-    """The reader of one stream of events, which may take several connections.
+    """Parses one stream of events, which may use several connections.
 
-    The lines of one event have ``max_event_bytes`` together at most, comments aside; so has each comment.
+    The lines of one event may have ``max_event_bytes`` together, without comments. Each comment may have as many.
     """
 
     def __init__(self, max_event_bytes: int) -> None:
         self._max = max_event_bytes
         self.last_event_id = ""
-        """Cursor to come back with: the last id of a finished event. Empty: there is nothing to come back for."""
+        """The cursor to resume with: the last id of a complete event. If it is empty, the stream can't be resumed."""
         self.retry: int | None = None
-        """Milliseconds to wait before coming back, once the server has said so."""
+        """Milliseconds to wait before reconnecting, if the server has set this."""
         self._reset()
 
     def _reset(self) -> None:
         self._first = True
-        """No line has ended so far, so a byte order mark may stand in front of the first one."""
+        """Whether no line has ended so far, so that the first one may begin with a byte order mark."""
         self._after_cr = False
-        """The last byte was a carriage return: a newline that follows belongs to the same line end."""
+        """Whether the last byte was a carriage return. A newline that follows belongs to the same line end."""
         self._unfinished = bytearray()
-        """The beginning of a line whose end has not come."""
+        """The beginning of an incomplete line."""
         self._data: list[bytes] = []
         self._name = b""
         self._id: str | None = None
-        """The id in the lines of the unfinished event."""
+        """The id in the lines of the incomplete event."""
         self._size = 0
-        """Bytes of the unfinished event, without its unfinished line."""
+        """Bytes of the incomplete event, without its incomplete line."""
         self._too_long = False
 
     def drop_unfinished(self) -> None:
-        """Drop an unfinished event, since the connection is over. The cursor and ``retry`` stay; what is fed from now
-        on comes by a new connection."""
+        """Drop an incomplete event, because the connection has ended. The cursor and ``retry`` are kept. Bytes that are
+        fed from now on come from a new connection."""
         self._reset()
 
     def feed(self, chunk: bytes | bytearray) -> list[Event]:
-        """Return the events that end in the next bytes. Raises `EventTooLong`, after the events before the long one
-        were returned."""
+        """Return the events that are completed by the next bytes. Raises `EventTooLong`, after the events before the
+        long one were returned."""
         if self._too_long:
             raise EventTooLong(self._max)
         if self._unfinished and b"\n" not in chunk and b"\r" not in chunk:  # a piece of a long line
@@ -158,7 +156,7 @@ class EventReader:
         return found
 
     def _cut(self, text: bytes) -> list[bytes]:
-        """Return the lines of ``text``, the last one unfinished."""
+        """Return the lines of ``text``. The last one is incomplete."""
         if self._after_cr and text:
             self._after_cr = False
             text = text.removeprefix(b"\n")
@@ -168,7 +166,7 @@ class EventReader:
         return text.split(b"\n")
 
     def _read(self, lines: list[bytes], found: list[Event]) -> None:
-        """Read whole ``lines`` and add the events that end there to ``found``."""
+        """Parse complete ``lines``, and add the events that end in them to ``found``."""
         for line in lines:
             if line:
                 size = self._size + len(line)
@@ -184,7 +182,7 @@ class EventReader:
                 self._dispatch(found)
 
     def _dispatch(self, found: list[Event]) -> None:
-        """End the event at a blank line. Without data there is no event, but an id counts all the same."""
+        """End the event at a blank line. Without data there is no event, but an id still counts."""
         if self._id is not None:
             self.last_event_id, self._id = self._id, None
         if self._data:
@@ -209,5 +207,5 @@ class EventReader:
             if b"\0" not in content:
                 self._id = content.decode("utf-8", "replace")
         elif content.isdigit():
-            # Ten digits are 115 days; Python refuses to read thousands of them.
+            # Ten digits are 115 days. Python refuses to convert thousands of digits.
             self.retry = int(content.lstrip(b"0")[:_MOST_DIGITS] or b"0")

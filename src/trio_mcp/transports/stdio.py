@@ -1,10 +1,10 @@
-"""The server's side of stdio takes this process's own standard input and output for messages.
+"""The server's side of stdio: uses this process's own standard input and output for messages.
 
 Both are shared with the process that started us, and with the terminal. Making the descriptors non-blocking would
-affect every process, since the flag belongs to the open file, not to our descriptor. So `DescriptorStream` opens each
-file anew where the system allows that. Elsewhere each descriptor is polled before each use, or used by calls that do
-not block. The flags of the given descriptors stay unchanged. Pipes, sockets, terminals, regular files and ``/dev/null``
-all work.
+affect every process, because the flag belongs to the open file, not to our descriptor. So `DescriptorStream` opens each
+file again if the operating system allows it. Otherwise each descriptor is polled before each use, or used with calls
+that don't block. The flags of the given descriptors stay unchanged. Pipes, sockets, terminals, regular files and
+``/dev/null`` all work.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from .lines import LineTransport
 
 @contextmanager
 def own_stdio(max_message_bytes: int) -> Generator[LineTransport]:
-    """Take standard input and output for messages, and keep everybody else away from them.
+    """Use standard input and output for messages, and keep all other code away from them.
 
-    Inside, descriptor 1 is standard error and descriptor 0 is empty, for this process and its children: a stray
-    ``print``, ``os.write(1, …)`` or a child's output cannot corrupt the wire, and no child consumes input (2025-11-25
-    stdio: MUST NOT write anything to stdout that is not a message). Printed text is written line by line. Both
-    descriptors are restored afterwards; but if nobody reads standard error, text printed from then on is dropped, so
-    that the process can end. Raises `OSError` when standard input or output is not open.
+    Inside the block, descriptor 1 is standard error and descriptor 0 is empty, for this process and its children. So a
+    stray ``print``, ``os.write(1, …)`` or a child's output can't corrupt the wire, and no child consumes input
+    (2025-11-25 stdio: MUST NOT write anything to stdout that is not a message). Printed text is written line by line.
+    On exit, both descriptors are restored. But if standard error has no reader, text printed from then on is dropped,
+    so that the process can end. Raises `OSError` if standard input or output isn't open.
     """
     _check_open()
     stream = DescriptorStream(0, 1)
@@ -52,7 +52,7 @@ def own_stdio(max_message_bytes: int) -> Generator[LineTransport]:
         if is_writable(1):
             os.dup2(saved_output, 1)
         else:
-            # A thread may stand in a print, and would go on with the rest of it where the descriptor leads then.
+            # A thread may be inside a print, and would write the rest of it to the descriptor's new target.
             os.dup2(null, 1)
         for fd in (saved_input, saved_output, null):
             os.close(fd)
@@ -61,7 +61,7 @@ def own_stdio(max_message_bytes: int) -> Generator[LineTransport]:
 
 @contextmanager
 def _printing_line_by_line() -> Generator[None]:
-    """Have each line that is printed come out at once, though standard output was no terminal."""
+    """Flush standard output after each printed line, even if it wasn't a terminal."""
     printing = sys.stdout
     if not (isinstance(printing, io.TextIOWrapper) and _is_standard_output(sys.stdout)):
         yield
@@ -72,20 +72,20 @@ def _printing_line_by_line() -> Generator[None]:
         yield
     finally:
         if is_writable(1):
-            with suppress(OSError, ValueError):  # it writes what print left in its buffer: to standard error
+            with suppress(OSError, ValueError):  # flushes what print has left in the buffer, to standard error
                 printing.reconfigure(line_buffering=before)
 
 
 def _is_standard_output(stream: TextIO) -> bool:
     try:
         return stream.fileno() == 1
-    except ValueError:  # it was closed or detached, or is one in memory (`io.UnsupportedOperation`)
+    except ValueError:  # closed, detached or in memory (`io.UnsupportedOperation`)
         return False
 
 
 def _check_open() -> None:
-    # What was closed when Python started has been given to somebody else since, to trio's own poll for
-    # example. The system would say that it is open, so Python's first look at it is what counts.
+    # If the stream was closed when Python started, its descriptor may have been reused, for example by trio's poll. The
+    # operating system would report it as open, so Python's check at startup decides.
     for name, opened in (("input", sys.__stdin__), ("output", sys.__stdout__)):
         if opened is None:
             raise OSError(errno.EBADF, f"standard {name} is not open")
@@ -94,13 +94,13 @@ def _check_open() -> None:
 T = TypeVar("T")
 
 _SMALL_WRITE: Final = select.PIPE_BUF
-"""Bytes that a pipe takes without blocking once polled as writable."""
+"""Bytes that a pipe accepts without blocking after it was polled as writable."""
 
 
 @frozen
 class _Descriptor:
-    """A descriptor of our own. ``waits``: the descriptor would block, and must be polled before each use; ``never``:
-    the descriptor is always ready and cannot be polled; ``tries``: a call reports when the descriptor is not ready."""
+    """A descriptor of our own. ``waits``: the descriptor would block, and must be polled before each use. ``never``:
+    the descriptor is always ready and can't be polled. ``tries``: a call reports if the descriptor isn't ready."""
 
     fd: int
     readiness: Literal["tries", "waits", "never"]
@@ -113,10 +113,10 @@ class _Descriptor:
 
 
 def _own(fd: int, mode: Literal["r", "w"]) -> _Descriptor:
-    """Return another descriptor for the file behind ``fd``, one that never blocks where the system allows that."""
+    """Return another descriptor for the file of ``fd``, which never blocks if the operating system allows that."""
     kind = os.fstat(fd).st_mode
     if stat.S_ISSOCK(kind):
-        # A socket cannot be opened by name, but each call can ask not to block.
+        # A socket can't be opened by name, but each call can be non-blocking.
         ours = socket.socket(fileno=os.dup(fd))
         own_fd = ours.detach()
         return _Descriptor(
@@ -129,9 +129,9 @@ def _own(fd: int, mode: Literal["r", "w"]) -> _Descriptor:
         return _plain(os.dup(fd), "never")
     flags = (os.O_RDONLY if mode == "r" else os.O_WRONLY) | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
     for name in _names(fd):
-        with suppress(OSError):  # no /proc here, or the file belongs to another user
+        with suppress(OSError):  # there is no /proc, or the file belongs to another user
             return _plain(os.open(name, flags), "tries")
-    return _plain(os.dup(fd), "waits")  # to be polled first, then used for small pieces
+    return _plain(os.dup(fd), "waits")  # polled first, then used for small pieces
 
 
 def _names(fd: int) -> Iterator[str]:
@@ -156,13 +156,13 @@ def _socket_call(fd: int, call: Callable[[socket.socket], T]) -> T:
 
 
 class DescriptorStream:
-    """A stream that reads ``read_fd`` and writes ``write_fd``, which stay open and unchanged.
+    """A stream that reads ``read_fd`` and writes ``write_fd``. Both descriptors stay open and unchanged.
 
-    Raises `OSError` when a descriptor is not open.
+    Raises `OSError` if a descriptor isn't open.
     """
 
     def __init__(self, read_fd: int, write_fd: int) -> None:
-        os.fstat(write_fd)  # first, since our own reader could be given the number of a closed descriptor
+        os.fstat(write_fd)  # checked first, because our own reader could get the number of a closed descriptor
         self._reader = _own(read_fd, "r")
         try:
             self._writer = _own(write_fd, "w")
@@ -173,9 +173,9 @@ class DescriptorStream:
         self._wait_first = self._reader.readiness == "waits"
 
     async def receive_some(self, max_bytes: int | None = None) -> bytes:
-        """Wait for bytes, at most ``max_bytes`` (default 65,536); empty at the end of the file.
+        """Wait for bytes, and return at most ``max_bytes`` (default 65,536). Empty at the end of the file.
 
-        Always lets other tasks run. A cancelled call has read nothing.
+        This always lets other tasks run. A cancelled call has read nothing.
         """
         reader, waited, most = self._reader, self._wait_first, max_bytes or 65536
         if waited:
@@ -190,19 +190,18 @@ class DescriptorStream:
                 await trio.lowlevel.wait_readable(reader.fd)
                 waited = True
             except OSError as error:
-                if error.errno == errno.EIO:  # a terminal whose other end was closed
+                if error.errno == errno.EIO:  # the other end of the terminal was closed
                     return b""
                 raise trio.BrokenResourceError(str(error)) from error
             else:
-                # After a short read there is hardly more, so trying again before waiting would be in vain.
+                # After a short read there is rarely more, so another attempt before waiting would usually fail.
                 self._wait_first = reader.readiness != "never" and (reader.readiness == "waits" or len(data) < most)
-                if not waited:  # the bytes are ours already, and must not be lost to a cancel here
+                if not waited:  # the bytes were already read, and must not be lost if this is cancelled
                     await trio.lowlevel.cancel_shielded_checkpoint()
                 return data
 
     async def send_all(self, data: bytes | bytearray | memoryview) -> None:
-        """Write all of ``data``. A cancelled call may have written a part. No checkpoint when there is no need to
-        wait."""
+        """Write all of ``data``. A cancelled call may have written a part. It isn't a checkpoint if it needn't wait."""
         writer, rest = self._writer, memoryview(data)
         while rest:
             self._check_open()
@@ -216,8 +215,8 @@ class DescriptorStream:
                 raise trio.BrokenResourceError(str(error)) from error
 
     def send_nowait(self, data: bytes | bytearray) -> int:
-        """Write as much of ``data`` as goes without waiting, and return the number of bytes written: ``0`` also where
-        the descriptor would have to be polled first, and where writing fails, which `send_all` reports."""
+        """Write as much of ``data`` as possible without waiting, and return the number of bytes written. Return ``0``
+        if the descriptor would have to be polled first, and if writing fails, which `send_all` reports."""
         writer = self._writer
         if self._closed or writer.readiness == "waits":
             return 0

@@ -1,6 +1,5 @@
-"""Streams of trio, with less work: bytes that the system takes at once are written without a task, bytes of a socket
-are awaited before they are read, and errors of broken streams keep no frames alive.
-"""
+"""Faster use of trio's streams: bytes that the operating system accepts at once are written without a task, sockets are
+awaited before they are read, and errors of broken streams keep no frames alive."""
 
 from __future__ import annotations
 
@@ -16,11 +15,11 @@ import trio
 from ..concurrency.contexts import contextmanager
 
 IS_POSIX: Final = hasattr(os, "register_at_fork")
-"""True where a socket is a descriptor for `os.read` and `os.write`. False on Windows, where nothing here was tried."""
+"""Whether a socket is a descriptor for `os.read` and `os.write`. False on Windows, where this wasn't tested."""
 _READ: Final = 64 * 1024
 
 AT_ONCE: Final = 4
-"""Messages that a transport may write at once before anything is read or the writer has written."""
+"""How many messages a transport may write at once before it has read anything or its writer has written."""
 
 
 @runtime_checkable
@@ -28,14 +27,14 @@ class NowaitStream(Protocol):
     """A stream that can be written to without waiting."""
 
     def send_nowait(self, data: bytes | bytearray) -> int:
-        """Write as much of ``data`` as goes without waiting, and return the number of bytes written; ``0`` where
-        writing fails, which ``send_all`` reports."""
+        """Write as much of ``data`` as possible without waiting, and return the number of bytes written. Return ``0``
+        if writing fails, which ``send_all`` reports."""
         ...
 
 
 def nowait_writer(stream: object) -> Callable[[bytes | bytearray], int]:
-    """Return the `NowaitStream.send_nowait` of ``stream``, or an equivalent for the streams of trio that write straight
-    to a descriptor that never blocks; for all other streams a function that writes nothing."""
+    """Return the `NowaitStream.send_nowait` of ``stream``, or an equivalent for trio's streams that write straight to a
+    non-blocking descriptor. For all other streams, return a function that writes nothing."""
     match stream:
         case trio.StapledStream():
             return nowait_writer(stream.send_stream)
@@ -51,21 +50,22 @@ def nowait_writer(stream: object) -> Callable[[bytes | bytearray], int]:
 
 def _write_to(fileno: Callable[[], int], data: bytes | bytearray) -> int:
     try:
-        return os.write(fileno(), data)  # -1 for a closed stream, which is no descriptor
+        return os.write(fileno(), data)  # -1 for a closed stream, which isn't a descriptor
     except OSError:
         return 0
 
 
 def socket_below(stream: object) -> trio.SocketStream | None:
-    """Return the stream of the socket of ``stream``, also below TLS; `None` where there is none."""
+    """Return the socket stream of ``stream``, even below TLS, or `None` if there is none."""
     while isinstance(stream, trio.SSLStream):
         stream = cast("trio.SSLStream[trio.abc.Stream]", stream).transport_stream
     return stream if isinstance(stream, trio.SocketStream) else None
 
 
 def is_readable(socket: int) -> bool:
-    """Return whether bytes, a connection, the end or an error have come at ``socket``, a number. Does not wait."""
-    if not IS_POSIX:  # on POSIX systems `select.select` takes no number above 1023
+    """Return whether bytes, a connection, the end or an error have arrived at the socket number ``socket``. Doesn't
+    wait."""
+    if not IS_POSIX:  # on POSIX systems, `select.select` doesn't accept numbers above 1023
         return bool(select.select([socket], [], [], 0)[0])
     poll = select.poll()
     poll.register(socket, select.POLLIN)
@@ -73,8 +73,8 @@ def is_readable(socket: int) -> bool:
 
 
 async def linger(stream: trio.abc.Stream) -> None:
-    """Send the end of our side, and read to the end of the peer's: closing with unread bytes would reset the
-    connection, and the last that was sent might be lost."""
+    """Send the end of our side, and read until the peer's end. Closing with unread bytes would reset the connection,
+    and the bytes sent last might be lost."""
     if isinstance(stream, trio.abc.HalfCloseableStream):
         await stream.send_eof()
     while await stream.receive_some(_READ):
@@ -82,23 +82,23 @@ async def linger(stream: trio.abc.Stream) -> None:
 
 
 def unacknowledged(stream: object) -> int:
-    """Return how many bytes the system has taken for the peer of ``stream``, a socket, with or without TLS, and the
-    peer's system has not acknowledged; 0 where nobody tells, which is for all streams but on Linux."""
+    """Return how many bytes the operating system has accepted that the peer's system hasn't acknowledged, for a socket
+    ``stream`` with or without TLS. Return 0 if that is unknown, as for all streams on systems other than Linux."""
     below, count = socket_below(stream), bytearray(4)
     if below is None:
         return 0
     try:
-        import termios  # most servers never ask, and Windows has none
+        import termios  # imported late: most servers don't need it, and Windows doesn't have it
         from fcntl import ioctl
 
         ioctl(below.socket.fileno(), termios.TIOCOUTQ, count)
-    except (ImportError, OSError, ValueError):  # another system; -1 of a closed stream, which is no descriptor
+    except (ImportError, OSError, ValueError):  # another system; or -1 for a closed stream
         return 0
     return int.from_bytes(count, sys.byteorder)
 
 
 def receiver(stream: trio.abc.Stream) -> Callable[[], Awaitable[bytes]]:
-    """Return a function that waits for the next bytes of ``stream``; empty at the end."""
+    """Return a function that waits for the next bytes of ``stream`` and returns them. Empty at the end."""
     if not IS_POSIX or not isinstance(stream, trio.SocketStream):
 
         async def receive_some() -> bytes:
@@ -108,8 +108,8 @@ def receiver(stream: trio.abc.Stream) -> Callable[[], Awaitable[bytes]]:
     fileno = stream.socket.fileno
 
     async def receive() -> bytes:
-        # The streams of trio read first and wait then. Between requests nothing is there to be read, so that would
-        # cost a system call and an exception for each request.
+        # trio's streams read first and then wait. Between requests there is nothing to read, so that would cost a
+        # system call and an exception per request.
         while True:
             await trio.lowlevel.wait_readable(fileno())
             try:
@@ -123,10 +123,10 @@ def receiver(stream: trio.abc.Stream) -> Callable[[], Awaitable[bytes]]:
 
 
 def drop_tracebacks(error: trio.BrokenResourceError | trio.ClosedResourceError) -> None:
-    """Drop the tracebacks of the errors that trio has translated into ``error``; their texts stay.
+    """Drop the tracebacks of the errors that trio has translated into ``error``, but keep their messages.
 
-    The function is for callers that catch ``error``. trio's sockets translate errors in a generator whose frame, from
-    CPython 3.12 on, leads to a frame that holds the system's error, and to all frames that waited for the stream. Only
+    This is for callers that catch ``error``. trio's sockets translate errors in a generator whose frame, in CPython
+    3.12 and later, leads to a frame that holds the original error, and to all frames that waited for the stream. Only
     the garbage collector could free such a cycle.
     """
     translated: BaseException = error
@@ -137,7 +137,7 @@ def drop_tracebacks(error: trio.BrokenResourceError | trio.ClosedResourceError) 
 
 @contextmanager
 def until_broken() -> Generator[None]:
-    """End the block quietly when a stream turns out to be broken or closed."""
+    """End the block without an error if a stream turns out to be broken or closed."""
     try:
         yield
     except (trio.BrokenResourceError, trio.ClosedResourceError) as error:

@@ -183,7 +183,7 @@ async def test_an_answer_of_which_neither_end_tells_what_it_is_fails_the_only_ca
     )
     with trio.fail_after(PATIENCE):
         async with open_stdio(raw.command, era="legacy", limits=Limits(max_message_bytes=2**20)) as client:
-            with pytest.raises(UnreadableAnswer, match="a message has at most 1048576 bytes"):
+            with pytest.raises(UnreadableAnswer, match="the message is longer than 1048576 bytes"):
                 await client.call_tool("any")
             assert text_of(await client.call_tool("any")) == "done"
 
@@ -289,7 +289,7 @@ async def test_a_reply_beyond_the_limit_fails_its_call(tmp_path: Path) -> None:
     )
     with trio.fail_after(PATIENCE):
         async with open_stdio(raw.command, era="legacy", limits=Limits(max_message_bytes=1 << 20)) as client:
-            with pytest.raises(ProtocolViolation, match="cannot be read: a message has at most 1048576 bytes"):
+            with pytest.raises(ProtocolViolation, match="cannot be read: the message is longer than 1048576 bytes"):
                 await client.call_tool("any")
             assert text_of(await client.call_tool("any")) == "done"
     assert not [message for message in raw.wire if "error" in message]
@@ -325,7 +325,7 @@ async def test_a_result_beyond_the_limit_whose_id_stands_behind_it_fails_its_cal
             nursery.start_soon(call, client)
     assert sorted(outcomes) == [
         "the other",
-        "tools/call: the answer cannot be read: a message has at most 1048576 bytes",
+        "tools/call: the answer cannot be read: the message is longer than 1048576 bytes",
     ]
 
 

@@ -22,8 +22,8 @@ def transport() -> str:
     [
         (1000, "", r"the peer closed the connection \(close code 1000\)$"),
         (1001, "restarting", r"the peer is going away \(close code 1001\): restarting$"),
-        (1009, "", r"the peer found a message too big \(close code 1009\)$"),
-        (1011, "oh dear", r"the peer failed \(close code 1011\): oh dear$"),
+        (1009, "", r"the peer reported a message that is too long \(close code 1009\)$"),
+        (1011, "oh dear", r"the peer reported an internal error \(close code 1011\): oh dear$"),
         (4001, "mine", r"the peer closed the connection \(close code 4001\): mine$"),
     ],
 )

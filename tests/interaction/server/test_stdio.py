@@ -194,7 +194,7 @@ def test_an_answer_beyond_the_limit_fails_the_question_whose_id_stands_behind_it
         question = client.take(lambda m: m.get("method") == "sampling/createMessage", "the question")
         client.write(b'{"result":{"content":{"type":"text","text":"' + b"x" * 200_000 + b'"}},"jsonrpc":"2.0",')
         client.write(b'"id":%d}\n' % question["id"])
-        assert "the answer cannot be read: a message has at most 100000 bytes" in client.text(call)
+        assert "the answer cannot be read: the message is longer than 100000 bytes" in client.text(call)
         assert client.finish() == 0
         assert sum("error" in m for m in client.messages) == 0
 

@@ -42,8 +42,8 @@ async def cause_after(watched: Watched) -> tuple[CancelCause | None, str]:
     [
         (1000, "", "the peer closed the connection (close code 1000)"),
         (1001, "page left", "the peer is going away (close code 1001): page left"),
-        (1009, "", "the peer found a message too big (close code 1009)"),
-        (1011, "oh dear", "the peer failed (close code 1011): oh dear"),
+        (1009, "", "the peer reported a message that is too long (close code 1009)"),
+        (1011, "oh dear", "the peer reported an internal error (close code 1011): oh dear"),
         (4001, "mine", "the peer closed the connection (close code 4001): mine"),
     ],
 )

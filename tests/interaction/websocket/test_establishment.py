@@ -59,7 +59,7 @@ async def test_a_client_that_does_not_offer_mcp_is_told_to(offered: list[str]) -
     async with served(watched_server().server, port=0) as listeners:
         status, body = await refusal(port_of(listeners), subprotocols=offered)
     assert status == 400
-    assert "offer the subprotocol 'mcp'" in body
+    assert "must offer the subprotocol 'mcp'" in body
 
 
 async def test_mcp_is_selected_among_others() -> None:

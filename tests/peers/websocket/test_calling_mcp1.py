@@ -252,5 +252,5 @@ async def test_end_of_the_server_fails_the_calls_under_way_and_says_how_it_close
             nursery.start_soon(hang)
             await hanging.wait()
             child.process.terminate()
-    assert lost == ["the peer restarts (close code 1012)"]
+    assert lost == ["the peer is restarting (close code 1012)"]
     assert child.journal.lines == ["hang began", "closed with 1012", "hang ended"]

@@ -88,7 +88,7 @@ async def test_s2c_09_an_answer_that_is_too_long_fails_its_question(
             await connection.stream.send_all(body)
         assert (await connection.answer()).status == 413
         assert await there.fails() == (
-            "sampling/createMessage: the answer cannot be read: a body has at most 20000 bytes"
+            "sampling/createMessage: the answer cannot be read: the body is longer than 20000 bytes"
         )
 
 

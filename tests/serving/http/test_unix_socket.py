@@ -170,7 +170,7 @@ async def test_a_second_server_is_refused_and_a_dead_one_replaced(socket_folder:
     with trio.fail_after(PATIENCE):
         async with serving(serve_http, asked(), unix=path):
             for serve in (partial(serve_http, unix=path), partial(serve_unix, path=path)):
-                with pytest.raises(OSError, match="another server listens here"):
+                with pytest.raises(OSError, match="another server is already listening on this address"):
                     await serve(Server("second"))
             async with open_http(url_on_socket(path)) as client:
                 assert await told(client, "host") == "localhost"
@@ -236,7 +236,7 @@ def test_no_url_that_a_server_names_leads_to_a_socket() -> None:
         ("http+unix://me@%2Frun%2Fmcp.sock/mcp", "must not contain a user or a password"),
         ("http+unix://%2Frun%2Fmcp.sock:80/mcp", "the absolute path of the socket first, percent-encoded"),
         ("http+unix://%2Frun%2Fa%00b/mcp", "has no NUL in it"),
-        (f"http+unix://%2F{'a' * 107}/mcp", "too long, with 108 bytes; it has at most 107"),
+        (f"http+unix://%2F{'a' * 107}/mcp", "too long, with 108 bytes; at most 107 are allowed"),
         (f"http+unix://%2F{'%C3%B6' * 60}/mcp", "too long, with 121 bytes"),
         ("http+unix://%2Frun%2Fmcp.sock/mcp#top", "neither a user nor a fragment"),
         ("http+unix://%2Frun%2Fmcp.sock/a b", "printable ASCII"),
@@ -262,12 +262,12 @@ def of_nothing(path: Path) -> str:
 
 def of_a_file(path: Path) -> str:
     path.write_text("precious")
-    return "this is no socket"
+    return "this is not a socket"
 
 
 def of_a_folder(path: Path) -> str:
     path.mkdir()
-    return "this is no socket"
+    return "this is not a socket"
 
 
 def of_the_dead(path: Path) -> str:

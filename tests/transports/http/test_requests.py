@@ -115,7 +115,7 @@ def test_of_empty_lines_before_a_request_a_few_are_skipped_each_time() -> None:
     reader.feed(b"\r\n" * 8)
     assert reader.head() is None
     reader.feed(b"\r\n")
-    with pytest.raises(BadRequest, match="no HTTP request"):
+    with pytest.raises(BadRequest, match="not an HTTP request"):
         reader.head()
 
 
@@ -238,7 +238,7 @@ def test_a_head_may_have_as_many_bytes_as_the_bound_says() -> None:
 def test_other_protocols_are_refused_by_their_first_byte() -> None:
     reader = RequestReader(HttpBounds())
     reader.feed(b"\x16")
-    with pytest.raises(BadRequest, match="no HTTP request"):
+    with pytest.raises(BadRequest, match="not an HTTP request"):
         reader.head()
 
 

@@ -209,7 +209,7 @@ async def test_the_server_speaks_tls_alone() -> None:
     async with scripted(answering(b"\x15\x03\x01\x00\x02\x02\x46")) as server:  # an alert: unexpected message
         error = await failure(server.url)
     assert type(error) is BadResponse
-    assert str(error) == f"127.0.0.1:{server.port} answers in TLS: use https://"
+    assert str(error) == f"127.0.0.1:{server.port} responds with TLS: use https://"
 
 
 async def test_an_ssl_context_that_offers_http_2_is_taken_by_its_word(authority: trustme.CA) -> None:

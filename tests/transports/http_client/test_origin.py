@@ -80,7 +80,7 @@ def test_the_name_of_a_host_is_looked_at_only_as_far_as_names_go(
     letters: str, form: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lengths = given_to_codecs(monkeypatch)
-    with pytest.raises(ValueError, match=r"like http|can have the name"):
+    with pytest.raises(ValueError, match=r"like http|not a valid host name"):
         split_url(form.format(letters))
     assert max(lengths, default=0) <= LONGEST
 
@@ -95,7 +95,7 @@ def test_a_name_has_at_most_253_characters_and_a_dot() -> None:
     assert split_url(f"http://{name}/")[0].host == name
     assert split_url(f"http://{name}.:65535/")[0].host == f"{name}."
     for long in (f"{name}a", f"{name}aa."):
-        with pytest.raises(ValueError, match="can have the name"):
+        with pytest.raises(ValueError, match="not a valid host name"):
             split_url(f"http://{long}/")
 
 

@@ -147,7 +147,7 @@ def test_other_proxies_are_refused_without_a_word_of_their_password(url: str) ->
 
 
 def test_a_variable_with_no_proxy_is_named() -> None:
-    with pytest.raises(ValueError, match="all_proxy is no proxy: the scheme is http or https, not 'socks5h'"):
+    with pytest.raises(ValueError, match="all_proxy: invalid proxy: the scheme must be http or https, not 'socks5h'"):
         proxy_from_environment({"all_proxy": "socks5h://127.0.0.1:1080"}, split_url("http://example.com")[0])
 
 
@@ -281,8 +281,8 @@ async def test_a_secure_request_goes_through_a_tunnel_in_which_the_proxy_reads_n
     [
         (b"HTTP/1.1 407 Evil\x1b[31m\r\nContent-Length: 0\r\n\r\n", "407 Proxy Authentication Required"),
         (b"HTTP/1.1 599 Odd\r\n\r\n", "599"),
-        (b"HTTP/1.1 200 OK\r\n\r\nhello", "of its own"),
-        (b"SSH-2.0-x\r\n\r\n", "no HTTP"),
+        (b"HTTP/1.1 200 OK\r\n\r\nhello", "unexpected bytes"),
+        (b"SSH-2.0-x\r\n\r\n", "no valid HTTP"),
         (b"HTTP/1.1 200 OK\r\n", "closed the connection"),
         (b"", "closed the connection"),
     ],

@@ -236,7 +236,7 @@ async def test_messages_that_nobody_takes_count_until_they_are_taken() -> None:
     with trio.fail_after(PATIENCE):
         while await stream.receive_some():
             pass
-    assert stream.violation == (1013, "too many bytes of messages wait for their rest; try again later")
+    assert stream.violation == (1013, "incomplete messages take too many bytes; try again later")
 
 
 async def all_that_came(stream: CoalescingStream, count: int) -> None:

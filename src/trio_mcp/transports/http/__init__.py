@@ -1,3 +1,2 @@
-"""The HTTP/1.1 side of a server, which knows nothing of MCP: bytes to requests, answers to bytes, one connection, and
-the log of events for clients that come back.
-"""
+"""The server's side of HTTP/1.1, without knowledge of MCP: it turns bytes into requests and answers into bytes, serves
+one connection, and keeps events for clients that reconnect."""

@@ -1,4 +1,4 @@
-"""LoggedConnection writes an access log: a line for each response."""
+"""LoggedConnection: writes an access log, with one line per response."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from .heads import HttpBounds, RequestHead
 from .responses import HttpResponse
 
 _CLIENT_LEFT: Final = 499
-"""The status that nginx notes for clients that left before their answer."""
+"""The status that nginx logs for clients that disconnected before their answer."""
 _LONGEST: Final = 200
-"""Largest number of characters of a word in the log."""
+"""Maximum characters of a word in the log."""
 
 Who: TypeAlias = "Callable[[RequestHead | None, object, object], tuple[str | None, str | None]]"
-"""Function that names the sender of a request: the network address, and the principal, as far as known. Called with the
-head, the caller whom the application has admitted, and the other end of the connection."""
+"""Function that returns the network address and the principal of the sender of a request, if known. It is called with
+the head, the caller that the application has admitted, and the peer of the connection."""
 
 
 class LoggedConnection(HttpConnection):
-    """A connection whose responses are each noted in the log ``trio_mcp.access``, at level info: when the last piece is
-    written, or the client has left before. ``who`` names the senders."""
+    """A connection that logs each response to the logger ``trio_mcp.access`` at level info, when its last byte was
+    written or the client has disconnected. ``who`` identifies the sender."""
 
     __slots__ = ("_begun", "_sent", "_status", "_who")
 
@@ -36,9 +36,9 @@ class LoggedConnection(HttpConnection):
         super().__init__(stream, application, bounds, client)
         self._who = who
         self._begun = trio.current_time()
-        """Time at which the last bytes came that the server has taken up."""
+        """Time at which the last bytes were received that the server has processed."""
         self._status = _CLIENT_LEFT
-        """The status of the present response."""
+        """The status of the current response."""
         self._sent = _SentBytes()
 
     def _advance(self) -> None:
@@ -90,7 +90,7 @@ class LoggedConnection(HttpConnection):
 
 
 class _SentBytes:
-    """The bytes of a body that were sent so far."""
+    """The number of bytes of a body that were sent so far."""
 
     __slots__ = ("size",)
 
@@ -99,7 +99,7 @@ class _SentBytes:
 
 
 class _CountedBody:
-    """``source``, whose bytes are counted: see `ResponseBody`."""
+    """``source``, with its bytes being counted: see `ResponseBody`."""
 
     __slots__ = ("_count", "_source")
 
@@ -115,7 +115,7 @@ class _CountedBody:
 
 
 def _word(text: str | None) -> str:
-    """Return ``text`` as one word of a line."""
+    """Return ``text`` as one word of a log line."""
     if not text:
         return "-"
     short = text[:_LONGEST]

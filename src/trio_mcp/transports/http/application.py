@@ -1,6 +1,5 @@
-"""HttpApplication stands behind an HTTP connection, and ResponseHandle is the way back to the client. Of a body that
-the server refuses, `UnservedBody` keeps the beginning and the end, for the application to tell whose answer was there.
-"""
+"""HttpApplication: what an HTTP connection calls with each request. ResponseHandle sends the response. `UnservedBody`
+keeps the beginning and the end of a refused body, so that the application can find out which answer it contained."""
 
 from __future__ import annotations
 
@@ -18,20 +17,21 @@ from .heads import RequestHead
 
 @define(eq=False)
 class Answer:
-    """A whole response."""
+    """A complete response."""
 
     status: int
     headers: bytes = b""
-    """Lines as they are written, each with its ``\\r\\n``. The connection adds Date, Content-Length and Connection."""
+    r"""Header lines as they are written, each with its ``\r\n``. The connection adds Date, Content-Length and
+    Connection."""
     body: bytes = b""
 
 
 @define(eq=False)
 class Admitted:
-    """Lets the body of a request be read, and the request be served."""
+    """The decision to read the body of a request, and to serve it."""
 
     caller: object | None = attrs.field(default=None, repr=False)
-    """The sender of the request, in the words of the application; handed on to `HttpApplication.serve`."""
+    """The sender of the request, of a type that the application chooses. It is passed to `HttpApplication.serve`."""
 
 
 DeferredDecision: TypeAlias = Callable[[], Awaitable[Answer | Admitted]]
@@ -39,85 +39,88 @@ HeadDecision: TypeAlias = Answer | Admitted | DeferredDecision
 
 
 class ResponseBody(Protocol):
-    """The body of a response, as it comes into being."""
+    """The body of a response that is sent piece by piece."""
 
     async def next_chunk(self) -> bytes | bytearray:
-        """Wait for the next bytes of the body and return them; empty at the end. Cancelled when the client goes."""
+        """Wait for the next bytes of the body and return them. Empty at the end. Cancelled when the client
+        disconnects."""
         ...
 
 
 class ResponseHandle(ABC):
-    """The response to one request, which the application makes by one call of `answer` or `stream`."""
+    """The response to one request. The application calls `answer` or `stream` once."""
 
     __slots__ = ("client", "is_gone", "on_gone")
 
     client: Any
-    """The other end of the connection, in the words of the application."""
+    """The peer of the connection, of a type that the application chooses."""
     is_gone: bool
-    """True once the client has left, or the response is over: whatever is given then goes nowhere."""
+    """Whether the client has disconnected, or the response is complete. A later response is ignored."""
     on_gone: Callable[[], None]
-    """Called once, synchronously, when the client goes before the response is over. To be set by
+    """Called once, synchronously, if the client disconnects before the response is complete. To be set by
     `HttpApplication.serve`."""
 
     @abstractmethod
     def answer(self, answer: Answer, *, close: bool = False) -> None:
-        """Respond with ``answer``, and end the connection afterwards if ``close``. Synchronous. Nothing happens when
-        the response has begun, or the client is gone."""
+        """Respond with ``answer``, and close the connection afterwards if ``close``. Synchronous. Does nothing if the
+        response has begun, or the client has disconnected."""
 
     @abstractmethod
     def stream(self, status: int, headers: bytes, source: ResponseBody) -> None:
-        """Respond with a body that is taken from ``source`` piece by piece, until the source is at its end.
-        Synchronous; ``headers`` as in `Answer`. Nothing happens when the response has begun, or the client is gone.
+        """Respond with a body that ``source`` returns piece by piece, until it ends. For ``headers``, see `Answer`.
+        Synchronous. Does nothing if the response has begun, or the client has disconnected.
 
-        To a HEAD request only the head is sent, ``source`` is never asked, and `on_gone` is called."""
+        If the request is a HEAD request, only the head is sent, ``source`` isn't used, and `on_gone` is called.
+        """
 
 
 def do_nothing() -> None:
-    """Do nothing: the client is gone, and nobody minds."""
+    """Do nothing: the default for `ResponseHandle.on_gone`."""
 
 
 class HttpApplication(ABC):
-    """The requests of a connection end here, one at a time and in order."""
+    """Handles the requests of a connection, one after another."""
 
     expects_end: bool = False
-    """True once the application is about to end: each connection is closed after its next answer, which says so."""
+    """Whether the application is shutting down. Each connection is then closed after its next answer, which says so."""
 
     @abstractmethod
     def admit(self, head: RequestHead) -> HeadDecision:
-        """Decide by the head alone, before the body is read or asked for: refuse the request, or admit the caller.
+        """Decide by the head alone, before the body is read: refuse the request, or admit the caller.
 
-        A decision that takes time is returned as a function, which is awaited before anything more of the request
-        is taken up, and cancelled when the client goes. An exception of the function ends the connection."""
+        A decision that takes time is returned as a function. The connection awaits it before it processes more of the
+        request, and cancels it if the client disconnects. If the function raises, the connection ends.
+        """
 
     @abstractmethod
     def serve(self, head: RequestHead, body: bytes, response: ResponseHandle, caller: object | None) -> None:
-        """Serve a request of ``caller``, whom `admit` has admitted. Synchronous; must not raise, and must in the end
-        lead to a call of ``response``."""
+        """Serve a request of ``caller``, which `admit` has admitted. Synchronous. Must not raise, and must eventually
+        cause a call of ``response``."""
 
     @abstractmethod
     def refusal(self, status: HTTPStatus, reason: str, head: RequestHead | None) -> Answer:
-        """Return the answer to a fault that the connection has found. ``head`` is `None` where the fault is in the
+        """Return the answer to an error that the connection has found. ``head`` is `None` if the error is in the
         head."""
 
     @abstractmethod
     def hold(self, head: RequestHead | None, caller: object | None, client: object) -> HeldBytes:
-        """Return a count for the bytes of ``client`` that are read, but not served. ``caller`` is who was admitted by
-        ``head``, the last one that came; both are `None` where nobody was."""
+        """Return a counter for the bytes of ``client`` that are read but not served. ``caller`` was admitted by
+        ``head``, the last one received. Both are `None` if no caller was admitted."""
 
     @abstractmethod
     def report_unserved(self, body: UnservedBody) -> None:
-        """Note that the body of an admitted request was refused, by `refusal`. Called once, when no more of ``body``
-        comes. Synchronous; must not raise."""
+        """Handle an admitted request whose body was refused, by `refusal`. Called once, when no more of ``body`` will
+        arrive. Synchronous. Must not raise."""
 
 
 _KEPT: Final = 65536
-"""Bytes that are kept of the beginning, and of the end."""
+"""Number of bytes that are kept of the beginning, and of the end."""
 _MOST_DIGITS: Final = 20
 
 
 class UnservedBody:
-    """The beginning and the end of the body of a request of ``caller``, who was admitted by ``head``, but whose body
-    was refused with ``status`` for ``reason``. ``part`` is what had come of the body by then."""
+    """The beginning and the end of a refused body. Its request was sent by ``caller`` and admitted by ``head``. The
+    body was refused with ``status`` for ``reason``, when ``part`` of it had arrived."""
 
     __slots__ = ("_came", "_end", "_length", "beginning", "caller", "head", "reason", "status")
 
@@ -132,10 +135,10 @@ class UnservedBody:
         self._end = bytearray(part[-_KEPT:])
         self._came = len(part)
         self._length = _length_of(head)
-        """The length of the body; `None` where nobody knows it beforehand."""
+        """The length of the body, or `None` if it isn't known beforehand."""
 
     def feed(self, data: bytes) -> None:
-        """Take more of the body, as it comes and is dropped."""
+        """Process more of the body, as it arrives and is discarded."""
         if self._length is None:
             return
         data = data[: self._length - self._came]
@@ -146,12 +149,12 @@ class UnservedBody:
 
     @property
     def tail(self) -> bytes:
-        """The last bytes of the body; empty where they have not come."""
+        """The last bytes of the body, or empty if they have not arrived."""
         return bytes(self._end) if self._came == self._length else b""
 
 
 def _length_of(head: RequestHead) -> int | None:
     told = head.headers.get("content-length", "")
     is_number = told.isascii() and told.isdecimal() and len(told) <= _MOST_DIGITS
-    # What follows on a part of a body in chunks is not the body alone.
+    # The bytes that follow a part of a chunked body contain more than the body.
     return int(told) if is_number and "transfer-encoding" not in head.headers else None

@@ -1,4 +1,4 @@
-"""HttpConnection: one client of an HTTP server, from its first byte to the end of its connection."""
+"""HttpConnection: one client of an HTTP server, from its first byte until its connection ends."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ from .phases import ConnectionPhase, ConnectionStep
 from .requests import RequestReader
 from .responses import CONTINUE, HttpResponse, ResponseWriter
 
-_NO_ROOM: Final = "too many bytes of requests wait for their rest; try again later"
+_NO_ROOM: Final = "incomplete requests take too many bytes; try again later"
 _AT_ONCE: Final = 16
-"""Pipelined requests that are served before other tasks get their turn."""
+"""How many pipelined requests are served before other tasks run."""
 
 
-# Reading a member from its class costs as much as a call.
+# Reading an enum member from its class costs as much as a call.
 _NEW, _FIRST, _IDLE, _HEAD, _ASKED, _BODY, _SERVED, _REFUSED, _DROPPING, _LINGERING, _CLOSING, _OVER = ConnectionPhase
 _RECEIVE, _ASK, _AWAIT, _SERVE, _REFUSE, _GO_ON, _DROP, _LINGER, _CLOSE, _END = ConnectionStep
 
 
 class HttpConnection(ResponseWriter):
-    """The requests of a client over ``stream``, each given to ``application``, in order and one at a time.
+    """Passes the requests of a client over ``stream`` to ``application``, one after another.
 
-    The task of `serve` reads, also while a request is served, so that the end of the connection is noticed at once.
-    Answers are written by the task that has them, as far as the system takes them without waiting; the rest, and
-    streams, by a second task, which exists only as long as that takes.
+    The task of `serve` keeps reading while a request is served, so that it detects a disconnect at once. A task that
+    has an answer writes as much of it as the operating system accepts without waiting. A second task writes the rest,
+    and streams; it exists only as long as that takes.
     """
 
     __slots__ = (
@@ -50,41 +50,42 @@ class HttpConnection(ResponseWriter):
         self._bounds = bounds
         self._reader = RequestReader(bounds)
         self._head: RequestHead | None = None
-        """The head whose body is to come."""
+        """The head whose body has not arrived yet."""
         self._admission: Answer | Admitted | None = None
-        """The decision of the application on that head."""
+        """The application's decision on that head."""
         self._held: HeldBytes | None = None
-        """The count of the bytes that are read but not served, where they are many."""
+        """Counts bytes that are read but not served, if there are many."""
         self._unserved: UnservedBody | None = None
         """The body of an admitted request that was refused."""
         self._missing = 0
-        """Bytes of a refused body that are to come, at most, in phase `DROPPING`."""
+        """Maximum number of bytes of a refused body that are still to come, in phase `DROPPING`."""
         self._lingered = 0
         self._renewed = 0
-        """How often the client got more time for the rest of a body that is too large, about once a second."""
+        """How often the client got more time for the rest of a body that is too large. This is at most about once a
+        second."""
         self._resuming = False
-        """True while requests that wait are served, or a task is to go on with them."""
+        """Whether buffered requests are being served, or a task will continue to serve them."""
         self._room = Sleeper()
         self._upgrade: bytes | None = None
         """The bytes of a request for a WebSocket."""
 
     @property
     def is_idle(self) -> bool:
-        """True while the client has sent no whole head of a request that is not answered, and has nothing to read but
-        a refusal."""
+        """Whether there is no unanswered request with a complete head, and the client has nothing to read except a
+        refusal."""
         return self.phase <= _HEAD or self.phase is _DROPPING
 
     @property
     def awaits_request(self) -> bool:
-        """True while a head has partly arrived, or the first head hasn't arrived. `shut_down` would cut off the
+        """Whether a head has partly arrived, or the first head hasn't arrived yet. `shut_down` would cut off that
         request."""
         return self.phase <= _HEAD and self.phase is not _IDLE
 
     async def serve(self) -> bytes | None:
         """Serve the client until the connection has ended, and close the stream. Exceptions of the application and of
-        its sources leave as they are.
+        its sources propagate.
 
-        Returns the bytes read so far, with the stream left open, when the first request asks for a WebSocket.
+        If the first request asks for a WebSocket, return the bytes read so far, and leave the stream open.
         """
         clean = False
         try:
@@ -93,7 +94,7 @@ class HttpConnection(ResponseWriter):
                 self._context = contextvars.copy_context()
                 if not self._is_last:
                     await self._read()
-                # The writing task ends by itself behind a last answer. Mostly there is no task.
+                # The writing task ends by itself after the last answer. Usually there is no such task.
                 if nursery.child_tasks and not (self._writing and self._reads_no_request):
                     nursery.cancel_scope.cancel(reason="the HTTP connection has ended")
             clean = True
@@ -112,19 +113,19 @@ class HttpConnection(ResponseWriter):
 
     async def _aclose(self, *, clean: bool) -> None:
         if type(self._stream) is trio.SocketStream:
-            # Handlers that the end of the connection has cancelled come first.
+            # First let handlers run that were cancelled because the connection ended.
             await trio.lowlevel.cancel_shielded_checkpoint()
             self._stream.socket.close()
-        elif not clean:  # a cancel, which is to wait for nothing
+        elif not clean:  # cancelled, so don't wait
             await trio.aclose_forcefully(self._stream)
-        else:  # TLS says goodbye, which tells a client that was told no length that it has all of the body
+        else:  # a TLS close shows a client that a body without a length is complete
             deadline = trio.current_time() + self._bounds.linger_timeout
             with trio.CancelScope(shield=True, deadline=deadline), until_broken():
                 await self._stream.aclose()
 
     def tick(self, now: float) -> None:
-        """End the connection when the time of its phase is over at ``now``, by the clock of trio. To be called about
-        every second."""
+        """End the connection if the time limit of its phase has passed at ``now``, by trio's clock. To be called about
+        once a second."""
         outgoing = self._outgoing
         if outgoing.is_waiting:
             if outgoing.stalled(now) >= self._bounds.write_timeout:
@@ -135,12 +136,12 @@ class HttpConnection(ResponseWriter):
             self.since = now
         elif now - self.since >= limit:
             if self.phase is _FIRST or self.phase is _HEAD or self.phase is _BODY:
-                self._refuse(HTTPStatus.REQUEST_TIMEOUT, f"the request did not come within {limit:g} s")
+                self._refuse(HTTPStatus.REQUEST_TIMEOUT, f"the request did not arrive within {limit:g} s")
             else:
                 self._cancel("the connection was idle")
 
     def _limit(self) -> float:
-        """Return the seconds that the present phase may take."""
+        """Return how many seconds the current phase may take."""
         bounds = self._bounds
         match self.phase:
             case ConnectionPhase.NEW | ConnectionPhase.FIRST | ConnectionPhase.HEAD:
@@ -153,12 +154,11 @@ class HttpConnection(ResponseWriter):
                 return bounds.body_timeout
             case ConnectionPhase.LINGERING | ConnectionPhase.CLOSING:
                 return bounds.linger_timeout
-            case _:  # the application takes its time
+            case _:  # the application has no time limit here
                 return math.inf
 
     def shut_down(self, *, now: bool = False) -> None:
-        """End the connection after the present request, or now: where there is none, or, with ``now``, whatever is
-        under way."""
+        """End the connection after the current request. End it at once if there is no request, or with ``now``."""
         self._is_last = True
         if now or self.phase <= _HEAD:
             self._cancel("the server ends")
@@ -166,7 +166,7 @@ class HttpConnection(ResponseWriter):
     # Reading
 
     async def _read(self) -> None:
-        """Read until the end of the connection, or until nothing more needs to be read."""
+        """Read until the connection ends, or nothing more needs to be read."""
         receive = receiver(self._stream)
         reader, bounds = self._reader, self._bounds
         try:
@@ -176,13 +176,14 @@ class HttpConnection(ResponseWriter):
                         return
                     continue
                 reader.feed(data)
-                del data  # a stream would keep its request
+                del data  # otherwise a stream would keep its request in memory
                 if self.phase < _SERVED and not self._resuming:
                     self._advance()
                     if self.phase is _OVER:
                         return
-                # The end of a connection comes behind all that was sent before. So nothing stops the reading while a
-                # request is served, and a client that sends ever more, whose end nobody could see, is at its end here.
+                # The end of a connection arrives after everything that was sent before. So reading never pauses while a
+                # request is served. If a client keeps sending, its disconnect can't be detected, so the connection is
+                # ended.
                 is_counted = len(reader.unread) > UNCOUNTED or self.phase is _BODY or self._held is not None
                 if is_counted and not self._has_room():
                     return
@@ -196,8 +197,8 @@ class HttpConnection(ResponseWriter):
             self._failed(error)
 
     def _has_room(self) -> bool:
-        """Count the bytes that wait here. Return whether to go on: a body for which the server has no room is refused,
-        and a connection that is to read that much, or too much, ahead is at its end."""
+        """Count the buffered bytes, and return whether to continue reading. If the server has no room for a body,
+        refuse it. If the connection has read too much ahead, end it."""
         size = self._reader.size
         if self.phase >= _SERVED and size > self._bounds.max_pipelined_bytes:
             return False
@@ -224,7 +225,8 @@ class HttpConnection(ResponseWriter):
             self._held = None
 
     def _drop(self, data: bytes) -> bool:
-        """Drop what came behind the last answer, or before that was written. Return whether to read on."""
+        """Discard bytes that arrived after the last answer, or before it was written. Return whether to continue
+        reading."""
         if self._unserved is not None:
             self._unserved.feed(data)
         if self.phase is _REFUSED:
@@ -248,12 +250,12 @@ class HttpConnection(ResponseWriter):
         response = self._response
         if response is not None and response.begun and not self._outgoing.is_streaming:
             self._is_last = True
-            self.enter(_CLOSE)  # all of the answer is there, and the client may read what is not written yet
+            self.enter(_CLOSE)  # the answer is complete, and the client may still read what isn't written yet
         else:
             self._gone()
 
     def _advance(self) -> None:
-        """Serve the requests that have come. Synchronous."""
+        """Serve the requests that have arrived. Synchronous."""
         self._resuming = True
         for _ in range(_AT_ONCE):
             if not self._serve_next():
@@ -275,7 +277,7 @@ class HttpConnection(ResponseWriter):
         self._room.wake()
 
     def _serve_next(self) -> bool:
-        """Serve one request, if all of it has come. Return whether the next one may be served at once."""
+        """Serve one request, if it has arrived completely. Return whether the next one may be served at once."""
         reader = self._reader
         waits_for_continue = False
         try:
@@ -309,8 +311,8 @@ class HttpConnection(ResponseWriter):
         return self.phase is _IDLE and bool(reader.unread)
 
     def _read_head(self) -> bool:
-        """Read the next head, if all of it has come, and have the application decide on the head. Return whether that
-        is decided."""
+        """Read the next head, if it has arrived completely, and have the application decide on it. Return whether the
+        decision was made."""
         reader, is_first = self._reader, self.phase <= _FIRST
         begun = bytes(reader.unread) if is_first else b""
         head = self._head = reader.head()
@@ -331,14 +333,14 @@ class HttpConnection(ResponseWriter):
         return True
 
     def _refuse_early(self) -> bool:
-        """Answer before the body is read. Return whether the next request may be served at once: where it begins is
-        known only when all of the body has come already."""
+        """Answer before the body is read. Return whether the next request may be served at once, which is only possible
+        if the whole body has already arrived: otherwise the start of the next request is unknown."""
         head, refusal, reader = self._head, self._admission, self._reader
         assert head is not None
         assert isinstance(refusal, Answer)
         is_read = False
         try:
-            # A client that waits for 100 (RFC 9110 section 10.1.1) may now send the body, or not.
+            # A client that waits for 100 (RFC 9110 section 10.1.1) may send the body now, or omit it.
             if "expect" in head.headers:
                 reader.discard()
             else:
@@ -349,11 +351,11 @@ class HttpConnection(ResponseWriter):
         return self.phase is _IDLE and bool(reader.unread)
 
     def _refuse(self, status: HTTPStatus, reason: str) -> None:
-        """Answer to a request that cannot be read to its end."""
+        """Send a refusal to a request whose body can't be read to the end."""
         may_come_again = status is HTTPStatus.SERVICE_UNAVAILABLE
         if self._head is not None and isinstance(self._admission, Admitted) and not may_come_again:
             self._unserved = UnservedBody(self._head, self._admission.caller, status, reason, self._reader.part)
-        # A client that writes before it reads would lose the answer in a reset; a client that waits for 100 wouldn't.
+        # A client that writes before it reads would lose the answer in a reset. A client that waits for 100 wouldn't.
         waits = self._head is not None and "expect" in self._head.headers and not self._reader.part
         is_sound = may_come_again or status is HTTPStatus.REQUEST_ENTITY_TOO_LARGE
         self._reader.discard(comes=is_sound and not waits)
@@ -369,9 +371,9 @@ class HttpConnection(ResponseWriter):
     # After a response
 
     def _finish(self) -> None:
-        """The present response is written."""
+        """Handle the end of the current response, which is written."""
         response, self._response = self._response, None
-        assert response is not None, "one response is written once"
+        assert response is not None, "a response must be written only once"
         response.is_gone, response.on_gone = True, do_nothing
         if self.phase is _REFUSED:
             self._missing = self._reader.missing

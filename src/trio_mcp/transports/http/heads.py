@@ -1,8 +1,8 @@
-"""RequestHead is what the head of a request says, and HeadCache remembers how the last head of a connection was read.
-Clients send the same head with each request, but for the length of the body.
+"""RequestHead: the parsed head of a request. HeadCache keeps the last head of a connection, because clients send the
+same head with each request, except for the length of the body.
 
-`HttpBounds` says how much a client may send, and how long that may take. `BadRequest` refuses a request that is too
-much, or none.
+`HttpBounds` limits what a client may send and how long that may take. `BadRequest` refuses a request that is invalid or
+exceeds a limit.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ _WEBSOCKET: Final = lazy_pattern(r"(?:^|,)[ \t]*+websocket[ \t]*+(?:,|$)", re.IG
 _CLOSE: Final = lazy_pattern(r"(?:^|,)[ \t]*+close[ \t]*+(?:,|$)", re.IGNORECASE | re.ASCII)
 """Elements of a header that is a list (RFC 9110 section 5.6.1)."""
 _LONGEST_LIST: Final = 1000
-"""Maximum characters that are read of such a header: a search tries each comma."""
+"""Maximum characters that are read of such a header, because a search starts at each comma."""
 _LENGTH: Final = lazy_pattern(rb"\r\ncontent-length: ([0-9]{1,9})\r\n", re.IGNORECASE)
 _MOST_DIGITS: Final = 9
 _LONGEST: Final = 4096
-"""Maximum bytes of a head that is remembered, since idle connections are many."""
+"""Maximum bytes of a cached head, because there may be many idle connections."""
 
 
 class BadRequest(Exception):
-    """The request is refused with ``status``, and the connection ends: where the next request begins is unknown."""
+    """The request is refused with ``status``. The connection ends, because the start of the next request is unknown."""
 
     def __init__(self, status: HTTPStatus, reason: str) -> None:
         super().__init__(reason)
@@ -38,35 +38,35 @@ class BadRequest(Exception):
 
 @frozen
 class HttpBounds:
-    """The bounds of a connection. Times are in seconds, as exact as `HttpConnection.tick` is called often."""
+    """The limits of a connection. Times are in seconds, with the precision of the calls of `HttpConnection.tick`."""
 
     max_head_bytes: int = 16 * 1024
-    """Bytes from the request line to the empty line behind the headers."""
+    """Maximum bytes from the request line to the empty line after the headers."""
     max_target_bytes: int = 8 * 1024
     max_headers: int = 100
     max_body_bytes: int = 4 * 1024 * 1024
     max_unserved_bytes: int = 64 * 1024
-    """Bytes behind a head from which reading pauses, while the application decides by that head alone."""
+    """Bytes after a head at which reading pauses, while the application decides by the head."""
     max_pipelined_bytes: int = 1024 * 1024
-    """Bytes behind a request in service that are read ahead. Reading never pauses there, since the end of a connection
-    comes behind all that was sent; with more bytes, the connection ends."""
+    """Maximum bytes that are read ahead while a request is served. Reading never pauses then, because a disconnect
+    arrives after everything that was sent. If there are more bytes, the connection ends."""
     head_timeout: float = 10.0
-    """Time from the first byte of a head to its last, and, for the first head, from the begin of the connection."""
+    """Time from the first byte of a head to its last. For the first head, it starts with the connection."""
     body_timeout: float = 60.0
     """Time from the last byte of a head to the last byte of the body."""
     idle_timeout: float = 75.0
     """Time between requests."""
     write_timeout: float = 30.0
-    """Time in which a client that has bytes to read must take some."""
+    """Time within which a client must accept some of the bytes that are being sent."""
     linger_timeout: float = 2.0
-    """Time that a client has to read the last answer."""
+    """Time in which a client can read the last answer."""
     max_dropped_bytes: int = 64 * 1024 * 1024
-    """Bytes of the rest of a refused body that are read and dropped, within `body_timeout`. Most clients write the
-    whole body before they read, and would lose the answer if the connection were reset. A body that is too large has
-    `linger_timeout` between two pieces."""
+    """Maximum bytes of the rest of a refused body that are read and discarded, within `body_timeout`. Most clients
+    write the whole body before they read, and would lose the answer if the connection were reset. If the body is too
+    large, `linger_timeout` is the limit between two pieces."""
     max_linger_bytes: int = 1024 * 1024
-    """Bytes that are read and dropped after the last answer. A connection that is closed with unread bytes is reset,
-    and its client might never see that answer. The rest of a refused body is dropped earlier: see
+    """Maximum bytes that are read and discarded after the last answer. A connection that is closed with unread bytes is
+    reset, and its client might never receive that answer. The rest of a refused body is discarded earlier: see
     `max_dropped_bytes`."""
 
 
@@ -77,25 +77,25 @@ class RequestHead:
     method: str
     target: str = attrs.field(repr=False)
     path: str
-    """The target without its query, as it came, with nothing decoded. A target in absolute form is reduced to its path,
-    and its authority is the ``host`` of `headers`."""
+    """The request target without its query, as received, without decoding. If the target is an absolute URL, this is
+    its path, and its authority is ``host`` in `headers`."""
     headers: dict[str, str] = attrs.field(repr=False)
-    """Values by name in lower case, in Latin-1, without the blanks around them. The values of a repeated header are
-    joined with commas."""
+    """Header values in Latin-1 without surrounding blanks, keyed by name in lower case. The values of a repeated header
+    are joined with commas."""
     repeated: frozenset[str]
-    """Names that came more than once."""
+    """Names of headers that occurred more than once."""
     http_1_0: bool
     accepts: str | None = None
-    """The only type of answer that the client accepts, as the application has found; `None` for any."""
+    """The only media type that the client accepts, set by the application. `None` if it accepts any."""
 
     def with_length(self, digits: bytes) -> RequestHead:
-        """Return the same head of a body of another length."""
+        """Return the same head for a body of another length."""
         headers = {**self.headers, "content-length": digits.decode("ascii")}
         return RequestHead(self.method, self.target, self.path, headers, self.repeated, self.http_1_0)
 
     @property
     def asks_for_websocket(self) -> bool:
-        """True for a request to go on as a WebSocket."""
+        """Whether the client asks to upgrade to a WebSocket."""
         upgrade = self.headers.get("upgrade")
         return (
             upgrade is not None
@@ -106,7 +106,7 @@ class RequestHead:
 
     @property
     def is_last(self) -> bool:
-        """True when the client sends no other request on the connection (RFC 9112 section 9.6)."""
+        """Whether the client sends no further request on the connection (RFC 9112 section 9.6)."""
         connection = self.headers.get("connection")
         return self.http_1_0 or (
             connection is not None
@@ -115,19 +115,21 @@ class RequestHead:
         )
 
     def waits_for_continue(self) -> bool:
-        """Return whether the client waits to be asked for the body. Raises `BadRequest` for any other expectation."""
+        """Return whether the client waits for status 100 before it sends the body. Raises `BadRequest` for any other
+        expectation."""
         expected = self.headers.get("expect")
         if expected is None or self.http_1_0:  # RFC 9110 section 10.1.1
             return False
         if expected.lower() != "100-continue":
-            raise BadRequest(HTTPStatus.EXPECTATION_FAILED, "the only expectation here is 100-continue")
+            raise BadRequest(HTTPStatus.EXPECTATION_FAILED, "the only supported expectation is 100-continue")
         return True
 
 
 class HeadCache:
-    """The last head of one connection. The first one isn't remembered: a stream is the only request of its connection.
+    """Caches the last head of one connection, but not the first one, because a stream is the only request of its
+    connection.
 
-    Only what the bytes of a head mean is remembered. Whether its request is served is decided for each request.
+    Only the parsed bytes of a head are cached. The decision whether to serve it is made for each request.
     """
 
     __slots__ = ("_after", "_before", "_head", "_is_first")
@@ -139,7 +141,7 @@ class HeadCache:
         self._is_first = True
 
     def lookup(self, raw: bytes) -> RequestHead | None:
-        """Return the head that ``raw`` is, if it differs from the last head in nothing but the digits of its
+        """Return the parsed head for ``raw``, if it differs from the last head only in the digits of its
         Content-Length."""
         head, before, after = self._head, self._before, self._after
         if head is None or not (raw.startswith(before) and raw.endswith(after)):
@@ -148,9 +150,9 @@ class HeadCache:
         return head.with_length(digits) if digits.isdigit() and len(digits) <= _MOST_DIGITS else None
 
     def store(self, raw: bytes, head: RequestHead) -> None:
-        """Remember ``head``, which was read from ``raw`` and is valid."""
+        """Cache ``head``, which was parsed from ``raw`` and is valid."""
         length = None if self._is_first or len(raw) > _LONGEST else _LENGTH.search(raw)
         self._is_first = False
         if length is not None:
-            self._head = head.with_length(length[1])  # a route may change the headers that it was given
+            self._head = head.with_length(length[1])  # a copy, because a route may change the headers that it gets
             self._before, self._after = raw[: length.start(1)], raw[length.end(1) :]

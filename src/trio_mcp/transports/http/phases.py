@@ -30,27 +30,28 @@ class ConnectionPhase(IntEnum):
     """The phases of a connection."""
 
     NEW = 0
-    """The client has sent nothing."""
+    """The client hasn't sent anything."""
     FIRST = 1
-    """A part of the first head has come."""
+    """A part of the first head has arrived."""
     IDLE = 2
     """The connection is between requests."""
     HEAD = 3
-    """A part of a later head has come."""
+    """A part of a later head has arrived."""
     ASKED = 4
-    """A head has come, and the application finds out whether to admit its caller."""
+    """A head has arrived, and the application is deciding whether to admit its caller."""
     BODY = 5
-    """The caller is admitted, and not all of the body has come."""
+    """The caller is admitted, and the body hasn't arrived completely."""
     SERVED = 6
-    """The application has the request, or an answer to a request that has come whole is being written."""
+    """The application has the request, or an answer to a completely received request is being written."""
     REFUSED = 7
-    """A refusal is being written to a request that is not read to its end."""
+    """A refusal is being written to a request that isn't read to its end."""
     DROPPING = 8
-    """A refusal by the head is written, and the client may send the body and read the refusal."""
+    """A request was refused by its head. The refusal is written, and the client may send the body and read the
+    refusal."""
     LINGERING = 9
-    """A refusal is written, and the client, which may send more, may read the refusal."""
+    """A refusal is written. The client may send more, and read the refusal."""
     CLOSING = 10
-    """No other request is read, and the client may read the last answer."""
+    """No further request is read, and the client may read the last answer."""
     OVER = 11
     """The connection has ended, or becomes a WebSocket."""
 
@@ -59,29 +60,30 @@ class ConnectionStep(IntEnum):
     """The steps from phase to phase."""
 
     RECEIVE = 0
-    """A part of a head has come."""
+    """A part of a head has arrived."""
     ASK = 1
-    """A head has come, on which the application decides later."""
+    """A head has arrived, and the application will decide on it later."""
     AWAIT = 2
-    """The caller is admitted before all of the body has come."""
+    """The caller was admitted before the whole body has arrived."""
     SERVE = 3
-    """The application gets the request, or refuses one that has come whole."""
+    """The application gets the request, or refuses one that has arrived completely."""
     REFUSE = 4
     """The request is refused before it is read to its end."""
     GO_ON = 5
     """The answer is written, and the client may send another request."""
     DROP = 6
-    """The refusal is written before the rest of the body has come, which most clients send before they read a word."""
+    """The refusal is written before the rest of the body has arrived. Most clients send the body before they read."""
     LINGER = 7
-    """The refusal is written, and where the request ends is not known."""
+    """The refusal is written, and the end of the request is unknown."""
     CLOSE = 8
-    """The last answer is written; the client sends no more, but reads; or all of a refused body has come."""
+    """The last answer is written; or the client has finished sending, but still reads; or a refused body has arrived
+    completely."""
     END = 9
-    """The connection is closed, or handed on."""
+    """The connection is closed, or becomes a WebSocket."""
 
 
 class IllegalConnectionStep(RuntimeError):
-    """A step that the table does not have: a defect of this package."""
+    """A step that isn't in the table: a bug in this package."""
 
 
 _P: Final = ConnectionPhase
@@ -100,24 +102,24 @@ _AFTER: Final[tuple[tuple[ConnectionPhase | None, ...], ...]] = (
     (None, None, None, None, None, None, None, None, _P.CLOSING, _P.OVER),
     (None, None, None, None, None, None, None, None, None, _P.OVER),
 )
-"""Phase after each step, by the phase before."""
+"""The phase after each step, keyed by the phase before."""
 
 
 class ConnectionLife:
-    """The phase of one connection, which only `enter` changes."""
+    """The phase of one connection. Only `enter` changes it."""
 
     __slots__ = ("phase", "since")
 
     def __init__(self) -> None:
         self.phase = _P.NEW
         self.since: float | None = None
-        """Time of the first look at the clock in this phase."""
+        """The time of the first clock check in this phase."""
 
     def enter(self, step: ConnectionStep) -> None:
-        """Go on to the phase that follows by ``step``. Raises `IllegalConnectionStep`, with nothing changed, when the
-        table has no such step."""
+        """Enter the phase that ``step`` leads to. If the table has no such step, raise `IllegalConnectionStep` without
+        changing anything."""
         after = _AFTER[self.phase][step]
         if after is None:
-            raise IllegalConnectionStep(f"{step.name} is no step of a connection that is {self.phase.name}")
+            raise IllegalConnectionStep(f"step {step.name} is not allowed in phase {self.phase.name}")
         self.phase = after
         self.since = None

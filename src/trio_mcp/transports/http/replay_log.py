@@ -1,4 +1,4 @@
-"""ReplayLog keeps the events of one session for clients that come back (2025-11-25 transports, Resumability and
+"""ReplayLog: keeps the events of one session for clients that reconnect (2025-11-25 transports, Resumability and
 Redelivery)."""
 
 from __future__ import annotations
@@ -14,19 +14,20 @@ from ...classes import define, value
 from ...concurrency.fair_share import HeldBytes
 
 _OVERHEAD: Final = 256
-"""Bytes that an event, and a stream, takes beside its line, about."""
+"""Approximate overhead of an event, and of a stream, in bytes."""
 
 _MOST_DIGITS: Final = 18
 
 
 class BadCursor(Exception):
-    """A client came back with an event id that no stream of the session can go on from; the text says why. Another
-    stream instead would let the client believe that nothing was missed."""
+    """A client has reconnected with an event id from which no stream of the session can continue. The message says why.
+    Another stream instead would make the client believe that it has missed nothing."""
 
 
 @value
 class Replay:
-    """The events of one stream behind a cursor, each with its id, oldest first. ``finished``: no others will follow."""
+    """The events of one stream after a cursor, each with its id, oldest first. ``finished``: no more events will
+    follow."""
 
     stream: str
     events: list[tuple[str, bytes]]
@@ -35,7 +36,7 @@ class Replay:
 
 @define(eq=False)
 class _Piece:
-    """Events that came together, of one stream, and are kept."""
+    """Kept events of one stream that were added together."""
 
     lines: list[bytes]
     """Lines of the events, newest first."""
@@ -46,32 +47,31 @@ class _ReplayStream:
     name: str
     pieces: deque[_Piece] = attrs.Factory(deque[_Piece])
     count: int = 0
-    """Number of the events in ``pieces``. The numbers of all that are kept are successive, up to ``last``."""
+    """Number of events in ``pieces``. The numbers of all kept events are consecutive, up to ``last``."""
     size: int = 0
-    """Bytes that ``pieces`` take, about."""
+    """Approximate size of ``pieces`` in bytes."""
     awaited: bytes | None = None
-    """The line of the newest event, where the client will come for it; it is in no piece."""
+    """The line of the newest event, if the client is away and will fetch it. It isn't in ``pieces``."""
     last: int = 0
-    """The number of the last event, kept or not; ``0`` before the first."""
+    """The number of the last event, whether it is kept or not. ``0`` before the first event."""
 
     def event_id(self, number: int) -> str:
         return f"{self.name}-{number}"
 
     @property
     def dropped(self) -> int:
-        """The number of the last event that is not kept."""
+        """The number of the last event that isn't kept any more."""
         return self.last - self.count - (self.awaited is not None)
 
 
 class ReplayLog:
-    """The events of the streams of one session, as many as fit into ``max_stream_bytes`` for each stream,
-    ``max_bytes`` for all streams, and the room that ``held`` allows. The oldest go first.
+    """The events of the streams of one session. It keeps as many as fit into ``max_stream_bytes`` for each stream,
+    ``max_bytes`` for all streams, and the room that ``held`` allows. The oldest events are dropped first.
 
-    While the client of a stream is away, the newest event of the stream, the result of a call for example, is kept in
-    any size, as long as ``held`` allows that, and does not count for the bounds of the stream and of the session.
+    While the client of a stream is away, the newest event of the stream, such as the result of a call, is kept whatever
+    its size, as long as ``held`` allows. It doesn't count against the limits of the stream and of the session.
 
-    Event ids are ``STREAM-NUMBER``. The names of streams differ from session to session, so that an id of another
-    session is unknown here.
+    Event ids are ``STREAM-NUMBER``. Stream names are unique to a session, so an id of another session is unknown here.
     """
 
     def __init__(self, max_stream_bytes: float, max_bytes: float, held: HeldBytes | None = None) -> None:
@@ -83,15 +83,15 @@ class ReplayLog:
         self._opened = 0
         self._streams: dict[str, _ReplayStream] = {}
         self._finished: dict[str, float] = {}
-        """Finished streams, in the order of finishing, with the time until which each is kept, without those whose
-        newest event is awaited."""
+        """Finished streams, in the order of finishing, with the time until which each is kept. Streams whose newest
+        event is awaited are not included."""
         self._fetched_later: dict[str, float] = {}
-        """The same of finished streams whose newest event is awaited."""
+        """Finished streams whose newest event is awaited, with the same times."""
         self._oldest_first: OrderedDict[_Piece, _ReplayStream] = OrderedDict()
         self._awaited: OrderedDict[str, None] = OrderedDict()
         """Streams whose newest event is awaited, in the order of these events."""
         self.size = 0
-        """Bytes that all this takes, about, without the events that are awaited."""
+        """Approximate size of everything in bytes, without the events that are awaited."""
 
     def open(self) -> str:
         """Open a stream and return its name."""
@@ -103,14 +103,14 @@ class ReplayLog:
         return stream.name
 
     def cursor(self, name: str) -> str:
-        """Return the id behind which the next event of a stream will stand: the id of its last event, or, before the
-        first, one for a priming event."""
+        """Return the id after which the next event of a stream will follow: the id of its last event or, before the
+        first, an id for a priming event."""
         stream = self._streams[name]
         return stream.event_id(stream.last)
 
     def extend(self, name: str, lines: Sequence[bytes], *, awaited: bool = False) -> int:
-        """Keep the next lines of a stream that is not finished, and return the number of the first event. ``awaited``:
-        nobody is there to take the lines now."""
+        """Add lines to a stream that isn't finished, and return the number of the first event. ``awaited``: the client
+        is away, and will fetch the lines later."""
         stream = self._streams[name]
         first = stream.last + 1
         if not lines:
@@ -138,20 +138,19 @@ class ReplayLog:
         return first
 
     def finish(self, name: str, keep_until: float) -> None:
-        """Note that no event will follow, and keep the stream until `drop_finished` is called with that time or a
-        later one."""
+        """Mark a stream as complete, and keep it until `drop_finished` is called with that time or a later one."""
         finished = self._finished if self._streams[name].awaited is None else self._fetched_later
         finished[name] = keep_until
         self._shrink()
 
     def drop_finished(self, now: float) -> None:
-        """Forget the finished streams whose time is over."""
+        """Drop the finished streams whose time has passed."""
         for finished in (self._finished, self._fetched_later):
             for name in [name for name, keep_until in finished.items() if keep_until <= now]:
                 self._forget(name)
 
     def close(self) -> None:
-        """Give back what is kept, and keep no event from now on: the session is over."""
+        """Release everything, and keep no events from now on, because the session has ended."""
         self._is_closed = True
         self._max_stream = self._max = 0
         self._shrink()
@@ -162,15 +161,15 @@ class ReplayLog:
             self._held = None
 
     def after(self, cursor: str) -> Replay:
-        """Return the events behind ``cursor`` in the stream of ``cursor``. Raises `BadCursor`."""
+        """Return the events after ``cursor`` in its stream. Raises `BadCursor`."""
         stream, number = self._find(cursor)
         if number < stream.dropped:
-            raise BadCursor("events behind this event id are no longer kept")
+            raise BadCursor("events after this event id are no longer kept")
         return self._replay(stream, number)
 
     def retained_after(self, cursor: str) -> tuple[Replay, bool]:
-        """Return the events behind ``cursor`` that are still kept, and whether any are missing. Raises `BadCursor` for
-        a cursor that no stream has."""
+        """Return the events after ``cursor`` that are still kept, and whether any are missing. Raises `BadCursor` if no
+        stream has this cursor."""
         stream, number = self._find(cursor)
         dropped = stream.dropped
         return self._replay(stream, max(number, dropped)), number < dropped
@@ -179,7 +178,7 @@ class ReplayLog:
         name, _, digits = cursor.rpartition("-")
         stream = self._streams.get(name)
         if stream is None or not (digits.isascii() and digits.isdigit() and len(digits) <= _MOST_DIGITS):
-            raise BadCursor("no stream of this session has this event id, or none has any more")
+            raise BadCursor("no stream of this session has this event id, or its stream is no longer kept")
         number = int(digits)
         if number > stream.last or stream.event_id(number) != cursor:
             raise BadCursor("no stream of this session has this event id")
@@ -204,8 +203,8 @@ class ReplayLog:
         return self._held is not None and self._held.is_too_much
 
     def _shrink(self) -> None:
-        """Drop the oldest until all that is kept fits: finished streams that have no events, and else events, those
-        that are awaited last and only where the server has no room for them."""
+        """Drop the oldest until everything fits: finished streams without events first, and then events. Awaited events
+        are dropped last, and only if the server has no room for them."""
         while self.size > self._max or self._is_too_much:
             finished = next(iter(self._finished), None)
             if finished is not None and not self._streams[finished].count:
@@ -218,7 +217,7 @@ class ReplayLog:
                 return
 
     def _pop_awaited(self, stream: _ReplayStream) -> bytes | None:
-        """Take out the newest event of a stream, if that is awaited, and return its line."""
+        """Remove the newest event of a stream, if it is awaited, and return its line."""
         line, stream.awaited = stream.awaited, None
         if line is not None:
             del self._awaited[stream.name]

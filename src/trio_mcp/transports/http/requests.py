@@ -1,6 +1,5 @@
-"""RequestReader makes requests of the bytes of a client. A head is read by llhttp, and checked where llhttp is not
-strict enough. No I/O: bytes are fed, heads and bodies are asked for.
-"""
+"""RequestReader: parses requests from the bytes of a client. llhttp reads a head, and further checks apply where llhttp
+isn't strict enough. It does no I/O: you feed bytes, and get heads and bodies."""
 
 from __future__ import annotations
 
@@ -16,20 +15,20 @@ from ...lazy import lazy_pattern
 from .heads import BadRequest, HeadCache, HttpBounds, RequestHead
 
 _REQUEST_LINE: Final = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+) ([!-\"$-~]+) HTTP/([0-9]\.[0-9])\r\n")
-"""RFC 9112 section 3; a target has no fragment (section 3.2)."""
+"""A request line: RFC 9112 section 3. A target has no fragment (section 3.2)."""
 _TOKEN_BEGINS: Final = lazy_pattern(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]")
 _ABSOLUTE: Final = lazy_pattern(r"https?://([^/?@]+)(/[^?]*)?", re.IGNORECASE)
-"""RFC 9110 section 4.2; section 4.2.4: a name before an ``@`` is to be treated as an error."""
+"""A target in absolute form: RFC 9110 section 4.2. A name before an ``@`` is an error: section 4.2.4."""
 _PARSED_AS_THEY_ARE: Final = frozenset(("POST", "GET", "DELETE", "OPTIONS", "HEAD", "PUT", "PATCH"))
 _LONGEST_METHOD: Final = 32
 _BARE_LF: Final = "a line of the head does not end with CRLF"
-"""RFC 9112 section 2.2 lets a server take a bare LF for the end of a line. Where two readers of the same bytes disagree
-about that, one sees a request that the other does not."""
+"""RFC 9112 section 2.2 allows servers to accept a bare LF as a line end. This server doesn't: if two readers of the
+same bytes disagree about line ends, one of them sees a request that the other doesn't."""
 _NONE_REPEATED: Final = frozenset[str]()
 _MOST_KEYS: Final = 200
 _LONGEST_KEY: Final = 64
 _keys: dict[bytes, str] = {}
-"""Names of headers as they came, and in lower case: clients repeat the same ones."""
+"""Cache of header names in lower case, keyed by the received name. Clients repeat the same names."""
 
 
 class _Fields:
@@ -59,46 +58,46 @@ class _Fields:
 
 
 def check_beginning(beginning: bytes, *, is_first: bool) -> None:
-    """Raise `BadRequest` when ``beginning`` is no part of a head, whose beginning it is if ``is_first``: a client that
-    speaks another protocol should not have to wait for its answer."""
+    """Raise `BadRequest` if ``beginning`` can't be part of a head (or its start, if ``is_first``), so that a client of
+    another protocol gets an answer at once."""
     if is_first and not _TOKEN_BEGINS.match(beginning):
-        raise BadRequest(HTTPStatus.BAD_REQUEST, "this is no HTTP request")
+        raise BadRequest(HTTPStatus.BAD_REQUEST, "this is not an HTTP request")
     if beginning.count(b"\n") != beginning.count(b"\r\n"):
         raise BadRequest(HTTPStatus.BAD_REQUEST, _BARE_LF)
 
 
 def read_head(raw: bytes, bounds: HttpBounds) -> RequestHead:
-    """Return the head of a request from its bytes, the empty line included. Raises `BadRequest`."""
+    """Parse the head of a request from its bytes, including the empty line. Raises `BadRequest`."""
     lines = raw.count(b"\n")
     if lines != raw.count(b"\r\n"):
         raise BadRequest(HTTPStatus.BAD_REQUEST, _BARE_LF)
     line = _REQUEST_LINE.match(raw)
     if line is None:
-        raise BadRequest(HTTPStatus.BAD_REQUEST, "this is no request line of HTTP/1.1")
+        raise BadRequest(HTTPStatus.BAD_REQUEST, "this is not an HTTP/1.1 request line")
     method, target, version = line[1].decode("ascii"), line[2].decode("ascii"), line[3]
     if version != b"1.1" and version != b"1.0":
-        raise BadRequest(HTTPStatus.HTTP_VERSION_NOT_SUPPORTED, "the versions of HTTP here are 1.1 and 1.0")
+        raise BadRequest(HTTPStatus.HTTP_VERSION_NOT_SUPPORTED, "the only supported HTTP versions are 1.1 and 1.0")
     if len(target) > bounds.max_target_bytes:
-        raise BadRequest(HTTPStatus.REQUEST_URI_TOO_LONG, f"a target has at most {bounds.max_target_bytes} bytes")
+        raise BadRequest(HTTPStatus.REQUEST_URI_TOO_LONG, f"the URL is longer than {bounds.max_target_bytes} bytes")
     if lines - 2 > bounds.max_headers:
         raise BadRequest(
-            HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, f"a request has at most {bounds.max_headers} headers"
+            HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, f"the request has more than {bounds.max_headers} headers"
         )
     if method not in _PARSED_AS_THEY_ARE:
         if len(method) > _LONGEST_METHOD or method == "CONNECT":
-            raise BadRequest(HTTPStatus.NOT_IMPLEMENTED, "there is no such method here")  # RFC 9112 section 3
-        # llhttp refuses methods that it does not know, and reads the heads of some in other ways than of others.
+            raise BadRequest(HTTPStatus.NOT_IMPLEMENTED, "this method is not supported")  # RFC 9112 section 3
+        # llhttp rejects unknown methods, and parses the heads of some methods in a special way.
         raw = b"GET" + raw[line.end(1) :]
-    # A parser and a head live and die together: a parser that were used again would expect the body first.
+    # Each head gets a new parser. If it were reused, it would expect the body first.
     fields = _Fields()
     try:
         httptools.HttpRequestParser(fields).feed_data(raw)
     except httptools.HttpParserUpgrade:
-        pass  # raised at the end of a head that asks for an upgrade, which a server may ignore (RFC 9110 section 7.8)
+        pass  # raised after a head that asks for an upgrade, which a server may ignore (RFC 9110 section 7.8)
     except httptools.HttpParserError as error:
-        raise BadRequest(HTTPStatus.BAD_REQUEST, f"this is no good HTTP request: {error}") from None
+        raise BadRequest(HTTPStatus.BAD_REQUEST, f"malformed HTTP request: {error}") from None
     if not fields.complete:
-        raise BadRequest(HTTPStatus.BAD_REQUEST, "this is no good HTTP request")
+        raise BadRequest(HTTPStatus.BAD_REQUEST, "malformed HTTP request")
     headers = fields.headers
     check_headers(headers, fields.repeated, http_1_0=version == b"1.0")
     path = target.partition("?")[0] if target[0] == "/" else _path_of(method, target, headers)
@@ -106,20 +105,23 @@ def read_head(raw: bytes, bounds: HttpBounds) -> RequestHead:
 
 
 def check_headers(headers: Mapping[str, str], repeated: Set[str], *, http_1_0: bool) -> None:
-    """Raise `BadRequest` when ``headers``, of which those in ``repeated`` came more than once, leave it open to whom a
-    request goes or where the body ends."""
+    """Raise `BadRequest` if ``headers`` are ambiguous about the destination of a request, or the end of its body.
+    Headers in ``repeated`` occurred more than once."""
     if "transfer-encoding" in headers:
-        # RFC 9112 section 6.1: in HTTP/1.0 the framing is faulty; section 6.3: so it is beside a Content-Length.
+        # RFC 9112 section 6.1: invalid framing in HTTP/1.0; section 6.3: together with a Content-Length, too.
         if http_1_0 or "content-length" in headers:
-            raise BadRequest(HTTPStatus.BAD_REQUEST, "a Transfer-Encoding comes in HTTP/1.1 and without Content-Length")
-        # RFC 9112 section 6.1: a coding that is not understood
+            raise BadRequest(
+                HTTPStatus.BAD_REQUEST,
+                "Transfer-Encoding is allowed only in HTTP/1.1, and not together with Content-Length",
+            )
+        # RFC 9112 section 6.1: an unknown coding
         if headers["transfer-encoding"].lower() != "chunked":
-            raise BadRequest(HTTPStatus.NOT_IMPLEMENTED, "the only Transfer-Encoding here is chunked")
+            raise BadRequest(HTTPStatus.NOT_IMPLEMENTED, "the only supported Transfer-Encoding is chunked")
     # RFC 9112 section 3.2
     if not headers.get("host") and (not http_1_0 or "host" in headers):
         raise BadRequest(HTTPStatus.BAD_REQUEST, "the Host header is missing or empty")
     if repeated and not repeated.isdisjoint(("host", "content-length")):
-        raise BadRequest(HTTPStatus.BAD_REQUEST, "the headers Host and Content-Length come once")
+        raise BadRequest(HTTPStatus.BAD_REQUEST, "the headers Host and Content-Length must not be repeated")
 
 
 def _path_of(method: str, target: str, headers: dict[str, str]) -> str:
@@ -127,30 +129,30 @@ def _path_of(method: str, target: str, headers: dict[str, str]) -> str:
         return target
     absolute = _ABSOLUTE.match(target)
     if absolute is None or (absolute.end() < len(target) and target[absolute.end()] != "?"):
-        raise BadRequest(HTTPStatus.BAD_REQUEST, "this is no target of a request")
-    headers["host"] = absolute[1]  # RFC 9112 section 3.2.2: the Host header is ignored
+        raise BadRequest(HTTPStatus.BAD_REQUEST, "invalid request target")
+    headers["host"] = absolute[1]  # the Host header is ignored: RFC 9112 section 3.2.2
     return absolute[2] or "/"
 
 
 _END: Final = b"\r\n\r\n"
 _CHUNKED_HEAD: Final = b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n"
 _SIZE: Final = re.compile(rb"([0-9A-Fa-f]{1,16})(?![0-9A-Fa-f])[^\r\n]*+\r\n")
-"""The first line of a chunk (RFC 9112 section 7.1), and some lines that llhttp refuses."""
+"""The first line of a chunk (RFC 9112 section 7.1). It also matches some lines that llhttp rejects."""
 _LONGEST_SIZE: Final = 4 * 1024
-"""Bytes of the first line of a chunk, which may have an extension."""
+"""Maximum bytes of the first line of a chunk, which may have an extension."""
 
 
 @cache
 def _small_chunks() -> re.Pattern[bytes]:
-    """Return a pattern for chunks of up to 15 bytes, as many as there are: to pass over each by itself would cost a
-    client that sends one byte in each chunk nothing, and us a lot."""
+    """Return a pattern that matches any number of chunks of up to 15 bytes. Skipping each of them separately would be
+    expensive for us, and cheap for a client that sends one byte per chunk."""
     extension = rb"(?:[^\r\n0-9A-Fa-f][^\r\n]*+)?+\r\n"
     sizes = b"|".join(b"(?i:%x)%b.{%d}" % (size, extension, size) for size in range(1, 16))
     return re.compile(b"(?:0*+(?:" + sizes + rb")\r\n)*+", re.DOTALL)
 
 
 class _Pieces:
-    """Collects the body that llhttp reads. Chunk extensions and trailers are ignored."""
+    """Collects the body that llhttp parses. Chunk extensions and trailers are ignored."""
 
     __slots__ = ("body", "complete", "on_body")
 
@@ -164,26 +166,26 @@ class _Pieces:
 
 
 class _EndOfBody:
-    """Finds the byte behind a body in chunks. Only the sizes are read: what is wrong with the rest, llhttp says."""
+    """Finds the end of a chunked body. It reads only the sizes of chunks; llhttp reports other errors."""
 
     __slots__ = ("_is_last", "_line", "_skip")
 
     def __init__(self) -> None:
         self._line = b""
-        """The beginning of a line that is not complete, or of the empty line behind the trailers."""
+        """The beginning of an incomplete line, or of the empty line after the trailers."""
         self._skip = 0
-        """The bytes of the present chunk that are to come."""
+        """The bytes of the current chunk that have not arrived."""
         self._is_last = False
-        """True behind the first line of the last chunk."""
+        """Whether the first line of the last chunk was read."""
 
     def find(self, data: bytes) -> int | None:
-        """Return at which byte of ``data`` the body has ended; `None` where more is to come. Raises `BadRequest`."""
+        """Return the index in ``data`` at which the body ends, or `None` if more is to come. Raises `BadRequest`."""
         before = len(self._line)
         window = self._line + data
         at = self._skip
         small = _small_chunks()
         while at < len(window) and not self._is_last:
-            at = small.match(window, at).end()  # pyright: ignore[reportOptionalMemberAccess] it matches nothing, too
+            at = small.match(window, at).end()  # pyright: ignore[reportOptionalMemberAccess] matches an empty string, too
             line = _SIZE.match(window, at)
             if line is None:
                 break
@@ -198,15 +200,14 @@ class _EndOfBody:
         self._skip = max(0, at - len(window))
         self._line = window[at:]
         if len(self._line) > _LONGEST_SIZE:
-            raise BadRequest(HTTPStatus.BAD_REQUEST, "this is no good chunk: its first line is too long")
+            raise BadRequest(HTTPStatus.BAD_REQUEST, "malformed chunk: its first line is too long")
         return None
 
 
 class ChunkedBody:
-    """A body that comes in chunks.
+    """A chunked body.
 
-    llhttp does not say at which byte a body has ended, and would read on. So the parser is given bytes only up to where
-    the body ends.
+    llhttp doesn't report where a body ends, and would read on. So it gets only the bytes up to the end of the body.
     """
 
     __slots__ = ("_end", "_framing", "_max_body", "_max_framing", "_parser", "_pieces")
@@ -219,24 +220,25 @@ class ChunkedBody:
         self._parser.feed_data(_CHUNKED_HEAD)
         self._end = _EndOfBody()
         self._framing = 0
-        """Bytes so far that are not of the body: sizes of chunks, their extensions, line ends, trailers."""
+        """Bytes so far that don't belong to the body: sizes of chunks, extensions, line ends, trailers."""
 
     @property
     def body(self) -> bytes:
-        """The body, as far as it has come."""
+        """The part of the body that has arrived."""
         return bytes(self._pieces.body)
 
     @property
     def size(self) -> int:
-        """The length of the body, as far as it has come."""
+        """The length of the part that has arrived."""
         return len(self._pieces.body)
 
     def feed(self, data: bytes) -> bytes | None:
-        """Read ``data``. Return the bytes behind the body at its end, and `None` before. Raises `BadRequest`."""
+        """Parse ``data``. At the end of the body, return the bytes after it; before that, return `None`. Raises
+        `BadRequest`."""
         end = self._end.find(data)
         self._parse(data[:end])
         if self._pieces.complete != (end is not None):
-            raise BadRequest(HTTPStatus.BAD_REQUEST, "this is no good chunk: it is not clear where the body ends")
+            raise BadRequest(HTTPStatus.BAD_REQUEST, "malformed chunk: the end of the body is unclear")
         return None if end is None else data[end:]
 
     def _parse(self, data: bytes) -> None:
@@ -245,21 +247,21 @@ class ChunkedBody:
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserError as error:
-            raise BadRequest(HTTPStatus.BAD_REQUEST, f"this is no good chunk: {error}") from None
+            raise BadRequest(HTTPStatus.BAD_REQUEST, f"malformed chunk: {error}") from None
         self._framing += len(data) - (len(body) - before)
         if len(body) > self._max_body:
-            raise BadRequest(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"a body has at most {self._max_body} bytes")
+            raise BadRequest(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"the body is longer than {self._max_body} bytes")
         if self._framing > self._max_framing:
-            raise BadRequest(HTTPStatus.BAD_REQUEST, "the chunks of the body have too many bytes beside the body")
+            raise BadRequest(HTTPStatus.BAD_REQUEST, "the chunk sizes, extensions and trailers are too long")
 
 
 _MOST_EMPTY_LINES: Final = 8
-"""Empty lines before a request line that are ignored: the one of RFC 9112 section 2.2, and a few."""
+"""How many empty lines before a request line are ignored: the one of RFC 9112 section 2.2, and a few more."""
 
 
 class RequestReader:
-    """The requests of one connection: `head` and `body` are asked for in turn, after each `feed`, until `None` says
-    that bytes are missing. After a `BadRequest`, nothing more can be read."""
+    """Parses the requests of one connection. After each `feed`, call `head` and `body` in turn, until one returns
+    `None` because bytes are missing. After a `BadRequest`, nothing more can be read."""
 
     __slots__ = (
         *("_bounds", "_checked", "_chunks", "_empty_lines", "_forgotten", "_last_head", "_length", "_part"),
@@ -270,31 +272,31 @@ class RequestReader:
         self._bounds = bounds
         self._last_head = HeadCache()
         self.unread = bytearray()
-        """The bytes that belong to no head and no body yet."""
+        """Buffered bytes that aren't part of a parsed head or body."""
         self._searched = 0
-        """The number of unread bytes in which no head ends."""
+        """The number of buffered bytes that were searched for the end of a head."""
         self._checked = 0
-        """The number of unread bytes that may begin a head."""
+        """The number of buffered bytes that were checked to be the beginning of a head."""
         self._empty_lines = 0
         """The number of empty lines before the next head."""
         self._length = 0
-        """The length of the body, as its head gave it."""
+        """The length of the body according to its head."""
         self._part: bytearray | None = None
-        """The beginning of a body that did not come with its head."""
+        """The beginning of a body that didn't arrive together with its head."""
         self._chunks: ChunkedBody | None = None
         self.is_over = False
-        """True after `discard`."""
+        """Whether `discard` was called."""
         self._forgotten = 0
 
     def feed(self, data: bytes) -> None:
-        """Take bytes that have come."""
+        """Add received bytes."""
         if self._part is not None:
             self._part += data
         else:
             self.unread += data
 
     def head(self) -> RequestHead | None:
-        """Return the next head, if all of it has come. Raises `BadRequest`."""
+        """Return the next head, or `None` if it hasn't arrived completely. Raises `BadRequest`."""
         data = self.unread
         while data.startswith(b"\r\n") and self._empty_lines < _MOST_EMPTY_LINES:
             self._empty_lines += 1
@@ -325,14 +327,14 @@ class RequestReader:
         return head
 
     def body(self) -> bytes | None:
-        """Return the body that belongs to the last head, if all of it has come. Raises `BadRequest`: a body that is too
-        large is not waited for."""
+        """Return the body for the last head, or `None` if it hasn't arrived completely. Raises `BadRequest`, for a body
+        that is too large even before it has arrived."""
         if self._chunks is not None:
             return self._chunked(self._chunks)
         length = self._length
         if length > self._bounds.max_body_bytes:
             raise BadRequest(
-                HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"a body has at most {self._bounds.max_body_bytes} bytes"
+                HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"the body is longer than {self._bounds.max_body_bytes} bytes"
             )
         data = self.unread if self._part is None else self._part
         if len(data) < length:
@@ -342,7 +344,7 @@ class RequestReader:
         if self._part is None:
             body = bytes(data[:length])
             del data[:length]
-        else:  # it may be long, and should be copied once only
+        else:  # it may be long, so it should be copied only once
             data = data[length:]
             del self._part[length:]
             body = bytes(self._part)
@@ -351,28 +353,28 @@ class RequestReader:
 
     @property
     def part(self) -> bytes | bytearray:
-        """What has come so far of the body that belongs to the last head."""
+        """The part of the body for the last head that has arrived so far."""
         if self._chunks is not None:
             return self._chunks.body
         return self.unread if self._part is None else self._part
 
     @property
     def size(self) -> int:
-        """The number of bytes that wait here."""
+        """The number of buffered bytes."""
         part = 0 if self._part is None else len(self._part)
         return len(self.unread) + part + (0 if self._chunks is None else self._chunks.size)
 
     def discard(self, *, comes: bool = False) -> None:
-        """Drop the waiting bytes; don't feed any more. ``comes``: the client still sends the rest of the body, and
-        `missing` counts it."""
+        """Drop the buffered bytes. Don't feed any more. ``comes``: the client still sends the rest of the body, which
+        `missing` counts."""
         self._forgotten = self.missing if comes else 0
         self.is_over = True
         self.unread, self._part, self._chunks, self._length = bytearray(), None, None, 0
 
     @property
     def missing(self) -> int:
-        """Number of bytes after `body` that are still to come and worth reading, of the body for the last head. At most
-        `HttpBounds.max_dropped_bytes`, which is also the value for a body in chunks, whose length is unknown."""
+        """Number of bytes of the body for the last head that are still to come and should be read. At most
+        `HttpBounds.max_dropped_bytes`, which is also the value for a chunked body, whose length is unknown."""
         if self.is_over:
             return self._forgotten
         most = self._bounds.max_dropped_bytes
@@ -392,5 +394,7 @@ class RequestReader:
 
 def _too_long(data: bytearray, bounds: HttpBounds) -> BadRequest:
     if not 0 <= data.find(b"\r\n") <= bounds.max_head_bytes:
-        return BadRequest(HTTPStatus.REQUEST_URI_TOO_LONG, f"a target has at most {bounds.max_target_bytes} bytes")
-    return BadRequest(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, f"a head has at most {bounds.max_head_bytes} bytes")
+        return BadRequest(HTTPStatus.REQUEST_URI_TOO_LONG, f"the URL is longer than {bounds.max_target_bytes} bytes")
+    return BadRequest(
+        HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, f"the headers are longer than {bounds.max_head_bytes} bytes"
+    )

@@ -1,6 +1,8 @@
-"""ResponseWriter writes the responses to a client, one after another. Answers are written by the task that has them, as
-far as the system takes them without waiting; the rest, and streams, by a second task, which exists only as long as that
-takes. The bytes of a response, its status line, Date, length or chunks, are written by hand.
+"""ResponseWriter: writes the responses to a client, one after another.
+
+A task that has an answer writes as much of it as the operating system accepts without waiting. A second task writes the
+rest, and streams; it exists only as long as that takes. Status line, Date, length and chunks are written without a
+library.
 """
 
 from __future__ import annotations
@@ -23,8 +25,8 @@ _WRITE: Final = 64 * 1024
 
 
 class OutgoingBytes:
-    """The bytes that go to ``stream``. Once `put` has left a rest, or a source was given to `put_stream`, all that
-    follows is for `write_all`, until that returns."""
+    """The bytes to be written to ``stream``. If `put` couldn't write everything, or `put_stream` got a source,
+    `write_all` must write all that follows."""
 
     __slots__ = ("_chunked", "_pending", "_sending", "_since", "_source", "_stream", "_waiting", "_write_nowait")
 
@@ -32,32 +34,33 @@ class OutgoingBytes:
         self._stream = stream
         self._write_nowait = nowait_writer(stream)
         self._waiting: tuple[bytes | memoryview, ...] = ()
-        """The bytes that are not written."""
+        """Bytes that are not written yet."""
         self._source: ResponseBody | None = None
-        """The source of what follows these bytes."""
+        """The source of the bytes that follow."""
         self._chunked = False
         self._sending = False
-        """True while bytes wait for the client to take some."""
+        """Whether bytes are waiting for the client to accept some."""
         self._since: float | None = None
-        """The time of the first `stalled` since the client last took any."""
+        """The time of the first call of `stalled` since the client last accepted bytes."""
         self._pending: _Pending | None = None
-        """The bytes of a stream that are on their way. An answer has an end of its own, which the client confirms by
-        its next request, or by going."""
+        """The unacknowledged bytes of a stream. Complete answers don't need this: the client confirms one by its next
+        request, or by disconnecting."""
 
     @property
     def is_waiting(self) -> bool:
-        """True while there is anything for `write_all`."""
+        """Whether `write_all` has anything to write."""
         return bool(self._waiting) or self._sending or self._source is not None
 
     @property
     def is_streaming(self) -> bool:
-        """True while a source is not at its end."""
+        """Whether a source hasn't ended yet."""
         return self._source is not None
 
-    @trio.lowlevel.enable_ki_protection  # an interrupt must not come between the front of an answer and its rest
+    @trio.lowlevel.enable_ki_protection  # an interrupt must not separate the beginning of an answer from its rest
     def put(self, data: bytes, body: bytes = b"") -> bool:
-        """Write ``data``, and ``body`` behind it, as far as the system takes them at once. Return whether that is all.
-        A ``body`` is left to `write_all`, since copying the rest of a long one would take time."""
+        """Write as much of ``data`` and then ``body`` as the operating system accepts at once. Return whether all was
+        written. A ``body`` is left to `write_all` if necessary, because copying the rest of a long one would take
+        time."""
         if self._waiting or self._sending or self._source is not None:
             self._waiting += (data, body)
             return False
@@ -68,16 +71,16 @@ class OutgoingBytes:
         return False
 
     def put_stream(self, head: bytes, source: ResponseBody, *, chunked: bool) -> None:
-        """Write ``head``; what ``source`` gives is left to `write_all`."""
+        """Write ``head``. `write_all` writes the bytes from ``source``."""
         self.put(head)
         self._source = source
         self._chunked = chunked
         self._pending = _Pending(self._stream)
 
     def stalled(self, now: float) -> float:
-        """Return for how many seconds, at ``now``, the client has taken none of the bytes that wait, as far as calls of
-        this method can tell. Of a stream, bytes that the system has taken wait until the client's system acknowledges
-        them: comments are too short to fill the buffers of a system that talks to nobody."""
+        """Return for how many seconds, at ``now``, the client hasn't accepted any waiting bytes, as far as calls of
+        this method can tell. The bytes of a stream count as waiting until the client's operating system acknowledges
+        them, because comments are too short to fill the buffers of a connection whose peer has vanished."""
         if not self._sending:
             return 0 if self._pending is None else self._pending.stalled(now)
         if self._since is None:
@@ -85,13 +88,13 @@ class OutgoingBytes:
         return now - self._since
 
     async def write_all(self) -> None:
-        """Write what waits, and the source to its end. One task may do so at a time."""
+        """Write all waiting bytes, and the source until it ends. Only one task may do this at a time."""
         await self._write_waiting()
         source = self._source
         if source is not None:
             while data := await source.next_chunk():
                 await (self._send_chunk(data) if self._chunked else self._send(data))
-                del data  # a silent stream would keep its last chunk
+                del data  # otherwise a silent stream would keep its last chunk in memory
             if self._chunked:
                 await self._send(LAST_CHUNK)
             self._source = self._pending = None
@@ -107,7 +110,7 @@ class OutgoingBytes:
         if len(data) <= _WRITE:
             await self._send(chunk(data))
             return
-        await self._send(b"%x\r\n" % len(data))  # in three pieces, without a copy
+        await self._send(b"%x\r\n" % len(data))  # three writes, to avoid a copy
         await self._send(data)
         await self._send(b"\r\n")
 
@@ -124,7 +127,7 @@ class OutgoingBytes:
 
 
 class _Pending:
-    """The bytes of a stream that the system has taken, and the client's system has not acknowledged."""
+    """The bytes of a stream that our operating system has accepted, but the client's hasn't acknowledged."""
 
     __slots__ = ("_count", "_since", "_stream", "added")
 
@@ -132,12 +135,13 @@ class _Pending:
         self._stream = stream
         self._count = 0
         self._since: float | None = None
-        """The time of the first `stalled` since any were acknowledged."""
+        """The time of the first call of `stalled` since bytes were acknowledged."""
         self.added = 0
-        """Bytes that were written since the last `stalled`."""
+        """Bytes that were written since the last call of `stalled`."""
 
     def stalled(self, now: float) -> float:
-        """Return for how many seconds, at ``now``, none were acknowledged, as far as calls of this method can tell."""
+        """Return for how many seconds, at ``now``, no bytes were acknowledged, as far as calls of this method can
+        tell."""
         most = self._count + self.added
         if not most:
             return 0
@@ -160,14 +164,14 @@ _MONTHS: Final = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep",
 
 
 def http_date(second: float) -> str:
-    """Return a time as HTTP writes it (RFC 9110 section 5.6.7). `email.utils` does as well, but imports a dozen
-    modules, and `time.strftime` writes names in the language of the process."""
+    """Return a time in HTTP format (RFC 9110 section 5.6.7). `email.utils` can do this too, but imports a dozen
+    modules. `time.strftime` would use the language of the process."""
     year, month, day, hour, minute, at_second, weekday, *_ = time.gmtime(second)
     return f"{_DAYS[weekday]}, {day:02} {_MONTHS[month - 1]} {year:04} {hour:02}:{minute:02}:{at_second:02} GMT"
 
 
 class _ResponseHeads:
-    """The first lines of responses by their status, for the present second."""
+    """The first lines of responses for the current second, keyed by status."""
 
     def __init__(self) -> None:
         self._second = 0
@@ -183,7 +187,7 @@ class _ResponseHeads:
         if lines is None:
             try:
                 phrase = HTTPStatus(status).phrase
-            except ValueError:  # RFC 9112 section 4: the phrase may be empty
+            except ValueError:  # the phrase may be empty: RFC 9112 section 4
                 phrase = ""
             date = http_date(second)  # RFC 9110 section 6.6.1
             lines = self._lines[status] = f"HTTP/1.1 {status} {phrase}\r\nDate: {date}\r\n".encode("ascii")
@@ -194,8 +198,8 @@ _response_heads = _ResponseHeads().of
 
 
 def answer_bytes(answer: Answer, *, close: bool, has_body: bool) -> tuple[bytes, bytes]:
-    """Return all bytes of ``answer``, and, apart, those of a long body. Without ``has_body``, as for HEAD, its body is
-    counted, but not sent."""
+    """Return all bytes of ``answer`` and, separately, those of a long body. Without ``has_body``, as for HEAD, the body
+    is counted but not sent."""
     body, apart = answer.body, b""
     # RFC 9110 section 8.6: no Content-Length in a 204; section 15.4.5: a 304 has no body
     length = b"" if answer.status in (204, 304) else b"Content-Length: %d\r\n" % len(body)
@@ -208,13 +212,13 @@ def answer_bytes(answer: Answer, *, close: bool, has_body: bool) -> tuple[bytes,
 
 
 def stream_head(status: int, headers: bytes, *, chunked: bool, close: bool) -> bytes:
-    """Return the head of a response whose body follows in chunks, or else until the connection is closed."""
+    """Return the head of a response whose body follows in chunks or, for HTTP/1.0, until the connection is closed."""
     framing = b"Transfer-Encoding: chunked\r\n" if chunked else b""
     return b"".join((_response_heads(status), headers, framing, _CLOSE if close else b"", b"\r\n"))
 
 
 def chunk(data: bytes | bytearray) -> bytes:
-    """Return ``data``, which is not empty, as a chunk (RFC 9112 section 7.1)."""
+    """Return ``data``, which must not be empty, as a chunk (RFC 9112 section 7.1)."""
     return b"%x\r\n%b\r\n" % (len(data), data)
 
 
@@ -238,7 +242,7 @@ class HttpResponse(ResponseHandle):
             self.connection.respond(self, answer, close=close)
 
     def finish(self) -> Callable[[], None]:
-        """Note that the response is over, and return what was to be called if the client had gone."""
+        """Mark the response as complete, and return the callback for a disconnect of the client."""
         self.is_gone = True
         on_gone, self.on_gone = self.on_gone, do_nothing
         return on_gone
@@ -249,13 +253,13 @@ class HttpResponse(ResponseHandle):
             self.connection.respond_with(self, status, headers, source)
 
 
-# Reading a member from its class costs as much as a call.
+# Reading an enum member from its class costs as much as a call.
 _DROPPING, _LINGERING, _CLOSING = ConnectionPhase.DROPPING, ConnectionPhase.LINGERING, ConnectionPhase.CLOSING
 
 
 class ResponseWriter(ConnectionLife, ABC):
-    """The half of a connection over ``stream`` that writes. The other half, `HttpConnection`, reads, and knows the way
-    on from a response."""
+    """The writing half of a connection over ``stream``. The other half, `HttpConnection`, reads, and decides what
+    follows a response."""
 
     __slots__ = (
         *("_context", "_failure", "_is_last", "_nursery", "_outgoing", "_response", "_stream", "_writing", "client"),
@@ -264,30 +268,30 @@ class ResponseWriter(ConnectionLife, ABC):
     def __init__(self, stream: trio.abc.Stream, client: Any = None) -> None:
         super().__init__()
         self.client = client
-        """The other end of ``stream``, in the words of the application."""
+        """The peer of ``stream``, of a type that the application chooses."""
         self._stream = stream
         self._outgoing = OutgoingBytes(stream)
         self._response: HttpResponse | None = None
-        """The response that is not over."""
+        """The response that isn't complete."""
         self._is_last = False
-        """True once the connection is to end behind the present response, or, where there is none, behind the next."""
+        """Whether the connection should end after the current response or, if there is none, after the next."""
         self._writing = False
-        """True while a task writes the rest of an answer."""
+        """Whether a task is writing the rest of an answer."""
         self._nursery: trio.Nursery | None = None
         self._context: contextvars.Context | None = None
         self._failure: Exception | None = None
 
     @property
     def _reads_no_request(self) -> bool:
-        """True once no other request is read. The task that writes then ends the connection."""
+        """Whether no further request will be read. The task that writes then ends the connection."""
         return self.phase is _CLOSING or self.phase is _LINGERING or self.phase is _DROPPING
 
     @abstractmethod
     def _finish(self) -> None:
-        """Go on after the present response, which is written."""
+        """Continue after the current response, which is written."""
 
     def respond(self, response: HttpResponse, answer: Answer, *, close: bool) -> None:
-        """Write ``answer``. To be called by `HttpResponse`, once and for the present one."""
+        """Write ``answer``. To be called by `HttpResponse`, once for the current response."""
         head = response.head
         if close or head is None or head.http_1_0 or ("connection" in head.headers and head.is_last):
             self._is_last = True
@@ -298,11 +302,11 @@ class ResponseWriter(ConnectionLife, ABC):
             self._start_writing()
 
     def respond_with(self, response: HttpResponse, status: int, headers: bytes, source: ResponseBody) -> None:
-        """Begin to write a stream. To be called by `HttpResponse`, once and for the present one."""
+        """Start writing a stream. To be called by `HttpResponse`, once for the current response."""
         head = response.head
         assert head is not None
         self._is_last = is_last = self._is_last or head.is_last
-        # RFC 9112 section 6.1: no chunks for HTTP/1.0
+        # RFC 9112 section 6.1: HTTP/1.0 has no chunks
         chunked = not head.http_1_0
         data = stream_head(status, headers, chunked=chunked, close=is_last)
         if head.method != "HEAD":
@@ -322,7 +326,7 @@ class ResponseWriter(ConnectionLife, ABC):
             self._start_soon(self._write)
 
     async def _write(self) -> None:
-        """Write what did not go at once, to the end of the present response, and the end of the connection."""
+        """Write what couldn't be written at once, until the current response and perhaps the connection end."""
         try:
             while self._outgoing.is_waiting:
                 await self._outgoing.write_all()
@@ -333,14 +337,14 @@ class ResponseWriter(ConnectionLife, ABC):
         except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
             drop_tracebacks(error)
             self._gone()
-            self._cancel("the client reads no more")
+            self._cancel("the client has stopped reading")
         except Exception as error:
             self._failed(error)
         finally:
             self._writing = False
 
     async def _finish_writing(self) -> None:
-        # RFC 9112 section 9.6: the client may still be sending, and would lose the answer to a reset.
+        # RFC 9112 section 9.6: the client may still be sending, and would lose the answer if the connection were reset.
         if isinstance(self._stream, trio.abc.HalfCloseableStream):
             await self._stream.send_eof()
         elif self.phase is _CLOSING:
@@ -351,7 +355,7 @@ class ResponseWriter(ConnectionLife, ABC):
             self._nursery.cancel_scope.cancel(reason=reason)
 
     def _gone(self) -> None:
-        """Tell the application that the client of the present response, if any, is gone."""
+        """Notify the application that the client of the current response, if any, has disconnected."""
         response, self._response = self._response, None
         if response is not None:
             response.finish()()
@@ -361,7 +365,7 @@ class ResponseWriter(ConnectionLife, ABC):
         self._cancel("the application failed")
 
     def _start_soon(self, function: Callable[[], Awaitable[None]]) -> None:
-        # Whoever calls may be the task of a request, and what that task's context holds is no business of others.
+        # The current task may belong to a request, whose context must not leak into other requests.
         assert self._nursery is not None
         assert self._context is not None
         self._context.run(self._nursery.start_soon, function)

@@ -1,1 +1,1 @@
-"""The HTTP/1.1 client: requests to one origin, over connections that are kept while idle, without knowledge of MCP."""
+"""The HTTP/1.1 client, without knowledge of MCP: it sends requests to one origin, and keeps idle connections."""

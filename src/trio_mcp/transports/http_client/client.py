@@ -1,6 +1,5 @@
-"""HttpClient sends requests to one origin, by one connection for each exchange in flight; idle connections are kept for
-the next request. Redirects are followed to another path of the same origin, with the same request.
-"""
+"""HttpClient: sends requests to one origin, with one connection per exchange in flight. Idle connections are kept for
+further requests. Redirects to another path of the same origin are followed with the same request."""
 
 from __future__ import annotations
 
@@ -35,45 +34,50 @@ from .origins import TARGET, HttpProxy, Origin, proxy_at, proxy_from_environment
 
 @frozen(kw_only=True)
 class HttpClientBounds:
-    """The bounds of an `HttpClient`; times are in seconds."""
+    """The limits of an `HttpClient`. Times are in seconds."""
 
     connect_timeout: float = 10.0
-    """Time for all of connecting: looking up the name, TCP, the tunnel of a proxy, TLS."""
+    """Time limit for connecting: name lookup, TCP, a proxy's tunnel and TLS together."""
     head_timeout: float = math.inf
-    """Time until the head of the answer, from when the request was sent. A server may keep silent for as long as its
-    handler works, so callers bound their calls themselves."""
+    """Time limit from sending the request until the head of the response arrives. A server may be silent for as long as
+    its handler works, so callers limit their calls themselves."""
     max_head_bytes: int = 16 * 1024
-    """Bytes of the head of an answer. Up to twice as many are let through where all come at once."""
+    """Maximum bytes of the head of a response. Up to twice as many are accepted if all arrive at once."""
     max_idle: int = 16
-    """Connections that wait for their next request."""
+    """Maximum number of idle connections."""
     idle_timeout: float = 4.0
-    """Time that a connection waits for its next request, where the server does not say how long the server waits: a
-    second less than the five of Node and uvicorn. A request that meets the end of its connection is lost, because
-    nobody knows whether the server has seen the request."""
+    """How long an idle connection is kept if the server doesn't say how long it waits: one second less than the five
+    seconds of Node and uvicorn. A request that is sent just as its connection ends is lost, because the server may or
+    may not have received it."""
     ping_interval: float = 20.0
-    """Time that a server may be silent before the system checks that the machine of the server is still there, at a
-    TCP connection."""
+    """Silence of the server after which the operating system checks that its machine still exists, on a TCP
+    connection."""
     ping_timeout: float = 20.0
-    """Time that this check may take before the connection is taken for lost."""
+    """How long this check may take before the connection counts as lost."""
 
 
 _DEFAULT_BOUNDS: Final = HttpClientBounds()
 _LONGEST_IDLE: Final = 60.0
 _MARGIN: Final = 1.0
-"""Seconds by which a connection is closed before the server would."""
+"""How many seconds before the server a connection is closed."""
 
 
 class HttpClient:
-    """Requests to the origin of ``url``, over connections that are opened on demand and closed with the block: an
-    async context manager, of use once.
+    """Sends requests to the origin of ``url``. An async context manager that can be used once. Connections are opened
+    on demand, and closed on exit.
 
-    ``ssl_context`` replaces the system's usual one, for ``https`` only; the context must not offer HTTP/2.
-    ``http_proxy`` is the URL of an HTTP proxy, `None` for none, or `True` for the one that the environment names.
-    ``allows`` says to which addresses of the origin connections may be made, where no proxy makes them; `None`: to any.
-    Without ``follow_redirects`` each redirect is the answer. ``user_agent`` replaces the ``User-Agent`` that names this
-    package and its version; empty: none is sent. ``via`` is the path of a Unix socket to which connections are made in
-    place of the origin's address, or a function that opens the TCP connections; ``http_proxy`` is `None` then. With
-    ``cookies``, the cookies that the origin sets are sent back to it. Raises `ValueError` for an invalid URL.
+    Args:
+      ssl_context: replaces the system's default, for ``https`` only. It must not offer HTTP/2.
+      http_proxy: URL of an HTTP proxy, `None` for none, or `True` for the proxy in the environment variables.
+      allows: decides to which addresses of the origin connections may be made, if there is no proxy. `None` allows any.
+      follow_redirects: if false, a redirect is returned as the response.
+      user_agent: replaces the ``User-Agent``, which is the name and version of this package. Empty sends none.
+      via: path of a Unix socket to connect to instead of the origin's address, or a function that opens the TCP
+          connections. ``http_proxy`` must then be `None`.
+      cookies: whether cookies that the origin sets are sent back to it.
+
+    Raises:
+      ValueError: the URL is invalid.
     """
 
     def __init__(
@@ -91,7 +95,7 @@ class HttpClient:
     ) -> None:
         self.origin, self.target = split_url(url)
         if ssl_context is not None and not self.origin.secure:
-            raise ValueError("an ssl_context is for https:// URLs")
+            raise ValueError("ssl_context= needs an https:// URL")
         self._bounds = bounds
         by = (
             None
@@ -103,7 +107,7 @@ class HttpClient:
         times = bounds.connect_timeout, bounds.ping_interval, bounds.ping_timeout
         self._dialer = Dialer(self.origin, by, ssl_context, *times, allows, via)
         self.hooks: Hooks | None = None
-        """See each request and response."""
+        """Hooks that see each request and response."""
         self._redirect_limit = REDIRECT_LIMIT if follow_redirects else 0
         self._before, self._ours = _constants(
             self.origin, by, default_user_agent() if user_agent is None else user_agent
@@ -133,15 +137,18 @@ class HttpClient:
     async def request(
         self, method: str, target: str, headers: Sequence[tuple[bytes, bytes]] = (), body: bytes = b""
     ) -> AsyncGenerator[Reply]:
-        """Send a request and wait for the head of the answer; the block reads the body.
+        """Send a request and wait for the head of the response. Read the body in the block.
 
-        When the block is left, and not all of the answer has come, the connection of the exchange is closed at once,
-        without waiting and without effect on others: the server sees that nobody waits for the answer. Redirects within
-        the origin are followed where the request stays the same; of others the answer is the redirect.
+        If the block is left before the whole response has arrived, the connection of this exchange is closed at once,
+        without waiting. Other exchanges aren't affected. This tells the server that the response isn't needed any more.
+        Redirects within the origin are followed if the request stays the same. Other redirects are returned as the
+        response.
 
-        Raises `ConnectionLost` when the connection breaks, `RequestNotSent` when the server cannot have seen anything
-        of the request, `BadResponse` when the answer makes no sense, and `ValueError` for a target or header that
-        cannot be sent.
+        Raises:
+          ConnectionLost: the connection broke.
+          RequestNotSent: the server can't have seen any of the request.
+          BadResponse: the response is invalid.
+          ValueError: a target or header can't be sent.
         """
         reply, connection = await self._ask(method, target, headers, body)
         for _ in range(self._redirect_limit):
@@ -160,7 +167,7 @@ class HttpClient:
         self, method: str, target: str, headers: Sequence[tuple[bytes, bytes]], body: bytes
     ) -> tuple[Reply, HttpClientConnection]:
         if not TARGET.fullmatch(target):
-            raise ValueError(f"the target of a request is a path of printable ASCII characters, not {target[:300]!r}")
+            raise ValueError(f"the target of a request must be a path in printable ASCII, not {target[:300]!r}")
         if self._cookies is not None:
             headers = self._cookies.add_to(target, headers)
         request, begun = None, 0.0
@@ -183,7 +190,7 @@ class HttpClient:
     async def _sent(self, head: bytes, body: bytes) -> HttpClientConnection:
         """Send a request on a connection, and return the connection."""
         await trio.lowlevel.checkpoint_if_cancelled()
-        # A request may be sent again only where the server cannot have seen the first.
+        # A request may be sent again only if the server can't have seen the first one.
         while (connection := self._idle.pop()) is not None:
             await self._send(connection, head, body)
             if connection.has_sent:
@@ -209,11 +216,11 @@ class HttpClient:
 
     async def _answer_in_time(self, connection: HttpClientConnection, method: str, target: str) -> Reply:
         timeout = self._bounds.head_timeout
-        if timeout == math.inf:  # as it usually is, and a scope takes a twentieth of a call
+        if timeout == math.inf:  # the usual case; a cancel scope would take a twentieth of a call
             return await self._answer(connection, method, target)
         with trio.move_on_after(timeout):
             return await self._answer(connection, method, target)
-        raise ConnectionLost(f"no answer from {connection.name} within {timeout:g} s")
+        raise ConnectionLost(f"no response from {connection.name} within {timeout:g} s")
 
     async def _answer(self, connection: HttpClientConnection, method: str, target: str) -> Reply:
         parser, head = await read_head(connection, method.encode("ascii"), self._bounds.max_head_bytes)
@@ -222,11 +229,11 @@ class HttpClient:
             self._cookies.store(target, lines.split("\n"))
         encoding = reply.headers.get("content-encoding", "identity")
         if encoding.lower() != "identity":
-            raise BadResponse(f"the answer is encoded ({encoding[:100]!r}), although no encoding was asked for")
+            raise BadResponse(f"the response has the encoding {encoding[:100]!r}, although none was requested")
         return reply
 
     def _release(self, connection: HttpClientConnection, reply: Reply) -> None:
-        """Keep ``connection`` where its exchange is over, else close the connection."""
+        """Keep ``connection`` if its exchange is complete. Otherwise close it."""
         if self._nursery is not None and not connection.is_sending and reply.finish():
             self._in_use.remove(connection)
             held = reply.keep_alive_timeout
@@ -242,8 +249,8 @@ class HttpClient:
 
 
 def _constants(origin: Origin, proxy: HttpProxy | None, user_agent: str) -> tuple[str, bytes]:
-    """Return the prefix of all targets, and the headers of all requests. A proxy reads both, except one that only
-    makes a tunnel (RFC 9112 section 3.2.2)."""
+    """Return the prefix of all targets, and the headers of all requests. A proxy sees both, unless it only makes a
+    tunnel (RFC 9112 section 3.2.2)."""
     before, lines = "", f"Host: {origin.authority}\r\nAccept-Encoding: identity\r\n"
     if user_agent:
         lines += f"User-Agent: {user_agent}\r\n"
@@ -255,23 +262,23 @@ def _constants(origin: Origin, proxy: HttpProxy | None, user_agent: str) -> tupl
 
 
 class IdleConnections:
-    """Up to ``limit`` connections, each with a time after which ``alarms`` have the connection closed."""
+    """Up to ``limit`` idle connections. Each has a time at which ``alarms`` close it."""
 
     def __init__(self, limit: int, alarms: Alarms) -> None:
         self._limit = limit
         self._alarms = alarms
         self._waiting: dict[HttpClientConnection, Alarm] = {}
-        """Connections in the order of their coming, so the last one is the freshest."""
+        """Connections in the order in which they became idle, so the last one is the freshest."""
 
     def put(self, connection: HttpClientConnection, seconds: float) -> None:
-        """Keep ``connection`` for ``seconds``. The one that has waited longest is closed where there are too many."""
+        """Keep ``connection`` for ``seconds``. If there are too many, close the one that was idle longest."""
         due = trio.current_time() + seconds
         self._waiting[connection] = self._alarms.set(due, lambda: self._close(connection))
         if len(self._waiting) > self._limit:
             self._close(next(iter(self._waiting)))
 
     def pop(self) -> HttpClientConnection | None:
-        """Take out the freshest connection that is of use; close all useless ones on the way."""
+        """Remove and return the freshest usable connection. Close all unusable ones on the way."""
         while self._waiting:
             connection, alarm = self._waiting.popitem()
             alarm.stop()
@@ -281,7 +288,7 @@ class IdleConnections:
         return None
 
     def close(self) -> None:
-        """Close all."""
+        """Close all connections."""
         for connection in list(self._waiting):
             self._close(connection)
 
@@ -293,22 +300,22 @@ class IdleConnections:
 REDIRECT_LIMIT: Final = 5
 _KEEPING: Final = frozenset((307, 308))
 _CHANGING: Final = frozenset((301, 302, 303))
-"""Statuses after which clients send GET instead of POST (RFC 9110 sections 15.4.2 to 15.4.4)."""
+"""Redirect statuses after which clients send GET instead of POST (RFC 9110 sections 15.4.2 to 15.4.4)."""
 _SAFE: Final = frozenset(("GET", "HEAD"))
 
 
 def redirected(origin: Origin, method: str, target: str, status: int, location: str | None) -> str | None:
-    """Return the target to ask instead of ``target``, or `None` where the answer must not be followed.
+    """Return the target to request instead of ``target``, or `None` if the redirect must not be followed.
 
-    The redirect must stay within ``origin``, because the request carries credentials for the origin, and must not turn
-    the request into another one.
+    The redirect must stay within ``origin``, because the request carries credentials for it, and must not change the
+    request.
     """
     if status not in _KEEPING and not (status in _CHANGING and method in _SAFE):
         return None
     if not location:
         return None
     try:
-        # RFC 9110 section 10.2.2: a fragment is for the user agent alone.
+        # RFC 9110 section 10.2.2: a fragment isn't sent.
         elsewhere, path = split_url(urljoin(f"{origin}{target}", location).partition("#")[0])
     except ValueError:
         return None

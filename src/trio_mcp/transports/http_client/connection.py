@@ -1,7 +1,6 @@
-"""Connection is one TCP connection to a server or proxy, with or without TLS, over a `ClientSocket`, which counts the
-bytes that the system took, and closes without waiting. The head of a request is written by hand, and checked so that no
-value begins a line of its own; a `Reply` is read by h11.
-"""
+"""HttpClientConnection: one TCP connection to a server or proxy, with or without TLS. It uses a `ClientSocket`, which
+counts the bytes that the operating system has accepted, and closes without waiting. The head of a request is written
+without a library, and checked so that no value can add a line. A `Reply` is parsed by h11."""
 
 from __future__ import annotations
 
@@ -21,12 +20,12 @@ from ...runtime.transport import ConnectionLost
 from ..streams import IS_POSIX, drop_tracebacks, is_readable
 
 _WRITTEN_AT_ONCE: Final = 32768
-"""Bytes that the system takes of a request though the server reads nothing."""
+"""Bytes of a request that the operating system accepts even if the server reads nothing."""
 
 
 class HttpClientConnection:
-    """A connection over ``wire``, on which ``stream`` speaks TLS, or which is ``stream`` itself. One exchange at a time
-    uses the connection. ``name`` is for the words of errors."""
+    """A connection over ``wire``. ``stream`` speaks TLS over it, or is the wire itself. Only one exchange at a time
+    uses the connection. ``name`` is used in error messages."""
 
     __slots__ = ("_sent_before", "_stream", "is_closed", "is_sending", "name", "wire")
 
@@ -35,25 +34,25 @@ class HttpClientConnection:
         self._stream = stream
         self.name = name
         self._sent_before = 0
-        """Bytes that the system took before the present request."""
+        """Bytes that the operating system had accepted before the current request."""
         self.is_sending = False
-        """True while not all of the request is sent, and after sending failed."""
+        """Whether the request is being sent, or sending has failed."""
         self.is_closed = False
 
     @property
     def is_stale(self) -> bool:
-        """True when an idle connection is of no use: nothing but its end can have come."""
+        """Whether an idle connection is unusable. If anything arrives on it, it can only be its end."""
         return self.wire.is_readable()
 
     @property
     def has_sent(self) -> bool:
-        """True when the system took a byte since `send` was called."""
+        """Whether the operating system has accepted a byte since `send` was called."""
         return self.wire.bytes_sent > self._sent_before
 
     async def send(self, head: bytes, body: bytes, nursery: ServiceNursery) -> None:
-        """Send ``head`` and ``body``, the rest of a long request in the background, by a task of ``nursery``: a server
-        may answer, and read no more, before the request is over. A failure is for `receive` to tell, who may find an
-        answer before the failure."""
+        """Send ``head`` and ``body``. A task in ``nursery`` sends the rest of a long request in the background, because
+        a server may respond and stop reading before the request is complete. If sending fails, `receive` reports that,
+        unless there is a response."""
         self._sent_before = self.wire.bytes_sent
         rest = memoryview(body)[max(0, _WRITTEN_AT_ONCE - len(head)) :]  # without a copy
         await self._send(head + body[: len(body) - len(rest)])
@@ -71,7 +70,7 @@ class HttpClientConnection:
             self.is_sending = False
 
     async def receive(self, max_bytes: int) -> bytes:
-        """Wait for bytes of the answer, and return up to ``max_bytes``; empty at the end. Raises `ConnectionLost`."""
+        """Wait for bytes of the response, and return up to ``max_bytes``. Empty at the end. Raises `ConnectionLost`."""
         if self.is_closed:
             raise self._closed()
         try:
@@ -87,11 +86,11 @@ class HttpClientConnection:
         return ConnectionLost(f"the connection to {self.name} was closed on this side")
 
     def lost(self, reason: str) -> ConnectionLost:
-        """Return the error for the request that `send` sent last."""
+        """Return the error for the request that was sent last."""
         return ConnectionLost(reason) if self.has_sent else RequestNotSent(reason)
 
     def close(self) -> None:
-        """Close at once, without TLS's word of farewell, which a server may be slow to take. Idempotent."""
+        """Close at once, without TLS's close message, which a server may be slow to accept. Idempotent."""
         self.is_closed = True
         self.wire.close()
 
@@ -100,19 +99,19 @@ _READ: Final = 65536
 
 
 class ClientSocket(trio.abc.Stream):
-    """The socket of ``stream``, which belongs to the wire from now on. One task sends, one task receives."""
+    """The socket of ``stream``, which it takes over. One task sends, and one task receives."""
 
     def __init__(self, stream: trio.SocketStream) -> None:
         self._socket = stream.socket
         self._fd = stream.socket.fileno()
         self._plain = None if IS_POSIX else socket.socket(fileno=self._fd)
-        """The socket of Python with the same number, where a socket is no descriptor."""
+        """Python's socket with the same number, on systems where a socket isn't a file descriptor."""
         self.bytes_sent = 0
-        """Number of bytes that the system took."""
+        """Number of bytes that the operating system has accepted."""
 
     async def send_all(self, data: bytes | bytearray | memoryview) -> None:
-        """Send ``data``. A checkpoint only where the system does not take all bytes at once. Raises
-        `trio.BrokenResourceError`; `trio.ClosedResourceError` when `close` is called meanwhile."""
+        """Send ``data``. This is a checkpoint only if the operating system doesn't accept all bytes at once. Raises
+        `trio.BrokenResourceError`, and `trio.ClosedResourceError` if `close` is called in the meantime."""
         rest = memoryview(data)
         while rest:
             try:
@@ -126,89 +125,91 @@ class ClientSocket(trio.abc.Stream):
                 rest = rest[taken:]
 
     async def wait_send_all_might_not_block(self) -> None:
-        """Wait until the system takes some bytes."""
+        """Wait until the operating system accepts some bytes."""
         await trio.lowlevel.wait_writable(self._fd)
 
     async def receive_some(self, max_bytes: int | None = None) -> bytes:
-        """Wait for bytes, and return up to ``max_bytes``; empty at the end. Raises as `send_all`."""
+        """Wait for bytes, and return up to ``max_bytes``. Empty at the end. Raises the same errors as `send_all`."""
         while True:
             await trio.lowlevel.wait_readable(self._fd)
             try:
                 wanted = max_bytes or _READ
                 return os.read(self._fd, wanted) if self._plain is None else self._plain.recv(wanted)
             except BlockingIOError:
-                pass  # Linux reports a socket as readable, and finds that a checksum is wrong: select(2)
+                pass  # Linux may report a socket as readable, and then find a wrong checksum: select(2)
             except OSError as error:
                 raise trio.BrokenResourceError(str(error)) from None
 
     def is_readable(self) -> bool:
-        """Return whether bytes, the end or an error have come."""
+        """Return whether bytes, the end or an error have arrived."""
         return is_readable(self._fd)
 
     def close(self) -> None:
-        """Close at once, without a word to the peer. Who sends or receives fails. Idempotent."""
+        """Close at once, without notifying the peer. Tasks that send or receive fail. Idempotent."""
         self._fd = -1
         if self._plain is not None:
             self._plain.detach()
         self._socket.close()
 
     async def aclose(self) -> None:
-        """Close as `close`."""
+        """Close at once: see `close`."""
         self.close()
         await trio.lowlevel.checkpoint()
 
 
 _TOKEN: Final = lazy_pattern(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
-"""RFC 9110 section 5.6.2."""
+"""A token: RFC 9110 section 5.6.2."""
 _VALUE: Final = lazy_pattern(rb"(?![ \t])[\t\x20-\x7e\x80-\xff]*(?<![ \t])")
-"""RFC 9110 section 5.5: neither control characters nor blanks around the value."""
+"""A header value, without control characters or surrounding blanks: RFC 9110 section 5.5."""
 _OURS: Final = frozenset(
     (
         *(b"host", b"content-length", b"transfer-encoding", b"connection", b"accept-encoding", b"proxy-authorization"),
         *(b"te", b"user-agent"),
     )
 )
-"""Headers that the client writes itself, or which have consequences that nobody here would bear."""
+"""Headers that the client writes itself, or whose consequences it doesn't handle."""
 
 
 def request_head(method: str, target: str, given: Sequence[tuple[bytes, bytes]], ours: bytes) -> bytes:
-    """Return the request line, the headers ``ours``, which are lines already, and the ``given`` headers, without the
-    empty line at the end. Raises `ValueError` for a header that would not be one line; values are not in the text."""
+    """Return the request line, the headers ``ours``, which are already lines, and the ``given`` headers, without the
+    final empty line. Raises `ValueError` for a header that can't be one line; the message doesn't contain values."""
     if not _TOKEN.fullmatch(method.encode()):
-        raise ValueError(f"{method[:100]!r} is no HTTP method")
+        raise ValueError(f"{method[:100]!r} is not an HTTP method")
     lines = [b"%s %s HTTP/1.1\r\n%s" % (method.encode("ascii"), target.encode("ascii"), ours)]
     for name, value in given:
         if not _TOKEN.fullmatch(name):
-            raise ValueError(f"{name[:100]!r} is no name of an HTTP header")
+            raise ValueError(f"{name[:100]!r} is not a valid name of an HTTP header")
         if name.lower() in _OURS:
-            raise ValueError(f"the header {name.decode('ascii')} is written by the HTTP client alone")
+            raise ValueError(f"the header {name.decode('ascii')} must not be set: the HTTP client sets it")
         if not _VALUE.fullmatch(value):
-            raise ValueError(f"the value of the header {name.decode('ascii')} has a control character or outer blanks")
+            raise ValueError(
+                f"the value of the header {name.decode('ascii')} must not have control characters or surrounding blanks"
+            )
         lines.append(b"%s: %s\r\n" % (name, value))
     return b"".join(lines)
 
 
 @cache
 def default_user_agent() -> str:
-    """Return the name and the version of this package, as a ``User-Agent`` names a client (RFC 9110 section 10.1.5)."""
-    from importlib.metadata import version  # late: it imports fifty modules
+    """Return the name and version of this package, as a ``User-Agent`` (RFC 9110 section 10.1.5)."""
+    from importlib.metadata import version  # imported late: it imports fifty modules
 
     return f"trio-mcp/{version('trio-mcp')}"
 
 
 _MOST_INTERIM: Final = 20
-"""Interim responses (RFC 9110 section 15.2) before an answer. Nothing here asks for any."""
+"""Maximum number of interim responses (RFC 9110 section 15.2). This client doesn't request any."""
 _LONGEST_REASON: Final = 200
 _MOST_CHUNKS: Final = 200
-"""Chunks that are read before other tasks get their turn."""
+"""How many chunks are read before other tasks run."""
 _HELD: Final = lazy_pattern(r"timeout\s*=\s*(\d{1,6})", re.IGNORECASE)
 _ALERT: Final = b"\x15\x03"
-"""The beginning of a TLS server's answer to a client that does not speak TLS (RFC 8446 section 5.1)."""
+"""The first bytes of a TLS server's answer to a client that doesn't use TLS (RFC 8446 section 5.1)."""
 _END: Final = h11.EndOfMessage()
 
 
 class Reply:
-    """The head of an answer, and its body as the body comes. Of use while the block of the request runs."""
+    """The head of a response, and its body while it arrives. Valid in the block of the request."""
 
     __slots__ = ("_connection", "_is_over", "_parser", "_place", "headers", "status")
 
@@ -225,8 +226,8 @@ class Reply:
         self._place = place
         self.status = head.status_code
         self.headers: Mapping[str, str] = _headers_of(head)
-        """Values by names in lower case; the values of a repeated header are joined with commas; those
-        of ``Set-Cookie`` have commas, and are joined with line ends."""
+        """Header values, keyed by name in lower case. The values of a repeated header are joined with commas. Those of
+        ``Set-Cookie`` contain commas, so they are joined with line ends."""
 
     @property
     def url(self) -> str:
@@ -234,16 +235,16 @@ class Reply:
         return "{}{}".format(*self._place)
 
     async def receive_some(self) -> bytes | bytearray:
-        """Wait for, and return, the next bytes of the body; empty at the end.
+        """Wait for the next bytes of the body, and return them. Empty at the end.
 
-        Raises `ConnectionLost` when the body is cut short, and `BadResponse` when the body is malformed.
+        Raises `ConnectionLost` if the body is cut short, and `BadResponse` if it is malformed.
         """
         parts: list[bytes | bytearray] = []
         while not self._is_over:
             event = _next_event(self._parser, self._connection)
             if isinstance(event, h11.Data):
                 parts.append(event.data)
-                if len(parts) % _MOST_CHUNKS == 0:  # h11 takes as long for a chunk of one byte as for one of thousands
+                if len(parts) % _MOST_CHUNKS == 0:  # for h11, a chunk of one byte takes as long as one of thousands
                     await trio.lowlevel.cancel_shielded_checkpoint()
             elif event is not h11.NEED_DATA:
                 self._is_over = True
@@ -254,25 +255,26 @@ class Reply:
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     async def read(self, limit: int) -> bytes:
-        """Read the body to its end. Raises as `receive_some`, and `BodyTooLong` for more than ``limit`` bytes."""
+        """Read the body to its end. Raises the errors of `receive_some`, and `BodyTooLong` for more than ``limit``
+        bytes."""
         parts: list[bytes | bytearray] = []
         length = 0
         while data := await self.receive_some():
             parts.append(data)
             length += len(data)
             if length > limit:
-                raise BodyTooLong(f"the body of the answer (status {self.status}) has more than {limit} bytes")
+                raise BodyTooLong(f"the response (status {self.status}) is longer than {limit} bytes")
         return b"".join(parts)
 
     @property
     def keep_alive_timeout(self) -> float | None:
-        """Seconds for which the server says that an idle connection is kept; `None` where the server says nothing."""
+        """How many seconds the server keeps an idle connection, or `None` if it doesn't say."""
         match = _HELD.search(self.headers.get("keep-alive", ""))
         return None if match is None else float(match[1])
 
     def finish(self) -> bool:
-        """Skip all that has come of the body. Return whether that was the end, and another request can follow on the
-        connection. Synchronous, never raises."""
+        """Skip the part of the body that has arrived. Return whether it is complete, and another request can follow on
+        the connection. Synchronous. Never raises."""
         parser = self._parser
         try:
             while not self._is_over:
@@ -282,8 +284,8 @@ class Reply:
                 self._is_over = type(event) is not h11.Data
         except h11.RemoteProtocolError:
             return False
-        # RFC 9112 section 6.3: an answer with both lengths ends its connection. Bytes behind the answer belong to
-        # nobody's request.
+        # RFC 9112 section 6.3: a response with both kinds of length ends its connection. Bytes after the response don't
+        # belong to any request.
         return (
             parser.their_state is h11.DONE
             and parser.trailing_data == (b"", False)
@@ -294,8 +296,8 @@ class Reply:
 async def read_head(
     connection: HttpClientConnection, method: bytes, longest: int
 ) -> tuple[h11.Connection, h11.Response]:
-    """Wait for the head of the answer to a request with ``method``, which was sent, and return the head and the parser
-    for the rest. A head of more than twice ``longest`` bytes is none. Raises `ConnectionLost`, `BadResponse`."""
+    """Wait for the head of the response to a request with ``method``, which was sent. Return the head, and the parser
+    for the rest. A head of more than twice ``longest`` bytes is invalid. Raises `ConnectionLost`, `BadResponse`."""
     parser = h11.Connection(h11.CLIENT, max_incomplete_event_size=longest)
     parser.send(_request(method))
     parser.send(_END)
@@ -307,15 +309,15 @@ async def read_head(
         if isinstance(event, h11.InformationalResponse):
             interim += 1
             if interim > _MOST_INTERIM:
-                raise BadResponse(f"more than {_MOST_INTERIM} interim responses, and no answer")
+                raise BadResponse(f"more than {_MOST_INTERIM} interim responses, without a final one")
         else:
-            # h11 bounds incomplete heads alone, so no more is read at a time than a head may have.
+            # h11 limits only incomplete heads, so each read is limited to the allowed size of a head.
             parser.receive_data(await connection.receive(longest))
 
 
 @lru_cache(maxsize=16)
 def _request(method: bytes) -> h11.Request:
-    """Return a request that tells h11 the method of one that was written by hand."""
+    """Return a request that tells h11 the method of the request that was written without h11."""
     return h11.Request(method=method, target=b"/", headers=[(b"host", b"h11 demands one")])
 
 
@@ -335,22 +337,25 @@ def _next_event(
     try:
         return parser.next_event()
     except h11.RemoteProtocolError as error:
-        error.__traceback__ = None  # whose frames hold the error: nothing is left to the garbage collector
+        error.__traceback__ = None  # its frames refer to the error: this avoids a cycle for the garbage collector
         rest, is_closed = parser.trailing_data
         if rest.startswith(_ALERT):
-            raise BadResponse(f"{connection.name} answers in TLS: use https://") from None
+            raise BadResponse(f"{connection.name} responds with TLS: use https://") from None
         if is_closed:
-            raise connection.lost(f"{connection.name} closed the connection before the end of the answer") from None
-        raise BadResponse(f"{connection.name} sent no HTTP/1.1 response: {str(error)[:_LONGEST_REASON]}") from None
+            raise connection.lost(f"{connection.name} closed the connection before the response was complete") from None
+        raise BadResponse(
+            f"{connection.name} sent no valid HTTP/1.1 response: {str(error)[:_LONGEST_REASON]}"
+        ) from None
 
 
 class RequestNotSent(ConnectionLost):
-    """The connection failed before the system took any byte of the request, so the server has not seen the request."""
+    """The connection failed before the operating system accepted any byte of the request, so the server can't have seen
+    it."""
 
 
 class BadResponse(ConnectionLost):
-    """The server's answer is no HTTP response that this client reads: malformed, too long, or encoded."""
+    """The server's response isn't an HTTP response that this client can read: it is malformed, too long, or encoded."""
 
 
 class BodyTooLong(BadResponse):
-    """The body of an answer is longer than its reader allows."""
+    """The body of a response is longer than its reader allows."""

@@ -1,7 +1,7 @@
-"""Cookies that one origin has set, in memory, as balancers set them to find the replica of a session (RFC 6265).
+"""Cookies that one origin has set, kept in memory (RFC 6265). Load balancers use them to find the replica of a session.
 
-`http.cookiejar` isn't used: it writes a traceback to standard error for some attributes that a server may send, and
-takes some 50 ms to import. Nothing here is logged.
+`http.cookiejar` isn't used: for some attributes that a server may send, it writes a traceback to standard error, and it
+takes about 50 ms to import. Nothing here is logged.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ Headers = Sequence[tuple[bytes, bytes]]
 _MOST: Final = 50
 _LONGEST: Final = 4096
 _MOST_CHARACTERS: Final = 8192
-"""Characters of all cookies together, since servers refuse long headers."""
+"""Maximum characters of all cookies together, because servers refuse long headers."""
 _LONGEST_DATE: Final = 40
 
 
 class Cookies:
-    """The cookies of a client for ``origin``: the last 50 of up to 4 KiB each, up to 8 KiB in all."""
+    """The cookies of a client for ``origin``: the last 50, of up to 4 KiB each and up to 8 KiB in all."""
 
     def __init__(self, origin: Origin) -> None:
         self._origin = origin
         self._cookies: dict[tuple[str, str], tuple[str, float]] = {}
-        """By name and path: the name and the value as the server has written them, and when the cookie expires."""
+        """Keyed by name and path: name and value as the server has written them, and the expiry time of the cookie."""
 
     def store(self, target: str, lines: Sequence[str]) -> None:
-        """Store the cookies in ``lines``, the values of ``Set-Cookie`` in the answer for ``target``."""
+        """Store the cookies in ``lines``, the values of ``Set-Cookie`` in the response for ``target``."""
         for line in lines:
             if len(line) <= _LONGEST:
                 self._set(target.partition("?")[0], *line.split(";"))
@@ -70,12 +70,12 @@ class Cookies:
 
 
 def _expiry(max_age: str, expires: str) -> float:
-    """Return when a cookie expires, by the clock of the system (RFC 6265 section 5.3)."""
+    """Return the expiry time of a cookie, by the system clock (RFC 6265 section 5.3)."""
     with suppress(ValueError, OverflowError):
         return time.time() + int(max_age)
     with suppress(ValueError, TypeError, OverflowError, IndexError):
         if expires:
-            from email.utils import parsedate_to_datetime  # late: 10 ms, for those who need it
+            from email.utils import parsedate_to_datetime  # imported late, because this takes 10 ms
 
             return parsedate_to_datetime(expires[:_LONGEST_DATE]).timestamp()
     return inf

@@ -1,6 +1,5 @@
-"""Dialer opens connections to one origin, directly or through a proxy, and only to the addresses of a name that a rule
-allows. The hooks of a user see each request and response of a client, or dial its connections.
-"""
+"""Dialer: opens connections to one origin, directly or through a proxy. It connects only to addresses of the name that
+a rule allows. `Hooks` are a user's functions that see each request and response, or open the connections."""
 
 from __future__ import annotations
 
@@ -30,43 +29,41 @@ Headers: TypeAlias = Sequence[tuple[bytes, bytes]]
 
 @frozen(eq=False)
 class HTTPRequest:
-    """A request of a client over HTTP, before it is sent. A redirect and a repetition with a new token are requests of
-    their own."""
+    """A client's HTTP request, before it is sent. A redirect, or a retry with a new token, is a separate request."""
 
     method: str
     """``POST``, ``GET`` or ``DELETE``."""
     url: str
-    """The URL."""
+    """The URL of the request."""
     headers: dict[str, str] = attrs.field(repr=False)
-    """The headers, which you may change. ``Authorization`` is among them. Headers that HTTP or MCP needs can't be
-    changed."""
+    """The headers, including ``Authorization``. You may change them, except those that HTTP or MCP needs."""
 
 
 @frozen(eq=False)
 class HTTPResponse:
-    """The head of a response to a client over HTTP. The body isn't read yet."""
+    """The head of an HTTP response that a client has received. The body isn't read yet."""
 
     request: HTTPRequest
     """The request, with the headers that were sent."""
     status: int
-    """The HTTP status."""
+    """The HTTP status code."""
     headers: Mapping[str, str] = attrs.field(repr=False)
-    """The headers, by names in lower case."""
+    """The headers, keyed by name in lower case."""
     seconds: float
-    """Time from before the request was sent to the head of the response, connecting included."""
+    """Seconds from before the request was sent until the head of the response arrived, including connecting."""
 
 
 OnRequest: TypeAlias = Callable[[HTTPRequest], Awaitable[None] | None]
-"""A function, async or not, that is called with each request over HTTP before it is sent."""
+"""A sync or async function that is called with each HTTP request before it is sent."""
 OnResponse: TypeAlias = Callable[[HTTPResponse], Awaitable[None] | None]
-"""A function, async or not, that is called with the head of each response over HTTP."""
+"""A sync or async function that is called with the head of each HTTP response."""
 Dial: TypeAlias = Callable[[str, int], Awaitable[trio.SocketStream]]
 """An async function that opens a TCP connection to a host and a port."""
 
 
 @frozen(eq=False)
 class Hooks:
-    """The hooks of one client. ``check`` raises `ValueError` for headers that no hook may set."""
+    """The hooks of one client. ``check`` raises `ValueError` for headers that a hook must not set."""
 
     on_request: OnRequest | None
     on_response: OnResponse | None
@@ -86,7 +83,7 @@ class Hooks:
             self.check(changed | {name: text for name, text in given.items() if name not in request.headers})
         except Exception as error:
             raise RequestNotSent(f"on_request raised {type(error).__name__}: {error}") from error
-        # A name in another case replaces the header.
+        # Remove headers with the same name in another case.
         last = {
             name.lower(): (name.encode("latin-1"), text.encode("latin-1")) for name, text in request.headers.items()
         }
@@ -113,9 +110,9 @@ _LONGEST_HEAD: Final = 16 * 1024
 
 @frozen
 class Dialer:
-    """Opens connections to ``origin``, through ``proxy`` if any, each within ``timeout`` seconds. ``allows`` chooses
-    among the addresses of ``origin``; a proxy chooses by rules of its own. With ``via``, the path of a Unix socket or a
-    function, all connections go there or are opened by it, and there is no proxy."""
+    """Opens connections to ``origin``, through ``proxy`` if there is one, each within ``timeout`` seconds. ``allows``
+    filters the addresses of ``origin``; a proxy has its own rules. ``via`` is the path of a Unix socket to which all
+    connections go, or a function that opens them. There is no proxy then."""
 
     origin: Origin
     proxy: HttpProxy | None
@@ -127,8 +124,8 @@ class Dialer:
     via: str | Dial | None = None
 
     async def dial(self, nursery: ServiceNursery) -> HttpClientConnection:
-        """Open a connection. Raises `RequestNotSent` with the reason when nobody listens, the name is unknown, the
-        proxy refuses, TLS fails, or all together takes too long."""
+        """Open a connection. Raises `RequestNotSent` with the reason if no server listens, the name is unknown, the
+        proxy refuses, TLS fails, or everything together takes too long."""
         with trio.move_on_after(self.timeout):
             wire = await self._connected()
             try:
@@ -148,7 +145,7 @@ class Dialer:
 
     @property
     def _first(self) -> Origin:
-        """Host and port to which the TCP connection goes."""
+        """The origin or proxy to which the TCP connection is made."""
         return self.origin if self.proxy is None else self.proxy.origin
 
     async def _connected(self) -> ClientSocket:
@@ -184,7 +181,7 @@ class Dialer:
         return stream
 
     async def _tunnel(self, connection: HttpClientConnection, nursery: ServiceNursery, proxy: HttpProxy) -> None:
-        """Have the proxy connect to the origin (RFC 9110 section 9.3.6)."""
+        """Make the proxy connect to the origin (RFC 9110 section 9.3.6)."""
         request = f"CONNECT {self.origin.address} HTTP/1.1\r\nHost: {self.origin.address}\r\n"
         if proxy.authorization is not None:
             request += f"Proxy-Authorization: {proxy.authorization}\r\n"
@@ -196,13 +193,13 @@ class Dialer:
         if not 200 <= head.status_code < 300:
             refusal = _phrase(head.status_code)
             raise RequestNotSent(f"{connection.name} refused to connect to {self.origin.address}: {refusal}")
-        if parser.trailing_data != (b"", False):  # in TLS the client speaks first
-            raise RequestNotSent(f"{connection.name} sent something of its own into the tunnel")
+        if parser.trailing_data != (b"", False):  # in TLS the client sends first
+            raise RequestNotSent(f"{connection.name} sent unexpected bytes into the tunnel")
 
 
 async def dialed(dial: Dial, host: str, port: int) -> trio.SocketStream:
-    """Return the connection that a user's function opens. Raises its `OSError` unchanged, and `RequestNotSent` for any
-    other exception and for a connection of another kind."""
+    """Return the connection that a user's function opens. Its `OSError` is raised unchanged. Raises `RequestNotSent`
+    for any other exception, and for a connection of another type."""
     try:
         stream = await dial(host, port)
     except OSError:
@@ -215,8 +212,8 @@ async def dialed(dial: Dial, host: str, port: int) -> trio.SocketStream:
 
 
 async def _secured(stream: trio.abc.Stream, origin: Origin, context: ssl.SSLContext) -> trio.abc.Stream:
-    # Not HTTPS-compatible: an end without TLS's farewell must be told from the end of a body that has no length
-    # (RFC 9112 section 9.8).
+    # Not HTTPS-compatible, because a connection that ends without TLS's close message must be distinguished from the
+    # end of a body without a length (RFC 9112 section 9.8).
     secured = trio.SSLStream(stream, context, server_hostname=origin.host)
     try:
         await secured.do_handshake()
@@ -226,14 +223,15 @@ async def _secured(stream: trio.abc.Stream, origin: Origin, context: ssl.SSLCont
     protocol = secured.selected_alpn_protocol()
     if protocol not in (None, _HTTP):
         raise RequestNotSent(
-            f"{origin.address} takes {protocol}, offered by an ssl_context, for which there is no client"
+            f"{origin.address} selected {protocol}, which the ssl_context offers, but this client does not support it"
         )
     return secured
 
 
 @cache
 def _usual_context() -> ssl.SSLContext:
-    """Return the system's usual context. Cached, since the certificates of all authorities take a while to read."""
+    """Return the system's default context. Cached, because reading the certificates of all authorities takes a
+    while."""
     context = ssl.create_default_context()
     context.set_alpn_protocols([_HTTP])
     return context
@@ -242,17 +240,17 @@ def _usual_context() -> ssl.SSLContext:
 def _phrase(status: int) -> str:
     try:
         return f"{status} {HTTPStatus(status).phrase}"
-    except ValueError:  # which Python does not know
+    except ValueError:  # Python doesn't know this code
         return str(status)
 
 
 def _reasons(error: OSError) -> str:
-    """Return the words of each attempt: all addresses of a name were tried, and the errors are in a group."""
+    """Return the messages of all attempts. All addresses of a name were tried, and their errors are in a group."""
     return "; ".join(dict.fromkeys(map(_error_text, _causes(error))))
 
 
 def _causes(error: OSError) -> list[OSError]:
-    error.__traceback__ = None  # whose frames hold the error: nothing is left to the garbage collector
+    error.__traceback__ = None  # its frames refer to the error: this avoids a cycle for the garbage collector
     match error.__cause__:
         case BaseExceptionGroup(exceptions=attempts):
             return [cause for attempt in attempts if isinstance(attempt, OSError) for cause in _causes(attempt)]
@@ -261,25 +259,25 @@ def _causes(error: OSError) -> list[OSError]:
 
 
 def _error_text(error: OSError) -> str:
-    # trio says the address of each attempt; a number below 0 is one of looking up the name.
+    # trio adds the address of each attempt. A negative number is an error of the name lookup.
     return os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror or str(error)
 
 
 AddressRule: TypeAlias = Callable[[ipaddress.IPv4Address | ipaddress.IPv6Address], bool]
-"""Says whether an address may be connected to."""
+"""Function that decides whether the client may connect to an address."""
 
 _HEAD_START: Final = 0.25
-"""Seconds that an attempt has before the next begins beside it (RFC 8305 section 8)."""
+"""Seconds until the next attempt starts, in parallel with the last (RFC 8305 section 8)."""
 _MOST: Final = 8
-"""Addresses that are tried."""
+"""Maximum number of addresses that are tried."""
 
 
 async def connect_where_allowed(host: str, port: int, allows: AddressRule) -> trio.SocketStream:
-    """Connect to the first address of ``host`` that ``allows`` allows, and that answers.
+    """Connect to the first address of ``host`` that ``allows`` allows, and that accepts the connection.
 
-    The name is looked up once, and each attempt is for an address, so a name that points elsewhere a moment later (DNS
-    rebinding) changes nothing. Raises `RequestNotSent` where no address is allowed, and `OSError` from an
-    ExceptionGroup where none answers.
+    The name is looked up once, and attempts use addresses. So a name that points elsewhere a moment later (DNS
+    rebinding) has no effect. Raises `RequestNotSent` if no address is allowed, and `OSError` from an ExceptionGroup if
+    none accepts.
     """
     found = await trio.socket.getaddrinfo(host, port, type=trio.socket.SOCK_STREAM)
     named = [str(sockaddr[0]) for *_, sockaddr in found]
@@ -291,8 +289,8 @@ async def connect_where_allowed(host: str, port: int, allows: AddressRule) -> tr
 
 
 def _interleaved(addresses: Sequence[str]) -> list[str]:
-    """Return ``addresses`` with the first of the other family in the second place (RFC 8305 section 4): one of both
-    families may be cut off as a whole."""
+    """Return ``addresses``, with the first of the other family in second place (RFC 8305 section 4), because one family
+    may be unreachable as a whole."""
     first, *rest = addresses
     other = next((address for address in rest if (":" in address) != (":" in first)), None)
     return [first, *rest] if other is None else [first, other, *(each for each in rest if each != other)]
@@ -325,7 +323,7 @@ async def _first_to_answer(addresses: Sequence[str], port: int) -> trio.SocketSt
 
 
 def _close_all(outcomes: trio.MemoryReceiveChannel[trio.SocketStream | OSError]) -> None:
-    """Close the connections that came about when one was there already, or after a cancel."""
+    """Close connections that were opened after another one had succeeded, or after a cancellation."""
     try:
         while True:
             outcome = outcomes.receive_nowait()

@@ -1,6 +1,5 @@
-"""Origin is the scheme, host and port that requests go to; the environment names a proxy for an origin, by the rules of
-curl.
-"""
+"""Origin: the scheme, host and port to which requests are sent. Environment variables specify a proxy for an origin, by
+the rules of curl."""
 
 from __future__ import annotations
 
@@ -23,7 +22,7 @@ TARGET: Final = lazy_pattern(r"/[\x21-\x7e]*")
 """A request target in origin form (RFC 9112 section 3.2.1)."""
 _NAME: Final = lazy_pattern(r"[a-z0-9_-]{1,63}(\.[a-z0-9_-]{1,63})*\.?")
 _LONGEST_NAME: Final = 253
-"""Characters of a name, without the dot at the end (RFC 1035 section 2.3.4)."""
+"""Maximum characters of a name, without the dot at the end (RFC 1035 section 2.3.4)."""
 _AUTHORITY: Final = lazy_pattern(r"[a-z][a-z0-9+.-]*://([^/?#]*)", re.IGNORECASE)
 """Scheme and authority of a URL (RFC 3986 section 3)."""
 _LONGEST_AUTHORITY: Final = _LONGEST_NAME + len(".:65535")
@@ -36,16 +35,16 @@ _LONGEST_PLACE: Final = 300
 
 @frozen
 class Origin:
-    """The server that a URL names, without path (RFC 9110 section 4.3.1)."""
+    """The server in a URL, without the path (RFC 9110 section 4.3.1)."""
 
     scheme: str
     host: str
-    """Name in ASCII, or address, without brackets."""
+    """The name in ASCII, or the address without brackets."""
     port: int
 
     @property
     def secure(self) -> bool:
-        """True where TLS is spoken."""
+        """Whether TLS is used."""
         return self.scheme == "https"
 
     @property
@@ -55,7 +54,7 @@ class Origin:
 
     @property
     def authority(self) -> str:
-        """The host, and the port unless the scheme implies the port: the value of the Host header."""
+        """The host, and the port unless it is the scheme's default: the value of the Host header."""
         return self._bracketed if self.port == _PORTS[self.scheme] else self.address
 
     @property
@@ -67,31 +66,33 @@ class Origin:
 
 
 def split_url(url: str) -> tuple[Origin, str]:
-    """Return the origin of an HTTP URL, and the target of a request to the URL. Raises `ValueError`, never with a
-    password from the URL in its text.
+    """Return the origin of an HTTP URL, and the target of a request to it. Raises `ValueError`, whose message never
+    contains a password of the URL.
 
-    The cost grows with the length alone. A name of other letters than ASCII is written in ASCII (RFC 5890), up to the
-    length that names have: the codec, and the normalization in `urlsplit`, take the square of the length.
+    The cost is linear in the length. A non-ASCII name is converted to ASCII (RFC 5890) only up to the length that names
+    can have, because the codec, and the normalization in `urlsplit`, take quadratic time.
     """
     start = _AUTHORITY.match(url)
     if start is None:
-        raise ValueError(f"an HTTP URL is like http://127.0.0.1:8000/mcp{'' if '@' in url else f', not {url[:300]!r}'}")
+        raise ValueError(
+            f"an HTTP URL must be like http://127.0.0.1:8000/mcp{'' if '@' in url else f', not {url[:300]!r}'}"
+        )
     authority = start[1]
     if "@" in authority or "#" in url:
         raise ValueError("an HTTP URL must contain neither a user nor a fragment")
     if not url.isprintable():
-        raise ValueError(f"a URL has printable characters only: {url[:300]!r}")
+        raise ValueError(f"a URL must have printable characters only: {url[:300]!r}")
     if len(authority) > _LONGEST_AUTHORITY:
-        raise ValueError(f"no host can have the name {authority[:300]!r}")
+        raise ValueError(f"{authority[:300]!r} is not a valid host name")
     try:
         parts = urlsplit(url)
     except ValueError as error:
-        raise ValueError(f"no URL: {error}") from None
+        raise ValueError(f"invalid URL: {error}") from None
     if parts.scheme not in _PORTS or not parts.hostname:
-        raise ValueError(f"an HTTP URL is like http://127.0.0.1:8000/mcp, not {url[:300]!r}")
+        raise ValueError(f"an HTTP URL must be like http://127.0.0.1:8000/mcp, not {url[:300]!r}")
     target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
     if not TARGET.fullmatch(target):
-        raise ValueError(f"the path of a URL has printable ASCII characters only, and the rest encoded: {url[:300]!r}")
+        raise ValueError(f"the path of a URL must be printable ASCII, with all else percent-encoded: {url[:300]!r}")
     return origin_of(parts), target
 
 
@@ -99,25 +100,25 @@ _ON_SOCKET: Final = lazy_pattern(
     r"http\+unix://(?P<socket>(?:%[0-9a-f]{2}|[a-z0-9._~!$&'()*+,;=-])*)(?P<target>(?:[/?].*)?)",
     re.IGNORECASE | re.DOTALL,
 )
-"""A URL of HTTP over a Unix socket, whose path is the authority: a registered name (RFC 3986 section 3.2.2)."""
+"""An HTTP URL for a Unix socket. The socket's path is the authority, as a registered name (RFC 3986 section 3.2.2)."""
 
 
 def names_socket(url: str) -> bool:
-    """Return whether ``url`` is meant to be one of HTTP over a Unix socket."""
+    """Return whether ``url`` is meant to be an HTTP URL for a Unix socket."""
     return url.partition(":")[0].lower() == "http+unix"
 
 
 def split_socket_url(url: str) -> tuple[str, str]:
-    """Return the path of the Unix socket in ``http+unix://%2Frun%2Fmcp.sock/mcp``, and the URL of the rest, as HTTP
-    over that socket names it. Raises `ValueError`.
+    """Return the path of the Unix socket in ``http+unix://%2Frun%2Fmcp.sock/mcp``, and the HTTP URL that is requested
+    over that socket. Raises `ValueError`.
 
-    `split_url` refuses such URLs, so that none that a server names leads to a socket of this machine.
+    `split_url` refuses such URLs, so that a URL from a server can't lead to a socket of this machine.
     """
     found = _ON_SOCKET.fullmatch(url)
     name = "" if found is None else os.fsdecode(unquote_to_bytes(found["socket"]))
     if found is None or not name.startswith("/"):
         raise ValueError(
-            "a URL of HTTP over a Unix socket has the absolute path of the socket first, percent-encoded, as in "
+            "an HTTP URL for a Unix socket must begin with the absolute path of the socket, percent-encoded, as in "
             f"http+unix://%2Frun%2Fmcp.sock/mcp, not {url[:300]!r}"
         )
     rest = f"http://localhost{found['target']}"
@@ -129,8 +130,8 @@ def split_socket_url(url: str) -> tuple[str, str]:
 
 
 def redirect_url(url: str, status: int, headers: Mapping[str, str]) -> str:
-    """Return the URL to which a redirect of ``url`` leads. Empty without one. The URL has neither a user nor a query,
-    since both may have secrets, and 300 characters at most."""
+    """Return the URL to which a redirect of ``url`` leads, with at most 300 characters. Empty if there is none. It
+    contains neither a user nor a query, because both may be secret."""
     location = headers.get("location", "")
     if not 0 < len(location) <= _LONGEST_LOCATION or status not in REDIRECTS:
         return ""
@@ -146,25 +147,25 @@ def redirect_url(url: str, status: int, headers: Mapping[str, str]) -> str:
 def origin_of(parts: SplitResult) -> Origin:
     """Return the origin in the parts of a URL. Raises `ValueError`."""
     if parts.scheme not in _PORTS:
-        raise ValueError(f"the scheme is http or https, not {parts.scheme[:100]!r}")
+        raise ValueError(f"the scheme must be http or https, not {parts.scheme[:100]!r}")
     port = _PORTS[parts.scheme] if parts.port is None else parts.port
     if not 0 < port <= _LARGEST_PORT:
-        raise ValueError(f"a port is a number from 1 to {_LARGEST_PORT}, not {port}")
+        raise ValueError(f"a port must be a number from 1 to {_LARGEST_PORT}, not {port}")
     return Origin(parts.scheme, _host_of(parts.hostname or ""), port)
 
 
 def _host_of(host: str) -> str:
     """Return the name in ASCII, or the address."""
     if len(host) > _LONGEST_NAME + 1:
-        raise ValueError(f"no host can have the name {host[:300]!r}")
+        raise ValueError(f"{host[:300]!r} is not a valid host name")
     try:
-        if ":" in host and "%" not in host:  # zones (RFC 6874) are for links, not for servers
+        if ":" in host and "%" not in host:  # zone identifiers (RFC 6874) are for link-local addresses only
             return ipaddress.IPv6Address(host).compressed
         name = host.lower() if host.isascii() else host.encode("idna").decode("ascii")
-    except ValueError:  # as well of names that cannot be encoded
+    except ValueError:  # including names that can't be encoded
         name = ""
     if len(name.removesuffix(".")) > _LONGEST_NAME or not _NAME.fullmatch(name):
-        raise ValueError(f"no host can have the name {host[:300]!r}")
+        raise ValueError(f"{host[:300]!r} is not a valid host name")
     return name
 
 
@@ -177,17 +178,17 @@ class HttpProxy:
 
     origin: Origin
     authorization: str | None = attrs.field(default=None, repr=False)
-    """Value of the Proxy-Authorization header, for the proxy alone."""
+    """Value of the Proxy-Authorization header, which is sent only to the proxy."""
 
 
 def proxy_at(url: str) -> HttpProxy:
-    """Return the proxy at ``url``; without a scheme, ``http`` is meant. Raises `ValueError`, without the user and the
-    password of ``url`` in its text."""
+    """Return the proxy at ``url``. The default scheme is ``http``. Raises `ValueError`, whose message doesn't contain
+    the user and password of ``url``."""
     try:
         parts = urlsplit(url if "://" in url else f"http://{url}")
         origin = origin_of(parts)
     except ValueError as error:
-        raise ValueError(f"no proxy: {error}; one is like http://127.0.0.1:3128") from None
+        raise ValueError(f"invalid proxy: {error}; a proxy is like http://127.0.0.1:3128") from None
     if parts.username is None:
         return HttpProxy(origin)
     user = b":".join(unquote_to_bytes(part or "") for part in (parts.username, parts.password))
@@ -195,17 +196,17 @@ def proxy_at(url: str) -> HttpProxy:
 
 
 def proxy_from_environment(environ: Mapping[str, str], origin: Origin) -> HttpProxy | None:
-    """Return the proxy that ``environ`` names for ``origin``, or `None`. Raises as `proxy_at`.
+    """Return the proxy that ``environ`` specifies for ``origin``, or `None`. Raises the same errors as `proxy_at`.
 
-    ``http_proxy`` or ``https_proxy`` counts before ``all_proxy``, each in lower case before upper case; ``no_proxy``
-    has the exceptions. This machine is always one: what it says to itself, tokens in plain text among all else, is
-    nothing for another one.
+    ``http_proxy`` or ``https_proxy`` takes precedence over ``all_proxy``, and lower case over upper case. ``no_proxy``
+    lists exceptions. This machine is always an exception: its local requests, which may contain tokens in plain text,
+    must not leave it.
     """
     if is_local_host(origin.host):
         return None
     names = [f"{origin.scheme}_proxy", f"{origin.scheme}_proxy".upper(), "all_proxy", "ALL_PROXY"]
     if "REQUEST_METHOD" in environ:
-        # In a CGI program HTTP_PROXY is the header Proxy of whoever sent the request (CVE-2016-5385).
+        # In a CGI program, HTTP_PROXY is the Proxy header of the client's request (CVE-2016-5385).
         names = [name for name in names if name != "HTTP_PROXY"]
     named = next((name for name in names if environ.get(name)), None)
     if named is None or _is_exempt(origin, environ.get("no_proxy") or environ.get("NO_PROXY") or ""):
@@ -213,14 +214,14 @@ def proxy_from_environment(environ: Mapping[str, str], origin: Origin) -> HttpPr
     try:
         return proxy_at(environ[named])
     except ValueError as error:
-        raise ValueError(f"{named} is {error}") from None
+        raise ValueError(f"{named}: {error}") from None
 
 
 def host_names(names: Collection[str]) -> frozenset[str]:
-    """Return ``names`` of hosts in lower case. Raises `TypeError` for one text alone, `ValueError` for what is no host
+    """Return host ``names`` in lower case. Raises `TypeError` for a single string, and `ValueError` for an invalid host
     name or address."""
     if isinstance(names, str):
-        raise TypeError(f"trusted_http_hosts are several, [{names!r}] for example, not one text")
+        raise TypeError(f"trusted_http_hosts must be a list of names, such as [{names!r}], not a string")
     return frozenset(map(_host_name, names))
 
 
@@ -229,14 +230,12 @@ def _host_name(name: str) -> str:
     with suppress(ValueError):
         found = split_url(f"http://[{name}]" if ":" in name else f"http://{name}")
     if found is None or found[0].host != name.lower() or found[1] != "/":
-        raise ValueError(
-            f"trusted_http_hosts has {name[:300]!r}: a host is a name or an address, without scheme and port"
-        )
+        raise ValueError(f"trusted_http_hosts has {name[:300]!r}: write a name or an address, without scheme and port")
     return found[0].host
 
 
 def is_local_host(host: str) -> bool:
-    """Return whether ``host``, a name in ASCII or an address, means this machine (RFC 6761 section 6.3)."""
+    """Return whether ``host``, a name in ASCII or an address, is this machine (RFC 6761 section 6.3)."""
     try:
         address = ipaddress.ip_address(host)
     except ValueError:
@@ -246,8 +245,8 @@ def is_local_host(host: str) -> bool:
 
 
 def looked_up(host: str) -> str:
-    """Return the name to look up for ``host``: ``localhost`` for ``localhost.`` and the names below it, which many
-    resolvers don't know, and which must not be asked of a name server (RFC 6761 section 6.3)."""
+    """Return the name to look up for ``host``: ``localhost`` for ``localhost.`` and the names below it. Many resolvers
+    don't know these names, and they must not be sent to a name server (RFC 6761 section 6.3)."""
     return "localhost" if _is_localhost(host) else host
 
 
@@ -256,8 +255,8 @@ def _is_localhost(name: str) -> bool:
 
 
 def _is_exempt(origin: Origin, exceptions: str) -> bool:
-    """Return whether ``exceptions`` name ``origin``: by its name, its domain (``x``, ``.x`` or ``*.x``), its address or
-    network, each with or without a port. A single ``*`` names every origin."""
+    """Return whether ``exceptions`` contain ``origin``: by its name, its domain (``x``, ``.x`` or ``*.x``), its address
+    or network, each with or without a port. A single ``*`` matches every origin."""
     if exceptions.strip() == "*":
         return True
     entries = [_without_port(entry, origin.port) for entry in _SEPARATORS.split(exceptions.lower()) if entry]
@@ -271,9 +270,9 @@ def _is_exempt(origin: Origin, exceptions: str) -> bool:
 
 
 def _without_port(entry: str, port: int) -> str:
-    """Return ``entry`` without the port in it, if that is ``port``. Empty for another port."""
+    """Return ``entry`` without its port, if it is ``port``. Empty for another port."""
     host, colon, number = entry.rpartition(":")
-    if not colon or (":" in host and not host.endswith("]")):  # an address of IPv6
+    if not colon or (":" in host and not host.endswith("]")):  # an IPv6 address
         return entry
     return host if number == str(port) else ""
 

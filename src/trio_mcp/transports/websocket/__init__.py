@@ -1,1 +1,1 @@
-"""WebSocket: the transport, the stream below trio-websocket, the handshake and the frames, for either side."""
+"""WebSocket for either side: the transport, the stream below trio-websocket, the handshake and the frames."""

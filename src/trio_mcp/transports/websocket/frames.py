@@ -1,8 +1,9 @@
-"""WebSocket frames that are made and measured here (RFC 6455 section 5.2), and the meanings of close codes.
+"""WebSocket frames that this package writes and measures itself (RFC 6455 section 5.2), and the meanings of close
+codes.
 
-trio-websocket makes a frame, takes a lock and writes, for each message. Here all messages of a batch become frames in
-one piece of memory, written at once. For incoming frames only the headers are parsed, to enforce the limit of a message
-before the message is stored.
+For each message, trio-websocket makes a frame, takes a lock and writes. Here all messages of a batch become frames in
+one piece of memory, which is written at once. Of incoming frames, only the headers are parsed, to check the size limit
+of a message before it is stored.
 """
 
 from __future__ import annotations
@@ -37,7 +38,8 @@ _SHORT_HEADERS: Final = [_header(_TEXT, length, 0) for length in range(126)]
 
 
 def text_frames(messages: bytes | bytearray, *, masked: bool) -> bytearray:
-    """Return a text frame for each of ``messages``, which are separated by newlines. Clients mask (section 5.3)."""
+    """Return a text frame for each of ``messages``, which are separated by newlines. Clients mask frames (section
+    5.3)."""
     frames = bytearray()
     for message in messages.split(b"\n"):
         if not message:
@@ -56,7 +58,7 @@ def text_frames(messages: bytes | bytearray, *, masked: bool) -> bytearray:
 
 
 def close_frame(code: int, reason: str, *, masked: bool) -> bytes:
-    """Return a close frame. The part of ``reason`` that does not fit into 123 bytes is left out."""
+    """Return a close frame. ``reason`` is truncated to 123 bytes."""
     words = reason.encode("utf-8", "replace")[:_LONGEST_REASON].decode("utf-8", "ignore").encode()
     payload = struct.pack("!H", code) + words
     if masked:
@@ -65,7 +67,7 @@ def close_frame(code: int, reason: str, *, masked: bool) -> bytes:
 
 
 def _mask(payload: bytes | bytearray) -> bytes:
-    """Return a fresh key and ``payload`` masked with the key. Integers are the quickest way to mask in Python."""
+    """Return a new key, and ``payload`` masked with it. Integers are the fastest way to mask in Python."""
     key, length = os.urandom(4), len(payload)
     pattern = (key * (length // 4 + 1))[:length]
     mixed = int.from_bytes(payload, "little") ^ int.from_bytes(pattern, "little")
@@ -73,7 +75,7 @@ def _mask(payload: bytes | bytearray) -> bytes:
 
 
 class FrameGauge:
-    """Follow the headers of incoming frames, so that the size of a message is known before it has arrived.
+    """Follows the headers of incoming frames, so that the size of a message is known before it has arrived.
 
     `violation` is the close code and the reason after a frame that ends the connection: a binary frame, a message of
     more than ``max_message_bytes``, a message in so many small fragments that they would take much more memory than the
@@ -86,25 +88,25 @@ class FrameGauge:
         self._payload_left = 0
         self._fragments = 0
         self._before = 0
-        """Bytes of the messages before the one that comes now."""
+        """Bytes of all messages before the current one."""
         self.announced = 0
-        """Bytes of all messages so far, with all of the frames that have begun."""
+        """Bytes of all messages so far, counting frames that have begun as complete."""
         self.frames = 0
-        """Frames that have begun so far."""
+        """Number of frames that have begun so far."""
         self.violation: tuple[int, str] | None = None
 
     @property
     def inside_frame(self) -> bool:
-        """True while the last frame is incomplete."""
+        """Whether the last frame is incomplete."""
         return self._payload_left > 0 or bool(self._header)
 
     @property
     def received_bytes(self) -> int:
-        """Bytes of all messages that have come so far."""
+        """Bytes of all messages that have arrived so far."""
         return self.announced - self._payload_left
 
     def feed(self, data: bytes | bytearray | memoryview) -> None:
-        """Look at the next bytes of the stream. After a violation the gauge looks at nothing more."""
+        """Examine the next bytes of the stream. After a violation, nothing more is examined."""
         at, end = 0, len(data)
         while at < end and self.violation is None:
             if self._payload_left:
@@ -123,32 +125,32 @@ class FrameGauge:
             self._payload_left = self._start_frame(header)
 
     def _start_frame(self, header: bytes) -> int:
-        """Take the header of a frame and return the length of its payload."""
+        """Parse the header of a frame, and return the length of its payload."""
         self.frames += 1
         length = header[1] & 0x7F
         if length > 125:
             length = int.from_bytes(header[2 : 4 if length == 126 else 10], "big")
         opcode = header[0] & 0x0F
         if opcode == 2:
-            self.violation = 1003, "messages are text, not binary"
+            self.violation = 1003, "messages must be text, not binary"
         elif opcode < 2:
             self.announced += length
             self._fragments += 1
             size = self.announced - self._before
             if size > self._max:
-                self.violation = 1009, f"a message has at most {self._max} bytes"
+                self.violation = 1009, f"the message is longer than {self._max} bytes"
             elif self._fragments > _FREE_FRAGMENTS + size // _LEAST_FRAGMENT:
-                self.violation = 1009, "a message in too many small fragments"
+                self.violation = 1009, "the message has too many small fragments"
             if header[0] & 0x80:
                 self._before, self._fragments = self.announced, 0
         elif opcode >= _FIRST_CONTROL and length > _LONGEST_CONTROL:
-            # RFC 6455 section 5.5. trio-websocket, which sees whole frames, would wait for all of it.
-            self.violation = 1002, f"a control frame has at most {_LONGEST_CONTROL} bytes"
+            # RFC 6455 section 5.5. trio-websocket handles only complete frames, so it would wait for all of it.
+            self.violation = 1002, f"the control frame is longer than {_LONGEST_CONTROL} bytes"
         return length
 
 
 def _header_size(header: bytes) -> int:
-    """Return how many bytes the header has, as far as ``header`` tells."""
+    """Return how many bytes the header has, according to the part in ``header``."""
     if len(header) < 2:
         return 2
     length = header[1] & 0x7F
@@ -161,25 +163,25 @@ CLOSE_WAIT: Final = 0.5
 _MEANINGS: Final = {
     1000: "the peer closed the connection",
     1001: "the peer is going away",
-    1002: "the peer found a protocol error",
-    1003: "the peer takes no such data",
-    1005: "the peer closed the connection without saying why",
+    1002: "the peer reported a protocol error",
+    1003: "the peer does not accept this type of data",
+    1005: "the peer closed the connection without a reason",
     1006: "the connection was lost",
-    1007: "the peer found text that is not UTF-8",
-    1008: "the peer found its policy violated",
-    1009: "the peer found a message too big",
-    1011: "the peer failed",
-    1012: "the peer restarts",
+    1007: "the peer reported text that is not UTF-8",
+    1008: "the peer reported a violation of its policy",
+    1009: "the peer reported a message that is too long",
+    1011: "the peer reported an internal error",
+    1012: "the peer is restarting",
     1013: "the peer is too busy",
 }
 
 
 def closed_by_peer(code: int, reason: str | None) -> ConnectionLost:
-    """Return the loss of a connection that the peer closed with ``code``, or that the peer vanished from (1006)."""
+    """Return the error for a connection that the peer closed with ``code``, or whose peer has vanished (1006)."""
     words = f"{_MEANINGS.get(code, 'the peer closed the connection')} (close code {code})"
     return ConnectionLost(f"{words}: {reason}" if reason else words)
 
 
 def closed_by_us(code: int, reason: str) -> ConnectionLost:
-    """Return the loss of a connection that we close with ``code``, because of a fault of the peer."""
+    """Return the error for a connection that we close with ``code``, because of an error of the peer."""
     return ConnectionLost(f"{reason} (close code {code})")

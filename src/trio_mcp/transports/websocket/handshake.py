@@ -1,6 +1,5 @@
-"""The opening handshake of a WebSocket, from either side, and the errors of a failed handshake. A server reads the
-request for the upgrade, checks the request and, if necessary, refuses before trio-websocket sees anything.
-"""
+"""The opening handshake of a WebSocket, for either side, and the errors of a failed handshake. A server reads the
+upgrade request, checks it and, if necessary, refuses it before trio-websocket is involved."""
 
 from __future__ import annotations
 
@@ -26,12 +25,12 @@ from .stream import HEAD_END, CoalescingStream
 SUBPROTOCOL: Final = "mcp"
 
 _LONGEST_BODY: Final = 500
-"""Characters of a refusal's body that `ConnectionLost` repeats."""
+"""Maximum characters of a refusal's body that `ConnectionLost` repeats."""
 
 
 class UpgradeRefused(ConnectionLost):
-    """The server has answered with another HTTP ``status`` than 101. ``headers`` are values by names in lower case, the
-    values of a repeated header joined with commas."""
+    """The server has responded with another HTTP ``status`` than 101. ``headers`` are values keyed by name in lower
+    case, with the values of a repeated header joined with commas."""
 
     def __init__(self, reason: str, status: int, headers: Mapping[str, str]) -> None:
         super().__init__(reason)
@@ -40,11 +39,11 @@ class UpgradeRefused(ConnectionLost):
 
 
 Handshake: TypeAlias = Callable[[trio.Nursery], Awaitable[WebSocketConnection]]
-"""Shake hands and return the connection, whose reader runs in the nursery."""
+"""Function that makes the handshake, and returns the connection, whose reader runs in the nursery."""
 
 
 def accepting(stream: CoalescingStream, max_message_bytes: int) -> Handshake:
-    """Return a server's handshake, for an upgrade request that has been checked."""
+    """Return a server's handshake, for an upgrade request that was already checked."""
 
     async def accept(nursery: trio.Nursery) -> WebSocketConnection:
         request = await wrap_server_stream(
@@ -58,12 +57,12 @@ def accepting(stream: CoalescingStream, max_message_bytes: int) -> Handshake:
 def asking(
     stream: CoalescingStream, max_message_bytes: int, host: str, resource: str, headers: Sequence[tuple[bytes, bytes]]
 ) -> Handshake:
-    """Return a client's handshake, which raises `ProtocolViolation` when the server does not speak ``mcp``."""
+    """Return a client's handshake, which raises `ProtocolViolation` if the server doesn't speak ``mcp``."""
 
     async def ask(nursery: trio.Nursery) -> WebSocketConnection:
         socket = await wrap_client_stream(
             nursery,
-            cast("Any", stream),  # any stream will do
+            cast("Any", stream),  # any stream works
             host,
             resource,
             subprotocols=[SUBPROTOCOL],
@@ -76,7 +75,7 @@ def asking(
             with trio.move_on_after(CLOSE_WAIT), suppress(trio.BrokenResourceError):
                 await stream.flushed()
             raise ProtocolViolation(
-                f"the server speaks WebSocket, but not MCP: it selected no subprotocol {SUBPROTOCOL!r}"
+                f"the server speaks WebSocket, but not MCP: it did not select the subprotocol {SUBPROTOCOL!r}"
             )
         return socket
 
@@ -86,14 +85,14 @@ def asking(
 async def shake_hands(handshake: Handshake, stream: CoalescingStream, nursery: trio.Nursery) -> WebSocketConnection:
     """Return the connection after ``handshake``.
 
-    Raises `ConnectionLost` when ``stream`` ends meanwhile, with the HTTP status and the text of a server that has
-    answered. trio-websocket alone would wait for ever.
+    Raises `ConnectionLost` if ``stream`` ends before it is done, with the HTTP status and text if the server has
+    responded. Without this, trio-websocket would wait for ever.
     """
     done: list[WebSocketConnection] = []
     async with trio.open_nursery() as watch:
 
         async def give_up() -> None:
-            # trio-websocket reads the end of the stream only after it has looked at everything before it.
+            # trio-websocket reads the end of the stream only after it has processed everything before it.
             await stream.ended.wait()
             watch.cancel_scope.cancel(reason="the peer closed the connection in the handshake")
 
@@ -106,11 +105,11 @@ async def shake_hands(handshake: Handshake, stream: CoalescingStream, nursery: t
 
 
 def _refused(answer: bytes) -> ConnectionLost | None:
-    """Return the refusal in an HTTP response whose body ended with the connection, or came in part; `None` without a
-    response.
+    """Return the refusal in an HTTP response whose body ended with the connection, or arrived only in part. Return
+    `None` if there was no response.
 
-    wsproto finds the end of a body by its length alone (RFC 9112 section 6.3 has other ways), and trio-websocket waits
-    for the end.
+    wsproto finds the end of a body only by its length, although RFC 9112 section 6.3 has other ways, and trio-websocket
+    waits for that end.
     """
     parser = h11.Connection(h11.CLIENT)
     parser.send(h11.Request(method="GET", target="/", headers=[("Host", "unknown")]))
@@ -137,7 +136,7 @@ def _upgrade_refused(status: int, headers: Sequence[tuple[bytes, bytes]], body: 
 
 
 def refusal(error: Exception) -> Exception:
-    """Return the error for a caller whose connection failed with ``error`` in the handshake."""
+    """Return the error for a caller whose connection failed in the handshake, with ``error``."""
     match error:
         case ConnectionRejected():
             return _upgrade_refused(error.status_code, error.headers or (), error.body or b"")
@@ -158,7 +157,7 @@ _KEY_BYTES: Final = 16
 
 
 class Rejection(Exception):
-    """The upgrade is refused, and there will be no connection. The client is told ``status`` and ``reason``."""
+    """The upgrade is refused, and no connection is made. The client gets ``status`` and ``reason``."""
 
     def __init__(self, status: HTTPStatus, reason: str, **headers: str) -> None:
         super().__init__(reason)
@@ -173,21 +172,21 @@ class UpgradeRequest:
 
     path: str = attrs.field(repr=False)
     headers: Mapping[str, str] = attrs.field(repr=False)
-    """Header values by name in lower case. The values of a repeated header are joined with commas."""
+    """Header values, keyed by name in lower case. The values of a repeated header are joined with commas."""
     received: bytes = attrs.field(repr=False)
     repeated: frozenset[str] = frozenset()
-    """Names of headers that came more than once."""
+    """Names of headers that occurred more than once."""
     method: str = "GET"
 
     def tokens(self, name: str) -> list[str]:
-        """Return the tokens of a header that is a list, from its first characters."""
+        """Return the tokens of a list header, from its first characters."""
         found = self.headers.get(name, "")[:_LONGEST_LIST].split(",")
         return [token.strip() for token in found if token.strip()]
 
 
 async def read_upgrade(stream: trio.abc.ReceiveStream, received: bytes = b"") -> UpgradeRequest:
-    """Read one request, which is only a head, and of which ``received`` was read already. Raises `Rejection` for
-    anything else, and `ConnectionLost`."""
+    """Read one request without a body. ``received`` was already read. Raises `Rejection` for anything else, and
+    `ConnectionLost`."""
     head = await _read_head(stream, bytearray(received))
     event = _parse(head)
     headers: dict[str, str] = {}
@@ -200,17 +199,17 @@ async def read_upgrade(stream: trio.abc.ReceiveStream, received: bytes = b"") ->
         headers[key] = text
     _check_version(event.http_version)
     if event.method != b"GET":
-        raise Rejection(HTTPStatus.METHOD_NOT_ALLOWED, "a WebSocket is asked for with GET", Allow="GET")
+        raise Rejection(HTTPStatus.METHOD_NOT_ALLOWED, "a WebSocket must be requested with GET", Allow="GET")
     return UpgradeRequest(event.target.decode("ascii"), headers, bytes(head), frozenset(repeated))
 
 
 def _check_version(version: bytes) -> None:
-    # RFC 6455 section 4.2.1: HTTP/1.1 or higher, in whose later versions (RFC 8441) no head looks like this one.
+    # RFC 6455 section 4.2.1: HTTP/1.1 or higher. In later versions (RFC 8441) a head doesn't look like this one.
     if not version.startswith(b"1."):
-        raise Rejection(HTTPStatus.HTTP_VERSION_NOT_SUPPORTED, "a WebSocket is asked for in HTTP/1.1")
+        raise Rejection(HTTPStatus.HTTP_VERSION_NOT_SUPPORTED, "a WebSocket must be requested with HTTP/1.1")
     # RFC 9110 section 7.8: a server MUST ignore an Upgrade header in HTTP/1.0.
     if version == b"1.0":
-        raise _no_websocket("HTTP/1.0 has no upgrade to a WebSocket: ask for it in HTTP/1.1")
+        raise _no_websocket("HTTP/1.0 has no upgrade to a WebSocket: use HTTP/1.1")
 
 
 def _no_websocket(reason: str) -> Rejection:
@@ -222,40 +221,45 @@ async def _read_head(stream: trio.abc.ReceiveStream, received: bytearray) -> byt
     while HEAD_END.search(received, searched) is None:
         searched = max(0, len(received) + 1 - _LONGEST_END)
         if len(received) > _LONGEST_HEAD:
-            raise Rejection(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, f"the head has more than {_LONGEST_HEAD} bytes")
+            raise Rejection(
+                HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, f"the headers are longer than {_LONGEST_HEAD} bytes"
+            )
         try:
             data = await stream.receive_some(_READ)
         except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
             drop_tracebacks(error)
-            raise ConnectionLost(f"the connection broke before its request: {error.__cause__ or error}") from error
+            raise ConnectionLost(f"the connection broke before a request came: {error.__cause__ or error}") from error
         if not data:
-            raise ConnectionLost("the connection was closed before its request")
+            raise ConnectionLost("the connection was closed before a request came")
         received += data
         if not 65 <= received[0] <= 90:
-            raise Rejection(HTTPStatus.BAD_REQUEST, "this is no HTTP request")
+            raise Rejection(HTTPStatus.BAD_REQUEST, "this is not an HTTP request")
     return received
 
 
 def _parse(received: bytearray) -> h11.Request:
     if received.count(b"\n") > _MOST_HEADERS + 2:
-        raise Rejection(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, f"a request has at most {_MOST_HEADERS} headers")
+        raise Rejection(
+            HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, f"the request has more than {_MOST_HEADERS} headers"
+        )
     parser = h11.Connection(h11.SERVER)
     parser.receive_data(bytes(received))
     try:
         event = parser.next_event()
         end = parser.next_event()
     except h11.RemoteProtocolError as error:
-        raise Rejection(HTTPStatus.BAD_REQUEST, f"this is no good HTTP request: {error}") from None
+        raise Rejection(HTTPStatus.BAD_REQUEST, f"malformed HTTP request: {error}") from None
     assert isinstance(event, h11.Request), "the head is complete"
-    # RFC 6455 section 4.1: the client MUST wait for the answer before it sends anything more. A frame that comes
-    # with the request would lie where trio-websocket does not look before the next one comes.
+    # RFC 6455 section 4.1: the client MUST wait for the response before it sends more. trio-websocket wouldn't process
+    # a frame that arrives with the request until the next one arrives.
     if event.method == b"GET" and (not isinstance(end, h11.EndOfMessage) or parser.trailing_data[0]):
-        raise Rejection(HTTPStatus.BAD_REQUEST, "wait for the answer before you send more than the head of the request")
+        raise Rejection(HTTPStatus.BAD_REQUEST, "the client must wait for the response before it sends more")
     return event
 
 
 def check_upgrade(request: UpgradeRequest, path: str, checks: HostChecks) -> None:
-    """Raise `Rejection` unless ``request`` asks for MCP over WebSocket here, from an accepted origin and host."""
+    """Raise `Rejection` unless ``request`` asks for MCP over WebSocket at this path, from an accepted origin and
+    host."""
     headers = request.headers
     host = headers.get("host", "")
     if not checks.allows_host(host):
@@ -269,19 +273,21 @@ def check_upgrade(request: UpgradeRequest, path: str, checks: HostChecks) -> Non
     if "websocket" not in upgrades or "upgrade" not in [token.lower() for token in request.tokens("connection")]:
         raise _no_websocket("this is a WebSocket endpoint")
     if headers.get("sec-websocket-version") != "13":
-        raise Rejection(HTTPStatus.UPGRADE_REQUIRED, "the WebSocket version is 13", Sec_WebSocket_Version="13")
+        raise Rejection(HTTPStatus.UPGRADE_REQUIRED, "the WebSocket version must be 13", Sec_WebSocket_Version="13")
     try:
         size = len(base64.b64decode(headers.get("sec-websocket-key", ""), validate=True))
     except ValueError:
         size = 0
     if size != _KEY_BYTES:  # RFC 6455 section 4.2.1
-        raise Rejection(HTTPStatus.BAD_REQUEST, "the Sec-WebSocket-Key is 16 bytes in base64")
+        raise Rejection(HTTPStatus.BAD_REQUEST, "the Sec-WebSocket-Key must be 16 bytes in base64")
     if SUBPROTOCOL not in request.tokens("sec-websocket-protocol"):
-        raise Rejection(HTTPStatus.BAD_REQUEST, f"offer the subprotocol {SUBPROTOCOL!r} (Sec-WebSocket-Protocol)")
+        raise Rejection(
+            HTTPStatus.BAD_REQUEST, f"the Sec-WebSocket-Protocol header must offer the subprotocol {SUBPROTOCOL!r}"
+        )
 
 
 async def refuse(stream: trio.abc.Stream, refused: Rejection) -> None:
-    """Answer with an HTTP error and close, giving the client a second to read it."""
+    """Respond with an HTTP error and close the connection, after giving the client a second to read the response."""
     body = f"{refused.reason}\n".encode()
     headers = {
         "Content-Type": "text/plain; charset=utf-8",

@@ -1,9 +1,10 @@
-"""CoalescingStream: the stream under a trio-websocket connection, on which no writer waits for another.
+"""CoalescingStream: the stream under a trio-websocket connection, on which writers don't wait for each other.
 
-trio-websocket writes from any task that has something to send, holds a lock during the write, and does not read while a
-pong of its own waits for the lock. Here the writes of trio-websocket wait only while more than 1 MiB is collected:
-bytes that the system does not take at once are collected, and one task, `pump`, writes all collected bytes together. So
-a peer that does not read can never keep us from hearing its cancel, and no cancelled caller leaves half a frame behind.
+trio-websocket writes from any task that has something to send, holds a lock during the write, and doesn't read while
+one of its pongs waits for the lock. Here trio-websocket's writes wait only while more than 1 MiB is collected. Bytes
+that the operating system doesn't accept at once are collected, and one task, `pump`, writes all collected bytes
+together. So a peer that doesn't read can't stop us from receiving its cancellations, and a cancelled caller never
+leaves half a frame.
 """
 
 from __future__ import annotations
@@ -22,19 +23,19 @@ from .frames import CLOSE_FRAME, FrameGauge
 logger = logging.getLogger("trio_mcp")
 
 HEAD_END: Final = re.compile(rb"\n\r?\n")
-"""The end of an HTTP head, by the rule of h11: every reader of the stream must agree on where the frames begin."""
+"""The end of an HTTP head, by h11's rule. Every reader of the stream must agree on where the frames begin."""
 _LONGEST_HEAD: Final = 65536
 _WRITE: Final = 65536
 _READ: Final = 65536
 _MOST_COLLECTED: Final = 1024 * 1024
-_NO_ROOM: Final = (1013, "too many bytes of messages wait for their rest; try again later")
+_NO_ROOM: Final = (1013, "incomplete messages take too many bytes; try again later")
 
 
 class CoalescingStream(trio.abc.Stream):
-    """A stream over ``transport``, of which ``received`` was read already. ``unread`` counts the bytes of messages that
-    `consume` was not told of.
+    """A stream over ``transport``, from which ``received`` was already read. ``unread`` counts the bytes of messages
+    that weren't passed to `consume` yet.
 
-    trio-websocket never closes the transport: `aclose` only notes that trio-websocket is done. `close_now` closes the
+    trio-websocket never closes the transport: its call of `aclose` only records that it is done. `close_now` closes the
     transport.
     """
 
@@ -46,52 +47,52 @@ class CoalescingStream(trio.abc.Stream):
         self._gauge = FrameGauge(max_message_bytes)
         self._unread = unread
         self._taken = 0
-        """Bytes of messages that wait here no longer, nor in trio-websocket."""
+        """Bytes of messages that are no longer queued here or in trio-websocket."""
         self._received = received
         self._head: bytearray | None = bytearray()
-        """The part of the peer's HTTP head that has come; `None` after the head."""
+        """The part of the peer's HTTP head that has arrived. `None` after the head."""
         self._collected = bytearray()
         self._writing = False
         self._wake = trio.lowlevel.ParkingLot()
         self._moved = trio.lowlevel.ParkingLot()
         self._done = False
         self.broken = False
-        """True once nothing can be written any more."""
+        """Whether nothing can be written any more."""
         self.close_sent = False
-        """True once a close frame was collected. Nothing follows a close frame."""
+        """Whether a close frame was collected. Nothing may follow it."""
         self.ended = trio.Event()
-        """Set once nothing more will be received."""
+        """Set when nothing more will be received."""
         self.last_received_at = trio.current_time()
         """Time at which the peer last sent anything."""
         self.came_together = False
-        """True while the bytes that `receive_some` returned last hold more than one frame."""
+        """Whether the last bytes from `receive_some` contain more than one frame."""
         self.moved_at = trio.current_time()
-        """Time at which bytes last went out, or began to wait in an empty stream."""
+        """Time at which bytes were last written, or the first byte was collected."""
 
     @property
     def violation(self) -> tuple[int, str] | None:
-        """Close code and reason, once the peer has sent something that ends the connection; else `None`."""
+        """Close code and reason, if the peer has sent something that ends the connection. Otherwise `None`."""
         return self._gauge.violation
 
     @property
     def has_received(self) -> bool:
-        """True once the peer has sent anything."""
+        """Whether the peer has sent anything."""
         return self._head is None or bool(self._head)
 
     @property
     def refusal(self) -> bytes:
-        """The HTTP answer of a server that refuses the upgrade, as far as received; empty after an upgrade."""
+        """The part received of a server's HTTP response that refuses the upgrade. Empty after an upgrade."""
         return bytes(self._head or b"")
 
     @property
     def is_flushed(self) -> bool:
-        """True while everything collected has been written."""
+        """Whether all collected bytes have been written."""
         return not self._collected and not self._writing
 
     # Reading
 
     async def receive_some(self, max_bytes: int | None = None) -> bytes | bytearray:
-        """Receive as `trio.abc.ReceiveStream` does. The stream also ends when the peer has violated a limit."""
+        """Receive bytes: see `trio.abc.ReceiveStream`. The stream also ends when the peer has violated a limit."""
         if self._done:
             raise trio.ClosedResourceError("trio-websocket has closed this stream")
         kept, begun = bytearray(), self._gauge.frames
@@ -114,13 +115,13 @@ class CoalescingStream(trio.abc.Stream):
                 return kept
 
     def _count(self, unread: HeldBytes) -> None:
-        """Count what waits here or in trio-websocket. Beyond the caller's share the connection ends."""
+        """Count the messages queued here or in trio-websocket. End the connection beyond the caller's share."""
         if not unread.hold(self._gauge.received_bytes - self._taken) and self._gauge.violation is None:
             self._gauge.violation = _NO_ROOM
             logger.warning("a connection ends: %s", _NO_ROOM[1])
 
     def consume(self, count: int) -> None:
-        """Note that a message of ``count`` bytes was received."""
+        """Stop counting a message of ``count`` bytes, which was received."""
         self._taken += count
         if self._unread is not None and self._unread.size:
             self._count(self._unread)
@@ -145,7 +146,7 @@ class CoalescingStream(trio.abc.Stream):
         self._head += data
         end = HEAD_END.search(self._head)
         refused = self._head.startswith(b"HTTP/") and not self._head.startswith(b"101", 9)
-        if end is not None and not refused:  # the body of a refusal is text for people
+        if end is not None and not refused:  # the body of a refusal contains no frames
             frames, self._head = self._head[end.end() :], None
             self._gauge.feed(frames)
         elif len(self._head) > _LONGEST_HEAD:
@@ -164,10 +165,10 @@ class CoalescingStream(trio.abc.Stream):
         self._collected += frames
         self._wake.unpark()
 
-    @trio.lowlevel.enable_ki_protection  # an interrupt must not come between the front of a frame and its rest
+    @trio.lowlevel.enable_ki_protection  # an interrupt must not separate the beginning of a frame from its rest
     def put_nowait(self, frames: bytes | bytearray) -> bool:
-        """Put whole frames if the system takes at least a part at once, as is usual unless bytes wait to be written.
-        Otherwise return false: the frames are dropped."""
+        """Write complete frames if the operating system accepts at least a part at once, which is usual unless bytes
+        are queued. Otherwise drop the frames, and return false."""
         if self.close_sent or self.broken or not self.is_flushed or len(frames) > _WRITE:
             return False
         count = self._write_nowait(frames)
@@ -181,12 +182,12 @@ class CoalescingStream(trio.abc.Stream):
         return True
 
     async def send_all(self, data: bytes | bytearray | memoryview) -> None:
-        """Write or collect the bytes of trio-websocket. Waits only while more than 1 MiB is collected."""
+        """Write or collect bytes from trio-websocket. Waits only while more than 1 MiB is collected."""
         await trio.lowlevel.checkpoint_if_cancelled()
         while len(self._collected) > _MOST_COLLECTED and not self.broken:
             await self._moved.park()
         if self.broken or self._done:
-            raise trio.BrokenResourceError("the peer reads no more")
+            raise trio.BrokenResourceError("the peer has stopped reading")
         self.put(bytes(data))
 
     async def wait_send_all_might_not_block(self) -> None:
@@ -194,16 +195,16 @@ class CoalescingStream(trio.abc.Stream):
         await trio.lowlevel.checkpoint()
 
     async def flushed(self) -> None:
-        """Wait until all collected bytes are written. Raises `trio.BrokenResourceError` when that is impossible."""
+        """Wait until all collected bytes are written. Raises `trio.BrokenResourceError` if that is impossible."""
         while not self.is_flushed and not self.broken:
             await self._moved.park()
         if self.broken:
-            raise trio.BrokenResourceError("the peer reads no more")
+            raise trio.BrokenResourceError("the peer has stopped reading")
 
     async def pump(self) -> None:
         """Write collected bytes until the transport breaks. While bytes are collected, no other task writes."""
         try:
-            with until_broken():  # the task that reads notices, too
+            with until_broken():  # the reading task notices this, too
                 while True:
                     while not self._collected:
                         await self._wake.park()
@@ -212,7 +213,7 @@ class CoalescingStream(trio.abc.Stream):
                     for start in range(0, len(chunk), _WRITE):
                         await self._transport.send_all(memoryview(chunk)[start : start + _WRITE])
                         self.moved_at = trio.current_time()
-                    del chunk  # which may be long, and would be kept until the next one
+                    del chunk  # it may be long, and would be kept until the next one
                     self._writing = False
                     self._moved.unpark_all()
         finally:
@@ -222,14 +223,14 @@ class CoalescingStream(trio.abc.Stream):
     # Closing
 
     async def aclose(self) -> None:
-        """Note that trio-websocket is done. The transport stays open for bytes that are still to be written."""
+        """Record that trio-websocket is done. The transport stays open for bytes that are still to be written."""
         self._done = True
         self.ended.set()
         await trio.lowlevel.checkpoint()
 
     async def write_close(self, close: bytes) -> None:
-        """Write the collected bytes, and the close frame ``close``, after the end of `pump`. Nothing is written after
-        half a frame, which would take in the close frame."""
+        """After `pump` has ended, write the collected bytes and the close frame ``close``. Nothing is written after
+        half a frame, because the close frame would become a part of it."""
         if self._writing or self.close_sent:
             return
         self.close_sent = True
@@ -237,14 +238,14 @@ class CoalescingStream(trio.abc.Stream):
             await self._transport.send_all(self._collected + close)
 
     async def discard(self) -> None:
-        """Read until the peer closes its side. The system resets a connection that is closed with unread bytes, and the
-        peer might never see the bytes written last."""
+        """Read until the peer closes its side. The operating system resets a connection that is closed with unread
+        bytes, and the peer might never receive the bytes written last."""
         with until_broken(), suppress(trio.BusyResourceError):
             while await self._transport.receive_some(_READ):
                 pass
 
     async def close_now(self) -> None:
-        """Close the transport at once, even with a read or a write under way. Idempotent."""
+        """Close the transport at once, even if a read or a write is in progress. Idempotent."""
         self.broken = True
         await trio.aclose_forcefully(self._transport)
         self._moved.unpark_all()

@@ -1,6 +1,5 @@
-"""WebSocketTransport carries one message per text frame, over trio-websocket. Pings detect a peer that is frozen.
-WEBSOCKET.md specifies the binding.
-"""
+"""WebSocketTransport: one message per text frame, over trio-websocket. Pings detect a frozen peer. WEBSOCKET.md
+specifies the binding."""
 
 from __future__ import annotations
 
@@ -28,12 +27,12 @@ _REASONS: Final = {1001: "the server is shutting down", 1011: "internal error"}
 
 
 class WebSocketTransport(FramedTransport):
-    """Messages as text frames over ``stream``, of which ``received`` was read already. A server counts in ``unread``
-    the bytes of messages that `receive` has not returned.
+    """Messages as text frames over ``stream``, from which ``received`` was already read. A server counts in ``unread``
+    the bytes of messages that `receive` hasn't returned yet.
 
-    The maker of a transport starts `serve` or `connect` in the background. Either method owns the transport's tasks
-    (trio-websocket's reader, the one writer, and the pings), and ends when the transport was closed. `aclose` closes
-    with ``close_code``.
+    The creator of a transport starts `serve` or `connect` in the background. Either method owns the transport's tasks
+    (trio-websocket's reader, the one writer, and the pings), and ends when the transport is closed. `aclose` closes the
+    connection with ``close_code``.
     """
 
     network = "tcp"
@@ -64,9 +63,9 @@ class WebSocketTransport(FramedTransport):
     # Life
 
     async def serve(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Accept the upgrade, which was checked already, and carry the connection until the transport is closed.
+        """Accept the upgrade, which was already checked, and run the connection until the transport is closed.
 
-        Reports the start when messages can be sent. Raises `ConnectionLost` when the client is gone before the start.
+        Reports the start when messages can be sent. Raises `ConnectionLost` if the client disconnects before that.
         """
         await self._carry(accepting(self._stream, self._max), task_status)
 
@@ -78,10 +77,10 @@ class WebSocketTransport(FramedTransport):
         *,
         task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
     ) -> None:
-        """Ask for the upgrade and carry the connection until the transport is closed. Reports the start when messages
+        """Request the upgrade, and run the connection until the transport is closed. Reports the start when messages
         can be sent.
 
-        Raises `ConnectionLost` when the server refuses, and `ProtocolViolation` when the server does not speak ``mcp``.
+        Raises `ConnectionLost` if the server refuses, and `ProtocolViolation` if the server doesn't speak ``mcp``.
         """
         self._masked = True
         await self._carry(asking(self._stream, self._max, host, resource, headers), task_status)
@@ -98,7 +97,7 @@ class WebSocketTransport(FramedTransport):
                 await self._over.wait()
                 nursery.cancel_scope.cancel(reason="the connection was closed")
         except BaseExceptionGroup as group:
-            # Faults of trio-websocket and wsproto end here: such a fault concerns this connection alone.
+            # Errors of trio-websocket and wsproto end here, because they affect only this connection.
             if not _is_fault(group):
                 raise
             if not started:
@@ -115,7 +114,7 @@ class WebSocketTransport(FramedTransport):
 
     @property
     def has_received(self) -> bool:
-        """True once the peer has sent anything."""
+        """Whether the peer has sent anything."""
         return self._stream.has_received
 
     # Messages
@@ -126,10 +125,10 @@ class WebSocketTransport(FramedTransport):
             message = await self._socket.get_message()
         except ConnectionClosed as closed:
             raise self._loss(closed) from None
-        # Replies to messages that came together go together, too: each reply alone would cost both sides a system call.
+        # Replies to messages that arrived together are sent together, which saves system calls on both sides.
         self._at_once = 0 if self._stream.came_together else AT_ONCE
         if isinstance(message, bytes):
-            raise self.close_with(1003, "messages are text, not binary")
+            raise self.close_with(1003, "messages must be text, not binary")
         data = message.encode()
         self._stream.consume(len(data))
         return data.removeprefix(_BOM)
@@ -142,33 +141,34 @@ class WebSocketTransport(FramedTransport):
         reason = closed.reason
         code, words = (1006, None) if reason is None else (int(reason.code), reason.reason)
         if code in (1002, 1007) and not self._stream.close_sent:
-            # wsproto reports unreadable bytes as if the peer had closed; the peer has still to be told.
+            # wsproto reports unreadable bytes as if the peer had closed, so a close frame must still be sent.
             return self.close_with(code, words or "")
         self._lost = closed_by_peer(code, words)
         return self._lost
 
     def close_with(self, code: int, reason: str) -> ConnectionLost:
-        """Put a close frame at once, before any handler's cleanup, because the peer may not go on. Return the loss."""
+        """Write a close frame at once, before any handler's cleanup, because the peer must stop sending. Return the
+        error."""
         self._stream.put(close_frame(code, reason, masked=self._masked))
         self._lost = closed_by_us(code, reason)
         return self._lost
 
     async def send(self, messages: bytes | bytearray) -> None:
-        """Send the messages: see `Transport.send`. After a cancel, all messages are still written, in whole
+        """Send the messages: see `Transport.send`. If this is cancelled, all messages are still written, in complete
         frames."""
         stream = self._stream
         if stream.close_sent or stream.broken:
-            raise self._lost or ConnectionLost("the peer reads no more")
+            raise self._lost or ConnectionLost("the peer has stopped reading")
         stream.put(text_frames(messages, masked=self._masked))
         try:
             await stream.flushed()
         except trio.BrokenResourceError:
-            raise self._lost or ConnectionLost("the peer reads no more") from None
+            raise self._lost or ConnectionLost("the peer has stopped reading") from None
         self._at_once = AT_ONCE
 
     def send_nowait(self, message: bytes) -> int:
-        """Send the whole message or nothing: see `FramedTransport.send_nowait`. The number of messages sent so is
-        limited as for lines: see `LineTransport.send_nowait`."""
+        """Send the whole message or nothing: see `FramedTransport.send_nowait`. The number of messages sent this way is
+        limited, as for lines: see `LineTransport.send_nowait`."""
         if not self._at_once:
             return 0
         self._at_once -= 1
@@ -177,7 +177,7 @@ class WebSocketTransport(FramedTransport):
     # Keep-alive
 
     async def _keep_alive(self) -> None:
-        """End the connection once the peer is frozen."""
+        """End the connection when the peer is frozen."""
         stream = self._stream
         with suppress(ConnectionClosed):
             alive = True
@@ -190,9 +190,9 @@ class WebSocketTransport(FramedTransport):
             await stream.close_now()
 
     async def _is_alive(self) -> bool:
-        """Ping the peer, and return whether anything at all arrives within the timeout. The time starts when the ping
-        has been written, and starts anew after a period in which our own tasks could not run, since nobody has looked
-        for the answer then."""
+        """Ping the peer, and return whether anything arrives within the timeout. The timeout starts when the ping was
+        written. It starts again after a period in which our own tasks couldn't run, because they couldn't have read the
+        answer."""
         stream, begun = self._stream, trio.current_time()
         deadline = begun + self._ping_timeout
         with trio.move_on_at(deadline):
@@ -206,7 +206,7 @@ class WebSocketTransport(FramedTransport):
     # Closing
 
     async def aclose(self) -> None:
-        """Send a close frame, wait a moment for the peer's own, and close. A cancel skips none of these steps."""
+        """Send a close frame, wait a moment for the peer's own, and close. Cancellation doesn't skip these steps."""
         if self._closed:
             return
         self._closed = True
@@ -215,7 +215,7 @@ class WebSocketTransport(FramedTransport):
         try:
             if not stream.broken:
                 stream.put(close_frame(code, _REASONS.get(code, ""), masked=self._masked))
-                # Let the writer run before the wait begins: on a busy machine the wait could be over first.
+                # Let the writer run before the wait begins. On a busy machine, the wait could otherwise end first.
                 await trio.lowlevel.cancel_shielded_checkpoint()
                 with trio.CancelScope(shield=True, deadline=trio.current_time() + CLOSE_WAIT):
                     with suppress(trio.BrokenResourceError):
@@ -235,9 +235,9 @@ class WebSocketTransport(FramedTransport):
 
 
 def _is_fault(group: BaseExceptionGroup[Any]) -> bool:
-    """Return whether ``group`` holds neither a cancel nor any other exception that must pass. A separate function,
-    since the parts of a split group refer to frames in their tracebacks, and such a frame must not refer to the parts
-    in turn."""
+    """Return whether ``group`` contains neither a cancellation nor any other exception that must propagate. This is a
+    separate function, because the tracebacks of a split group's parts refer to frames, and such a frame must not refer
+    to the parts."""
     return group.split(Exception)[1] is None
 
 
