@@ -16,6 +16,7 @@ from trio_mcp.client.confirming import EndState
 
 FOLDER = Page("guarantees")
 CANCELLATION = Page("guarantees/cancellation.md")
+CONFIRMED = Page("guarantees/confirmed-cancels.md")
 
 
 @pytest.fixture
@@ -50,14 +51,14 @@ def test_example_with_limits_can_be_imported(page: Page) -> None:
     assert module.server.limits == module.limits
 
 
-def first_cells(heading: str) -> list[str]:
-    section = CANCELLATION.text.split(f"\n## {heading}\n")[1].split("\n## ")[0]
+def first_cells(page: Page, heading: str) -> list[str]:
+    section = page.text.split(f"\n## {heading}\n")[1].split("\n## ")[0]
     return re.findall(r"^\| `(\w+)` \|", section, flags=re.MULTILINE)
 
 
 def test_tables_of_cancellation_have_each_cause_and_each_ending() -> None:
-    assert sorted(first_cells("Causes")) == sorted(CancelCause.__members__)
-    assert sorted(first_cells("Confirmed cancels")) == sorted(get_args(EndState))
+    assert sorted(first_cells(CANCELLATION, "Causes")) == sorted(CancelCause.__members__)
+    assert sorted(first_cells(CONFIRMED, "Endings")) == sorted(get_args(EndState))
 
 
 def test_rulings_that_the_page_names_exist() -> None:

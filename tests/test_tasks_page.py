@@ -23,15 +23,16 @@ from trio_mcp.testing import RecordedTask
 from trio_mcp.types import StoredTasks, TaskContext
 
 TASKS = Page("servers/tasks.md")
+CLIENTS = Page("clients/tasks.md")
 STORES = Page("servers/task-stores.md")
 QUESTIONS = Page("servers/task-questions.md")
 RESTARTS = Page("guarantees/task-restarts.md")
-PAGES = (TASKS, STORES, QUESTIONS, RESTARTS)
+PAGES = (TASKS, CLIENTS, STORES, QUESTIONS, RESTARTS)
 
 
 @pytest.fixture(autouse=True)
 def written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Write the examples of all four pages into one folder, where they can be imported."""
+    """Write the examples of all pages into one folder, where they can be imported."""
     writing = [page.write(tmp_path, monkeypatch) for page in PAGES]
     for each in writing:
         next(each)
@@ -47,6 +48,13 @@ async def test_caller_waits_for_a_task_or_resumes_it(
     printed = capsys.readouterr().out
     assert printed == "3 chapters on tea\n3 chapters on milk\n"
     assert f"```text\n{printed}```" in TASKS.text
+
+
+async def test_client_fetches_the_result_over_another_connection() -> None:
+    async with served(TASKS.load("long_report").server) as endpoint:
+        url = f"http://127.0.0.1:{endpoint.port}/mcp"
+        task_id = await CLIENTS.load("later_result").start(url, "tea")
+        assert await CLIENTS.load("later_result").finish(url, task_id) == "3 chapters on tea"
 
 
 async def test_host_answers_the_questions_of_a_task(
@@ -106,8 +114,8 @@ def test_example_of_a_store_can_be_imported() -> None:
 
 
 def test_commands_of_the_page_exist() -> None:
-    (typed,) = re.findall(r"```sh\n(.*?)```", TASKS.text, flags=re.DOTALL)
-    spans = [*re.findall(r"`(trio-mcp [^`]+)`", TASKS.text), *re.findall(r"(trio-mcp [^)\n]+)", typed)]
+    (typed,) = re.findall(r"```sh\n(.*?)```", CLIENTS.text, flags=re.DOTALL)
+    spans = [*re.findall(r"`(trio-mcp [^`]+)`", CLIENTS.text), *re.findall(r"(trio-mcp [^)\n]+)", typed)]
     named: set[str] = set()
     for words in map(str.split, spans):
         command = trio_mcp.get_command(click.Context(trio_mcp), words[1])

@@ -45,6 +45,7 @@ SECTIONS: Mapping[str, tuple[str, ...]] = {
         "clients/client",
         "clients/timeouts",
         "clients/questions",
+        "clients/tasks",
         "clients/groups",
         "clients/proxy",
         "clients/gateway",
@@ -100,6 +101,7 @@ SECTIONS: Mapping[str, tuple[str, ...]] = {
     ),
     "Guarantees": (
         "guarantees/cancellation",
+        "guarantees/confirmed-cancels",
         "guarantees/deadlines",
         "guarantees/ordering",
         "guarantees/limits",
