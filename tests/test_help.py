@@ -55,7 +55,7 @@ def test_help_of_a_class_describes_every_field(name: str) -> None:
     fields = kind.__annotations__ if is_typeddict(kind) else [each.name for each in attrs.fields(kind) if each.init]
     shown = shown_by_help(kind)
     has_no_texts = kind.__module__.startswith("trio_mcp.protocol.") or name in LISTED_IN
-    told = r"\n  {0}: " if has_no_texts else r"\n  {0}: .*\n      \S|``{0}``"
+    told = r"\n  {0}: " if has_no_texts else r"\n  {0}: .*\n      \S|``{0}``|\n    {0}: \S"
     assert [each for each in fields if each[0] != "_" and not re.search(told.format(each), shown)] == []
 
 

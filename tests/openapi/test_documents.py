@@ -52,7 +52,7 @@ def test_without_a_loader_no_other_document_is_read(uri: str) -> None:
     ("parameter", "words"),
     [
         ({"$ref": "#/components/parameters/none"}, "has no target"),
-        ({"$ref": "#anchor"}, "anchors are not read"),
+        ({"$ref": "#anchor"}, "anchors are not supported"),
         ({"$ref": "#/components/loop"}, "a reference refers to itself"),
         ({"name": "p", "in": "nowhere", "schema": {}}, "must be in path, query, header or cookie, not in 'nowhere'"),
         ({"name": "a b", "in": "header", "schema": {}}, "is not a valid header name"),

@@ -311,7 +311,8 @@ def test_credentials_go_to_no_other_origin_unless_it_is_allowed(url: str) -> Non
 
 
 @pytest.mark.parametrize(
-    ("variables", "words"), [({}, "'area' has no value"), ({"area": "x", "version": "v3"}, "must be one of .*, not 'v3'")]
+    ("variables", "words"),
+    [({}, "'area' has no value"), ({"area": "x", "version": "v3"}, "must be one of .*, not 'v3'")],
 )
 def test_a_server_variable_without_a_fitting_value_is_an_error(variables: dict[str, str], words: str) -> None:
     with pytest.raises(ValueError, match=words):

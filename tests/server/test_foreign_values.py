@@ -196,7 +196,7 @@ def test_a_class_without_a_form_is_refused_where_the_tool_is_declared_with_the_r
     async def frame() -> Frame:
         return Frame()
 
-    remedies = r"what frame returns: Frame has no JSON form\. Write a class of attrs, a dataclass or a TypedDict .*"
+    remedies = r"the return annotation of frame cannot be used: Frame has no JSON form\. Write a class of attrs, a .*"
     with pytest.raises(TypeError, match=remedies + r"Server\(\.\.\., encoders=\{Frame: function\}\)"):
         Server("s").tool(frame)
 

@@ -202,7 +202,9 @@ def test_media_in_a_class_are_refused_where_the_tool_is_declared() -> None:
     async def report() -> Report:
         raise NotImplementedError
 
-    with pytest.raises(TypeError, match="what report returns: media, an Image for example, are content"):
+    with pytest.raises(
+        TypeError, match="the return annotation of report cannot be used: media, an Image for example, are content"
+    ):
         Server("s").tool(report)
 
 

@@ -304,9 +304,9 @@ async def test_scopes_of_what_is_disabled_at_the_start_are_asked_for() -> None:
 
 def test_a_tag_that_nothing_has_is_refused() -> None:
     server = made()
-    with pytest.raises(ValueError, match="nothing has 'betta'; tags are admin, beta"):
+    with pytest.raises(ValueError, match="no offer has 'betta'; tags are admin, beta"):
         server.disable("betta")
-    with pytest.raises(ValueError, match="nothing has no tag"):
+    with pytest.raises(ValueError, match="no tag was given"):
         server.enable()
     with pytest.raises(ValueError, match=r"given by tags=\[...\]"):
         Server("empty").disable("beta")

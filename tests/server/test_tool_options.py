@@ -240,7 +240,10 @@ async def test_a_tool_error_is_told_to_the_model_and_nothing_else_is(caplog: pyt
 def test_a_return_annotation_without_json_form_is_refused_with_a_way_out() -> None:
     async def start() -> trio.Process: ...
 
-    with pytest.raises(TypeError, match=r"start returns: Process has no JSON form.*leave the annotation out"):
+    with pytest.raises(
+        TypeError,
+        match=r"the return annotation of start cannot be used: Process has no JSON form.*leave the annotation out",
+    ):
         Server("s").tool(start)
 
 

@@ -28,13 +28,13 @@ WISH: Any = {"ttl": 1000}
 @pytest.mark.parametrize("task", [True, 0, 1, "Optional", "forbidden", "", ["required"]])
 def test_a_tool_that_is_a_task_in_other_words_is_refused_where_it_is_declared(task: Any) -> None:
     server = Server("words")
-    with pytest.raises(ValueError, match=r"tool 'work': task is \"optional\", \"required\" or False, not"):
+    with pytest.raises(ValueError, match=r"tool 'work': task must be \"optional\", \"required\" or False, not"):
         server.tool(name="work", task=task)(_nothing)
 
 
 @pytest.mark.parametrize("on_restart", ["never", None, False, "Again"])
 def test_a_fate_that_nobody_knows_is_refused_where_it_is_declared(on_restart: Any) -> None:
-    with pytest.raises(ValueError, match=r"on_restart is \"fail\", \"again\" or \"resume\", not"):
+    with pytest.raises(ValueError, match=r"on_restart must be \"fail\", \"again\" or \"resume\", not"):
         Server("words").tool(name="work", task="required", on_restart=on_restart)(_nothing)
 
 

@@ -76,17 +76,17 @@ def test_keys_are_texts_as_written_and_keep_their_order() -> None:
         ("a: !mine {}", "tag !mine"),
         ("a: !!int x", "'x', which is not a valid int"),
         ("? [x]\n: y", "the keys of its front matter must be text"),
-        ("- a", "no mapping"),
-        ("just text", "no mapping"),
-        ("", "no mapping"),
-        ("a: b: c", "no YAML"),
-        ("a: [", "no YAML"),
+        ("- a", "its front matter must be a mapping"),
+        ("just text", "its front matter must be a mapping"),
+        ("", "its front matter must be a mapping"),
+        ("a: b: c", "is not valid YAML"),
+        ("a: [", "is not valid YAML"),
         ("a: \x85b", "line separator"),
         ("a: 1\n...\n--- b: 2", "must be a single document"),
-        ("a: \x07", "no YAML"),
+        ("a: \x07", "is not valid YAML"),
         ("a: " + "[" * 100 + "]" * 100, "has more than 32 levels of nesting"),
         ("a: " + "9" * 5000, "which JSON does not support"),
-        ("a: " + "x" * LONGEST, f"more than {LONGEST} characters"),
+        ("a: " + "x" * LONGEST, f"longer than {LONGEST} characters"),
     ],
 )
 def test_what_json_cannot_hold_is_refused(written: str, words: str) -> None:
@@ -97,7 +97,7 @@ def test_what_json_cannot_hold_is_refused(written: str, words: str) -> None:
 def test_front_matter_of_32768_characters_is_the_longest() -> None:
     longest = "a: " + "x" * (32768 - 4) + "\n"
     assert len(front_matter_of(f"---\n{longest}---\n")["a"]) == 32764
-    with pytest.raises(ValueError, match="more than 32768 characters"):
+    with pytest.raises(ValueError, match="longer than 32768 characters"):
         front_matter_of(f"---\nx{longest}---\n")
 
 

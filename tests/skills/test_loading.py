@@ -191,7 +191,7 @@ async def test_files_that_are_made_at_each_reading_are_compared_with_nothing() -
         loaded = await load(client)
         assert await loaded.read("references/FORMS.md") == "anything"
         assert await loaded.read("a b.bin") == b"\xff\x00"
-        with pytest.raises(ValueError, match="no path"):
+        with pytest.raises(ValueError, match="is not a path in a skill"):
             await loaded.read("../x")
     liar = Liar({"resources": "dynamic", "frontmatter": {"name": "pdf"}})
     async with liar.opened() as client:
@@ -248,9 +248,9 @@ async def test_a_skill_may_have_another_scheme() -> None:
 @pytest.mark.parametrize(
     ("contents", "words"),
     [
-        ([], "has 0 contents"),
-        ([TextResourceContents(URI, TEXT)] * 2, "has 2 contents"),
-        ([BlobResourceContents(URI, "no base64!")], "no base64"),
+        ([], "must have one item of contents, not 0"),
+        ([TextResourceContents(URI, TEXT)] * 2, "must have one item of contents, not 2"),
+        ([BlobResourceContents(URI, "no base64!")], "is not valid base64"),
         ([BlobResourceContents(URI, base64.b64encode(TEXT.encode()).decode())], "is not text"),
         ([TextResourceContents(URI, TEXT)], ""),
         ([TextResourceContents("skill://other/SKILL.md", TEXT)], ""),

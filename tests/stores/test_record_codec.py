@@ -178,7 +178,7 @@ def test_forms_are_those_that_can_be_read():
 def test_sealed_body_in_the_row_of_another_task_or_scope_is_refused():
     codec = RecordCodec([SECRET])
     row, other = codec.encode(WHOLE), codec.encode(attrs.evolve(WHOLE, id="other", scope="bob"))
-    with pytest.raises(UnreadableRecord, match="changed"):
+    with pytest.raises(UnreadableRecord, match="modified"):
         codec.decode(attrs.evolve(row, id=other.id))
     with pytest.raises(UnreadableRecord, match="scope"):
         codec.decode(attrs.evolve(row, scope=other.scope))

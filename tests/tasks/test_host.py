@@ -272,7 +272,7 @@ async def test_answers_that_are_too_long_to_be_kept_are_refused(autojump_clock: 
     async with calling(server_of(max_record_bytes=1000)) as caller:
         task_id = await caller.start("ask", patience=100)
         await trio.sleep(1)
-        with pytest.raises(PeerError, match="more than the 1000 bytes") as refused:
+        with pytest.raises(PeerError, match="at most 1000 bytes") as refused:
             await caller.answer(task_id, {"name": "x" * 1000})
         assert refused.value.code == -32602
         assert (await caller.get(task_id))["status"] == "input_required"

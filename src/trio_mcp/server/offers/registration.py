@@ -236,8 +236,8 @@ def set_enabled(registries: Mapping[str, Sequence[Registry[Any]]], tags: frozens
     Raises `ValueError` for a tag that no offer has had."""
     known = frozenset[str]().union(*(each.tags for of_kind in registries.values() for each in of_kind))
     if not tags or not known.issuperset(tags):
-        words = ", ".join(sorted(map(repr, tags))) or "no tag"
-        raise ValueError(f"no offer has {words}; tags are {', '.join(sorted(known)) or 'given by tags=[...]'}")
+        words = f"no offer has {', '.join(sorted(map(repr, tags)))}" if tags else "no tag was given"
+        raise ValueError(f"{words}; tags are {', '.join(sorted(known)) or 'given by tags=[...]'}")
     changed: list[str] = []
     for kind, of_kind in registries.items():
         changes = [each.enable(tags) if enabled else each.disable(tags) for each in of_kind]
