@@ -37,7 +37,7 @@ def linter(name: str) -> str:
 def options_of_run() -> set[str]:
     command = trio_mcp.get_command(click.Context(trio_mcp), "run")
     assert command is not None
-    return {option for parameter in command.params for option in parameter.opts}
+    return {option for parameter in command.params for option in (*parameter.opts, *parameter.secondary_opts)}
 
 
 def test_documented_options_exist_in_trio_mcp_run() -> None:
