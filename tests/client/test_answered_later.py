@@ -108,7 +108,7 @@ async def test_a_handler_answers_what_it_can_and_the_rest_is_left(
 
 
 def test_only_questions_are_answered_later() -> None:
-    with pytest.raises(ValueError, match="for questions"):
+    with pytest.raises(ValueError, match="answers_later may only have sampling, elicitation and roots"):
         ClientSettings(answers_later=ClientCapabilities(extensions={"io.modelcontextprotocol/tasks": {}}))
     with pytest.raises(ValueError, match="forwards or answers_later"):
         ClientSettings(answers_later=LATER, forwards=LATER)

@@ -239,7 +239,7 @@ def test_bytes_are_bounded_and_what_is_larger_than_all_of_them_pushes_nothing_ou
 
 @pytest.mark.parametrize("bounds", [{"max_entries": -1}, {"max_bytes": -1}, {"max_ttl": -1}, {"max_ttl": float("inf")}])
 def test_impossible_bounds_are_refused(bounds: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match="a bound is"):
+    with pytest.raises(ValueError, match="must be finite and not negative"):
         ResponseCache(**bounds)
 
 

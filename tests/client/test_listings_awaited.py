@@ -22,7 +22,7 @@ async def test_a_listing_that_is_awaited_says_what_to_write_instead(
     autojump_clock: object, method: str, item: str
 ) -> None:
     async with open_memory(Server("s")) as client:
-        with pytest.raises(TypeError, match="not awaited") as caught:
+        with pytest.raises(TypeError, match="instead of awaiting") as caught:
             await getattr(client, method)()
         advice = str(caught.value).partition(": ")[2]
         assert advice == f"[{item} async for {item} in client.{method}()]"

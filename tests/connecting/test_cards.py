@@ -99,8 +99,8 @@ DEEP = b"[" * 100_000
 @pytest.mark.parametrize(
     ("body", "complaint"),
     [
-        (b"", "no JSON"),
-        (b"\xff\xfe", "no JSON"),
+        (b"", "not JSON"),
+        (b"\xff\xfe", "not JSON"),
         (b"[]", "has no card"),
         (b"null", "has no card"),
         (DEEP, "more than 65536 bytes"),
@@ -125,7 +125,7 @@ async def test_a_card_that_makes_no_sense_is_none(body: bytes, complaint: str) -
 @pytest.mark.parametrize(
     ("body", "complaint"),
     [
-        (b"<html>", "no JSON"),
+        (b"<html>", "not JSON"),
         (b'{"entries": {}}', "is not a valid catalogue"),
         (b'{"entries": [7]}', "is not a valid catalogue"),
         (b'{"entries": []}'.ljust(1024 * 1024 + 1), "more than 1048576 bytes"),

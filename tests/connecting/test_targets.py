@@ -119,7 +119,7 @@ async def test_an_address_is_called_with_its_authorization() -> None:
     "more", [{"headers": {"a": "b"}}, {"ssl_context": ssl.create_default_context()}, {"auth": Bearer("token")}]
 )
 def test_headers_tls_and_authorization_are_for_http_and_websockets(more: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match="are for HTTP and WebSockets"):
+    with pytest.raises(ValueError, match="need HTTP or WebSocket"):
         Address("tcp://127.0.0.1:1", **more)
 
 

@@ -131,7 +131,7 @@ async def test_client_gets_its_token_from_a_trusted_authorization_server() -> No
             async with open_http(f"http://mcp:{server.port}/mcp", auth=client(["mcp", "idp"]), era="modern"):
                 pass
         assert len(granted) == 1
-        with pytest.raises(AuthorizationError, match="the scheme is https"):
+        with pytest.raises(AuthorizationError, match="only https is allowed"):
             async with open_http(f"http://mcp:{server.port}/mcp", auth=client(["mcp"]), era="modern"):
                 pass
         assert len(granted) == 1

@@ -29,7 +29,7 @@ async def refused(error: type[Exception], words: str, connection: AbstractAsyncC
         ({"X-Name": "a\u2028b"}, ValueError, "X-Name has an invalid character"),
         ({"X-Name": "a\r\nb: c"}, ValueError, "X-Name has an invalid character"),
         ({"Bad Name": "a"}, ValueError, "not a valid name for an HTTP header: 'Bad Name'"),
-        ({"Upgrade": "h2c"}, ValueError, "remove the header Upgrade: the client writes it itself"),
+        ({"Upgrade": "h2c"}, ValueError, "the header Upgrade is reserved: the client writes it itself"),
         ({"Sec-WebSocket-Key": "a"}, ValueError, "the client writes it itself"),
         ({"X-Name": 5}, TypeError, "the value of 'X-Name' is a int"),
         ([("X-Name", "a")], TypeError, "headers must be a mapping"),

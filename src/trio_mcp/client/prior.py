@@ -73,7 +73,7 @@ def read_prior(data: Any) -> Prior:
     common = [row for row in MODERN_REVISIONS if row.name in result.supported_versions]
     if not common:
         names = ", ".join(repr(name[:40]) for name in result.supported_versions[:10]) or "none"
-        raise ValueError(f"prior= must have a revision of {[row.name for row in MODERN_REVISIONS]}, not only {names}")
+        raise ValueError(f"prior= must name one of the revisions {[row.name for row in MODERN_REVISIONS]}, not {names}")
     return Prior(result, common[-1], info, server, expires)
 
 

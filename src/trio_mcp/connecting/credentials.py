@@ -124,7 +124,7 @@ def _checked_header(name: str, text: str) -> tuple[bytes, bytes]:
     if not _HEADER_NAME.fullmatch(name):
         raise ValueError(f"not a valid name for an HTTP header: {name[:100]!r}")
     if name.lower() in _RESERVED_HEADERS or name.lower().startswith(_RESERVED_PREFIXES):
-        raise ValueError(f"remove the header {name}: the client writes it itself")
+        raise ValueError(f"the header {name} is reserved: the client writes it itself")
     if not _HEADER_VALUE.fullmatch(text):
         raise ValueError(f"the value of the header {name} has an invalid character, or leading or trailing spaces")
     return name.encode("ascii"), text.encode("latin-1")

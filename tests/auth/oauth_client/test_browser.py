@@ -78,7 +78,7 @@ async def test_without_a_listener_the_host_has_to_know() -> None:
     ],
 )
 async def test_no_other_url_is_opened(url: str) -> None:
-    with pytest.raises(AuthorizationError, match="for the browser"):
+    with pytest.raises(AuthorizationError, match="authorization endpoint"):
         await browser(unused).make(visit(url))
 
 
@@ -94,7 +94,7 @@ async def test_a_user_who_never_decides_is_given_up(autojump_clock: MockClock) -
     async def on_visit(url: str) -> None:
         await trio.sleep_forever()
 
-    with pytest.raises(AuthorizationError, match="not signed in within 300 s"):
+    with pytest.raises(AuthorizationError, match="did not sign in within 300 s"):
         await browser(on_visit).make(visit())
     assert trio.current_time() == pytest.approx(300, abs=1)
 

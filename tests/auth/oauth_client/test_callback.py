@@ -199,7 +199,7 @@ def test_answer_with_a_parameter_twice_is_an_error(name: str) -> None:
 )
 def test_endpoint_that_no_browser_should_open_is_an_error(endpoint: str | None) -> None:
     web = usual_web(authorization_endpoint=endpoint)
-    with pytest.raises(AuthorizationError, match="for the browser"):
+    with pytest.raises(AuthorizationError, match="authorization endpoint"):
         web.run(sign_in(settings(), context()))
     assert not any(isinstance(step, Visit) for step in web.steps)
 
@@ -257,7 +257,7 @@ NETWORK = [
 @pytest.mark.parametrize("endpoint", [*MACHINE, *NETWORK])
 def test_a_remote_authorization_server_sends_the_browser_to_no_near_address(endpoint: str) -> None:
     web = usual_web(authorization_endpoint=endpoint)
-    with pytest.raises(AuthorizationError, match="for the browser is not"):
+    with pytest.raises(AuthorizationError, match="refusing to open the authorization endpoint"):
         web.run(sign_in(settings(), context()))
     assert not any(isinstance(step, Visit) for step in web.steps)
 

@@ -139,7 +139,7 @@ async def test_a_user_who_never_comes_back_is_given_up(jump_clock: MockClock) ->
         jump_clock.jump(LONG + 1)
 
     async with protected(SERVED) as world:
-        with pytest.raises(AuthorizationError, match="not signed in within"):
+        with pytest.raises(AuthorizationError, match="did not sign in within"):
             async with open_http(world.url, auth=OAuth(on_visit=gone, sign_in_timeout=LONG)):
                 pytest.fail("opened without a token")
 

@@ -267,14 +267,14 @@ def test_server_that_reads_no_metadata_documents_registers_the_client(supported:
 @pytest.mark.parametrize("url", ["http://app.example/client.json", "https://app.example", "https://app.example/"])
 def test_url_of_a_metadata_document_is_https_and_has_a_path(url: str) -> None:
     web = usual_web(client_id_metadata_document_supported=True)
-    with pytest.raises(AuthorizationError, match="is https, and has a path"):
+    with pytest.raises(AuthorizationError, match="client_metadata_url must be an https URL with a path"):
         web.run(sign_in(settings(client_metadata_url=url), context()))
 
 
 @pytest.mark.parametrize("endpoint", [None, ""])
 def test_server_that_registers_nobody_leads_to_its_people(endpoint: str | None) -> None:
     web = usual_web(registration_endpoint=endpoint)
-    with pytest.raises(AuthorizationError, match="ask its people for a client id"):
+    with pytest.raises(AuthorizationError, match="get a client id from its administrators"):
         web.run(sign_in(settings(), context()))
 
 

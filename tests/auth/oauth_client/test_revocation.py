@@ -97,7 +97,7 @@ def test_tokens_that_may_be_good_still_are_an_error_without_them(scripted: Scrip
 
 
 def test_tokens_of_nobody_known_cannot_be_revoked() -> None:
-    with pytest.raises(AuthorizationError, match="not known which client"):
+    with pytest.raises(AuthorizationError, match="unknown which client"):
         web().run(revoke(settings(), context(signed_in(client=None)), ISSUER))
 
 

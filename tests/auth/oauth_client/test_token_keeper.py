@@ -354,7 +354,7 @@ async def test_a_token_is_used_though_it_cannot_be_stored(
         assert await token_of(keeper) == "access-3"
     assert await kept(storage) == ("access-3", "refresh-3")
     assert source.asked == ["visit", "code", "refresh-1", "refresh-2"]
-    assert "were not stored: no room" in caplog.text
+    assert "could not be stored, but are used: no room" in caplog.text
 
 
 async def test_no_user_is_asked_for_a_request_in_the_background(autojump_clock: MockClock) -> None:

@@ -309,5 +309,5 @@ def test_token_endpoint_that_no_proof_can_name_is_an_error() -> None:
     web = usual_web(token_endpoint="x:y")
     proofs = ProofKey.generate()
 
-    with pytest.raises(AuthorizationError, match="no URL of a token endpoint"):
+    with pytest.raises(AuthorizationError, match="token endpoint is invalid"):
         web.run(sign_in(settings(), context(proof_key=proofs)))

@@ -206,7 +206,7 @@ def test_an_endpoint_is_asked_by_https(endpoint: str) -> None:
 
 def test_one_endpoint_is_that_of_one_issuer() -> None:
     two = [ISSUER, "https://other.example"]
-    with pytest.raises(ValueError, match="name one issuer"):
+    with pytest.raises(ValueError, match="pass issuer="):
         protected(verifier(Issuer()), authorization_servers=two)._gate()
     assert protected(verifier(Issuer(), issuer=ISSUER), authorization_servers=two)._gate()
 

@@ -387,7 +387,7 @@ def test_keys_that_are_given_can_be_used(keys: dict[str, Any]) -> None:
 
 
 def test_one_place_of_keys_is_that_of_one_issuer() -> None:
-    with pytest.raises(ValueError, match="name one issuer"):
+    with pytest.raises(ValueError, match="pass one issuer="):
         protected(JWTVerifier(jwks_uri="https://a.example/keys"), authorization_servers=[ISSUER, "https://b"])._gate()
 
 

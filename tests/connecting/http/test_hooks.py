@@ -94,7 +94,7 @@ async def test_a_header_of_the_protocol_cannot_be_set_or_removed(name: str) -> N
         with pytest.raises(ConnectionLost, match="on_request raised ValueError: "):
             async with open_http(f"http://127.0.0.1:{port}/mcp", on_request=change):
                 pass
-        with pytest.raises(ConnectionLost, match=r"on_request raised ValueError: the header .* is written by"):
+        with pytest.raises(ConnectionLost, match=r"on_request raised ValueError: the header .* is reserved"):
             async with open_http(f"http://127.0.0.1:{port}/mcp", on_request=lambda request: request.headers.clear()):
                 pass
 

@@ -313,7 +313,7 @@ async def test_a_reply_on_that_stream_settles_no_call(caplog: pytest.LogCaptureF
 
     async with serving(handler) as server, open_http(server.url, era="legacy") as client:
         assert (await client.call_tool("any")).text == "right"
-    assert caplog.text.count("what the server sent outside of any request") == 2
+    assert caplog.text.count("ignored a message that the server sent outside of any request") == 2
 
 
 async def test_that_stream_is_opened_again_behind_the_last_event() -> None:

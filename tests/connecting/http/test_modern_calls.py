@@ -477,7 +477,7 @@ async def test_the_client_names_itself_unless_told_otherwise(headers: dict[str, 
     ],
 )
 async def test_headers_of_the_protocol_cannot_be_given(name: str) -> None:
-    with pytest.raises(ValueError, match=f"remove the header {name}: the client writes it itself"):
+    with pytest.raises(ValueError, match=f"the header {name} is reserved: the client writes it itself"):
         async with open_http("http://127.0.0.1:1/mcp", headers={name: "x"}):
             pass
 

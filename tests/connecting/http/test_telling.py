@@ -259,6 +259,6 @@ async def test_a_cancel_of_a_task_without_an_answer_ends_by_itself(monkeypatch: 
     monkeypatch.setattr(transport, "_CANCEL_OF_TASK_TIMEOUT", 0.05)
     handler = silent_about("tasks/cancel", then=legacy(asking_or_hanging, tasks={"cancel": {}}))
     async with serving(handler) as server, open_http(server.url, era="legacy") as client:
-        with trio.fail_after(PATIENCE), pytest.raises(HTTPError, match=r"not answered within 0\.05 s"):
+        with trio.fail_after(PATIENCE), pytest.raises(HTTPError, match=r"did not answer within 0\.05 s"):
             await client._connection.request("tasks/cancel", {"taskId": "t"}, client.revision)
         assert server.names.count("tasks/cancel") <= 1
