@@ -44,8 +44,8 @@ def test_traced_call_prints_its_result(page: Page) -> None:
 
 def test_metrics_page_and_logged_server_can_be_imported(page: Page) -> None:
     pytest.importorskip("opentelemetry.exporter.prometheus", reason="the extra prometheus is not installed")
-    assert page.load("metrics_page").server.name == "batch"
-    assert page.load("logged_server").server.name == "logged"
+    assert page.load("metrics_page").server.info.name == "batch"
+    assert page.load("logged_server").server.info.name == "logged"
 
 
 def test_table_of_metrics_has_each_metric_of_the_code() -> None:

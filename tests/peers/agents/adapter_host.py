@@ -1,5 +1,5 @@
-"""An agent of a framework calls a server of ours with the tools of an adapter of `docs/clients/agent-frameworks.md`, over
-`trio_mcp.aio`: python adapter_host.py FOLDER MODULE COMMAND...
+"""An agent of a framework calls a server of ours over `trio_mcp.aio`, with the tools of an adapter of
+`docs/clients/agent-frameworks.md`: python adapter_host.py FOLDER MODULE COMMAND...
 
 Each function below runs a whole agent of its framework, with a model that calls one tool and then is done, and returns
 what the model was given. See steps.py.

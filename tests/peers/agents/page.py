@@ -1,5 +1,5 @@
-"""The examples of `docs/clients/agent-frameworks.md`, whose first lines name the package that they need. That package is in no
-environment of ours, so no type checker of ours reads them."""
+"""The examples of `docs/clients/agent-frameworks.md`, whose first lines name the package that they need. That package
+is in no environment of ours, so no type checker of ours reads them."""
 
 from __future__ import annotations
 

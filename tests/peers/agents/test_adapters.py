@@ -1,5 +1,5 @@
-"""The adapters of `docs/clients/agent-frameworks.md` run with the real frameworks: what their models are given, and whether a
-cancelled run of an agent cancels the handler in the other process."""
+"""The adapters of `docs/clients/agent-frameworks.md` run with the real frameworks: what their models are given, and
+whether a cancelled run of an agent cancels the handler in the other process."""
 
 from __future__ import annotations
 

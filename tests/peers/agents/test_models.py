@@ -1,4 +1,5 @@
-"""The recipes of `docs/clients/agent-frameworks.md` for sampling run with the clients of the providers, before stand-ins."""
+"""The recipes of `docs/clients/agent-frameworks.md` for sampling run with the clients of the providers, which call a
+local stand-in for each provider."""
 
 from __future__ import annotations
 
