@@ -46,8 +46,7 @@ from trio_mcp.transports.http_client.client import HttpClient
 __all__ = ["port"]
 
 PAGES, SIGNING_IN = Page("security").text, Page("security/signing-in.md").text
-[SHELL] = re.findall(r"```sh
-(.*?)```", SIGNING_IN, flags=re.DOTALL)
+[SHELL] = re.findall(r"```sh\n(.*?)```", SIGNING_IN, flags=re.DOTALL)
 COMMANDS = SHELL.splitlines()
 BLOCKS = {**examples_in(Page("get-started/quickstart.md").text), **examples_in(PAGES)}
 
