@@ -346,7 +346,7 @@ def test_what_is_for_some_is_not_cached_for_all() -> None:
     async def read() -> str:
         return "read"
 
-    with pytest.raises(ValueError, match="for some"):
+    with pytest.raises(ValueError, match="reveal it to callers who may not see it"):
         Server("s").resource("file:a", visible=for_writers, cache_scope="public")(read)
 
 
