@@ -81,11 +81,20 @@ def find_public_name(app: Sphinx, env: BuildEnvironment, node: pending_xref, tex
 
 
 FIELD = re.compile(r"  (\w+: .*)")
+SECTION = re.compile(r"(?m)^(Args|Raises):\n((?:    .*\n?)+)")
+
+
+def as_list(section: re.Match[str]) -> str:
+    """Return the section "Args:" or "Raises:" of a docstring as a list in RST."""
+    mark = "``" if section[1] == "Args" else "`"
+    items = re.sub(r"(?m)^    (\w+): ", rf"- {mark}\1{mark}: ", section[2])
+    return f"{section[1]}:\n\n" + re.sub(r"(?m)^        ", "  ", items)
 
 
 def write_as_rst(app: Sphinx, what: str, name: str, thing: object, options: object, lines: list[str]) -> None:
     """Mark what docstrings, which are written for `help`, show by their indentation alone: fields, and examples."""
     text, _, fields = "\n".join(lines).partition("\nFields:\n")
+    text = SECTION.sub(as_list, text)
     text = re.sub(r"(?m)(^(?![ *-]).*(?<!::)\n)\n(?=    \S)", r"\1\n.. code-block:: python\n\n", text)
     listed = [
         f"- ``{field[1]}``\n" if (field := FIELD.fullmatch(line)) else line.removeprefix("    ")
