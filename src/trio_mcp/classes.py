@@ -201,7 +201,7 @@ class FieldsDocumented(str):
         self._owner = owner
 
     def __get__(self, instance: object, owner: type) -> str | None:
-        from .fields_documented import documented  # late: only people read it
+        from .fields_documented import documented  # lazy import: only people read it
 
         return documented(owner, str(self))
 

@@ -130,9 +130,8 @@ def concurrency_limit(limit: int, *, key: Key = _by_caller) -> MiddlewareFunctio
             finally:
                 limiter.release_on_behalf_of(borrower)
         finally:
-            if (
-                not limiter.borrowed_tokens and limiters.get(name) is limiter
-            ):  # a waiting request gets the token at once, so none waits
+            # A waiting request gets the token at once, so none is waiting if no token is borrowed.
+            if not limiter.borrowed_tokens and limiters.get(name) is limiter:
                 del limiters[name]
 
     return limit_concurrency

@@ -138,9 +138,7 @@ class ConnectionTracer:
         carrier: dict[str, str] = {}
         propagate.inject(carrier, trace.set_span_in_context(span, parent))
         meta: dict[str, Any] = params.get("_meta") or {}
-        if (
-            TRACEPARENT in meta or TRACESTATE in meta
-        ):  # the caller's own trace context takes precedence, both members together
+        if TRACEPARENT in meta or TRACESTATE in meta:  # the caller's own trace context takes precedence
             carrier.pop(TRACEPARENT, None)
             carrier.pop(TRACESTATE, None)
         record = _SpanRecord(span, attributes, self._meters.record_call)

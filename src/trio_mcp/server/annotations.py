@@ -84,9 +84,7 @@ def hashed_items_limit(found: list[kinds.Type]) -> int | None:
     for kind in (arguments, *others):
         if isinstance(kind, kinds.SetType | kinds.FrozenSetType):
             hashed += _members_of(kind.item_type)
-        elif isinstance(kind, kinds.DictType) and not isinstance(
-            kind.key_type, kinds.AnyType
-        ):  # keys of type Any are strings
+        elif isinstance(kind, kinds.DictType) and not isinstance(kind.key_type, kinds.AnyType):  # keys of Any are text
             keys += _members_of(kind.key_type)
     if all(isinstance(kind, _SALTED) for kind in (*hashed, *keys)):
         return most
@@ -286,7 +284,7 @@ def parameters_in(doc: str | None) -> tuple[str | None, dict[str, str]]:
     if doc is None or style is None:
         return doc, {}
     try:
-        from griffe import Docstring, Parser  # late: most docstrings have no sections
+        from griffe import Docstring, Parser  # lazy import: most docstrings have no sections
     except ImportError:
         return doc, {}
 

@@ -229,9 +229,8 @@ class ServerConnection:
         """Return a page of a listing."""
         cursor = structure_params(scope.request.params, PageParams, scope.request.revision).cursor
         peer, method = scope.exchange.peer, scope.request.method.name
-        if self._middleware is not None and self._middleware.applies_to(
-            method
-        ):  # middleware may change the entries, so the cached JSON can't be used
+        # Middleware may change the entries, so the cached JSON can't be used.
+        if self._middleware is not None and self._middleware.applies_to(method):
             entries, following = registry.page(cursor, peer)
             page = [entry.listed for entry in entries]
         else:

@@ -279,7 +279,7 @@ class Offering:
             ValueError: If a method is unknown, or has no task of its own.
             TypeError: If the function isn't an ``async def`` with two parameters.
         """
-        from .middleware import check_middleware, methods_of  # late: only servers with middleware need it
+        from .middleware import check_middleware, methods_of  # lazy import: only servers with middleware need it
 
         is_bare = len(methods) == 1 and callable(methods[0])
         extended = self._extension_handlers

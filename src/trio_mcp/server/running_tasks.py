@@ -90,7 +90,7 @@ class RunningTasks:
     @cached_property
     def core(self) -> CoreMethods:
         """The task methods of 2025-11-25."""
-        from ..tasks.task_methods import CoreMethods  # late, see `host`
+        from ..tasks.task_methods import CoreMethods  # lazy import, see `host`
 
         host = self.host()
         # Not a bound method: it would create a reference cycle for the garbage collector.
@@ -99,7 +99,7 @@ class RunningTasks:
     @cached_property
     def extension(self) -> ExtensionMethods:
         """The task methods of the extension, in later revisions."""
-        from ..tasks.task_methods import ExtensionMethods  # late, see `host`
+        from ..tasks.task_methods import ExtensionMethods  # lazy import, see `host`
 
         return ExtensionMethods(self.records)
 
@@ -117,7 +117,7 @@ class RunningTasks:
 
     async def answer_checked(self, methods: CoreMethods | ExtensionMethods, scope: RequestScope) -> Any:
         """Answer a task request with ``methods``, if the caller has the OAuth scopes of the task's tool."""
-        from ..tasks.task_methods import scope_of  # late, see `host`
+        from ..tasks.task_methods import scope_of  # lazy import, see `host`
 
         task_id = scope.request.params.get("taskId")
         record = await self.records.read(scope_of(scope), task_id) if isinstance(task_id, str) else None

@@ -204,7 +204,7 @@ class Server(Offering):
     def tasks(self) -> StoredTasks:
         """The tasks of all callers, for code outside handlers that completes, fails or cancels tasks: see
         `StoredTasks`. While the server isn't running, only the tasks in `TaskSettings.store` are available."""
-        from .context.tasks import StoredTasks  # late: most servers have no tasks
+        from .context.tasks import StoredTasks  # lazy import: most servers have no tasks
 
         return StoredTasks(self._task_records)
 
@@ -215,7 +215,7 @@ class Server(Offering):
         if self._tasks is None or self._tasks.store is None:
             return ()
         if self._stored is None:
-            from ..tasks.records import TaskRecords  # late, see `tasks`
+            from ..tasks.records import TaskRecords  # lazy import, see `tasks`
 
             self._stored = TaskRecords(self._tasks)
         return (self._stored,)
@@ -225,7 +225,7 @@ class Server(Offering):
     def _extend(self, cache: CacheHints) -> None:
         if not self.extensions:
             return
-        from ..protocol.extensions import vocabulary_of  # late: most servers have no extension
+        from ..protocol.extensions import vocabulary_of  # lazy import: most servers have no extension
         from .calling.extension_handlers import ExtensionHandlers
 
         self._vocabulary = vocabulary_of(self.extensions)
@@ -311,7 +311,7 @@ class Server(Offering):
             raise RuntimeError(
                 f"{self!r} is already running, so the lifespan of {other!r} could not start: mount before serving"
             )
-        from .offers.mounting import mount_offers  # late: most servers mount no other
+        from .offers.mounting import mount_offers  # lazy import: most servers mount no other
 
         mount_offers(other._offers, self._offers, prefix, other._lifespan_in)
         self._mounted.append(other)
@@ -325,7 +325,7 @@ class Server(Offering):
         name. ``pinned`` lists further tools by name, including tools that you add later. Raises `ValueError` if a tool
         is already called ``search_tools`` or ``call_tool``; adding such a tool later raises it too.
         """
-        from .offers.searching import ToolSearch  # late: most servers have few tools
+        from .offers.searching import ToolSearch  # lazy import: most servers have few tools
 
         search = ToolSearch(self._tools, pinned)
         self._tools.replace_listing(search.listed, search.resolve_call)
@@ -438,7 +438,7 @@ class Server(Offering):
                 raise
             part._completions.check()
         if once := [provider for part in self._all_servers() for provider in part._server_providers()]:
-            from .calling.provided import open_server_providers  # late: few servers need it
+            from .calling.provided import open_server_providers  # lazy import: few servers need it
 
             await parts.enter_async_context(open_server_providers(once, host))
 
@@ -497,7 +497,7 @@ def store_tasks_in(server: Server, store: TaskStore) -> None:
 
 
 def _settings_with(settings: TaskSettings | None, store: TaskStore) -> TaskSettings:
-    from ..tasks.settings import DEFAULT_TASKS  # late: most servers have no tasks
+    from ..tasks.settings import DEFAULT_TASKS  # lazy import: most servers have no tasks
 
     return attrs.evolve(settings or DEFAULT_TASKS, store=store)
 

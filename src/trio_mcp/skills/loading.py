@@ -97,7 +97,7 @@ class LoadedSkill:
 
 async def load(reads: Reads, entry: Skill) -> LoadedSkill:
     """Read the ``SKILL.md`` of ``entry``, and compare it with the entry: see `Client.load_skill`."""
-    from .folder import front_matter_of  # late: needs PyYAML, which few clients have
+    from .folder import front_matter_of  # lazy import: needs PyYAML, which few clients have
 
     try:
         files = entry.files()

@@ -181,9 +181,7 @@ class _Batcher:
                 self._batch.extend(self._waiting)
                 self._waiting.clear()
             for each in self._batch:
-                if (
-                    each.error is not error
-                ):  # raise a copy for each caller, because a raised exception accumulates its traceback
+                if each.error is not error:  # raise a copy for each caller: an exception accumulates its traceback
                     each.error = type(error)(*error.args) if isinstance(error, OSError) else error
                     each.error.__cause__ = error.__cause__
         finally:

@@ -226,7 +226,7 @@ class TaskHost:
 
     async def create_record(self, task: RequestTask, *, delegated: bool) -> TaskRecord:
         """Like `create`, for a task that doesn't count towards the limit of running tasks."""
-        from .task_exchange import new_record  # late, see `_serve`
+        from .task_exchange import new_record  # lazy import, see `_serve`
 
         holder, begun = None if delegated else self._holder, trio.current_time()
         new = new_record(task, holder, self.settings, self._last)
@@ -271,7 +271,7 @@ class TaskHost:
 
     def adopt(self, task: RequestTask, record: TaskRecord) -> None:
         """Answer the request of ``task`` with its stored ``record``, and let its handler continue here. Synchronous."""
-        from .task_exchange import exchange_for  # late, see `_serve`
+        from .task_exchange import exchange_for  # lazy import, see `_serve`
 
         scope = task.scope
         created = core_created if scope.request.revision.tasks == "core" else extension_created
@@ -280,15 +280,13 @@ class TaskHost:
         runner.hand_over(scope, self.runner, exchange_for(task, self), created(record))
         if scope.rounds is not None:
             task.collect_questions()
-        scope.request.pack_as(
-            record.params
-        )  # saves memory: ten thousand tasks may wait, and few read their parameters again
+        scope.request.pack_as(record.params)  # saves memory: ten thousand tasks may wait
         scope.exchange.peer.pack()
 
     def _run_again(self, record: TaskRecord, until: float) -> None:
         """Run a task that was taken over; its lease lasts ``until`` then. Raises `LookupError` and `ValueError` for a
         record that cannot be read."""
-        from .task_exchange import restarted  # late, see `_serve`
+        from .task_exchange import restarted  # lazy import, see `_serve`
 
         task = restarted(self, self.runner, record, self.records.now)
         task.acquire(record, until)

@@ -258,7 +258,7 @@ class RequestTask:
 
     def collect_questions(self) -> None:
         """From now on, store the handler's questions with the task, which presents them to its client."""
-        from .task_questions import TaskQuestions  # late: a server starts faster without
+        from .task_questions import TaskQuestions  # lazy import: servers start faster
 
         TaskQuestions(self).collect()
 

@@ -121,7 +121,7 @@ class _LoopValues(_ProvidedValues):
         return WorkerContext(self._context)
 
     async def in_thread(self, call: Callable[[], T]) -> T:
-        import asyncio  # late: few servers need it
+        import asyncio  # lazy import: few servers need it
 
         running = asyncio.ensure_future(asyncio.to_thread(call))
         try:

@@ -126,9 +126,8 @@ def _schema_and_maker(
     if _MEDIA in sys.modules and any(kind.__module__ == _MEDIA for kind in fielded_classes(returns)):
         raise TypeError(_NO_DATA)
     if (parts := get_args(returns)) and _is_iterated(get_origin(returns)):
-        returns = (
-            list[tuple[parts]] if get_origin(returns) is ItemsView else list[parts[0]]
-        )  # item type of the generator or view
+        # The result has the items of the generator or view.
+        returns = list[tuple[parts]] if get_origin(returns) is ItemsView else list[parts[0]]
     returns = readable(returns)
     schema = schema_of(returns, read=False, encoders=encoders)
     if not set(BLOCKS).isdisjoint(fielded_classes(returns)):

@@ -143,7 +143,7 @@ class UserFunction:
                 bound[self.context_name] = LiveContext(scope, lifespan, tasks)
             return self.function(**bound)
         if self.context_name is not None:
-            from ..context.worker_context import WorkerContext  # late: most handlers are async
+            from ..context.worker_context import WorkerContext  # lazy import: most handlers are async
 
             bound[self.context_name] = WorkerContext(LiveContext(scope, lifespan, tasks))
         call, threads = partial(self.function, **bound), scope.runner.workers.share(scope.ticket.caller)
@@ -174,7 +174,7 @@ class UserFunction:
             )
 
     def _repaired(self, arguments: JSONObject, strict: bool, fault: Exception) -> msgspec.Struct:
-        from ...protocol.schema_reading import read_leniently, with_choices  # late: only faults need it
+        from ...protocol.schema_reading import read_leniently, with_choices  # lazy import: for invalid arguments
 
         try:
             if strict:
@@ -210,9 +210,8 @@ def _returned(hint: Any) -> Any:
 
 def _checked_name(function: Callable[..., Any]) -> str:
     """Return the name of a function for error messages. Raises `TypeError` unless it's a function or method."""
-    if isinstance(
-        function, functools.partial
-    ):  # check this first: from CPython 3.14 on, inspect.isroutine() is true for it
+    # Check this first: from CPython 3.14 on, inspect.isroutine() is true for a partial.
+    if isinstance(function, functools.partial):
         raise TypeError(
             "a functools.partial has no name, docstring and parameters of its own: write a function around it, or "
             "Annotated[Type, Provide(function)] for parameters that clients must not pass"
@@ -258,7 +257,7 @@ def _called(
         provisions = InjectedHandler(function, provided, context_name, on_asyncio=asyncio)
         return provisions.call, CONTEXT, provisions.once
     if asyncio:
-        from .on_asyncio import handler_on_asyncio  # late: few servers need it
+        from .on_asyncio import handler_on_asyncio  # lazy import: few servers need it
 
         return handler_on_asyncio(function, context_name), context_name, ()
     return function, context_name, ()

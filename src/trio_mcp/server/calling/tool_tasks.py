@@ -40,7 +40,7 @@ def check_declaration(name: str, task: object, on_restart: object) -> None:
 
 def missing_task_hint(error: AttributeError, scope: RequestScope) -> str | None:
     """Return advice for a handler that used ``ctx.task`` in an ordinary call; `None` for any other ``error``."""
-    from ..context.tasks import TaskContext  # late, see `check_declaration`
+    from ..context.tasks import TaskContext  # lazy import, see `check_declaration`
 
     if error.obj is not None or scope.task is not None or not hasattr(TaskContext, error.name or ""):
         return None
@@ -88,7 +88,7 @@ def task_of_call(
         if must_be:
             raise _task_needed(params.name, scope)
         return None
-    from ...tasks.request_task import RequestTask  # late, see `check_declaration`
+    from ...tasks.request_task import RequestTask  # lazy import, see `check_declaration`
     from ...tasks.task_methods import asked_ttl, milliseconds
 
     host = tasks()
@@ -122,7 +122,7 @@ async def run_task(
     task: RequestTask, scope: RequestScope, call: Callable[[], Awaitable[CallToolResult | InputRequiredResult]]
 ) -> CallToolResult | InputRequiredResult:
     """Run ``call``, which is a task or may become one, and return its result."""
-    from ...tasks.request_task import NotStarted  # late, see `check_declaration`
+    from ...tasks.request_task import NotStarted  # lazy import, see `check_declaration`
 
     scope.task = task
     try:

@@ -166,7 +166,7 @@ class Form:
 
     @cached_property
     def _validator(self) -> SchemaValidator:
-        from ...protocol.schema_validator import SchemaValidator  # late: few servers ask for forms
+        from ...protocol.schema_validator import SchemaValidator  # lazy import: few servers ask for forms
 
         return SchemaValidator(self.schema)
 

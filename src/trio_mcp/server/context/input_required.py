@@ -265,7 +265,7 @@ async def ask_as_task(scope: RequestScope, method: str, params: JSONObject | Non
     Leaving the call for any reason cancels the task. Raises as `RequestScope.ask`, `TaskCancelled` if the client
     cancelled the task, and `ValueError` if ``ttl`` isn't a valid number of seconds.
     """
-    from ...tasks.remote_task import CoreRemoteTask, task_params  # late: few servers ask so
+    from ...tasks.remote_task import CoreRemoteTask, task_params  # lazy import: few servers ask this way
 
     if not sends_questions(scope):
         raise NoBackChannel("the questions of a task are sent to its requestor, and cannot be tasks themselves")

@@ -132,7 +132,7 @@ class RequestContext(ContextNames[L_co]):
         """The task that this request is, or may become; `None` for an ordinary call."""
         if self._live is None or (task := self._live.task) is None:
             return None
-        from .tasks import LiveTask  # late: most servers have no tasks
+        from .tasks import LiveTask  # lazy import: most servers have no tasks
 
         return LiveTask(task)
 
@@ -141,7 +141,7 @@ class RequestContext(ContextNames[L_co]):
         """The tasks of this caller, in the handler of a tool; `None` if the server has no tasks."""
         if self._live is None or self._tasks is None:
             return None
-        from .tasks import CallerTasks  # late: most servers have no tasks
+        from .tasks import CallerTasks  # lazy import: most servers have no tasks
 
         return CallerTasks(self._tasks, self._live)
 
@@ -149,7 +149,7 @@ class RequestContext(ContextNames[L_co]):
     def state(self) -> CallerState:
         """Values that the server keeps for this caller between requests: ``await ctx.state.get("cart", [])``, ``await
         ctx.state.set("cart", cart)``."""
-        from .state import CallerState  # late: few servers keep state
+        from .state import CallerState  # lazy import: few servers keep state
 
         return CallerState(self._live)
 

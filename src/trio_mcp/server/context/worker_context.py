@@ -100,7 +100,7 @@ class WorkerContext(ContextNames[L_co]):
         """The task that this request is, or may become. See `RequestContext.task`."""
         if (task := self._original.task) is None:
             return None
-        from .worker_tasks import WorkerTask  # late: most servers have no tasks
+        from .worker_tasks import WorkerTask  # lazy import: most servers have no tasks
 
         return WorkerTask(task, self._scope)
 
@@ -109,14 +109,14 @@ class WorkerContext(ContextNames[L_co]):
         """The tasks of this caller. See `RequestContext.caller_tasks`."""
         if (tasks := self._original.caller_tasks) is None:
             return None
-        from .worker_tasks import WorkerTasks  # late: most servers have no tasks
+        from .worker_tasks import WorkerTasks  # lazy import: most servers have no tasks
 
         return WorkerTasks(tasks, self._scope)
 
     @property
     def state(self) -> WorkerState:
         """Values that the server keeps for this caller between requests. See `RequestContext.state`."""
-        from .worker_state import WorkerState  # late: few servers keep state
+        from .worker_state import WorkerState  # lazy import: few servers keep state
 
         return WorkerState(self._original.state, self._scope)
 

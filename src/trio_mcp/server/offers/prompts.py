@@ -94,7 +94,7 @@ class Prompts:
             return value
         messages = cast("list[Any]", value) if isinstance(value, list | tuple) else [value]
         if any(isinstance(message, media_kinds()) for message in messages):
-            from ..calling.media import read_media  # late: few prompts return any
+            from ..calling.media import read_media  # lazy import: few prompts return any
 
             messages = await read_media(messages, scope)
         return GetPromptResult([_message(message) for message in messages], entry.listed.description)

@@ -212,7 +212,7 @@ class Registry(Generic[T]):
 
     def listing(self, cursor: str | None, peer: Peer) -> tuple[CachedPage, str | None]:
         """Return a page in the form that clients see, as `page` does. Its JSON is cached."""
-        from ...protocol.listings import CachedPage, ListedTexts  # late: a server starts faster without
+        from ...protocol.listings import CachedPage, ListedTexts  # lazy import: servers start faster
 
         if self._texts is None:
             self._texts = ListedTexts()

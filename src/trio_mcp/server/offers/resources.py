@@ -224,7 +224,7 @@ class Resources:
             contents = value.contents if entry.app is None else list(map(entry.app._on, value.contents))
             return attrs.evolve(value, contents=contents, ttl_ms=hints.ttl_ms, cache_scope=hints.scope)
         if isinstance(value, media_kinds()):
-            from ..calling.media import read_media  # late: few resources return any
+            from ..calling.media import read_media  # lazy import: few resources return any
 
             (value,) = await read_media(value, scope)
         parts = cast("list[Any]", value) if _is_parts(value) else [value]

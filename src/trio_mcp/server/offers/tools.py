@@ -334,7 +334,7 @@ class Tools:
         """Raise `CodedError` if a task doesn't exist for a request's caller, or the caller lacks a scope of the tool
         that created the task. So a result is as protected as its tool."""
         if not self.task_exists(scope, record):
-            from ...tasks.task_methods import unknown_task  # late: most servers have no tasks
+            from ...tasks.task_methods import unknown_task  # lazy import: most servers have no tasks
 
             raise unknown_task()
         if (entry := self._tool_of(record)) is not None:
@@ -395,7 +395,7 @@ class Tools:
         return self._call_limited(entry, partial(entry.handler.call, scope, lifespan, bound, tasks), scope)
 
     async def _read_media(self, entry: RegisteredTool, value: Any, scope: RequestScope) -> Any:
-        from ..calling.media import read_media  # late: few tools return any
+        from ..calling.media import read_media  # lazy import: few tools return any
 
         read = partial(read_media, value, scope)
         return await (read() if entry.timeout is None else self._call_limited(entry, read, scope))
@@ -429,7 +429,7 @@ def _fault_of(entry: RegisteredTool, result: CallToolResult) -> str | None:
 
 def _read_leniently(entry: RegisteredTool, arguments: JSONObject) -> tuple[JSONObject, str | None]:
     """Return ``arguments`` with lists, objects and numbers parsed from strings, and the remaining fault, if any."""
-    from ...protocol.schema_reading import read_leniently  # late: few arguments need it
+    from ...protocol.schema_reading import read_leniently  # lazy import: few arguments need it
 
     try:
         arguments = read_leniently(entry.listed.input_schema, arguments)
@@ -461,6 +461,6 @@ class _ConcurrencyLimit:
 def _validator(schema: JSONObject | None) -> SchemaValidator | None:
     if schema is None:
         return None
-    from ...protocol.schema_validator import SchemaValidator  # late: most schemas are generated from annotations
+    from ...protocol.schema_validator import SchemaValidator  # lazy import: most schemas are generated from annotations
 
     return SchemaValidator(schema)
