@@ -182,7 +182,9 @@ def test_aio_outside_asyncio_raises_and_names_what_to_use(seen: Seen, use: Calla
             await asyncio.to_thread(trio.run, under_trio)
 
             def without_loop() -> None:
-                with pytest.raises(RuntimeError, match=r"there is none: .* use trio_mcp\.blocking"):
+                with pytest.raises(
+                    RuntimeError, match=r"needs a running asyncio event loop: .* use trio_mcp\.blocking"
+                ):
                     use(client).send(None)
 
             await asyncio.to_thread(without_loop)

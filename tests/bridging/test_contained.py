@@ -176,7 +176,9 @@ def test_client_of_a_script_raises_in_a_fork(seen: Seen, call: Callable[[Any], A
     with blocking.open_memory(seen.server) as client:
 
         def use() -> None:
-            with pytest.raises(RuntimeError, match=r"was opened in process \d+, .* open a client in the new process"):
+            with pytest.raises(
+                RuntimeError, match=r"was opened in process \d+ and .* open a client in the new process"
+            ):
                 call(client)
 
         in_fork(use)

@@ -88,7 +88,7 @@ def test_policy_and_options_are_those_of_all_entries(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("fields", "told"),
     [
-        ("server.py", "no JSON object"),
+        ("server.py", "must be a JSON object"),
         ({}, "either command or url"),
         ({"command": "a", "url": "ws://b"}, "either command or url"),
         ({"command": 1}, "command: must be a string"),
@@ -111,7 +111,7 @@ def test_policy_and_options_are_those_of_all_entries(tmp_path: Path) -> None:
         ({"url": "https://b", "transport": "FTP"}, "transport: must be one of "),
         ({"httpUrl": 1}, "httpUrl: must be a string"),
         ({"url": "https:///mcp"}, "the URL of an HTTP server must be like"),
-        ({"url": "tcp://b:1", "headers": {"a": "b"}}, "for HTTP and WebSockets"),
+        ({"url": "tcp://b:1", "headers": {"a": "b"}}, "need HTTP or WebSocket"),
         ({"url": 1}, "url: must be a string"),
         ({"url": "ws://b", "type": 1}, "type: must be a string"),
     ],

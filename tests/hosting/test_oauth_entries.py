@@ -146,7 +146,7 @@ def test_keys_that_mean_nothing_here_are_reported(tmp_path: Path) -> None:
         ({"oauth": {"callbackPort": True}}, "oauth.callbackPort: must be a number from 1 to 65535"),
         ({"oauth": {"callbackPort": 0}}, "oauth.callbackPort: must be a number from 1 to 65535"),
         ({"oauth": {"callbackPort": 1, "redirectUri": "http://localhost:1/"}}, "use only one of the two"),
-        ({"oauth": {"redirectUri": "https://elsewhere.example/"}}, "nobody hears"),
+        ({"oauth": {"redirectUri": "https://elsewhere.example/"}}, "can't receive the browser's redirect"),
         ({"oauth": {"enabled": 1}}, "oauth.enabled: must be true or false"),
         ({"oauth": {"grantType": "password"}}, "oauth.grantType: must be"),
         ({"oauth": {"grantType": []}}, "oauth.grantType: must be"),

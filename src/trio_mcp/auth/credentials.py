@@ -127,19 +127,16 @@ def _is_token(_: Any, __: Any, token: str | Callable[[], Awaitable[str]]) -> Non
 class Bearer:
     """Authorizes each request with a token that you have already, without any OAuth.
 
-    Args:
-        token: The token, or an async function that returns the current one. The function is called for each request, so
-            it should cache valid tokens. If the server refuses a token, the function is called again, and another token
-            is tried once.
-        trusted_http_hosts: Hosts of a private network to which the token may be sent over plain ``http``. Anybody who
-            can read the traffic of that network can use the token.
-
-    Raises:
-        ValueError: The token has characters that a header can't contain.
+    Raises `ValueError` if the token has characters that a header can't contain.
     """
 
     token: str | Callable[[], Awaitable[str]] = attrs.field(validator=_is_token, repr=False)
+    """The token, or an async function that returns the current one. The function is called for each request, so it
+    should cache valid tokens. If the server refuses a token, the function is called again, and another token is tried
+    once."""
     trusted_http_hosts: Collection[str] = attrs.field(default=frozenset[str](), converter=host_names, kw_only=True)
+    """Hosts of a private network to which the token may be sent over plain ``http``. Anybody who can read the traffic of
+    that network can use the token."""
 
     @asynccontextmanager
     async def _opened(self, server_url: str, user_is_asked: UserIsAsked) -> AsyncGenerator[Credentials]:
