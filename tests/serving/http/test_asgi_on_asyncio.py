@@ -101,7 +101,7 @@ def test_the_lifespan_is_entered_once_in_an_event_loop() -> None:
 
     async def main() -> None:
         async with app.lifespan():
-            with pytest.raises(RuntimeError, match="entered once"):
+            with pytest.raises(RuntimeError, match="enter its lifespan once"):
                 async with app.lifespan():
                     pass
 

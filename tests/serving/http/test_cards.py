@@ -194,7 +194,7 @@ async def test_a_route_cannot_take_the_place_of_the_card() -> None:
     async def page(request: Any) -> str:
         return "page"
 
-    with pytest.raises(ValueError, match="cannot stand at /mcp/server-card"):
+    with pytest.raises(ValueError, match="must not contain /mcp/server-card"):
         await serve_http(weather(), card=NAMED, routes={CARD: page})
 
 
@@ -214,13 +214,13 @@ async def test_a_route_cannot_take_the_place_of_the_card() -> None:
         ({"description": ""}, "this one is empty"),
         ({"description": "d" * 101}, "1 to 100 characters, and this one has 101"),
         ({"title": "t" * 101}, "the title of a server"),
-        ({"url": "http://example.com/mcp"}, "that of https"),
+        ({"url": "http://example.com/mcp"}, "must use https"),
         ({"url": "ws://example.com/mcp"}, "an HTTP URL"),
         ({"url": "https://user@example.com/mcp"}, "neither a user"),
-        ({"url": "https://10.0.0.7/mcp"}, "inside of a network"),
-        ({"url": "https://[fd00::7]/mcp"}, "inside of a network"),
-        ({"url": "https://weather/mcp"}, "inside of a network"),
-        ({"url": "https://weather.internal/mcp"}, "inside of a network"),
+        ({"url": "https://10.0.0.7/mcp"}, "is a private address"),
+        ({"url": "https://[fd00::7]/mcp"}, "is a private address"),
+        ({"url": "https://weather/mcp"}, "is a private address"),
+        ({"url": "https://weather.internal/mcp"}, "is a private address"),
     ],
 )
 def test_what_no_card_has_is_refused_where_it_is_written(options: dict[str, str], complaint: str) -> None:
@@ -239,7 +239,7 @@ def test_a_single_version_is_one(version: str) -> None:
         ({"description": None}, "a card needs a description: write Server"),
         ({"description": "d" * 101}, "1 to 100"),
         ({"title": "t" * 101}, "the title"),
-        ({"icons": [Icon("data:image/png;base64," + "A" * 70_000)]}, "clients read 65536"),
+        ({"icons": [Icon("data:image/png;base64," + "A" * 70_000)]}, "clients read at most 65536"),
     ],
 )
 async def test_a_server_that_fits_no_card_is_not_served(options: dict[str, Any], complaint: str) -> None:
@@ -250,10 +250,10 @@ async def test_a_server_that_fits_no_card_is_not_served(options: dict[str, Any],
 
 
 async def test_a_catalogue_without_a_card_is_refused() -> None:
-    with pytest.raises(ValueError, match="goes with a card"):
+    with pytest.raises(ValueError, match="catalog=True needs a card"):
         await serve_http(weather(), catalog=True)
 
 
 async def test_a_server_of_another_name_is_told_of(caplog: pytest.LogCaptureFixture) -> None:
     async with listening(Server("rain", description="Rain"), card=NAMED):
-        assert "the card says com.example/weather, and clients will see a server 'rain'" in caplog.text
+        assert "the card says com.example/weather, but clients will see the server name 'rain'" in caplog.text

@@ -24,15 +24,15 @@ LAXER = {
 
 STRICTER = {
     r"does not end with CRLF|Missing expected CR": "RFC 9112 section 2.2: a bare LF MAY be a line end, and need not",
-    r"not an HTTP request$|not an HTTP/1.1 request line": "RFC 9112 section 3.2: no fragment in a target; a method is a token",
+    r"not an HTTP request$|HTTP/1.1 request line": "RFC 9112 section 3.2: no fragment in a target; a method is a token",
     r"supported HTTP versions": "RFC 9110 section 2.5: only HTTP/1.0 and HTTP/1.1 are spoken",
-    r"method is not supported": "RFC 9112 section 3: 501 for methods that are longer than any known; CONNECT is for proxies",
+    r"is not supported": "RFC 9112 section 3: 501 for methods that are longer than any known; CONNECT is for proxies",
     r"Invalid (char|header) ": "RFC 9110 sections 5.1 and 5.5: no control characters in names and values",
     r"Invalid (char|characters) in url|Unexpected (start )?char in url": "RFC 9112 section 3.2: a target is an URI",
     r"whitespace after header value|space after start line": "RFC 9112 section 5.2: a server rejects folded lines",
     r"invalid request target": "RFC 9112 section 3.2: the four forms of a target",
     r"Host header is missing or empty": "RFC 9110 section 4.2.1: an empty host is invalid in an http URI",
-    r"must not be repeated|Duplicate Content-Length": "RFC 9112 section 6.3: a list of equal lengths MAY be taken, and need not",
+    r"be repeated|Duplicate Content-Length": "RFC 9112 section 6.3: a list of equal lengths MAY be taken, and need not",
     r"Invalid character in Content-Length|Content-Length overflow|Empty Content": "RFC 9110 section 8.6: digits",
     r"Transfer-Encoding": "RFC 9112 sections 6.1 and 6.3: beside a length, in HTTP/1.0, or in a trailer",
     r"Content-Length can't be present": "RFC 9112 section 6.3, and RFC 9110 section 6.5.1 for trailers",

@@ -87,7 +87,7 @@ class HttpSession(ClientSession):
         if self._is_reached:
             self.used_at = now
         elif now - self.used_at >= self._limits.session_timeout:
-            self.close(f"the client has not used the session for {self._limits.session_timeout:g} seconds")
+            self.close(f"the client has not come back for {self._limits.session_timeout:g} seconds")
 
     @property
     def _is_reached(self) -> bool:
