@@ -42,7 +42,7 @@ def test_each_command_that_starts_a_server_says_what_it_gets_of_the_environment(
     assert command is not None
     (option,) = [each for each in command.params if each.name == "config"]
     assert isinstance(option, click.Option)
-    assert "a command that you type as TARGET gets your whole environment" in (option.help or "")
+    assert "A command that you type as TARGET gets your whole environment" in (option.help or "")
 
 
 def test_a_gateway_says_what_the_commands_of_its_file_get() -> None:
@@ -50,7 +50,7 @@ def test_a_gateway_says_what_the_commands_of_its_file_get() -> None:
     assert command is not None
     (option,) = [each for each in command.params if each.name == "config"]
     assert isinstance(option, click.Option)
-    assert "gets a few harmless variables (PATH, HOME, ...) and those of the entry" in (option.help or "")
+    assert "gets a few harmless environment variables (PATH, HOME, ...) and those of the entry" in (option.help or "")
 
 
 def test_those_are_all() -> None:

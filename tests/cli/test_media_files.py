@@ -53,7 +53,7 @@ def test_a_name_of_a_tool_cannot_leave_the_folder(tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_saved_is_a_sentence(tmp_path: Path) -> None:
-    with pytest.raises(CommandError, match="no base64"):
+    with pytest.raises(CommandError, match="not valid base64"):
         saved(ImageContent("!", "image/png"), tmp_path, "draw")
     (tmp_path / "file").touch()
     with pytest.raises(CommandError, match="nothing can be saved"):
@@ -62,5 +62,5 @@ def test_what_cannot_be_saved_is_a_sentence(tmp_path: Path) -> None:
 
 def test_the_path_stands_where_the_image_would_be(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     result = CallToolResult([TextContent("here:"), ImageContent(DATA, "image/png")])
-    show_result(result, REVISIONS["2026-07-28"], raw=False, save=tmp_path, name="draw")
+    show_result(result, REVISIONS["2026-07-28"], as_json=False, save=tmp_path, name="draw")
     assert capsys.readouterr().out == f"here:\n[saved {tmp_path / 'draw-1.png'}]\n"

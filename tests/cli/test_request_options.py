@@ -70,7 +70,7 @@ def sections(command: click.Command) -> dict[str, set[str]]:
     for line in command.get_help(click.Context(command, info_name="x")).splitlines():
         if line.endswith(":") and not line.startswith(" "):
             title = line.removesuffix(":")
-        elif line.startswith("  -"):
+        elif title and line.startswith("  -"):
             found.setdefault(title, set()).update(word.strip(",") for word in line.split() if word.startswith("--"))
     return found
 

@@ -30,22 +30,22 @@ LATEST = REVISIONS["2026-07-28"]
     ],
 )
 def test_each_kind_of_content_is_told_in_words(block, words: str, capsys: pytest.CaptureFixture[str]):
-    show_result(CallToolResult([block]), LATEST, raw=False)
+    show_result(CallToolResult([block]), LATEST, as_json=False)
     assert capsys.readouterr() == (f"{words}\n", "")
 
 
 def test_structured_content_is_printed_where_there_is_nothing_else(capsys: pytest.CaptureFixture[str]):
-    show_result(CallToolResult([], structured_content={"a": [1]}), LATEST, raw=False)
+    show_result(CallToolResult([], structured_content={"a": [1]}), LATEST, as_json=False)
     assert json.loads(capsys.readouterr().out) == {"a": [1]}
-    show_result(CallToolResult([TextContent("one")], structured_content={"a": [1]}), LATEST, raw=False)
+    show_result(CallToolResult([TextContent("one")], structured_content={"a": [1]}), LATEST, as_json=False)
     assert capsys.readouterr().out == "one\n"
 
 
 def test_failure_goes_to_stderr_unless_all_of_it_is_wanted(capsys: pytest.CaptureFixture[str]):
     failed = CallToolResult([TextContent("no luck")], is_error=True)
-    show_result(failed, LATEST, raw=False)
+    show_result(failed, LATEST, as_json=False)
     assert capsys.readouterr() == ("", "no luck\n")
-    show_result(failed, LATEST, raw=True)
+    show_result(failed, LATEST, as_json=True)
     assert json.loads(capsys.readouterr().out)["isError"] is True
 
 
@@ -53,10 +53,10 @@ def test_text_that_repeats_structured_content_is_indented_in_a_terminal_alone(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ):
     result = CallToolResult([TextContent('{"a":[1]}')], structured_content={"a": [1]})
-    show_result(result, LATEST, raw=False)
+    show_result(result, LATEST, as_json=False)
     assert capsys.readouterr().out == '{"a":[1]}\n'
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
-    show_result(result, LATEST, raw=False)
+    show_result(result, LATEST, as_json=False)
     assert capsys.readouterr().out == '{\n  "a": [\n    1\n  ]\n}\n'
-    show_result(CallToolResult([TextContent("one")], structured_content={"a": [1]}), LATEST, raw=False)
+    show_result(CallToolResult([TextContent("one")], structured_content={"a": [1]}), LATEST, as_json=False)
     assert capsys.readouterr().out == "one\n"
