@@ -56,7 +56,7 @@ def test_what_cannot_be_saved_is_a_sentence(tmp_path: Path) -> None:
     with pytest.raises(CommandError, match="not valid base64"):
         saved(ImageContent("!", "image/png"), tmp_path, "draw")
     (tmp_path / "file").touch()
-    with pytest.raises(CommandError, match="nothing can be saved"):
+    with pytest.raises(CommandError, match="cannot save files"):
         saved(ImageContent(DATA, "image/png"), tmp_path / "file", "draw")
 
 

@@ -75,8 +75,10 @@ def sections(command: click.Command) -> dict[str, set[str]]:
     return found
 
 
-CONNECTION = {"--config", "--era", "--timeout", "--stderr", "--header", "--env", "--trust-http", "--revision"}
-CONNECTION |= {"--sign-in", "--bearer-env", "--tokens"}
+CONNECTION = {
+    *("--config", "--era", "--timeout", "--stderr", "--header", "--env", "--trust-http", "--revision"),
+    *("--sign-in", "--bearer-env", "--tokens"),
+}
 
 
 @pytest.mark.parametrize("command", [call, read, prompt, complete, inspect_command], ids=lambda command: command.name)
