@@ -96,7 +96,7 @@ def parts(seen: Measured, width: int) -> Iterator[str]:
     """Draw two lanes, one for each process, and below them the moment of the cancel, enlarged."""
     title = "Leaving a scope in the client stops the handler in the server"
     end = seen.done + 50
-    height = 318
+    height = 336
 
     def x(at: float) -> float:
         return round(12 + at / end * (width - 24), 1)
@@ -113,7 +113,12 @@ def parts(seen: Measured, width: int) -> Iterator[str]:
     yield f"<title>{title}</title><style>{STYLE}</style>"
     yield f'<rect class="paper" width="{width}" height="{height}"/>'
 
-    client, server = 34, 92
+    client, server, top = 34, 92, 158
+    step = 100 if width > 500 else 200
+    for at in range(0, int(end), step):
+        yield f'<path class="line" d="M{x(at)} {client}V{top - 22}"/>' if at else ""
+        yield text(x(at) if at else 12, top - 4, f"{at} ms", "faint middle" if at else "faint")
+
     yield text(12, client - 8, f"client, process {seen.client}", "head")
     yield text(
         x(seen.left), client - 8, f"leaves its scope, {seen.left:.0f} ms" if width > 500 else "leaves its scope", "red"
@@ -134,12 +139,6 @@ def parts(seen: Measured, width: int) -> Iterator[str]:
     yield text(12, server + BAR + 16, f"{len(seen.progress)} × progress", "faint")
     yield f'<path class="cancel" d="M{x(seen.left)} {client}V{server + BAR}"/>'
 
-    top = 158
-    step = 100 if width > 500 else 200
-    for at in range(0, int(end), step):
-        yield f'<path class="line" d="M{x(at)} {client}V{top - 22}"/>' if at else ""
-        yield text(x(at) if at else 12, top - 4, f"{at} ms", "faint middle" if at else "faint")
-
     box = 178
     yield (
         f'<path class="line" d="M{x(seen.left)} {server + BAR}L12 {box}M{x(seen.finally_began)} {server + BAR}'
@@ -147,7 +146,7 @@ def parts(seen: Measured, width: int) -> Iterator[str]:
     )
     yield f'<rect class="line" x="12" y="{box}" width="{width - 24}" height="{height - box - 10}"/>'
     yield text(20, box + 18, f"The same moment, {end / span:.0f} times enlarged", "faint")
-    upper, lower = box + 46, box + 98
+    upper, lower = box + 46, box + 92
     sent, read, turned = enlarged(seen.left), enlarged(seen.read), enlarged(seen.finally_began)
     yield bar("call", 13, sent, upper)
     yield bar("free", sent, width - 13, upper)
@@ -156,8 +155,8 @@ def parts(seen: Measured, width: int) -> Iterator[str]:
     yield bar("cleanup", turned, width - 13, lower)
     yield f'<path class="cancel" d="M{sent} {upper}V{upper + BAR}L{read} {lower}V{lower + BAR}"/>'
     yield text(turned + 8, lower + 15, "finally", "inside")
-    yield from bracket(sent, read, lower - 14, f"{seen.read - seen.left:.1f} ms")
-    yield from bracket(read, turned, lower - 14, f"{seen.finally_began - seen.read:.1f} ms")
+    yield from bracket(sent, read, lower + BAR + 4, f"{seen.read - seen.left:.1f} ms")
+    yield from bracket(read, turned, lower + BAR + 4, f"{seen.finally_began - seen.read:.1f} ms")
     yield "</svg>"
 
 
@@ -170,8 +169,8 @@ def bar(kind: str, begin: float, end: float, y: float) -> str:
 
 
 def bracket(begin: float, end: float, y: float, words: str) -> Iterator[str]:
-    yield f'<path class="bracket" d="M{begin} {y + 8}v-6H{end}v6"/>'
-    yield text(round((begin + end) / 2, 1), y - 2, words, "middle")
+    yield f'<path class="bracket" d="M{begin} {y}v6H{end}v-6"/>'
+    yield text(round((begin + end) / 2, 1), y + 20, words, "middle")
 
 
 if __name__ == "__main__":

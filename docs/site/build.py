@@ -82,6 +82,22 @@ def with_links_to_pages(text: str, file: PurePosixPath) -> str:
     return "".join(part if part.lstrip().startswith("```") else LINK.sub(target, part) for part in parts)
 
 
+PICTURE = re.compile(r"!\[([^\]]*)\]\(([^()\s]*files/([^()\s]+))\.svg\)")
+
+
+def with_narrow_pictures(text: str) -> str:
+    """Return ``text`` with pictures that narrow windows show in their narrow variant, where there is one."""
+
+    def picture(found: re.Match[str]) -> str:
+        alt, path, file = found.groups()
+        if not (ROOT / f"{file}-narrow.svg").is_file():
+            return found[0]
+        source = f'<source media="(max-width: 480px)" srcset="{path}-narrow.svg">'
+        return f'<picture>{source}<img alt="{" ".join(alt.split())}" src="{path}.svg"></picture>'
+
+    return PICTURE.sub(picture, text)
+
+
 def groups() -> Iterator[tuple[str, dict[str, str]]]:
     """The groups of ``docs/reference.md``, each with a sentence for each of its public names."""
     for section in (ROOT / "docs" / "reference.md").read_text().split("\n## ")[1:]:
@@ -171,7 +187,9 @@ def assemble(source: Path, twins: Path) -> None:
             (folder / page).parent.mkdir(parents=True, exist_ok=True)
         for file in {link for text in texts.values() for link in re.findall(r"\]\((?:\.\./)*files/([^)#]+)", text)}:
             (folder / "files" / file).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(ROOT / file, folder / "files" / file)
+            for each in (file, file.replace(".svg", "-narrow.svg")):
+                if (ROOT / each).is_file():
+                    shutil.copy(ROOT / each, folder / "files" / each)
     trees = (
         f"\n```{{toctree}}\n:hidden:\n:caption: {title}\n\n" + "\n".join(section) + "\n```\n"
         for title, section in sections.items()
@@ -180,7 +198,7 @@ def assemble(source: Path, twins: Path) -> None:
         (twins / f"{page}.md").write_text(text)
         options = "---\nno-search: true\n---\n\n" if page in NOT_SEARCHED else ""
         terms = "".join(f"```{{index}} ! {term}\n```\n" for term in TERMS.get(page, ()))
-        title, _, rest = text.partition("\n")
+        title, _, rest = with_narrow_pictures(text).partition("\n")
         tree = "".join(trees) if page == "index" else ""
         (source / f"{page}.md").write_text(f"{options}{title}\n\n{terms}{rest}{tree}")
     for page, (text, twin) in api.items():

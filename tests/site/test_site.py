@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import runpy
 import shutil
 import signal
 import subprocess
@@ -24,6 +25,7 @@ from tests.interaction.browser.chromium import CHROMIUM, OPTIONS, needs_chromium
 
 ROOT = Path(__file__).parent.parent.parent
 BUILD = ROOT / "docs" / "site" / "build.py"
+CONTENTS = runpy.run_path(str(BUILD.parent / "contents.py"))
 LIMIT = 150
 """Seconds after which a program hangs; no measure of speed."""
 BUILDING = 280
@@ -74,14 +76,15 @@ def pages(site: Path) -> dict[Path, Page]:
     return found
 
 
-def test_each_link_leads_to_a_page_and_to_a_place_on_it(pages: dict[Path, Page]) -> None:
+def test_each_link_leads_to_a_page_and_to_a_place_on_it(site: Path, pages: dict[Path, Page]) -> None:
     dead: list[str] = []
     for file, page in pages.items():
         for link in page.links | page.loaded:
             if ":" in link:
                 continue
             path, _, place = link.partition("#")
-            target = (file.parent / unquote(path.partition("?")[0])).resolve() if path else file
+            start = site if path.startswith("/") else file.parent
+            target = (start / unquote(path.partition("?")[0]).lstrip("/")).resolve() if path else file
             if not target.is_file() or (place and target in pages and unquote(place) not in pages[target].places):
                 dead.append(f"{file.name}: {link}")
     assert len(pages) > 20
@@ -111,7 +114,7 @@ def test_link_of_the_home_page_leads_to_its_page(site: Path, text: str, words: s
 
 
 def test_each_page_stands_beside_its_text_as_markdown_and_a_list_names_all_texts(site: Path) -> None:
-    own = {"genindex", "search"}
+    own = {"404", "genindex", "py-modindex", "search"}
     made = {page.relative_to(site).with_suffix("").as_posix() for page in site.rglob("*.html")}
     texts = {page for page in made if not page.startswith(("files/", "_")) and page not in own}
     assert {page for page in texts if not (site / f"{page}.md").read_text().startswith("# ")} == set()
@@ -141,6 +144,14 @@ async function results(page) {
   while (!page.querySelector("#search-results").textContent.includes("Search finished"))
     await new Promise(later => setTimeout(later, 50));
   return [...page.querySelectorAll("#search-results li > a")].map(link => link.getAttribute("href"));
+}
+async function outline(page) {
+  const outline = page.querySelector(".toc-drawer").getBoundingClientRect();
+  return outline.width > 100 && outline.right <= page.documentElement.clientWidth + 1;
+}
+async function cut(page) {
+  return [...page.querySelectorAll(".highlight pre")]
+    .filter(block => block.scrollWidth > block.clientWidth + 1).map(block => block.textContent.slice(0, 60));
 }
 async function overflow(page) {
   const width = page.documentElement.clientWidth;
@@ -190,18 +201,40 @@ def looked_at(site: Path, folder: Path, *paths: tuple[str, int, str]) -> dict[st
 
 
 @needs_chromium
-def test_the_search_finds_what_a_new_user_looks_for(site: Path, tmp_path: Path) -> None:
-    wanted = {
-        "how do I cancel a call": {"clients"},
-        "behind nginx": {"deployment"},
-        "ask the user": {"asking"},
-        "coming from fastmcp": {"coming-from-fastmcp", "servers"},
-        "several replicas": {"deployment"},
-    }
-    searches = {f"search.html?q={quote_plus(question)}": pages for question, pages in wanted.items()}
-    found = looked_at(site, tmp_path, *((path, 1200, "results") for path in searches))
-    first = {path: [link.partition(".html")[0] for link in links[:5]] for path, links in found.items()}
-    assert not {path: first[path] for path, pages in searches.items() if pages.isdisjoint(first[path])}
+def test_first_result_of_a_search_for_each_term_is_the_page_of_the_term(site: Path, tmp_path: Path) -> None:
+    wanted = {term: page for page, terms in CONTENTS["TERMS"].items() for term in terms}
+    paths = {f"search.html?q={quote_plus(term)}": term for term in wanted}
+    found = looked_at(site, tmp_path, *((path, 1200, "results") for path in paths))
+    first = {paths[path]: links[0].partition(".html")[0] if links else "" for path, links in found.items()}
+    assert len(first) > 90
+    assert {term: page for term, page in first.items() if page != wanted[term]} == {}
+
+
+def test_page_of_a_term_contains_the_term() -> None:
+    texts = {page: (ROOT / {"changelog": "CHANGELOG.md"}.get(page, f"docs/{page}.md")) for page in CONTENTS["TERMS"]}
+    assert [
+        (page, term)
+        for page, terms in CONTENTS["TERMS"].items()
+        for term in terms
+        if term.lower() not in " ".join(texts[page].read_text().lower().split())
+    ] == []
+
+
+@needs_chromium
+def test_each_page_with_sections_shows_its_outline_at_1280_pixels(site: Path, tmp_path: Path) -> None:
+    pages = [f"{page}.html" for section in CONTENTS["SECTIONS"].values() for page in section]
+    with_sections = [page for page in pages if (site / page).read_text().count("<h2") > 1]
+    seen = looked_at(site, tmp_path, *((page, 1280, "outline") for page in with_sections))
+    assert len(seen) > 40
+    assert {page for page, is_shown in seen.items() if not is_shown} == set()
+
+
+@needs_chromium
+def test_no_code_of_a_user_page_is_cut_at_1280_pixels(site: Path, tmp_path: Path) -> None:
+    sections = {name: pages for name, pages in CONTENTS["SECTIONS"].items() if name != "Contributing"}
+    paths = ["index.html", *(f"{page}.html" for pages in sections.values() for page in pages)]
+    seen = looked_at(site, tmp_path, *((path, 1280, "cut") for path in paths))
+    assert {page: blocks for page, blocks in seen.items() if blocks} == {}
 
 
 @needs_chromium
