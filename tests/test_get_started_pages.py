@@ -1,4 +1,4 @@
-"""The programs and tables of the pages `docs/get-started` do what the pages say. Each program runs in its own process."""
+"""The programs and tables of the pages `docs/get-started` hold. Each program runs in its own process."""
 
 from __future__ import annotations
 
