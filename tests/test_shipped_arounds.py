@@ -386,7 +386,7 @@ async def test_limits_count_in_each_process_while_the_place_is_away(
         assert (await ask_as(one)).code == -31000
         one.ways.are_cut = False
         assert (await ask_as(one)).code == (await ask_as(two)).code == -31000
-    assert len([each for each in caplog.messages if "counts in each process alone, until that ends" in each]) == 1
+    assert len([each for each in caplog.messages if "counts in each process separately until the storage" in each]) == 1
 
 
 async def test_limit_that_an_around_calls_counts_in_its_process(autojump_clock: MockClock) -> None:

@@ -26,26 +26,30 @@ _PRIVATE: Final = frozenset(("jsonrpc.request.id", "mcp.resource.uri"))
 """Span attributes whose value differs for each request."""
 
 _GAUGES: Final = {
-    "connections": ("trio_mcp.connections", "{connection}", "Connections that are open."),
-    "in_flight": ("trio_mcp.requests.in_flight", "{request}", "Requests whose handlers run."),
-    "queued": ("trio_mcp.requests.queued", "{request}", "Requests that wait for their turn."),
-    "parked": ("trio_mcp.requests.parked", "{request}", "Handlers that wait for a client to come back."),
-    "listening": ("trio_mcp.streams", "{stream}", "Streams of subscriptions/listen that are open."),
-    "tasks": ("trio_mcp.tasks.running", "{task}", "Tasks that run in this process."),
+    "connections": ("trio_mcp.connections", "{connection}", "Open connections."),
+    "in_flight": ("trio_mcp.requests.in_flight", "{request}", "Requests whose handlers are running."),
+    "queued": ("trio_mcp.requests.queued", "{request}", "Requests waiting for their turn."),
+    "parked": ("trio_mcp.requests.parked", "{request}", "Parked handlers, waiting for a client to return."),
+    "listening": ("trio_mcp.streams", "{stream}", "Open streams of subscriptions/listen."),
+    "tasks": ("trio_mcp.tasks.running", "{task}", "Tasks running in this process."),
 }
 _COUNTERS: Final = {
-    "expired": ("trio_mcp.requests.expired", "{request}", "Parked requests that got no answers in time."),
-    "overrun": ("trio_mcp.requests.overrun", "{request}", "Cancelled requests that cleaned up for too long."),
-    "dropped_logs": ("trio_mcp.logs.dropped", "{message}", "Messages of Python's logging without room."),
-    "takeovers": ("trio_mcp.tasks.takeovers", "{task}", "Tasks without a living holder that were taken over here."),
-    "refused_writes": ("trio_mcp.tasks.refused_writes", "{write}", "Changes of tasks that had another holder."),
-    "forwarded_retries": ("trio_mcp.shared.carried", "{request}", "Retries that were carried to other replicas."),
-    "received_retries": ("trio_mcp.shared.carried_here", "{request}", "Retries that other replicas carried here."),
-    "replica_messages": ("trio_mcp.shared.letters", "{letter}", "Letters to other replicas."),
+    "expired": ("trio_mcp.requests.expired", "{request}", "Parked requests whose answers did not arrive in time."),
+    "overrun": ("trio_mcp.requests.overrun", "{request}", "Cancelled requests whose cleanup took too long."),
+    "dropped_logs": ("trio_mcp.logs.dropped", "{message}", "Log messages dropped because the queue was full."),
+    "takeovers": ("trio_mcp.tasks.takeovers", "{task}", "Abandoned tasks that this process took over."),
+    "refused_writes": ("trio_mcp.tasks.refused_writes", "{write}", "Refused changes of tasks that had another holder."),
+    "forwarded_retries": ("trio_mcp.shared.carried", "{request}", "Retries forwarded to other replicas."),
+    "received_retries": ("trio_mcp.shared.carried_here", "{request}", "Retries forwarded here by other replicas."),
+    "replica_messages": ("trio_mcp.shared.letters", "{letter}", "Messages to other replicas."),
     "round_trips": ("trio_mcp.shared.round_trips", "{round_trip}", "Round trips to Redis."),
-    "reconnects": ("trio_mcp.shared.reconnects", "{reconnect}", "Times that Redis could be used again."),
-    "hints_lost": ("trio_mcp.shared.gaps", "{gap}", "Times that messages of Redis may have been lost."),
-    "uncertain": ("trio_mcp.shared.uncertain", "{call}", "Calls to Redis that may have been carried out, or not."),
+    "reconnects": ("trio_mcp.shared.reconnects", "{reconnect}", "Reconnections to Redis after an outage."),
+    "hints_lost": ("trio_mcp.shared.gaps", "{gap}", "Times that Redis messages may have been lost."),
+    "uncertain": (
+        "trio_mcp.shared.uncertain",
+        "{call}",
+        "Calls to Redis without a reply, which may have been executed.",
+    ),
 }
 
 
@@ -59,23 +63,23 @@ class Meters:
             return meter.create_histogram(name, "s", description, explicit_bucket_boundaries_advisory=_BOUNDARIES)
 
         self._handled = histogram(
-            "mcp.server.operation.duration", "Time from a request to its answer, where it arrives."
+            "mcp.server.operation.duration", "Time from a request to its response, at the receiver."
         )
-        self._called = histogram("mcp.client.operation.duration", "Time from a request to its answer, in the sender.")
+        self._called = histogram("mcp.client.operation.duration", "Time from a request to its response, at the sender.")
         self._sessions = {
-            "server": histogram("mcp.server.session.duration", "Time for which a server had a connection."),
-            "client": histogram("mcp.client.session.duration", "Time for which a client had a connection."),
+            "server": histogram("mcp.server.session.duration", "Duration of connections, at the server."),
+            "client": histogram("mcp.client.session.duration", "Duration of connections, at the client."),
         }
         self._queued = histogram("trio_mcp.queue.duration", "Time that a request waited for its turn.")
         self._cancelled = histogram(
-            "trio_mcp.cancel.duration", "Time from the arrival of a cancel until the handler was resumed by it."
+            "trio_mcp.cancel.duration", "Time from the arrival of a cancel until the handler resumed."
         )
         self._loads: WeakSet[Load] = WeakSet()
         for field, (name, unit, description) in _GAUGES.items():
             meter.create_observable_up_down_counter(name, [partial(self._observe, field)], unit, description)
         for field, (name, unit, description) in _COUNTERS.items():
             meter.create_observable_counter(name, [partial(self._observe, field)], unit, description)
-        words = "1 while the storage that replicas share can be used, else 0."
+        words = "1 while the shared storage is available, otherwise 0."
         meter.create_observable_gauge("trio_mcp.shared.up", [self._observe_links], "1", words)
 
     def watch(self, load: Load) -> None:

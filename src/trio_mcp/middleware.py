@@ -241,7 +241,7 @@ class _RateLimit(PositionedMiddleware):
         except TypeError as error:
             if not self._has_warned:
                 self._has_warned = True
-                logger.warning("a limit of rates counts some requests in each process alone: %s", error)
+                logger.warning("a rate limit counts some requests in each process separately: %s", error)
             return None
         per = min(self._per * 1000, _LONGEST)
         try:
@@ -249,7 +249,9 @@ class _RateLimit(PositionedMiddleware):
         except OSError as error:
             if not self._is_storage_down:
                 self._is_storage_down = True
-                logger.warning("a limit of rates counts in each process alone, until that ends: %s", error)
+                logger.warning(
+                    "a rate limit counts in each process separately until the storage works again: %s", error
+                )
             return None
         self._is_storage_down = False
         return wait / 1000

@@ -21,12 +21,12 @@ PACKAGE_NAMES: Final = {
     "Context": "RequestContext",
     "Depends": "Provide, as in Annotated[Database, Provide(connect)]",
     "Middleware": "a function under @server.middleware",
-    "ClientSession": "Client, as open_stdio, open_http and open_memory give",
+    "ClientSession": "Client, which open_stdio, open_http and open_memory return",
     "StdioServerParameters": "Command, or open_stdio([program, *arguments])",
     "stdio_client": "open_stdio",
     **dict.fromkeys(("sse_client", "streamablehttp_client", "streamable_http_client"), "open_http"),
     "stdio_server": "serve_stdio",
-    "McpError": "PeerError where it is caught, CodedError where it is raised",
+    "McpError": "PeerError to catch it, CodedError to raise it",
     "ErrorData": "CodedError(code, message, data)",
     "ToolResult": "CallToolResult",
     "ResourceError": "ResourceNotFound, or CodedError",
@@ -42,7 +42,7 @@ SERVER_OPTIONS: Final = {
     **dict.fromkeys(("host", "port"), "serve_http(server, host=..., port=...)"),
     **dict.fromkeys(("streamable_http_path", "mount_path", "sse_path", "path"), "serve_http(server, path=...)"),
     "stateless_http": "serve_http(server, stateless=True)",
-    "json_response": "nothing: an answer is JSON unless something comes before it",
+    "json_response": "nothing: an answer is JSON unless other messages precede it",
     "transport": _SERVE,
     **dict.fromkeys(
         ("auth", "token_verifier", "auth_server_provider"),
@@ -58,7 +58,7 @@ SERVER_OPTIONS: Final = {
     "event_store": "nothing: streams are replayed automatically",
     "request_timeout": "@server.tool(timeout=...)",
     **dict.fromkeys(
-        ("on_duplicate_tools", "warn_on_duplicate_tools", "on_duplicate"), "nothing: a taken name is an error"
+        ("on_duplicate_tools", "warn_on_duplicate_tools", "on_duplicate"), "nothing: a duplicate name is an error"
     ),
     **dict.fromkeys(("include_tags", "exclude_tags"), "server.disable(tag)"),
 }
@@ -84,9 +84,9 @@ SERVER_NAMES: Final = {
     "as_proxy": "proxy(target), which is a function",
     "from_openapi": "from_openapi(document, http=..., operations=...), which is a function",
     "from_fastapi": "from_openapi(app.openapi(), http=..., operations=...), which is a function",
-    "create_initialization_options": "nothing: serve_stdio(server) knows them",
+    "create_initialization_options": "nothing: serve_stdio(server) creates them",
     "get_capabilities": "server.capabilities",
-    "set_logging_level": "nothing: levels of clients are heeded by themselves",
+    "set_logging_level": "nothing: the log level of each client is applied automatically",
     "name": "server.info.name",
     "version": "server.info.version",
     "get_tools": _MEMORY + "list_tools()",
@@ -112,7 +112,7 @@ CONTEXT_NAMES: Final = {
     "request": "ctx.headers and ctx.meta",
     "get_state": "ctx.state.get(key)",
     "set_state": "ctx.state.set(key, value)",
-    "read_resource": "the function of the resource, called as such",
+    "read_resource": "the function of the resource, called directly",
     **dict.fromkeys(("fastmcp", "server"), "the server that the file defines"),
     "is_background_task": "ctx.task is not None",
     "cancel_token": "trio's cancel scopes: a cancel of the request is trio.Cancelled at the next await",
@@ -120,7 +120,7 @@ CONTEXT_NAMES: Final = {
 
 OPTIONS: Final = {
     "structured_output": "nothing for False, and a return annotation or output_schema for True",
-    "exclude_args": "Annotated[Database, Provide(connect)] for what the model must not give",
+    "exclude_args": "Annotated[Database, Provide(connect)] for values that the model must not pass",
     "dependencies": "Annotated[Database, Provide(connect)]",
     "enabled": "tags=[...], and server.disable(tag)",
     "auth": "scopes=[...]",
@@ -188,7 +188,7 @@ _SERVE_OPTIONS: Final = {
     "transport_security": "allowed_hosts=[...], allowed_origins=[...]",
     **dict.fromkeys(("stateless_http", "stateless_mode"), "stateless=True"),
     **dict.fromkeys(("streamable_http_path", "mount_path", "sse_path"), "path=..."),
-    "json_response": "nothing: an answer is JSON unless something comes before it",
+    "json_response": "nothing: an answer is JSON unless other messages precede it",
     "event_store": "nothing: streams are replayed automatically",
     **dict.fromkeys(("ssl_certfile", "ssl_keyfile"), "ssl_context=..."),
     "uds": "unix=...",
@@ -277,8 +277,8 @@ def _advice_for(error: BaseException, said: str) -> str | None:
         return _asyncio_advice(error)
     if isinstance(error, TypeError) and _comes_of_await(error):
         return (
-            "This is not awaited: ctx.progress and all functions of trio that do not wait are called plainly; "
-            "a function of your own that is awaited is an async def."
+            "This cannot be awaited: call ctx.progress, and functions of trio that do not wait, without await; "
+            "a function of your own that you await must be an async def."
         )
     if isinstance(error, TypeError) and "unexpected keyword argument" in said and "elicit()" in said:
         return "The form is the second argument: await ctx.elicit(message, Form)"

@@ -380,8 +380,8 @@ async def test_redirects_without_end_are_an_error() -> None:
 @pytest.mark.parametrize(
     ("failure", "text"),
     [
-        (httpx2.ConnectError("10.0.0.7 is internal"), "the API cannot be reached, or has given no proper answer"),
-        (httpx2.ReadTimeout("10.0.0.7 is internal"), "the API has not answered in time"),
+        (httpx2.ConnectError("10.0.0.7 is internal"), "the API is unavailable, or sent an invalid answer"),
+        (httpx2.ReadTimeout("10.0.0.7 is internal"), "the API did not answer in time"),
     ],
 )
 async def test_a_failure_of_the_network_tells_nothing_internal(

@@ -205,7 +205,7 @@ async def test_a_tool_with_a_view_has_content_for_other_hosts(schema: dict[str, 
     async with open_memory(server) as client:
         refused = await client.call_tool("empty")
         assert refused.is_error
-        assert refused.text == "empty has a view, and gave no content for other hosts"
+        assert refused.text == "empty has a view, but returned no content for other hosts"
         assert (await client.call_tool("press")).content == []  # it has none of its own
 
 
@@ -275,7 +275,7 @@ async def test_a_server_starts_with_the_views_of_its_tools_alone() -> None:
     with pytest.raises(RuntimeError, match="the view of the tool list is ui://w/list, and there is no such resource"):
         await start(server)
     server.resource("ui://w/{name}", mime_type="text/html")(lambda name: PAGE)  # type: ignore[arg-type]
-    with pytest.raises(RuntimeError, match=f"that resource is no {TYPE}"):
+    with pytest.raises(RuntimeError, match=f"that resource is not {TYPE}"):
         await start(server)
     server.remove_resource("ui://w/{name}")
     server.resource("ui://w/{name}", app=AppPolicy())(lambda name: PAGE)  # type: ignore[arg-type]

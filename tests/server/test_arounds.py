@@ -549,14 +549,14 @@ def test_a_method_that_nothing_runs_around_is_refused_where_it_is_named() -> Non
     server = Server("s")
     with pytest.raises(ValueError, match=r"'ping', which is answered at once.* tools/call"):
         server.middleware("ping")
-    with pytest.raises(ValueError, match="'tools/cal', which is no request of a client"):
+    with pytest.raises(ValueError, match="'tools/cal', which is not a request of clients"):
         server.middleware("tools/call", "tools/cal")
-    with pytest.raises(ValueError, match="query', which is no request of a client"):
+    with pytest.raises(ValueError, match="query', which is not a request of clients"):
         server.middleware(query.name)
     asking = Extension("com.example/ask")
     asked = asking.method("com.example/ask/asked", Query, Hits, sender="server")
     searches = Server("s", extensions=[searching, asking])
-    with pytest.raises(ValueError, match="asked', which is no request of a client"):
+    with pytest.raises(ValueError, match="asked', which is not a request of clients"):
         searches.middleware(asked.name)
     with pytest.raises(ValueError, match=f"no such.* {query.name}"):
         searches.middleware("no such")

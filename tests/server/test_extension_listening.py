@@ -210,8 +210,8 @@ async def test_a_store_that_fails_for_a_while_delays_what_is_told(
         await trio.sleep(3)
         store.broken = False
         assert (await told(peer))["statusMessage"] == "new"
-    assert caplog.text.count("the store of tasks cannot be read") == 1
-    assert "the store of tasks works again" in caplog.text
+    assert caplog.text.count("the task store cannot be read") == 1
+    assert "the task store works again" in caplog.text
 
 
 class DeafStore(MemoryTaskStore):

@@ -89,7 +89,7 @@ async def test_large_result_is_cut_and_can_be_read_whole() -> None:
         link = link_in(result)
         beginning, note = result.text.split("\n")
         assert beginning == "01234567890123456789"
-        assert note == f"[{link.size:,} bytes. Read the whole at {link.uri} within 600 seconds.]"
+        assert note == f"[{link.size:,} bytes. Read the full result at {link.uri} within 600 seconds.]"
         assert (result.structured_content, result.is_error) == (None, None)
         assert await whole(client, result) == [TextResourceContents(link.uri, "0123456789" * 500, "text/plain")]
 
@@ -151,7 +151,7 @@ async def test_caller_has_at_most_half_and_its_oldest_go_first() -> None:
             await whole(client, results[0])
         assert [len((await whole(client, each))[0].text) for each in results[1:]] == [5000, 5000]
         huge = await client.call_tool("text", {"size": 12_000})
-        assert huge.text.endswith("The rest was too large to be kept.]")
+        assert huge.text.endswith("The rest was too large to store.]")
         assert len(huge.content) == 1
         assert await whole(client, results[2])
 
@@ -160,7 +160,7 @@ async def test_result_of_100_megabytes_leaves_its_beginning_alone() -> None:
     async with open_memory(printer()) as client:
         result = await client.call_tool("text", {"size": 100 * MEGABYTE})
         assert len(result.text) < 200
-        assert "The rest was too large to be kept" in result.text
+        assert "The rest was too large to store" in result.text
 
 
 @pytest.mark.parametrize("uri", ["result://kept/x", "result://kept/" + "x" * 43, "result://kept/%00"])

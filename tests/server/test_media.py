@@ -203,7 +203,7 @@ def test_media_in_a_class_are_refused_where_the_tool_is_declared() -> None:
         raise NotImplementedError
 
     with pytest.raises(
-        TypeError, match="the return annotation of report cannot be used: media, an Image for example, are content"
+        TypeError, match="the return annotation of report cannot be used: media, such as an Image, are content"
     ):
         Server("s").tool(report)
 

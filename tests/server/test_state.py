@@ -314,7 +314,7 @@ async def test_anonymous_session_has_a_state_of_its_own() -> None:
 async def test_anonymous_client_without_a_session_is_refused_unless_it_has_a_handle() -> None:
     async with in_memory(keeper()) as endpoint:
         for tool, more in (("put", {"value": 1}), ("look", {})):
-            assert "there is no state for a client that is anonymous" in await anonymous(
+            assert "there is no state for a client without a token and a session" in await anonymous(
                 endpoint, tool, key="a", **more
             )
         assert await anonymous(endpoint, "put", key="a", value=1, handle="secret") == "True"

@@ -418,6 +418,6 @@ async def test_those_who_wait_for_the_start_of_a_task_share_its_failure(
 
     async with knowing(server) as peer:
         error = await peer.error("work")
-        assert (error["code"], "store of tasks cannot be reached" in error["message"]) == (-31000, True)
+        assert (error["code"], "task store is unavailable" in error["message"]) == (-31000, True)
         await trio.sleep(10)
     assert store.calls.count("create") == 1

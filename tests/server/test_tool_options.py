@@ -196,14 +196,14 @@ async def test_output_is_checked_where_that_is_asked_for() -> None:
         refused = await client.call_tool("broken")
     assert refused.is_error
     assert text_of(refused) == (
-        'broken gave a result that does not fit its output schema: "three" is not of type "integer" at n'
+        'broken returned a result that does not fit its output schema: "three" is not of type "integer" at n'
     )
 
 
 async def test_a_tool_with_an_output_schema_owes_structured_content() -> None:
     server = Server("s")
     owed, other = (
-        "declares an output schema and gave no structured content",
+        "declares an output schema, but returned no structured content",
         "gave a result that does not fit its output",
     )
     words = {"content": owed, "nothing": owed} | dict.fromkeys(("text", "list"), f"{other} schema: it is not an object")

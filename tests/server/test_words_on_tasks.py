@@ -58,7 +58,7 @@ async def test_an_author_who_uses_the_task_of_a_call_that_is_none_is_told_so(
 
     async with open_memory(server) as client:
         assert (await client.call_tool("work")).is_error
-        assert "ctx.task is None in this call, which is no task: ask `if ctx.task is not None`" in _logged(caplog)
+        assert "ctx.task is None in this call, which is not a task: check `if ctx.task is not None`" in _logged(caplog)
         caplog.clear()
         assert (await client.call_tool("other")).is_error
         assert "ctx.task" not in _logged(caplog)

@@ -155,12 +155,12 @@ def test_first_secret_seals_and_each_opens():
 
 
 def test_codec_without_the_secret_says_that_it_needs_one():
-    with pytest.raises(UnreadableRecord, match="needs the secret"):
+    with pytest.raises(UnreadableRecord, match="needs its secret"):
         RecordCodec().decode(RecordCodec([SECRET]).encode(WHOLE))
 
 
 def test_codec_with_secrets_refuses_what_is_not_sealed():
-    with pytest.raises(UnreadableRecord, match="is not sealed"):
+    with pytest.raises(UnreadableRecord, match="is not encrypted"):
         RecordCodec([SECRET]).decode(RecordCodec().encode(WHOLE))
 
 

@@ -220,7 +220,7 @@ async def test_database_of_something_else_is_left_alone(path: Path, statement: s
     execute(path, statement)
     before = content(path)
     async with SQLiteTaskStore(path) as store:
-        with pytest.raises(OSError, match="is not a store of tasks, but another kind of database"):
+        with pytest.raises(OSError, match="is not a task store, but another kind of database"):
             await create(store, record("one"))
     assert content(path) == before
 
@@ -228,7 +228,7 @@ async def test_database_of_something_else_is_left_alone(path: Path, statement: s
 async def test_file_that_is_no_database_is_left_alone(path: Path):
     write(path, b"notes " * 1000)
     async with SQLiteTaskStore(path) as store:
-        with pytest.raises(OSError, match=r"the store of tasks in .*tasks.db failed: file is not a database"):
+        with pytest.raises(OSError, match=r"the task store in .*tasks.db failed: file is not a database"):
             await create(store, record("one"))
     assert content(path) == b"notes " * 1000
 
@@ -376,9 +376,7 @@ async def test_damaged_record_holds_up_no_claim(path: Path, caplog: pytest.LogCa
         with caplog.at_level(logging.ERROR, "trio_mcp"):
             assert set(await claim(store, "me")) == {"good"}
             assert await claim(store, "me") == {}
-    assert [line.getMessage() for line in caplog.records] == [
-        "A task that has lost its process cannot be read, and nobody runs it"
-    ]
+    assert [line.getMessage() for line in caplog.records] == ["An abandoned task cannot be read, so no process runs it"]
 
 
 async def test_tasks_of_another_secret_or_version_are_claimed_by_who_can_read_them(path: Path):
@@ -468,7 +466,7 @@ async def test_store_with_secrets_takes_no_record_from_who_has_none(path: Path):
     async with SQLiteTaskStore(path) as forger, SQLiteTaskStore(path, secrets=[SECRET]) as store:
         await create(forger, record("forged"))
         assert await claim(store, "me") == {}
-        with pytest.raises(UnreadableRecord, match="is not sealed"):
+        with pytest.raises(UnreadableRecord, match="is not encrypted"):
             await store.read("ann", "forged")
 
 

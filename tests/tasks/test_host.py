@@ -143,7 +143,7 @@ async def test_store_that_cannot_keep_a_task_costs_the_task_alone(
     async with calling(server_of(store, grace=1.0)) as caller:
         store.fails.add("create")
         if tool == "sleep":
-            with pytest.raises(PeerError, match="store of tasks cannot be reached") as refused:
+            with pytest.raises(PeerError, match="task store is unavailable") as refused:
                 await caller.call("sleep", seconds=5)
             assert refused.value.code == -31000
         else:  # it need not be a task
@@ -152,8 +152,8 @@ async def test_store_that_cannot_keep_a_task_costs_the_task_alone(
         store.fails.clear()
         assert await caller.start("sleep", seconds=5)
     assert [record.message for record in caplog.records] == [
-        "the store of tasks cannot be written; what waits for it is tried again: the store fails",
-        "the store of tasks works again",
+        "the task store cannot be written; waiting calls are retried: the store fails",
+        "the task store works again",
     ]
 
 

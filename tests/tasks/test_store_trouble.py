@@ -102,7 +102,7 @@ async def test_end_of_a_server_bounds_the_tries(autojump_clock: MockClock, caplo
         await trio.sleep(50)
         begun = trio.current_time()
     assert trio.current_time() - begun < 10
-    assert f"the end of task {task_id} was not kept in time" in caplog.text
+    assert f"the outcome of task {task_id} was not stored in time" in caplog.text
 
 
 # Writes that are refused
@@ -163,7 +163,7 @@ async def test_running_task_can_be_cancelled_while_nothing_can_be_written(autoju
         async with open_client(ours, era=era) as client:
             task = await client.start_task("sleep", {"seconds": 1000})
             store.fill_up()
-            with pytest.raises(PeerError, match="store of tasks cannot be reached") as refused:
+            with pytest.raises(PeerError, match="task store is unavailable") as refused:
                 await task.cancel()
             assert refused.value.code == -31000
             await wait_all_tasks_blocked()
@@ -183,7 +183,7 @@ async def test_task_that_may_have_been_kept_is_made_void(autojump_clock: MockClo
     async with calling(Effects().server(store)) as caller:
         store.loses["create"] = Uncertain("no answer")
         store.fails.add("void")
-        with pytest.raises(PeerError, match="store of tasks cannot be reached"):
+        with pytest.raises(PeerError, match="task store is unavailable"):
             await caller.start("sleep", seconds=5)
         assert len(await store.page("", None, 9)) == 1
         await trio.sleep(5)
@@ -237,7 +237,7 @@ async def test_store_that_cannot_be_reached_is_told_as_that_and_once_in_the_log(
         with caplog.at_level(logging.WARNING, "trio_mcp"):
             for _ in range(5):
                 for ask in (caller.get, caller.cancel, _start):
-                    with pytest.raises(PeerError, match="store of tasks cannot be reached") as refused:
+                    with pytest.raises(PeerError, match="task store is unavailable") as refused:
                         await (ask(caller) if ask is _start else ask(task_id))
                     assert refused.value.code == -31000
                 await trio.sleep(3)
@@ -245,8 +245,8 @@ async def test_store_that_cannot_be_reached_is_told_as_that_and_once_in_the_log(
             await trio.sleep(60)
     told = [line.getMessage() for line in caplog.records]
     assert told == [
-        "the store of tasks cannot be read; what waits for it is tried again: no disk",
-        "the store of tasks works again",
+        "the task store cannot be read; waiting calls are retried: no disk",
+        "the task store works again",
     ]
     assert not any(line.exc_info for line in caplog.records)
 

@@ -222,12 +222,12 @@ class _APITool:
             finally:
                 await response.aclose()
         except httpx2.TimeoutException:
-            return error_result("the API has not answered in time")
+            return error_result("the API did not answer in time")
         except httpx2.HTTPStatusError as error:  # raised by one of the author's hooks
             return error_result(status_of(error.response))
         except httpx2.HTTPError as error:
             logger.warning("%s: %s: %s", name, type(error).__name__, clean(str(error))[:200])
-            return error_result("the API cannot be reached, or has given no proper answer")
+            return error_result("the API is unavailable, or sent an invalid answer")
 
     async def _opened(self, http: httpx2.AsyncClient, request: httpx2.Request) -> httpx2.Response:
         """Return the response to ``request``, with its body unread, after redirects within the origin."""

@@ -149,7 +149,7 @@ def as_msgspec(hint: Any, default: Any) -> tuple[Any, Any]:
         if _is_field_info(note):
             default = _default_of(note) if default is Parameter.empty else default
             if note.validation_alias is not None:
-                words = "an alias is not read here; write the parameter as"
+                words = "aliases are not supported; call the parameter"
                 raise TypeError(f"{words} {note.alias or 'it is called on the wire'}")
     with suppress(TypeError, NameError):  # msgspec has no bounds for some types, for example Decimal
         said = _with_metas(hint)

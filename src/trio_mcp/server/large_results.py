@@ -92,11 +92,11 @@ def keep_large_results(
         kept = stores.setdefault(host, _KeptResults(host.alarms, ttl, total_bytes))
         owner, uri = owner_of(scope), None
         if owner is None and scope.exchange.forgot_client:
-            rest = "The rest is not kept, since the server was restarted, and this client had no token"
+            rest = "The rest was not stored, because the server was restarted and this client had no token"
         elif (uri := kept.add(request.caller, owner, result, size)) is None:
-            rest = "The rest was too large to be kept"
+            rest = "The rest was too large to store"
         else:
-            rest = f"Read the whole at {uri} within {ttl:g} seconds"
+            rest = f"Read the full result at {uri} within {ttl:g} seconds"
         words = result.text or _json(result.structured_content)
         content: list[Any] = [TextContent(f"{words[:preview]}\n[{size:,} bytes. {rest}.]")]
         if uri is not None:

@@ -158,7 +158,7 @@ def methods_of(names: Iterable[str], of_extensions: frozenset[str]) -> frozenset
             )
         if name in known:
             continue
-        words = "is answered at once, without a task" if name in METHODS else "is no request of a client"
+        words = "is answered at once, without a task" if name in METHODS else "is not a request of clients"
         methods = ", ".join(sorted(known))
         raise ValueError(f"middleware cannot apply to {name!r}, which {words}. Allowed methods: {methods}")
     return frozenset(names) or known

@@ -231,7 +231,7 @@ def is_context(hint: Any) -> bool:
 
 _KINDS: Final[dict[str, tuple[type | tuple[type, ...], str]]] = {
     **dict.fromkeys(("name", "title", "description", "mime_type"), (str, '"text"')),
-    **dict.fromkeys(("icons", "requires"), ((list, tuple, set, frozenset), '["text"], several in a list')),
+    **dict.fromkeys(("icons", "requires"), ((list, tuple, set, frozenset), 'a list, ["text"]')),
     "meta": (dict, "a dict"),
     "timeout": ((int, float), "seconds, a number greater than 0"),
     "max_concurrency": (int, "a number of calls, at least 1"),

@@ -241,12 +241,12 @@ class RecordCodec:
 
     def _unknown_form_reason(self, form: bytes) -> str:
         if form[:1] != _FORMAT:
-            return f"a record is of version {form[:1].hex()}, and this version of trio-mcp reads {_FORMAT.hex()}"
+            return f"a record is of version {form[:1].hex()}, but this version of trio-mcp supports {_FORMAT.hex()}"
         if not self._secrets:
-            return "a record is sealed: the store needs the secret that sealed it"
+            return "a record is encrypted: the store needs its secret"
         if form == _FORMAT:
-            return "a record is not sealed, as no record is that was made with the secrets of this store"
-        return "a record is sealed with none of the secrets of this store"
+            return "a record is not encrypted, although this store has secrets"
+        return "a record is encrypted with none of the secrets of this store"
 
 
 def encoded(text: str) -> bytes:

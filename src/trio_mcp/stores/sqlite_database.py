@@ -305,7 +305,7 @@ class Schema:
 
 
 TASKS: Final = Schema(
-    "store of tasks",
+    "task store",
     0x74_6D_63_70,  # "tmcp"
     2,
     Path(__file__).with_name("tasks.sql").read_text,

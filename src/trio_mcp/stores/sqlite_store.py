@@ -280,7 +280,7 @@ class DatabaseTaskStore:
             except UnreadableRecord:
                 # The other tasks are claimed anyway. This one has a holder now, so the next log line is written only
                 # when that lease expires.
-                logger.exception("A task that has lost its process cannot be read, and nobody runs it")
+                logger.exception("An abandoned task cannot be read, so no process runs it")
 
     async def renew(self, held: Mapping[str, str], *, lease_ms: int) -> Collection[str]:
         """Renew the leases of tasks. See `TaskStore.renew`."""

@@ -440,7 +440,7 @@ class LoggedStore:
     def log_failure(self, method: str, kind: str, error: Exception) -> None:
         """Record that ``method`` has just failed, and log it if it is new."""
         if not self.failing_methods:
-            words = "the store of tasks cannot be %s; what waits for it is tried again"
+            words = "the task store cannot be %s; waiting calls are retried"
             if isinstance(error, (StoreDown, Uncertain)):  # an outage, described by the store
                 logger.error(f"{words}: %s", kind, error.strerror or error)
             else:
@@ -453,7 +453,7 @@ class LoggedStore:
         long_ago = trio.current_time() - _FAILURE_MEMORY
         self.failing_methods = {each: when for each, when in self.failing_methods.items() if when > long_ago}
         if not self.failing_methods:
-            logger.warning("the store of tasks works again")
+            logger.warning("the task store works again")
 
     create = _logged(TaskStore.create, "written")
     discard = _logged(TaskStore.discard, "written")

@@ -119,7 +119,7 @@ class CoreQuestions:
                 asker.withdraw_all(error)
                 raise
             finally:
-                asker.withdraw_all("there is no such task any more")
+                asker.withdraw_all("the task no longer exists")
 
     def remind(self, record: TaskRecord) -> None:
         """Try again to send questions that aren't in flight: the client may have opened a stream by now."""
@@ -156,11 +156,11 @@ class CoreQuestions:
 
     async def _persist(self, asker: Asker, call: DetachedCall, task_id: str, answer: bytes) -> None:
         if len(answer) > self._records.settings.max_record_bytes:
-            answer = encode_refusal(ProtocolViolation("the answer is too long to be kept"))
+            answer = encode_refusal(ProtocolViolation("the answer is too long to store"))
         try:
             await self._records.add_answers(task_id, {call.name: answer})
         except Exception:
-            logger.exception("an answer to task %s could not be kept; it is asked again", task_id)
+            logger.exception("an answer to task %s could not be stored; the question is sent again", task_id)
             asker.ask_again(call)
 
 
@@ -186,7 +186,7 @@ class Asker(Owner):
         Synchronous."""
         over = tuple(posted for posted in self._outstanding if posted.name not in record.questions)
         for posted in over:
-            posted.abandon(record.cancel_reason or "the question was answered, or given up")
+            posted.abandon(record.cancel_reason or "the question was answered or withdrawn")
         asked = tuple(self._ask_missing(record)) if self.channel.is_open else ()
         self._set((*(posted for posted in self._outstanding if posted not in over), *asked))
 
@@ -275,7 +275,7 @@ class CoreClient(Asker):
         return self.channel.ask(method, params, self._task_id, on_progress)
 
 
-_NO_ANSWER = "the answer to a question of a task is no object"
+_NO_ANSWER = "the answer to a question of a task must be an object"
 
 
 def encode_refusal(error: MCPError | None) -> bytes:

@@ -202,7 +202,7 @@ class TaskHost:
     async def _drain(self) -> None:
         for task in self._live:
             if self.outcome_writer.goes_on_elsewhere(task):
-                task.cancel(CancelCause.SHUTDOWN, "the server is shutting down, and the task goes on elsewhere")
+                task.cancel(CancelCause.SHUTDOWN, "the server is shutting down, and the task continues elsewhere")
         with self._drain_scope:
             await self._live.emptied()
         self.runner.graces.shorten(self._limits.shutdown_grace)

@@ -37,7 +37,7 @@ _PARTS: Final = 3
 _MARGIN: Final = 10
 """Divisor of a lease's length. Nothing runs under the lease in its last part, of that length."""
 
-NOT_RENEWED: Final = "the store of tasks could not be reached, and another process may run the task now"
+NOT_RENEWED: Final = "the task store was unavailable, and another process may run the task now"
 
 
 @define(eq=False)
@@ -186,7 +186,7 @@ class Leases:
                 for task in due:
                     task.cancel(CancelCause.LEASE, NOT_RENEWED)
                 if due:
-                    logger.error("%d tasks are given up here: %s", len(due), NOT_RENEWED)
+                    logger.error("%d tasks are cancelled here: %s", len(due), NOT_RENEWED)
             ends = {
                 task.held_until for task in self._live if task.is_at_risk
             }  # a small set: leases are renewed together

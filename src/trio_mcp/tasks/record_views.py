@@ -109,7 +109,7 @@ all."""
 
 SERVER_STOPPED: Final = "the server was shut down while the task was running"
 SERVER_RESTARTED: Final = "the server was restarted while the task was running"
-NOT_RUN_AGAIN: Final = "the task was run as often as it may be, and the server was restarted each time"
+NOT_RUN_AGAIN: Final = "the task reached its maximum number of runs, each ended by a restart of the server"
 EXPIRED: Final = "the time to live of the task was over"
 
 _LONGEST_WORDS: Final = 1000
@@ -122,13 +122,13 @@ def failure(code: int, message: str) -> Outcome:
 
 def store_unreachable() -> CodedError:
     """Return the error for a request that needs the task store while the store fails."""
-    return CodedError(TOO_BUSY, "The store of tasks cannot be reached at present; try again later")
+    return CodedError(TOO_BUSY, "The task store is unavailable; try again later")
 
 
 def bounded(outcome: Outcome, limit: int) -> Outcome:
     """Return ``outcome``, or a failure if it has more than ``limit`` bytes."""
     if len(outcome.json) > limit:
-        return failure(INTERNAL_ERROR, f"Internal error: the result has more than the {limit} bytes that are kept")
+        return failure(INTERNAL_ERROR, f"Internal error: the result has more than {limit} bytes")
     return outcome
 
 

@@ -100,7 +100,7 @@ class OutcomeWriter:
             finally:
                 self._writing.discard(scope)
         if scope.cancelled_caught:
-            logger.error("the end of task %s was not kept in time", task.id)
+            logger.error("the outcome of task %s was not stored in time", task.id)
 
     async def write_cut_off(self, tasks: Iterable[RequestTask]) -> None:
         """Write the outcomes of ``tasks`` that the end of the server interrupted."""
@@ -137,7 +137,7 @@ class OutcomeWriter:
         if cause is CancelCause.TASK and cancellation is not None:  # the cancelling call could not write it
             return lambda record, now: cancelled(record, now, cancellation.reason)
         words = SERVER_STOPPED if cancellation is None else cancellation.text
-        return failure(TASK_LOST, f"the task was not run to its end: {words}")
+        return failure(TASK_LOST, f"the task did not run to its end: {words}")
 
 
 class MessageWriter:

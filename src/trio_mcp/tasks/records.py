@@ -208,7 +208,7 @@ class TaskRecords:
                 await trio.sleep(_AGAIN)
             except Exception as error:  # even a bug in the store must not lose results
                 if not has_failed:
-                    words = "a change of task %s cannot be kept; trying again every %g s: %r"
+                    words = "a change of task %s cannot be stored; trying again every %g s: %r"
                     # Log the traceback of a failing store only once for all waiting tasks.
                     logger.log(logging.ERROR, words, task_id, _AGAIN, error, exc_info=not self.store.failing_methods)
                 has_failed = True
@@ -347,7 +347,7 @@ class TaskRecords:
                                 self.on_hint(hint)
             except Exception as error:
                 if not has_failed:
-                    words = "the store of tasks cannot be watched; trying again every %g s: %r"
+                    words = "the task store cannot be watched; trying again every %g s: %r"
                     logger.log(logging.ERROR, words, _RETRY, error, exc_info=not isinstance(error, OSError))
                 has_failed = True
             await trio.sleep(_RETRY)

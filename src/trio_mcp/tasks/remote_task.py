@@ -65,7 +65,7 @@ class RemoteTask(ABC):
         Raises `PeerError` if the task failed, `TaskCancelled` if it was cancelled, `ProtocolViolation`, and the error
         of a request that fails permanently.
         """
-        async with open_service_nursery("nobody waits for the task any more") as nursery:
+        async with open_service_nursery("the requestor no longer waits for the task") as nursery:
             try:
                 return await self._poll_until_done(nursery, on_state)
             except BaseException:

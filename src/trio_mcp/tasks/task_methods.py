@@ -48,7 +48,7 @@ def scope_of(scope: RequestScope) -> str:
 
 def unknown_task() -> CodedError:
     """Return the error for a task that doesn't exist, or doesn't exist for this caller."""
-    return CodedError(INVALID_PARAMS, "Invalid params: unknown task: there was none, or it is kept no longer")
+    return CodedError(INVALID_PARAMS, "Invalid params: unknown task: it never existed, or has expired")
 
 
 def _known(found: T | None) -> T:
@@ -62,10 +62,12 @@ def _store_error(error: OSError) -> Exception:
     """Return the error for a requestor if the store fails. The failure has been logged."""
     if isinstance(error, UnknownForm):  # during a rolling upgrade
         logger.warning("a task cannot be read here: %s", error)
-        return CodedError(TOO_BUSY, "Another version of this server has the task, or has one of these; try again")
+        return CodedError(TOO_BUSY, "Another version of this server has the task, or one of these tasks; try again")
     if isinstance(error, UnreadableRecord):
         logger.warning("a task cannot be read: %s", error)
-        return CodedError(INTERNAL_ERROR, "Internal error: the record of this task, or of one of these, cannot be read")
+        return CodedError(
+            INTERNAL_ERROR, "Internal error: the record of this task, or of one of these tasks, cannot be read"
+        )
     return store_unreachable()
 
 
@@ -234,7 +236,7 @@ def asked_ttl(scope: RequestScope, settings: TaskSettings) -> int | None:
     if asked is None:
         return milliseconds(settings.max_ttl)
     if not asked > 0:
-        raise CodedError(INVALID_PARAMS, f"Invalid params: task.ttl must be greater than 0, not {asked!r}")
+        raise CodedError(INVALID_PARAMS, "Invalid params: task.ttl must be greater than 0")
     return milliseconds(min(asked / _MILLISECONDS, settings.max_ttl))  # 2025-11-25 tasks, TTL 3: MAY be overridden
 
 

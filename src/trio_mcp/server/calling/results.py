@@ -180,8 +180,7 @@ def _names_blocks(returns: Any) -> bool:
 
 _MEDIA: Final = f"{__package__}.media"
 _NO_DATA: Final = (
-    "media, an Image for example, are content of a result, and no data: return them alone or in a list, "
-    "-> list[str | Image]"
+    "media, such as an Image, are content of a result, not data: return them alone or in a list, -> list[str | Image]"
 )
 
 

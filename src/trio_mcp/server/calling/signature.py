@@ -240,7 +240,7 @@ def _nameless(name: str, parameter: inspect.Parameter) -> str:
     }.get(parameter.kind, (f"{parameter.name}, /", parameter.name))
     function = name.rpartition(".")[2]
     return (
-        f"{name}: parameter {parameter.name!r} has no name on the wire. Write ordinary parameters:\n"
+        f"{name}: parameter {parameter.name!r} cannot be passed by name. Write ordinary parameters:\n"
         f"    wrong:  def {function}({written})\n"
         f"    right:  def {function}({instead})"
     )
@@ -386,7 +386,7 @@ def _misfit(fields: list[Any]) -> str | None:
             check_keys(types_in(hint))
         except TypeError as error:
             return (
-                f"parameter {name!r}: {error}. Annotate it as what comes over the wire: str, list[int] or a dataclass, "
-                "for example. The context is a `RequestContext`."
+                f"parameter {name!r}: {error}. Annotate it with a type that JSON can represent: str, "
+                "list[int] or a dataclass, for example. The context is a `RequestContext`."
             )
     return None

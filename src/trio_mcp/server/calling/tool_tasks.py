@@ -45,7 +45,7 @@ def missing_task_hint(error: AttributeError, scope: RequestScope) -> str | None:
     if error.obj is not None or scope.task is not None or not hasattr(TaskContext, error.name or ""):
         return None
     return (
-        "ctx.task is None in this call, which is no task: ask `if ctx.task is not None` before "
+        "ctx.task is None in this call, which is not a task: check `if ctx.task is not None` before "
         f'ctx.task.{error.name}, or declare the tool with task="required"'
     )
 
@@ -103,7 +103,7 @@ def _task_needed(name: str, scope: RequestScope) -> CodedError:
         # extension tasks, Capability Negotiation: MUST be -32021, with the extension.
         return CapabilityMissing(TASKS_CAPABILITY, revision)
     # 2025-11-25 tasks, Tool-Level Negotiation 2.3: MUST be refused.
-    return CodedError(METHOD_NOT_FOUND, f"{name} is run as a task: call it with one")
+    return CodedError(METHOD_NOT_FOUND, f"{name} runs only as a task: call it with task")
 
 
 def hand_over_task(state: TaskState, scope: RequestScope, name: str) -> CallToolResult:

@@ -230,8 +230,8 @@ def _choice(choices: list[Any]) -> Any:
 def _form_error(form: object) -> CodedError:
     return CodedError(
         INVALID_PARAMS,
-        "Invalid params: a form is a class with fields, such as a dataclass, or a JSON Schema as a dict, or, for one "
-        f"value, str, int, float, bool, an Enum, a Literal or a list of texts to choose from, not {form!r:.200}",
+        "Invalid params: a form must be a class with fields, such as a dataclass, or a JSON Schema as a dict, or, for "
+        f"one value, str, int, float, bool, an Enum, a Literal or a list of texts to choose from, not {form!r:.200}",
     )
 
 

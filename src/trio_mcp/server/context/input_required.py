@@ -50,7 +50,7 @@ T = TypeVar("T")
 Asked: TypeAlias = CreateMessageParams | ElicitFormParams | ElicitURLParams | InputRequest
 
 
-AS_TASK: Final = "a question is no task by a parameter `task`: have the client run it as one by task_ttl=60.0, say"
+AS_TASK: Final = "a question must not have a `task` parameter: to have the client run it as a task, pass task_ttl=60.0"
 """Advice for a question with a ``task`` parameter, whose answer would be a task."""
 
 

@@ -33,12 +33,12 @@ T = TypeVar("T")
 _VERSION_BYTES: Final = 9
 
 _ANONYMOUS: Final = (
-    "there is no state for a client that is anonymous and has no session; "
-    'the server can keep state for those who know a secret handle: ctx.state.at(handle).set("key", value)'
+    "there is no state for a client without a token and a session; "
+    'the server can keep state under a secret handle: ctx.state.at(handle).set("key", value)'
 )
 _FORGOTTEN: Final = (
-    "there is no state for this task, which runs once more: its client had no token, and is known no longer; "
-    "ctx.task.checkpoint keeps a value for a further run"
+    "there is no state for this task, which runs again: its client had no token, so it is unknown now; "
+    "use ctx.task.checkpoint to keep a value for a further run"
 )
 _STATELESS: Final = "this server keeps nothing between requests; it needs a storage (shared=) to have state"
 

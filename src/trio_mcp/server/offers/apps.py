@@ -56,7 +56,7 @@ class Apps(Extension[dict[str, Any], AppsSettings]):
             # SEP-1865, Behavior: the resource MUST exist on the server.
             types = {each.listed.mime_type for each in _entries_of(view, server._resources)}
             if APP_TYPE not in types:
-                lacks = "there is no such resource" if not types else f"that resource is no {APP_TYPE}"
+                lacks = "there is no such resource" if not types else f"that resource is not {APP_TYPE}"
                 raise RuntimeError(
                     f"the view of the tool {tool.listed.name} is {view}, and {lacks}:\n"
                     f'    right:  @server.resource("{view}", app=AppPolicy())'

@@ -84,8 +84,8 @@ class ToolSearch:
 
     async def search_tools(
         self,
-        query: Annotated[str, "What the tool is to do, in a few words"],
-        limit: Annotated[int, msgspec.Meta(ge=1, le=20, description="The most tools to return")] = 8,
+        query: Annotated[str, "What the tool should do, in a few words"],
+        limit: Annotated[int, msgspec.Meta(ge=1, le=20, description="Maximum number of tools to return")] = 8,
     ) -> str:
         """Find tools by what they do. Returns the best ones first: name, description and parameters ("?": may be left
         out). Call one with call_tool."""

@@ -414,17 +414,17 @@ def _fault_of(entry: RegisteredTool, result: CallToolResult) -> str | None:
     """Return what is wrong with ``result`` by the tool's declarations; `None` if it's valid."""
     if entry.has_view and not result.content:
         # SEP-1865, Graceful Degradation: tools MUST return meaningful content even when UI is available.
-        return "has a view, and gave no content for other hosts"
+        return "has a view, but returned no content for other hosts"
     schema, data = entry.listed.output_schema, result.structured_content
     if schema is None:
         return None
     # 2025-06-18 tools, Output Schema: servers MUST provide structured results that conform.
     if data is None:
-        return "declares an output schema and gave no structured content"
+        return "declares an output schema, but returned no structured content"
     if not isinstance(data, dict) and schema.get("type") == "object":
-        return "gave a result that does not fit its output schema: it is not an object"
+        return "returned a result that does not fit its output schema: it is not an object"
     fault = None if entry.output_validator is None else entry.output_validator.faults(data)
-    return None if fault is None else f"gave a result that does not fit its output schema: {fault}"
+    return None if fault is None else f"returned a result that does not fit its output schema: {fault}"
 
 
 def _read_leniently(entry: RegisteredTool, arguments: JSONObject) -> tuple[JSONObject, str | None]:

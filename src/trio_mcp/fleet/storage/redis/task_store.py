@@ -189,7 +189,7 @@ class RedisTaskStore:
             except UnreadableRecord:
                 # The others are claimed all the same. This one has a holder now, so that the next line is written when
                 # the lease is over.
-                logger.exception("A task that has lost its process cannot be read, and nobody runs it")
+                logger.exception("An abandoned task cannot be read, so no process runs it")
 
     async def renew(self, held: Mapping[str, str], *, lease_ms: int) -> Collection[str]:
         """Lengthen the leases of tasks. See `TaskStore.renew`."""
