@@ -189,7 +189,7 @@ async def test_one_deadline_is_for_all_of_the_exchange(jump_clock: MockClock, st
     async with scripted(script) as server, trio.open_nursery() as nursery:
         nursery.start_soon(jump)
         told = await failure(get(server.url), HttpFetcher(HERE, deadline=LONG))
-    assert told == f"GET http://127.0.0.1:{server.port}: no whole answer within {LONG:g} s"
+    assert told == f"GET http://127.0.0.1:{server.port}: no complete response within {LONG:g} s"
 
 
 async def test_a_server_that_sends_a_byte_now_and_then_does_not_hold_the_exchange(autojump_clock: MockClock) -> None:

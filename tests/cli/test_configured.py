@@ -57,7 +57,7 @@ def test_name_that_is_the_same_server_twice_is_that_server(home: Path):
 
 def test_entry_that_makes_no_sense_is_refused_with_the_reason(home: Path):
     write(home / ".mcp.json", {"web": {"url": "ftp://a.example/mcp"}})
-    with pytest.raises(NoTarget, match=r"'web' in .*\.mcp\.json: .*a URL is like"):
+    with pytest.raises(NoTarget, match=r"'web' in .*\.mcp\.json: .*a URL must be like"):
         target_typed("web")
 
 

@@ -29,7 +29,7 @@ LABEL = "a" * 64
     [
         (lambda: Command([]), "a command must be a list"),
         (lambda: Command(["", "x"]), "the first item of a command must be the name of a program"),
-        (lambda: Command([sys.executable, "a\0b"]), "a word of a command must not contain a NUL"),
+        (lambda: Command([sys.executable, "a\0b"]), "an item of the command must not contain a NUL"),
         (lambda: Command([sys.executable, "\ud800"]), "a character that can't be passed to a program"),
         (lambda: Command(["x"], cwd="/no\0where"), "a directory must not contain a NUL"),
         (lambda: Command(["x"], env={"A=B": "1"}), "must not be empty or contain '='"),
@@ -39,7 +39,7 @@ LABEL = "a" * 64
         (lambda: Address("tcp://h:99999"), "port must be a number from 1 to 65535"),
         (lambda: Address(f"tcp://{LABEL}:9").open(), "not a valid host name"),
         (lambda: Address("unix:///a%00b").open(), "NUL"),
-        (lambda: open_stdio(["a\0b"]), "a word of a command must not contain a NUL"),
+        (lambda: open_stdio(["a\0b"]), "an item of the command must not contain a NUL"),
         (lambda: open_tcp(f"{LABEL}.example", 80), "not a valid host name"),
         (lambda: open_tcp("a..b", 80), "not a valid host name"),
         (lambda: open_tcp("localhost\0.example", 80), "not a valid host name"),

@@ -224,7 +224,7 @@ async def test_file_that_breaks_while_the_group_runs_changes_nothing(
     good = path.read_text()
     async with grouped(server, path) as group:
         path.write_text("{broken")
-        while not any("the pins before stay in use" in each.getMessage() for each in caplog.records):  # noqa: ASYNC110
+        while not any("the previous pins stay in use" in each.getMessage() for each in caplog.records):  # noqa: ASYNC110
             await trio.sleep(1)
         assert list(group.catalogue.tools) == ["a__x"]
         watch = group.catalogue.watch()
@@ -285,7 +285,7 @@ async def test_file_that_cannot_be_looked_at_is_no_file_without_pins(
     async with grouped(server, path) as group:
         path.unlink()
         path.symlink_to(path)
-        while not (told := [each for each in caplog.records if "the pins before stay" in each.getMessage()]):  # noqa: ASYNC110
+        while not (told := [each for each in caplog.records if "the previous pins stay" in each.getMessage()]):  # noqa: ASYNC110
             await trio.sleep(1)
         assert list(group.catalogue.tools) == ["a__x"]
     assert len(told) == 1

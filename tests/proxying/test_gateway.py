@@ -408,7 +408,7 @@ async def test_the_instructions_name_the_members_and_their_states(front: Any, au
             await trio.sleep(2)
         async with open_memory(way, era=front) as client:
             assert client.instructions is not None
-            assert "'dead' is failed. What it offers is listed as it was last" in client.instructions
+            assert "'dead' is failed. Its last known tools, prompts and resources are listed" in client.instructions
 
 
 async def test_a_member_that_has_failed_stays_in_the_list_and_its_calls_fail_at_once(

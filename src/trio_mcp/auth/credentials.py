@@ -135,8 +135,8 @@ class Bearer:
     should cache valid tokens. If the server refuses a token, the function is called again, and another token is tried
     once."""
     trusted_http_hosts: Collection[str] = attrs.field(default=frozenset[str](), converter=host_names, kw_only=True)
-    """Hosts of a private network to which the token may be sent over plain ``http``. Anybody who can read the traffic of
-    that network can use the token."""
+    """Hosts of a private network to which the token may be sent over plain ``http``. Anybody who can read the traffic
+    of that network can use the token."""
 
     @asynccontextmanager
     async def _opened(self, server_url: str, user_is_asked: UserIsAsked) -> AsyncGenerator[Credentials]:

@@ -271,7 +271,7 @@ class HttpFetcher:
     async def fetch(self, request: Fetch) -> Fetched:
         """Return the response to ``request``: see `Fetcher.fetch`."""
         origin = self.rules.check(request.url)
-        failure = f"no whole answer within {self.deadline:g} s"
+        failure = f"no complete response within {self.deadline:g} s"
         try:
             with trio.move_on_after(self.deadline):
                 return await self._exchange(request, origin)

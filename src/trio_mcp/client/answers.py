@@ -157,7 +157,7 @@ class Answers:
         settings = self._settings
         if settings.answers_later is not None and self._is_for_later(settings.answers_later, method, params):
             if not of_task:
-                words = f"{method} is answered later and elsewhere, so only a task can ask"
+                words = f"{method} is answered later by another client, so it may only be asked in a task"
                 raise AnsweredLater(METHOD_NOT_FOUND, words, {"method": method})
             return trio.sleep_forever  # until the question is withdrawn: an error would count as an answer
         match method:

@@ -297,7 +297,7 @@ class ReopenedStream:
         delay = growing_delay(attempt, longest=_LONGEST_DELAY)
         failure = self.stream.failure
         level = logging.INFO if failure is None else logging.WARNING
-        told = "the server no longer reports changes of %s, and is asked again in %.1f s: %s"
+        told = "the server no longer reports changes of %s; asking again in %.1f s: %s"
         logger.log(level, told, self._subject, delay, failure or "it ended the stream")
         await trio.sleep(delay)
 
@@ -328,7 +328,7 @@ class ReopenedStream:
 Ask: TypeAlias = Callable[[SubscriptionFilter, OnNotification], Awaitable[Any]]
 """Sends the request that opens a stream and returns at its end."""
 
-LEFT: Final = "the client listens no more"
+LEFT: Final = "the client closed the stream"
 _ACKNOWLEDGED: Final = "notifications/subscriptions/acknowledged"
 
 
@@ -370,7 +370,7 @@ class SubscriptionStream:
             try:
                 self.acknowledged = structure(event.params, SubscriptionsAcknowledgedParams).notifications
             except ValueError as error:
-                self.failure = ProtocolViolation(f"the server's acknowledgement makes no sense: {error}")
+                self.failure = ProtocolViolation(f"the server's acknowledgement is malformed: {error}")
             self._settled.set()
             if self.acknowledged is not None and self._on_acknowledged is not None:
                 self._on_acknowledged(self.acknowledged)

@@ -100,13 +100,13 @@ def _command_arguments(command: Sequence[str | os.PathLike[str]]) -> tuple[str, 
     if not words[0]:
         raise BadTarget("the first item of a command must be the name of a program, not an empty string")
     for word in words:
-        _check_passable("a word of a command", word)
+        _check_passable("an item of the command", word)
     return words
 
 
 def _check_environment(_: Any, __: Any, env: Mapping[str, str]) -> None:
     for name, value in env.items():
-        _check_passable("the name of a variable", name)
+        _check_passable("the name of an environment variable", name)
         _check_passable(f"the variable {name}", value)
         if not name or "=" in name:
             raise BadTarget(f"the name of an environment variable must not be empty or contain '=': {name!r}")

@@ -178,7 +178,7 @@ class Member:
         self._options["era"] = "legacy"
         self._client = None
         self._set_status(attrs.evolve(self.status, state=MemberState.RESTARTING, retry_in=0.0))
-        self._present_scope.cancel(reason="the member is to speak a legacy revision")
+        self._present_scope.cancel(reason="the member is reconnected in a legacy revision")
 
     def close(self) -> None:
         """Refuse further calls and begin to end; calls in flight raise `ConnectionLost`. The member ends later, in its

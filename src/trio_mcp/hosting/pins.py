@@ -161,7 +161,7 @@ class ToolPins:
                 if await trio.to_thread.run_sync(self.load, abandon_on_cancel=True):
                     changed()
             except ConfigError as error:
-                logger.warning("the pins before stay in use: %s", error)
+                logger.warning("the previous pins stay in use: %s", error)
 
     async def approve(self, tools: Iterable[HeldTool]) -> None:
         """Approve ``tools`` exactly as they are held, even if their server has changed them again. The file is replaced

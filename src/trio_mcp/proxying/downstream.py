@@ -40,7 +40,7 @@ from .extensions import NONE_SHARED, SharedExtensions, is_unknown
 logger = logging.getLogger("trio_mcp")
 
 LOG: Final = "notifications/message"
-_OVER: Final = "Internal error: the call in which this was asked is over"
+_OVER: Final = "Internal error: the call in which this was asked has ended"
 
 
 _current_call: ContextVar[ForwardedCall | None] = ContextVar("trio_mcp.forwarded_call", default=None)

@@ -226,7 +226,7 @@ class Gateway(Server):
         for name, status in self._group.statuses.items():
             words = f"Server {name!r} is {status.state}."
             if status.state is not MemberState.READY:
-                words += " What it offers is listed as it was last, and calls fail until it is ready again."
+                words += " Its last known tools, prompts and resources are listed; calls fail until it is ready again."
             if status.problems:
                 words += "\n".join((" Its lists are incomplete:", *(f"> {each}" for each in problems_in(status))))
             client = self._group._present(name)

@@ -133,7 +133,7 @@ async def _changes_of_legacy(upstream: Upstream, asked: SubscriptionFilter) -> A
 
     # The watchers of the client are called when a change is read.
     changes = Changes(asked, lambda _: None, upstream.limits)
-    async with open_service_nursery("the client listens no more") as nursery:
+    async with open_service_nursery("the client closed the stream") as nursery:
         nursery.start_soon(changes._hold, ask)
         changes.acknowledged = await changes._stream.acknowledgement()
         yield changes

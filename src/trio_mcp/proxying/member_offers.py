@@ -223,7 +223,7 @@ class MemberCompletions(Completions):
 
 T = TypeVar("T")
 
-_NO_CURSOR: Final = "Invalid params: the cursor is not one of this list"
+_NO_CURSOR: Final = "Invalid params: the cursor does not belong to this list"
 
 
 class GatewaySkills(SkillsExtension):

@@ -36,7 +36,7 @@ from .upstream import Upstream
 
 _CANNOT_ASK: Final = "server-initiated requests"
 """Error messages of mcp 2.3 and fastmcp 4.2 for a handler that asks with a request, which 2026-07-28 doesn't have."""
-_CALL_AGAIN: Final = "The gateway connects to this server in an older revision now, in which it can ask. Call it again."
+_CALL_AGAIN: Final = "The gateway is reconnecting to this server in a legacy revision, in which it can ask. Call again."
 _COMPLETE: Final = "notifications/elicitation/complete"
 
 

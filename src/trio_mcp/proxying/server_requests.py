@@ -166,7 +166,7 @@ async def ask(
     except (ConnectionLost, ProtocolViolation) as error:
         raise CodedError(INTERNAL_ERROR, "Internal error: the client that was asked is gone") from error
     except trio.TooSlowError as error:
-        words = "Internal error: the client that was asked has not answered in time"
+        words = "Internal error: the client that was asked did not answer in time"
         raise CodedError(INTERNAL_ERROR, words) from error
     if isinstance(answer, dict):
         tasks.record_created(cast("JSONObject", answer), downstream)

@@ -47,7 +47,7 @@ _TOOLS_CHANGED: Final = "notifications/tools/list_changed"
 _PROGRESS: Final = "notifications/progress"
 _LEAVE_DEADLINE: Final = 1.0
 _NOBODY: Final = "Internal error: no client can be asked"
-_WHOSE: Final = "Internal error: several clients share this server, and nothing shows which of them is asked"
+_WHOSE: Final = "Internal error: several clients share this server, and it is unknown which one is asked"
 
 OnChange: TypeAlias = Callable[[NotificationReceived, bool], None]
 """A callback for each notification of the server. The flag says whether a client has subscribed to the resource under

@@ -145,7 +145,7 @@ async def test_a_port_may_be_given() -> None:
 
 async def test_a_port_that_is_taken_is_an_error() -> None:
     async with open_loopback(None) as listener:
-        with pytest.raises(AuthorizationError, match="nothing can listen at the redirect URI"):
+        with pytest.raises(AuthorizationError, match="cannot listen at the redirect URI"):
             async with open_loopback(listener.redirect_uri):
                 pytest.fail("two listeners at one port")
 

@@ -115,7 +115,7 @@ async def test_s2c_10_a_question_that_is_not_answered_in_time_is_an_error_to_the
         await rest_of(post)
     failure = scene["asker"].failure
     assert isinstance(failure, PeerError)
-    assert failure.message == "Internal error: the client that was asked has not answered in time"
+    assert failure.message == "Internal error: the client that was asked did not answer in time"
 
 
 async def test_the_logs_of_the_only_legacy_call_come_on_its_stream(scene: Scene, endpoint: MemoryEndpoint) -> None:

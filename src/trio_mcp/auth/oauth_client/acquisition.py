@@ -317,6 +317,6 @@ class Acquisition:
         finally:
             self._waiters -= 1
             if not self._waiters and not self._ended.is_set():
-                self._scope.cancel(reason="nobody waits for the token any more")
+                self._scope.cancel(reason="no request waits for the token")
         if self.failure is not None:
             raise copy.copy(self.failure)

@@ -279,7 +279,7 @@ async def sign_out(
             except AuthorizationError as error:
                 reasons.append(str(error))
     if patience.cancelled_caught:
-        reasons.append(f"the authorization server has not answered within {_SIGN_OUT_DEADLINE:g} s")
+        reasons.append(f"the authorization server did not answer within {_SIGN_OUT_DEADLINE:g} s")
     return reasons
 
 
@@ -310,7 +310,7 @@ def revoke(settings: OAuthSettings, context: GrantContext, issuer: str) -> Machi
             form = {"token": token, "token_type_hint": hint}
             answer = yield from post_form("revocation", url, form, server, client, context.now())
             if answer.status != HTTPStatus.OK:  # an unknown token is answered with 200 as well (RFC 7009 section 2.2)
-                what = f"the revocation endpoint of {shown(server.issuer)} has refused"
+                what = f"the revocation endpoint of {shown(server.issuer)} refused"
                 raise refused(what, error_code(answer.body), answer.status, (token, client.client_secret))
 
 

@@ -203,7 +203,7 @@ async def _listeners(redirect_uri: str | None, former: Iterable[str]) -> tuple[l
         try:
             return await _listen(parts.port or 0, _HOSTS[parts.hostname or ""]), redirect_uri
         except OSError as error:
-            words = f"nothing can listen at the redirect URI {redirect_uri}: {error.strerror}"
+            words = f"cannot listen at the redirect URI {redirect_uri}: {error.strerror}"
             raise AuthorizationError(words) from None
     for uri in former:
         parts = urlsplit(uri)

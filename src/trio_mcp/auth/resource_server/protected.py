@@ -217,7 +217,7 @@ OnAuthenticated: TypeAlias = Callable[[Principal, Mapping[str, str]], Awaitable[
 Satisfies: TypeAlias = Callable[[frozenset[str], str], bool]
 """A function that returns whether the granted scopes include the needed one."""
 
-_NO_TOKEN: Final = "the Authorization header has no token behind its scheme"
+_NO_TOKEN: Final = "the Authorization header has no token after its scheme"
 
 
 class HttpHead(Protocol):
@@ -334,7 +334,7 @@ class Gate:
     def _presented(self, head: HttpHead) -> PresentedToken | Refusal:
         # 2026-07-28 authorization, Token Requirements: only this header is read, never the query.
         if "authorization" in head.repeated:
-            return self._refusals.malformed("there is one Authorization header")
+            return self._refusals.malformed("there must be exactly one Authorization header")
         try:
             came = presented_token(head.headers.get("authorization"), self._schemes)
         except Malformed:

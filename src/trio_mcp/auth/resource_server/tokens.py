@@ -81,7 +81,7 @@ class TokenCheck:
                 logger.warning("tokens cannot be verified: %s", str(error).replace(token, "<token>"))
                 return unavailable()
             except Exception as error:
-                log_defect("the verifier of tokens failed", error, token)
+                log_defect("the token verifier failed", error, token)
                 return broken()
         logger.warning("tokens cannot be verified: the verifier did not answer within %g s", _PATIENCE)
         return unavailable()

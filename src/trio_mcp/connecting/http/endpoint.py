@@ -119,7 +119,7 @@ class Endpoint:
         if error.status != HTTPStatus.NOT_FOUND and self.sessions.unanswered and is_young:
             return False
         self.sessions.lose(session, error)
-        self.inbox.put(QuestionsLost(self.questions.remove_session(session), "the server has forgotten the session"))
+        self.inbox.put(QuestionsLost(self.questions.remove_session(session), "the server has lost the session"))
         return True
 
 

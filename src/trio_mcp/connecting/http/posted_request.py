@@ -167,7 +167,7 @@ class PostedRequest:
                     return
                 if await self._has_replied(reply, events):
                     return
-            broken = "the stream of the answer ended without the reply"
+            broken = "the response stream ended without a reply"
         except ConnectionLost as error:
             broken = error.reason
         if self.is_modern or self._is_abandoned or not cursor_of(events):

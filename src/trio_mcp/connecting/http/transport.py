@@ -52,7 +52,7 @@ _CANCEL_OF_TASK_TIMEOUT: Final = 30.0
 _CANCEL_WAIT: Final = "trio-mcp/cancel"
 _MOST_LAST_WORDS: Final = 32
 _OVER: Final = "the client was closed"
-_FORGOTTEN: Final = "the server has forgotten the session"
+_FORGOTTEN: Final = "the server has lost the session"
 
 
 class HttpTransport(FramedTransport):
@@ -159,7 +159,7 @@ class HttpTransport(FramedTransport):
         posted = self._requests.get(request_id)
         if posted is None or posted.is_sent:
             return False
-        posted.close("the request was left")
+        posted.close("the request was cancelled")
         return True
 
     @trio.lowlevel.enable_ki_protection
@@ -170,7 +170,7 @@ class HttpTransport(FramedTransport):
             is_told = self._endpoint.sessions.current is not None and self._send_cancels
         elif posted.is_modern or not posted.is_sent or not self._send_cancels:
             # 2026-07-28 Streamable HTTP, Cancellation: closing the stream is the cancel.
-            posted.close("the request was left" if reason is None else reason)
+            posted.close("the request was cancelled" if reason is None else reason)
             is_told = False
         else:
             posted.abandon()
@@ -258,7 +258,7 @@ class HttpTransport(FramedTransport):
         if posted is None or self._nursery is None:
             return
         status = failure.status if isinstance(failure, HTTPError) else None
-        posted.lose(HTTPError(status, f"an answer to a question of the server could not be delivered: {failure}"))
+        posted.lose(HTTPError(status, f"the client's answer to a question could not be delivered: {failure}"))
         self.leave_request(call, "an answer could not be delivered")
 
     # Sessions
@@ -421,7 +421,7 @@ class OneWayPosts:
         This sends a small error, repeatedly after growing delays, for up to a minute, as long as the server wants an
         answer. Returns `None`, or why the server could not be notified.
         """
-        words = f"Internal error: the answer of the client could not be delivered{_status_in(failure)}"
+        words = f"Internal error: the client's answer could not be delivered{_status_in(failure)}"
         instead = OutboundFrame(frame_error(request_id, INTERNAL_ERROR, words), request_id, None)
         with trio.move_on_after(_UNTOLD):
             for attempt in count(1):
