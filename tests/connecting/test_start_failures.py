@@ -122,7 +122,7 @@ OUTPUT = f"its last lines on stdout:\n  no licence: run 'server login'\nits comm
         (
             "'result': []",
             ProtocolViolation,
-            f"the result of server/discover makes no sense: expected an object @ $; {OUTPUT}",
+            f"the result of server/discover is invalid: expected an object @ $; {OUTPUT}",
         ),
     ],
 )

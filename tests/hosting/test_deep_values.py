@@ -52,8 +52,8 @@ async def test_a_catalogue_that_is_nested_deeper_is_reported_and_harms_nobody(
     async with grouped(levels, era) as group:
         assert set(group.catalogue.tools) == {"other__greet", "other__sleep"}
         assert "the tools of member deep are incomplete" in caplog.text
-        assert "a message has at most 256 levels of nesting" in caplog.text
-        with pytest.raises(ProtocolViolation, match="a message has at most 256 levels of nesting"):
+        assert "the message has more than 256 levels of nesting" in caplog.text
+        with pytest.raises(ProtocolViolation, match="the message has more than 256 levels of nesting"):
             await (await group.client("deep")).call_tool("deep")
         assert (await group.call_tool("other__greet")).text == "hello from greeter"
     assert_calm(caplog)

@@ -115,7 +115,7 @@ def test_a_message_may_be_nested_as_deep_as_the_limit() -> None:
 def test_a_request_that_is_nested_deeper_is_refused_under_its_id(levels: int) -> None:
     reply = owed(nested(levels))
     assert (reply.code, reply.id) == (PARSE_ERROR, 7)
-    assert reply.message == "Parse error: a message has at most 256 levels of nesting"
+    assert reply.message == "Parse error: the message has more than 256 levels of nesting"
 
 
 def test_a_result_that_is_nested_deeper_settles_its_call() -> None:
@@ -336,7 +336,7 @@ def test_an_error_beside_a_result_of_null_is_an_error() -> None:
 
 def test_null_members_are_read_so_in_batches_too() -> None:
     batch = decode(b"[" + line(id=1, result={}, error=None) + b"," + line(id=2, result={}, error={}) + b"]")
-    both = "a reply has a result or an error, and this one has both"
+    both = "a reply with both a result and an error"
     assert batch == Batch((Response(1, {}), Unreadable(both, None, 2, is_answer=True)))
 
 

@@ -267,7 +267,7 @@ def test_a_member_is_bounded(kind: Kind, name: str) -> None:
     ids=lambda data: repr(data[:20]),
 )
 def test_what_is_no_json_object_is_refused(kind: Kind, data: bytes) -> None:
-    assert refusal(kind, data).startswith("no ")
+    assert refusal(kind, data).startswith("invalid ")
 
 
 @kinds

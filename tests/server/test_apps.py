@@ -237,7 +237,7 @@ def test_a_view_has_no_other_type() -> None:
 
 @pytest.mark.parametrize("callers", ["app", ("user",)])
 def test_a_tool_has_callers_that_there_are(callers: Any) -> None:
-    with pytest.raises(ValueError, match="to the model, to apps or to both"):
+    with pytest.raises(ValueError, match="visible_to must not be empty"):
         UI(VIEW, visible_to=callers)
 
 

@@ -117,7 +117,7 @@ async def test_a_code_that_is_none_fails_its_request_and_no_other(
     async with connected(served(work), REVISIONS[-1]) as peer:
         assert (await peer.call("work", {"wrong": True}))["isError"] is True
         assert await peer.text("work", {"wrong": False}) == "fine"
-    assert "an error has an integer and a text" in caplog.text
+    assert "an error needs an integer and a string" in caplog.text
 
 
 async def test_a_value_that_a_revision_cannot_say_is_a_failure_of_its_tool(caplog: pytest.LogCaptureFixture) -> None:

@@ -137,9 +137,9 @@ def _nested(levels: int) -> Any:
 @pytest.mark.parametrize(
     ("given", "fault"),
     [
-        (json.dumps([{"name": "x" * 300_000}]), "JSON in texts has at most 262,144 characters"),
-        ([json.dumps({"name": "x" * 3000})] * 100, "JSON in texts has at most 262,144 characters"),
-        ([{"name": "a", "size": "x"}] * 100_000, "too large to be read as text: write numbers"),
+        (json.dumps([{"name": "x" * 300_000}]), "strings contain more than 262,144 characters of JSON"),
+        ([json.dumps({"name": "x" * 3000})] * 100, "strings contain more than 262,144 characters of JSON"),
+        ([{"name": "a", "size": "x"}] * 100_000, "too large to be read from strings: send numbers"),
         ([_nested(200)], r"at `\$\.v"),
     ],
     ids=["one text", "many texts", "many steps", "many levels"],
@@ -224,7 +224,7 @@ async def test_a_lenient_tool_with_an_input_schema_gets_what_the_schema_says(era
         assert refused.is_error
         assert '"three" is not of type "integer" at n' in refused.text
         refused = await client.call_tool("whole", {"n": 1, "rows": f"[{'1,' * 200_000}1]"})
-        assert "JSON in texts has at most 262,144 characters" in refused.text
+        assert "strings contain more than 262,144 characters of JSON" in refused.text
 
 
 async def test_a_prompt_reads_lists_objects_and_blanks_from_text() -> None:

@@ -107,7 +107,7 @@ def test_an_argument_that_may_be_null_cannot_be_mirrored_and_the_words_say_what_
     async def query(region: Annotated[str | None, Header("R")] = None) -> str:
         return ""
 
-    with pytest.raises(ValueError, match="has a default of its type instead of null"):
+    with pytest.raises(ValueError, match="give it a default of that type instead of null"):
         Server("s").tool(query)
 
 

@@ -236,7 +236,7 @@ async def test_a_list_of_files_that_makes_no_sense_is_a_violation(resources: Any
 @pytest.mark.parametrize("uri", ["skill://pdf/skill.md", "SKILL.md", "pdf/SKILL.md"])
 async def test_the_uri_of_a_skill_is_that_of_its_skill_file(uri: str) -> None:
     async with Liar({"uri": uri}).opened() as client:
-        with pytest.raises(ProtocolViolation, match="is no URI of a skill"):
+        with pytest.raises(ProtocolViolation, match="is not the URI of a skill"):
             await load(client)
 
 

@@ -1,1 +1,1 @@
-"""JSON-RPC 2.0: messages, their codec and the error codes. Knows nothing of MCP."""
+"""JSON-RPC 2.0: messages, their codec and the error codes, without knowledge of MCP."""

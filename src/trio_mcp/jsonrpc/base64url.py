@@ -1,6 +1,6 @@
-"""Base64 with the alphabet for URLs (RFC 4648 section 5), read strictly.
+"""Base64 with the URL alphabet (RFC 4648 section 5), decoded strictly.
 
-`base64.urlsafe_b64decode` skips foreign characters. It also accepts ``+`` and ``/``, for which CPython 3.15 warns.
+`base64.urlsafe_b64decode` skips other characters. It also accepts ``+`` and ``/``, for which CPython 3.15 warns.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ _STANDARD: Final = str.maketrans("-_", "+/")
 
 
 def decode_base64url(text: str, *, padded: bool = True) -> bytes:
-    """Decode ``text``. Raises `ValueError` for a character outside of the alphabet, and for a wrong length.
-    ``padded=False``: ``text`` has no ``=`` at the end."""
+    """Decode ``text``. Raises `ValueError` for a character outside the alphabet, and for a wrong length. With
+    ``padded=False``, ``text`` has no ``=`` at the end."""
     if not _OTHER.isdisjoint(text):
-        raise ValueError("base64 for URLs must not contain + or /")
+        raise ValueError("URL-safe base64 must not contain + or /")
     if not padded:
         text += "=" * (-len(text) % 4)
     return base64.b64decode(text.translate(_STANDARD), validate=True)

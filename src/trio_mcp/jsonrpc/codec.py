@@ -1,6 +1,6 @@
-"""Decode bytes to messages, and encode messages to bytes.
+"""Decoding bytes to messages, and encoding messages to bytes.
 
-The law of this file: **any bytes in give a message, a batch or one `Unreadable`**, and only valid JSON goes out. One
+The rule of this file: **any bytes give a message, a batch or one `Unreadable`**, and only valid JSON is written. One
 message is one line: the encoder never writes a raw newline.
 """
 
@@ -37,9 +37,9 @@ if TYPE_CHECKING:
 
 
 def plain_scalar(value: object) -> int | float | str:
-    """Return as plain number or text a ``value`` of a subclass of these, or of `numbers.Real`, as numpy's are.
+    """Return a plain number or string for a ``value`` of a subclass, or of `numbers.Real`, such as numpy's numbers.
 
-    Raises `TypeError` for all else.
+    Raises `TypeError` for anything else.
     """
     if isinstance(value, str):
         return str.__str__(value)
@@ -52,7 +52,7 @@ def plain_scalar(value: object) -> int | float | str:
 
 
 def _searched(value: object) -> int | float | str:
-    """Return what is searched for numbers without a JSON form: a `plain_scalar`, and nothing in checked text."""
+    """Return what must be searched for numbers without a JSON form: a `plain_scalar`, or nothing for checked text."""
     return "" if type(value) is msgspec.Raw else plain_scalar(value)
 
 
@@ -63,7 +63,7 @@ _members = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 class _RawMessage(msgspec.Struct, forbid_unknown_fields=True, gc=False):
-    """The members of a message: a quarter of a microsecond less than a dict, for each message. Only the decoder
+    """The members of a message. It takes a quarter of a microsecond less than a dict for each message. Only the decoder
     checks ``jsonrpc`` and ``method``: see `of`."""
 
     jsonrpc: Literal["2.0"]
@@ -75,7 +75,7 @@ class _RawMessage(msgspec.Struct, forbid_unknown_fields=True, gc=False):
 
     @classmethod
     def of(cls, data: dict[str, Any]) -> _RawMessage:
-        """Return the members that count of a message with others, unchecked."""
+        """Return the relevant members of a message that has other members too, unchecked."""
         version, request_id, method = cast("Any", data.get("jsonrpc")), data.get("id", UNSET), data.get("method", UNSET)
         return cls(version, request_id, method, data.get("params"), data.get("result", UNSET), data.get("error", UNSET))
 
@@ -86,25 +86,25 @@ _OBJECT: Final = lazy_pattern(rb"\s*+\{")
 _BEGUN: Final = lazy_pattern(rb"\s*+[\[{]?\s*+[\"']?jsonrpc[\"']?\s*+:")
 """The beginning of a message that a server has written over several lines, or with single quotes."""
 _SHALLOW: Final = 2 * (MOST_LEVELS - 2)
-"""Length in bytes up to which nesting cannot be too deep, even with two levels around the text."""
+"""Text of up to this many bytes can't be nested too deeply, even with two levels around it."""
 _LARGE: Final = 64 * 1024
-"""Length in bytes from which a text may give so many objects that the garbage collector would run during decoding."""
+"""Text of at least this many bytes may give so many objects that the garbage collector would run during decoding."""
 _NESTED: Final = f"not serializable as JSON: more than {MOST_LEVELS} levels of nesting"
-_TOO_DEEP: Final = f"a message has at most {MOST_LEVELS} levels of nesting"
-_TOO_FAR: Final = f"a message has at most {MOST_FAR} numbers with exponents of three digits"
+_TOO_DEEP: Final = f"the message has more than {MOST_LEVELS} levels of nesting"
+_TOO_FAR: Final = f"the message has more than {MOST_FAR} numbers with exponents of three digits"
 
 
 def decode(line: bytes | bytearray, *, max_batch: int = 1000) -> Message | Batch | Unreadable:
     """Read one message, or one batch of at most ``max_batch`` members.
 
-    Never raises for bytes of a peer. An `Unreadable` carries the error reply for the peer:
+    Never raises, whatever a peer sends. An `Unreadable` carries the error reply for the peer:
 
-    - -32700 for text that is not JSON in UTF-8, is nested deeper than `MOST_LEVELS`, or has more slow numbers than
+    - -32700 for text that isn't JSON in UTF-8, is nested deeper than `MOST_LEVELS`, or has more slow numbers than
       `MOST_FAR` (RFC 8259, section 9: a parser may limit depth and range);
-    - -32600 for JSON that is not a JSON-RPC 2.0 message, under the request's own id if readable, else under null
+    - -32600 for JSON that isn't a JSON-RPC 2.0 message, with the request's own id if it is readable, or else null
       (JSON-RPC 2.0, section 5).
 
-    An unreadable reply gets no error reply; the pending call is failed instead (`Unreadable.settles`).
+    An unreadable reply gets no error reply; the pending call fails instead (`Unreadable.settles`).
     """
     size = len(line)
     try:
@@ -144,26 +144,26 @@ def decode(line: bytes | bytearray, *, max_batch: int = 1000) -> Message | Batch
         return _classify(_RawMessage.of(cast("dict[str, Any]", data)), size)
     if type(data) is list:
         return _classify_batch(cast("list[Any]", data), size, max_batch)
-    return _invalid("a message is a JSON object")
+    return _invalid("a message must be a JSON object")
 
 
 def _read(line: bytes | bytearray) -> Any:
-    """Return what is in ``line``: as a checked `_RawMessage` nearly always, else as plain data."""
+    """Return the content of ``line``: nearly always as a checked `_RawMessage`, and otherwise as plain data."""
     try:
         return _raw_message_decoder.decode(line)
-    except msgspec.ValidationError:  # it has other members, too, or is no message
+    except msgspec.ValidationError:  # it has other members as well, or isn't a message
         return _decoder.decode(line)
 
 
 def _unread_message(line: bytes | bytearray, reason: str) -> Unreadable:
-    """Return the `Unreadable` for ``line``, which is JSON as far as is known."""
+    """Return the `Unreadable` for ``line``, which may be JSON."""
     return _unreadable(
         _salvage(line), reason, PARSE_ERROR, f"Parse error: {reason}", may_be_answer=_OBJECT.match(line) is not None
     )
 
 
 def skipped(head: bytes | bytearray, tail: bytes | bytearray, reason: str) -> Unreadable:
-    """Return the `Unreadable` for a message that is too long, as ``reason`` says, with only ``head`` and ``tail``
+    """Return the `Unreadable` for a message that is too long, with this ``reason``. Only its ``head`` and ``tail`` are
     known."""
     remains = _salvage(head, tail)
     is_object = _OBJECT.match(head) is not None
@@ -172,7 +172,7 @@ def skipped(head: bytes | bytearray, tail: bytes | bytearray, reason: str) -> Un
 
 
 def _salvage(head: bytes | bytearray, tail: bytes | bytearray = b"") -> Salvage:
-    from .salvage import salvage  # late: few peers send what cannot be read
+    from .salvage import salvage  # imported late: few peers send unreadable messages
 
     return salvage(head, tail)
 
@@ -198,11 +198,11 @@ def _classify(data: _RawMessage, size: int) -> Message | Unreadable:
     if type(method) is not str:
         return _no_request("the method must be a string", data)
     if data.result is not UNSET or data.error is not UNSET:
-        return _no_request("a request has neither result nor error", data)
+        return _no_request("a request must not have a result or an error", data)
     if request_id is UNSET:
         return Notification(method, data.params)
     if type(request_id) is not int and not is_request_id(request_id):
-        # 2026-07-28 basic, Requests: string or integer, and unlike base JSON-RPC never null.
+        # 2026-07-28 basic, Requests: string or integer, and unlike in base JSON-RPC never null.
         return _invalid("the id must be a string or an integer")
     return Request(request_id, method, data.params, size)
 
@@ -211,16 +211,16 @@ def _classify_reply(data: _RawMessage) -> Message | Unreadable:
     reply_id = None if data.id is UNSET else data.id
     has_result, has_error = data.result is not UNSET, data.error is not UNSET
     if not has_result and not has_error:
-        # It may be a broken request or a broken reply. An error under the id of a reply could settle one of the
-        # peer's own calls, so the error names no id.
-        return _invalid("a message has a method, a result or an error", named=reply_id)
+        # It may be a broken request or a broken reply. An error with the id of a reply could end one of the peer's own
+        # calls, so the error has no id.
+        return _invalid("a message must have a method, a result or an error", named=reply_id)
     if data.jsonrpc != "2.0":
         return _bad_reply('a reply whose member "jsonrpc" is not "2.0"', data)
     if has_result and has_error:
-        # JSON-RPC 2.0, section 5: never both. Many peers write the other member all the same, as null.
+        # JSON-RPC 2.0, section 5: never both. Many peers still write the other member, as null.
         has_result = data.error is None
         if not has_result and data.result is not None:
-            return _bad_reply("a reply has a result or an error, and this one has both", data)
+            return _bad_reply("a reply with both a result and an error", data)
     if has_result:
         if type(reply_id) is not int and not is_request_id(reply_id):
             return _bad_reply("a result without a usable id", data)
@@ -232,7 +232,7 @@ def _classify_reply(data: _RawMessage) -> Message | Unreadable:
         from .salvage import code_of, error_text  # late, as above
 
         if not (message := error_text(error)):
-            return _bad_reply("a reply whose error says nothing", data)
+            return _bad_reply("a reply whose error is empty", data)
         code = code_of(code)
     if reply_id is not None and not is_request_id(reply_id):
         return _bad_reply("an error without a usable id", data)
@@ -240,7 +240,8 @@ def _classify_reply(data: _RawMessage) -> Message | Unreadable:
 
 
 def _bad_reply(reason: str, data: _RawMessage) -> Unreadable:
-    """Return the `Unreadable` for a malformed reply: no error for the peer, but an end for the named call."""
+    """Return the `Unreadable` for a malformed reply. The peer gets no error, and the call that the reply names
+    fails."""
     from .salvage import error_text  # late, as above
 
     reply_id = None if data.id is UNSET else data.id
@@ -248,7 +249,7 @@ def _bad_reply(reason: str, data: _RawMessage) -> Unreadable:
         reason = f"{reason}: {words}"
     if is_request_id(reply_id):
         return Unreadable(reason, None, reply_id, is_answer=True, named=reply_id)
-    # An error under null may be about anything, and an object that is not JSON-RPC may be something the peer printed.
+    # An error with a null id may concern anything, and an object that isn't JSON-RPC may be the peer's printed output.
     surely = data.jsonrpc == "2.0" and (data.result is not UNSET or reply_id is not None)
     return Unreadable(reason, None, is_answer=surely, named=reply_id)
 
@@ -261,10 +262,10 @@ def _classify_batch(data: list[Any], size: int, max_batch: int) -> Batch | Unrea
     share = size // len(data) if size <= _SHALLOW else None
     return Batch(
         tuple(
-            # Its own weight: small members of a batch may be done long before a large one.
+            # Each member has its own weight, because small members of a batch may be done long before a large one.
             _classify(_RawMessage.of(member), weight_of(_encoder.encode(member)) if share is None else share)
             if type(member) is dict
-            else _invalid("a message is a JSON object")
+            else _invalid("a message must be a JSON object")
             for member in cast("list[dict[str, Any]]", data)
         )
     )
@@ -285,13 +286,15 @@ def _invalid(reason: str, request_id: Any = None, *, named: Any = None, asks: st
 
 
 def encode_value(value: Any, around: int = 0, write: Callable[[Any], bytes] = _encoder.encode) -> bytes:
-    """Encode any JSON value on one line. ``around``, 0 to 3: levels of nesting that the message will put around the
-    value; -1: ``write``, which does the encoding, leaves the outermost level out. A `msgspec.Raw` inside is text that
-    was written by this function, and goes out as it is.
+    """Encode any JSON value on one line.
 
-    Numbers and text of other classes become plain ones (`plain_scalar`). Raises `NotSerializable` for a value that JSON
-    cannot carry. msgspec writes NaN and the infinities as ``null``, so a value whose text holds a ``null`` without
-    quotes is searched for them; other values pay nothing for the search.
+    ``around``, 0 to 3, is the number of levels that the message will put around the value. With -1, the outermost level
+    isn't counted: ``write``, which does the encoding, omits it. A `msgspec.Raw` inside is text that this function has
+    written, and is kept unchanged.
+
+    Numbers and strings of other classes become plain ones (`plain_scalar`). Raises `NotSerializable` for a value that
+    JSON can't carry. msgspec writes NaN and infinities as ``null``. So a value is searched for them if its text
+    contains a ``null`` without quotes; other values don't pay for the search.
     """
     try:
         text = write(value)
@@ -299,7 +302,7 @@ def encode_value(value: Any, around: int = 0, write: Callable[[Any], bytes] = _e
             return text
         if len(text) > LONG and (parts := few_parts(value)) is not None and has_json_form(parts):
             return text
-        has_null = text.count(b"null") > text.count(b'"null"')  # a type of JSON Schema has quotes
+        has_null = text.count(b"null") > text.count(b'"null"')  # with quotes it is a type in JSON Schema
         finite = not has_null or _is_finite(msgspec.to_builtins(value, enc_hook=_searched))
         levels = MOST_LEVELS - around
         deep = text.count(b"[") + text.count(b"{") >= levels and is_too_deep(value, levels)
@@ -315,8 +318,9 @@ def encode_value(value: Any, around: int = 0, write: Callable[[Any], bytes] = _e
 
 
 def encode_readable(value: Any, around: int = 0, write: Callable[[Any], bytes] = _encoder.encode) -> bytes:
-    """Encode as `encode_value`, with lone surrogates as escapes, ``\\udce9`` in six characters: Python has these in
-    names of files that are not UTF-8. For what people and models read, where names stay distinct."""
+    r"""Encode like `encode_value`, but write lone surrogates as escapes, such as ``\udce9`` in six characters. Python
+    uses these for file names that aren't UTF-8. For text that people and models read, where names must stay
+    distinct."""
     try:
         return encode_value(value, around, write)
     except NotSerializable as fault:
@@ -338,26 +342,26 @@ def _escaped(value: Any) -> Any:
 
 
 def canonical_value(value: Any) -> bytes:
-    """Encode as `encode_value`, with the members of objects sorted by name, whatever their order of insertion."""
-    encode_value(value)  # raises for what JSON cannot carry
+    """Encode like `encode_value`, with the members of objects sorted by name, whatever their insertion order."""
+    encode_value(value)  # raises for values that JSON can't carry
     return _canonical.encode(value)
 
 
 def pack_value(value: Any) -> bytes:
-    """Encode a value made by `decode`, to be kept as text; `decode_value` restores the value."""
+    """Encode a value from `decode`, to store it as text. `decode_value` restores it."""
     return _encoder.encode(value)
 
 
 def check_levels(text: bytes | str) -> None:
-    """Raise `RecursionError` for JSON with more than `MOST_LEVELS` levels. The limit of msgspec depends on the stack,
-    and is much higher from CPython 3.14 on."""
+    """Raise `RecursionError` for JSON with more than `MOST_LEVELS` levels. msgspec's own limit depends on the stack,
+    and is much higher in CPython 3.14 and later."""
     brackets = ("[", "{") if isinstance(text, str) else (b"[", b"{")
     if sum(text.count(each) for each in cast("Any", brackets)) > MOST_LEVELS and is_too_deep(_decoder.decode(text)):
         raise RecursionError(_TOO_DEEP)
 
 
 def decode_value(text: bytes) -> Any:
-    """Read what `encode_value` or `pack_value` has written. Raises `RecursionError` where the stack is nearly full."""
+    """Read what `encode_value` or `pack_value` has written. Raises `RecursionError` if the stack is nearly full."""
     if len(text) < _LARGE:
         return _decoder.decode(text)
     with CollectorPause():
@@ -370,7 +374,7 @@ def decode_members(text: bytes) -> dict[str, Any]:
 
 
 def _is_finite(value: Any) -> bool:
-    pending = [value]  # no recursion: what the encoder could descend into may be too deep for Python
+    pending = [value]  # without recursion: a value that the encoder accepts may be too deep for Python
     while pending:
         item = pending.pop()
         if isinstance(item, float):
@@ -397,12 +401,12 @@ def encode(message: Message) -> bytes:
 
 
 _method_text = lru_cache(maxsize=256)(encode_value)
-"""Return the text of a method name. Methods are few, so each is encoded once."""
+"""Return the text of a method name. There are few methods, so each is encoded once."""
 
 
 def frame_request(request_id: RequestId, method: str, params: Any, *, newline: bool = False) -> bytes:
-    """Return the line of a request, with its ``newline`` or without; ``params`` of `None` is left out."""
-    # The whole message is encoded at once, since each further step would copy the text.
+    """Return the line of a request, with or without its ``newline``. ``params`` is omitted if it is `None`."""
+    # The whole message is encoded at once, because each further step would copy the text.
     message = {"jsonrpc": "2.0", "id": request_id, "method": method}
     if params is not None:
         message["params"] = params
@@ -410,13 +414,13 @@ def frame_request(request_id: RequestId, method: str, params: Any, *, newline: b
 
 
 def frame_notification(method: str, params: Any) -> bytes:
-    """Return the line of a notification; ``params`` of `None` is left out."""
+    """Return the line of a notification. ``params`` is omitted if it is `None`."""
     head = b'{"jsonrpc":"2.0","method":' + _method_text(method)
     return head + b"}" if params is None else head + b',"params":' + encode_value(params, 1) + b"}"
 
 
 def frame_result(request_id: RequestId, result: Any, *, newline: bool = False) -> bytes:
-    """Return the line of a result, with its ``newline`` or without."""
+    """Return the line of a result, with or without its ``newline``."""
     message = {"jsonrpc": "2.0", "id": request_id, "result": result}
     try:
         return encode_value((message,), -1, _encoder.encode_lines) if newline else encode_value(message)
@@ -425,7 +429,7 @@ def frame_result(request_id: RequestId, result: Any, *, newline: bool = False) -
 
 
 def frame_error(request_id: RequestId | None, code: int, message: str, data: Any = None) -> bytes:
-    """Return the line of an error; ``data`` of `None` is left out, an id of `None` is written as null."""
+    """Return the line of an error. ``data`` is omitted if it is `None`, and an id of `None` is written as null."""
     body = b'{"code":%d,"message":%b' % (code, encode_value(message))
     if data is not None:
         body += b',"data":' + encode_value(data, 2)
@@ -433,11 +437,11 @@ def frame_error(request_id: RequestId | None, code: int, message: str, data: Any
 
 
 class CollectorPause:
-    """Keep the garbage collector from repeatedly searching the objects made inside, without finding anything.
+    """Keep the garbage collector from repeatedly searching the objects that are made inside, without finding anything.
 
-    The collector is switched off for the whole process, so nothing may be awaited inside. A collector that an
-    application has switched off stays off. With two threads inside at once, the collector is on after both have left,
-    and may already be on while the second is still inside.
+    The collector is switched off for the whole process, so nothing may be awaited inside. If the application has
+    switched it off, it stays off. If two threads are inside at once, the collector is on after both have left, and may
+    already be on while the second is still inside.
     """
 
     __slots__ = ("_was_on",)

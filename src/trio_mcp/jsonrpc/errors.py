@@ -1,6 +1,6 @@
-"""The error codes of JSON-RPC 2.0, and the exceptions that this layer defines.
+"""The error codes of JSON-RPC 2.0, and the exceptions of this layer.
 
-`clean` makes the words of a peer fit for errors and logs.
+`clean` makes a peer's text safe for errors and logs.
 """
 
 from __future__ import annotations
@@ -9,10 +9,10 @@ from typing import Any, Final
 
 
 def clean(text: str) -> str:
-    """Return ``text`` with a blank in the place of each other white space, line ends included, and a replacement
-    character in the place of all else that cannot be printed: control characters such as ESC, directions of writing,
-    lone surrogates. So nobody can forge a line of a log, or give orders to a terminal. To be used where words of a peer
-    enter an error or a log record."""
+    """Return ``text`` with all white space, including line ends, replaced with blanks, and all unprintable characters
+    replaced with a replacement character: control characters such as ESC, writing directions, lone surrogates. So a
+    peer can't forge log lines, or control a terminal. Use it wherever a peer's text is put into an error or a log
+    record."""
     if text.isprintable():
         return text
     return "".join(
@@ -26,7 +26,8 @@ METHOD_NOT_FOUND: Final = -32601
 INVALID_PARAMS: Final = -32602
 INTERNAL_ERROR: Final = -32603
 TOO_BUSY: Final = -31000
-"""A code of ours, outside the reserved ranges: a limit of this server is reached, or it is shutting down; try later."""
+"""Our own error code, outside the reserved ranges: a limit of this server is reached, or it is shutting down. Try
+later."""
 
 
 class MCPError(Exception):
@@ -36,14 +37,14 @@ class MCPError(Exception):
 class CodedError(MCPError):
     """An error for the peer, sent as a JSON-RPC error with ``code``, ``message`` and ``data``.
 
-    The peer sees ``message``, so put nothing internal there. ``data`` is JSON data or `None`; `None` is left out on the
-    wire. Raises `TypeError` for a ``code`` that is not an integer or a ``message`` that is not a string.
+    The peer sees ``message``, so put nothing internal there. ``data`` is JSON data, and is omitted on the wire if it is
+    `None`. Raises `TypeError` unless ``code`` is an integer and ``message`` a string.
     """
 
     def __init__(self, code: int, message: str, data: Any = None) -> None:
         if not isinstance(code, int) or not isinstance(message, str):  # pyright: ignore[reportUnnecessaryIsInstance] authors' own
             raise TypeError(
-                f"an error has an integer and a text, as in CodedError(-32000, 'full'), not {code!r} and {message!r}"
+                f"an error needs an integer and a string, as CodedError(-32000, 'full'), not {code!r} and {message!r}"
             )
         super().__init__(code, message, data)
         self.code = code
@@ -55,8 +56,8 @@ class CodedError(MCPError):
 
 
 class PeerError(MCPError):
-    """The peer answered a request with an error: the ``code``, ``message`` and ``data`` as received. The text of the
-    exception is one line without control characters."""
+    """The peer responded to a request with an error: ``code``, ``message`` and ``data`` are as received. The text of
+    the exception is one line without control characters."""
 
     def __init__(self, code: int, message: str, data: Any = None) -> None:
         super().__init__(code, message, data)
@@ -69,21 +70,21 @@ class PeerError(MCPError):
 
 
 class ProtocolViolation(MCPError):
-    """The peer answered a request with something the specification does not allow, as ``reason`` says."""
+    """The peer responded to a request with something that the specification doesn't allow. ``reason`` says what."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(clean(reason))
 
 
 class UnreadableAnswer(ProtocolViolation):
-    """The peer answered a request with something too long, not in JSON-RPC, or about nothing that was asked, so the
-    answer is unknown."""
+    """The peer's response to a request is too long, isn't JSON-RPC, or doesn't match any request, so the answer is
+    unknown."""
 
 
 class NotSerializable(MCPError, ValueError):
-    """A value that JSON cannot carry: NaN, an infinity, a lone surrogate, a foreign object, a cycle."""
+    """A value can't be written as JSON: NaN, an infinity, a lone surrogate, an object of an unknown class, a cycle."""
 
 
 class UnsendableResult(NotSerializable):
-    """A handler returned a result that JSON cannot carry. The log record has no traceback, because a traceback would
-    show none of the author's code."""
+    """A handler returned a result that can't be written as JSON. The log record has no traceback, because a traceback
+    wouldn't contain the author's code."""

@@ -1,6 +1,6 @@
 """The four messages of JSON-RPC 2.0, as plain values.
 
-``params`` and ``result`` are plain JSON data here; `trio_mcp.protocol` knows what they mean.
+``params`` and ``result`` are plain JSON data here. `trio_mcp.protocol` knows their meaning.
 """
 
 from __future__ import annotations
@@ -12,30 +12,30 @@ import attrs
 from ..classes import value
 
 RequestId: TypeAlias = int | str
-"""The id of a request: a string or an integer, in MCP never null (2026-07-28 basic, Requests). ``1`` and ``"1"``
-differ."""
+"""The id of a request: a string or an integer, and in MCP never null (2026-07-28 basic, Requests). ``1`` and ``"1"``
+are different ids."""
 
 
 def is_request_id(value: object) -> TypeGuard[RequestId]:
-    """Return whether ``value`` may be the id of a request: a string or an integer, and `bool` is not an integer."""
+    """Return whether ``value`` may be the id of a request: a string or an integer. `bool` isn't an integer here."""
     kind = type(value)
     return kind is int or kind is str
 
 
 @value
 class Request:
-    """A call to be answered exactly once, under ``id``."""
+    """A call that gets exactly one response, with the same ``id``."""
 
     id: RequestId
     method: str
     params: Any = None
     size: int = attrs.field(default=0, eq=False)
-    """Bytes of the decoded request, as estimated by `decode` and counted by bounds; 0 when unknown."""
+    """Estimated memory of the decoded request in bytes, which limits count. 0 if unknown."""
 
 
 @value
 class Notification:
-    """A one-way message, never answered, not even with an error."""
+    """A one-way message. It never gets a response, not even an error."""
 
     method: str
     params: Any = None
@@ -43,7 +43,7 @@ class Notification:
 
 @value
 class Response:
-    """The successful end of the request ``id``."""
+    """The result of the request ``id``."""
 
     id: RequestId
     result: Any
@@ -51,7 +51,7 @@ class Response:
 
 @value
 class ErrorResponse:
-    """The failed end of the request ``id``, which is `None` when the request's id could not be read."""
+    """The error of the request ``id``, which is `None` if the request's id couldn't be read."""
 
     id: RequestId | None
     code: int
@@ -61,11 +61,11 @@ class ErrorResponse:
 
 @value
 class Unreadable:
-    """A line that is not a message.
+    """A line that isn't a message.
 
-    ``reply`` is the error reply for the peer, or `None` where the line was a reply itself, since answers to answers
-    could go on for ever. ``is_answer``: the line was certainly the only answer to a request; ``settles`` is the id of
-    the request, where readable.
+    ``reply`` is the error reply for the peer, or `None` if the line itself was a reply, because answers to answers
+    could continue for ever. ``is_answer``: the line was certainly the only answer to a request. ``settles`` is the id
+    of that request, if it is readable.
     """
 
     reason: str
@@ -73,14 +73,14 @@ class Unreadable:
     settles: RequestId | None = None
     is_answer: bool = False
     too_long: bool = False
-    """True when only the length kept the line from being read, and its beginning may belong to a valid message."""
+    """True if the line couldn't be read only because it is too long. Its beginning may belong to a valid message."""
     may_be_answer: bool = False
-    """True for an object that was too long, too deep or too slow to be read, and whose known parts tell no more of its
-    kind: its peer has sent a message, and more of the messages of such size are answers than anything else."""
+    """True for an object that was too long, too deep or too slow to be read, and whose known parts don't show its kind.
+    The peer has sent a message, and most messages of this size are answers."""
     named: Any = attrs.field(default=None, eq=False)
-    """The member ``id`` of a complete object, unchanged: any JSON value. `None` without an id."""
+    """The member ``id`` of a complete object, unchanged, which may be any JSON value. `None` if there is no id."""
     asks: str | None = attrs.field(default=None, eq=False)
-    """Method of a complete object with neither a result nor an error, which may be a request."""
+    """The method of a complete object without a result and an error, which may be a request."""
     also: tuple[RequestId, ...] = attrs.field(default=(), eq=False)
     """Ids of further objects on the line that aren't requests."""
 

@@ -1,9 +1,9 @@
-"""Find the readable parts of a line that is not JSON, or too long, so that no call waits for an answer for ever; and
-the words of an error that isn't as JSON-RPC says.
+"""Finding the readable parts of a line that isn't JSON, or is too long, so that no call waits for its answer for ever.
+Also extracts the message of an error that isn't in the form of JSON-RPC.
 
-Such lines come from healthy peers, too: a text cut in the middle of a character, a number that is too large, an object
-nested too deeply. Lines are read from the start, and, where no id is found on the way, as in
-``{"result": …, "jsonrpc": "2.0", "id": 7}``, from the end.
+Such lines come from healthy peers, too: a text that is cut inside a character, a number that is too large, an object
+that is nested too deeply. Lines are read from the start. If no id is found there, as in ``{"result": …, "jsonrpc":
+"2.0", "id": 7}``, they are read from the end.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from .errors import INTERNAL_ERROR
 from .messages import RequestId, is_request_id
 
 _MOST_STEPS: Final = 100_000
-"""Bound of members and runs of brackets to read: some 50 ms. Everything after the bound stays unknown."""
+"""Maximum number of members and runs of brackets to read, which takes about 50 ms. Everything after them is ignored."""
 _LONGEST_ID: Final = 8192
 
 _STRING: Final = rb'"(?:[^"\\]++|\\.)*+"'
@@ -33,7 +33,7 @@ _MOST_OBJECTS: Final = 1000
 """Maximum number of objects to read on one line, and of members of a batch."""
 
 _LOOKED_AT: Final = 65536
-"""Bytes of the end that are looked at."""
+"""Number of bytes at the end that are examined."""
 _REVERSED_STRING: Final = rb'"(?:[^"]++|"(?=\\))*+"'
 """Pattern of a string read backwards. A quote inside the string is followed by a backslash; the opening quote, which
 comes last, is not."""
@@ -45,10 +45,10 @@ _REVERSED_MEMBER: Final = re.compile(
 
 @value
 class Salvage:
-    """The members of the outermost object, as far as they could be told apart."""
+    """The members of the outermost object that could be found."""
 
     id: RequestId | None
-    """Value of the member ``id``; `None` if the value cannot be the id of a request."""
+    """Value of the member ``id``, or `None` if it can't be the id of a request."""
     is_request: bool
     is_reply: bool
     also: tuple[RequestId, ...] = ()
@@ -59,10 +59,10 @@ EMPTY_SALVAGE: Final = Salvage(None, is_request=False, is_reply=False)
 
 
 def salvage(line: bytes | bytearray, tail: bytes | bytearray = b"") -> Salvage:
-    """Look through ``line`` from its start, in bounded time and without recursion, up to the first nonsense, and then
-    from its end for an id. ``tail`` is the end of the message, where ``line`` is only the beginning.
+    """Search ``line`` from its start, in bounded time and without recursion, up to the first invalid part, and then
+    from its end for an id. If ``line`` is only the beginning of the message, ``tail`` is its end.
 
-    Members after the last inner bracket belong to the outermost object, if the line is whole.
+    If the line is complete, members after the last inner bracket belong to the outermost object.
     """
     start = _START.match(line)
     if start is None:
@@ -99,12 +99,12 @@ def _salvaged(names: set[bytes], request_id: RequestId | None, also: tuple[Reque
 
 
 _OBJECT: Final = b"{"
-"""Yielded instead of a name where another object begins."""
+"""Yielded instead of a name when another object begins."""
 
 
 def _members(line: bytes | bytearray, at: int) -> Iterator[tuple[bytes, bytes | None]]:
-    """Yield names, with their quotes, and the texts of their values; `None` for arrays and objects. Yields `_OBJECT`
-    where another object on the line begins."""
+    """Yield names, with their quotes, and the texts of their values, which are `None` for arrays and objects. Yields
+    `_OBJECT` when another object on the line begins."""
     steps = 0
     while steps < _MOST_STEPS and (name := _NAME.match(line, at)):
         steps += 1
@@ -123,7 +123,7 @@ def _members(line: bytes | bytearray, at: int) -> Iterator[tuple[bytes, bytes | 
                 run = brackets[1]
                 depth += len(run) if run[0] in b"[{" else -len(run)
                 at = brackets.end()
-            at += depth  # the last run may have closed brackets around the value, too
+            at += depth  # the last run may also have closed brackets around the value
         following = _NEXT.match(line, at)
         if following is None:
             following = _NEXT_OBJECT.match(line, at)
@@ -134,7 +134,7 @@ def _members(line: bytes | bytearray, at: int) -> Iterator[tuple[bytes, bytes | 
 
 
 def _last_members(line: bytes | bytearray) -> Iterator[tuple[bytes, bytes]]:
-    """Yield names and values at the end of ``line``, the last one first, up to the first array or object."""
+    """Yield names and values at the end of ``line``, last one first, up to an array or object."""
     text = line[-_LOOKED_AT:][::-1]
     found = _REVERSED_END.match(text)
     while found is not None and (member := _REVERSED_MEMBER.match(text, found.end())):
@@ -157,8 +157,8 @@ _LARGEST_CODE: Final = 2**31
 
 
 def error_text(error: Any) -> str:
-    """Return what the member ``error`` of a reply says, whatever its type, in at most 500 characters. Empty if it says
-    nothing."""
+    """Return the text of the member ``error`` of a reply, whatever its type, in at most 500 characters. Empty if it has
+    none."""
     text: Any = error
     if isinstance(error, dict):
         body = cast("dict[str, Any]", error)
@@ -171,7 +171,8 @@ def error_text(error: Any) -> str:
 
 
 def code_of(code: Any, unknown: int = INTERNAL_ERROR) -> int:
-    """Return the code of an error, which some peers send as a text or as a float; ``unknown`` for any other value."""
+    """Return the code of an error, which some peers send as a string or a float. Return ``unknown`` for any other
+    value."""
     try:
         number = float(code) if isinstance(code, (str, float, int)) else 0.5
     except (ValueError, OverflowError):

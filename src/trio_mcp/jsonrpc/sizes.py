@@ -1,7 +1,7 @@
-"""The depth of nesting and the size of values. Nothing here recurses.
+"""The depth and size of values. These functions don't recurse.
 
-A peer decides which values are decoded, checked and traversed. These functions are therefore called before any code
-that recurses, or that takes more time or memory than the value itself.
+A peer decides which values are decoded, checked and traversed. So these functions are called before any code that
+recurses, or that takes more time or memory than the value itself.
 """
 
 from __future__ import annotations
@@ -16,46 +16,47 @@ from msgspec import Raw
 from ..lazy import lazy_pattern
 
 MOST_LEVELS: Final = 256
-"""Bound of nested arrays and objects, the outermost included, for reading and writing: the same on every Python. Real
-messages have a tenth of the bound, and the stack has room for four times as many levels."""
+"""Maximum levels of nested arrays and objects, including the outermost, for reading and writing, on every Python
+version. Real messages have a tenth of this, and the stack has room for four times as many levels."""
 
 MOST_FAR: Final = 100_000
-"""Bound of numbers with exponents of three digits or more in a message. The decoder takes two hundred times as long for
-the largest and smallest of such numbers as for others: one second for this many on a slow machine."""
+"""Maximum numbers in a message with exponents of three digits or more. For the largest and smallest of these, the
+decoder takes two hundred times as long as for other numbers: this many take a second on a slow machine."""
 _FAR: Final = lazy_pattern(rb"[eE](?<=[0-9][eE])[+-]?[0-9]{3,}(?=[\s,\]}])")
 
 _FARTHEST: Final = 2**64
-"""Bound of numbers that are cheap to check. Above the bound, and below its reciprocal, checking a number takes
-arithmetic of any length."""
+"""Numbers up to this one are cheap to check. Above it, and below its reciprocal, checking a number needs big-integer
+arithmetic."""
 _FAR_INTEGER: Final = 1000
 _FAR_BIT: Final = 4
-"""Parts that each bit of such an integer counts as."""
+"""How many parts each bit of such an integer counts as."""
 _FAR_FLOAT: Final = 50
 
 _SHORT: Final = 512
 _WIDEST: Final = 4
-"""Bytes of each character in a string that holds any character beyond the first 65,536."""
+"""Bytes per character of a string that contains any character beyond the first 65,536."""
 _ARRAY: Final = 90
 _OBJECT: Final = 80
 _MEMBER: Final = 60
 _ITEM: Final = 40
-"""Bytes of an item's place, and of a number."""
+"""Bytes of an item's slot, and of a number."""
 _STRING: Final = 50
 HEAVIEST: Final = _WIDEST + _ARRAY
-"""The most that `weight_of` returns for each byte."""
+"""Maximum value of `weight_of` per byte."""
 
 _CONTAINERS: Final = frozenset((dict, list, tuple))
 _FINITE: Final = frozenset((dict, list, tuple, str, int, bool, type(None), Raw))
-"""Classes whose values all have a JSON form; a `Raw` has one already."""
+"""Classes whose values all have a JSON form. A `Raw` already is JSON text."""
 
 LONG: Final = 4 * 1024
-"""Bytes of a text from which a look at the first parts of its value costs less than counting marks in the text."""
+"""For texts of at least this many bytes, examining the first parts of the value costs less than counting brackets in
+the text."""
 _FEW: Final = 200
-"""So many parts cannot be nested too deeply."""
+"""A value with at most this many parts can't be nested too deeply."""
 
 
 def few_parts(value: Any) -> list[Any] | None:
-    """Return ``value`` and everything inside, names of members included, or `None` for more than 200 parts. Long
+    """Return ``value`` and everything inside, including names of members, or `None` for more than 200 parts. Long
     strings and large values take no longer than others."""
     parts = [value]
     for part in parts:  # which grows meanwhile
@@ -70,8 +71,8 @@ def few_parts(value: Any) -> list[Any] | None:
 
 
 def has_json_form(parts: list[Any]) -> bool:
-    """Return whether each of ``parts``, as `few_parts` returns them, has a JSON form: it is plain data, and no NaN or
-    infinity."""
+    """Return whether each of ``parts``, as `few_parts` returns them, has a JSON form: it is plain data, and neither NaN
+    nor infinite."""
     return all(type(part) in _FINITE or (type(part) is float and math.isfinite(part)) for part in parts)
 
 
@@ -81,7 +82,7 @@ def bytes_of(parts: list[Any]) -> int:
 
 
 def is_too_deep(value: Any, levels: int = MOST_LEVELS) -> bool:
-    """Return whether more than ``levels`` arrays and objects are inside each other in ``value``."""
+    """Return whether more than ``levels`` arrays and objects are nested in ``value``."""
     level: list[Any] = [value] if type(value) in _CONTAINERS else []
     for _ in range(levels):
         if not level:
@@ -96,9 +97,9 @@ def is_too_deep(value: Any, levels: int = MOST_LEVELS) -> bool:
 
 
 def is_small(value: Any, parts: int, characters: int, levels: int) -> bool:
-    """Return whether ``value`` has at most so many parts (items and members), characters and levels of nesting.
+    """Return whether ``value`` has at most this many parts (items and members), characters and levels of nesting.
 
-    Stops as soon as a bound is exceeded, so that larger values take no longer.
+    Stops as soon as a limit is exceeded, so larger values take no longer.
     """
     level: list[Any] = [value]
     while level:
@@ -126,12 +127,13 @@ def is_small(value: Any, parts: int, characters: int, levels: int) -> bool:
 def has_many_far(line: bytes | bytearray) -> bool:
     """Return whether ``line``, a message, has more than `MOST_FAR` numbers with exponents of three digits or more.
 
-    Strings that look like such numbers count as well, but are rare. Short lines and those of few numbers cost nothing.
+    Strings that look like such numbers count as well, but are rare. Short lines and lines with few numbers cost
+    nothing.
     """
     if len(line) < 6 * MOST_FAR:
         return False
     comma = -1
-    for _ in range(_FEW):  # few commas are found much faster than counted
+    for _ in range(_FEW):  # finding a few commas is much faster than counting all
         comma = line.find(b",", comma + 1)
         if comma < 0:
             return False
@@ -141,10 +143,10 @@ def has_many_far(line: bytes | bytearray) -> bool:
 
 
 def is_checkable(value: Any, parts: int) -> bool:
-    """Return whether ``value`` has at most so many ``parts`` (items and members).
+    """Return whether ``value`` has at most ``parts`` items and members.
 
-    An integer of more than 64 bits counts as 1000 more and four for each bit. A float of at least 2**64, or of at most
-    1 / 2**64 and not zero, counts as 50 more, whatever its sign. The count stops when the bound is exceeded, so larger
+    An integer of more than 64 bits counts as 1000 more, and four for each bit. A float of at least 2**64, or of at most
+    1 / 2**64 and not zero, counts as 50 more, whatever its sign. Counting stops when the limit is exceeded, so larger
     values take no longer.
     """
     level: list[Any] = [value]
@@ -167,10 +169,10 @@ def is_checkable(value: Any, parts: int) -> bool:
 
 
 def weight_of(line: bytes | bytearray) -> int:
-    """Return about how many bytes ``line``, a message, takes once decoded.
+    """Return about how many bytes of memory ``line``, a message, takes when it is decoded.
 
-    The estimate is somewhat too high, seldom too low: between one and fifty times the length of ``line``. A short line
-    counts with its length, since the number of requests and notifications has its own bounds.
+    The estimate is usually somewhat too high, and seldom too low. It is between one and fifty times the length of
+    ``line``. A short line counts as its length, because the number of requests and notifications has its own limits.
     """
     length = len(line)
     if length <= _SHORT:

@@ -1,8 +1,8 @@
-"""Documents of authorization: what servers publish, are sent and answer, as far as anybody here reads them.
+"""Authorization documents: metadata, registrations and token responses, as far as this package reads them.
 
-The law of this file: **any bytes in give an object or one `InvalidDocument`**. Unknown members are skipped. The others
-are bounded. If an optional member has the wrong type, it is read leniently, or else counts as absent. What a URL or a
-name means is for others to check.
+The rule of this file: **any bytes give either an object or one `InvalidDocument`**. Unknown members are skipped. The
+others are limited in size. If an optional member has the wrong type, it is read leniently, or else counts as absent.
+Other code checks the meaning of URLs and names.
 """
 
 from __future__ import annotations
@@ -30,24 +30,24 @@ _Code: TypeAlias = Annotated[str, Meta(min_length=1, max_length=200, pattern=r"\
 
 
 class InvalidDocument(ValueError):
-    """The bytes are no such document. The text says why, and has nothing of the values in the document."""
+    """The bytes aren't a valid document. The message says why, without any values of the document."""
 
 
 class _Document:
-    """What the documents share."""
+    """The common base of the documents."""
 
     __slots__ = ()
 
     _COMPLAINT: ClassVar[str]
-    """What is wrong with bytes that are no such document."""
+    """The beginning of the error for invalid bytes."""
     _NEVER_ABSENT: ClassVar[frozenset[str]] = frozenset()
-    """Optional members whose absence would be less strict, or misleading, if their value can't be read."""
+    """Optional members whose absence would be misleading or less strict, so an unreadable value is an error."""
 
     @classmethod
     def from_json(cls, data: bytes) -> Self:
         """Read the document. Raises `InvalidDocument`."""
         if len(data) > _LONGEST:
-            raise InvalidDocument(f"{cls._COMPLAINT}: more than {_LONGEST} bytes")
+            raise InvalidDocument(f"{cls._COMPLAINT}: longer than {_LONGEST} bytes")
         data = data.removeprefix(BOM_UTF8)
         try:
             try:
@@ -57,16 +57,17 @@ class _Document:
             check_levels(data)
             return document
         except msgspec.ValidationError as error:
-            reason = str(error)  # which member it is, and what was expected
+            reason = str(error)  # which member is wrong, and what was expected
         except RecursionError:
             reason = "nested too deeply"
         except (msgspec.DecodeError, UnicodeDecodeError):
-            reason = "no JSON in UTF-8"
+            reason = "not JSON in UTF-8"
         raise InvalidDocument(f"{cls._COMPLAINT}: {reason}")
 
     @classmethod
     def _read_leniently(cls, members: dict[str, msgspec.Raw]) -> Self:
-        """Read each member alone: many servers write texts for numbers and lists, lists for texts, or null in lists."""
+        """Read each member separately: many servers write strings for numbers and lists, lists for strings, or null in
+        lists."""
         members = cls._usual(members)
         optional = [name for name, field in attrs.fields_dict(cls).items() if field.default is not attrs.NOTHING]
         required = {name: value for name, value in members.items() if name not in optional}
@@ -82,7 +83,7 @@ class _Document:
 
     @classmethod
     def _usual(cls, members: dict[str, msgspec.Raw]) -> dict[str, msgspec.Raw]:
-        """Return the members of a document of an unusual shape in the usual one."""
+        """Convert the members of a document from an unusual form to the usual one."""
         return members
 
 
@@ -93,7 +94,7 @@ def _read_member(member: msgspec.Raw, kind: Any) -> Any:
     listed = cast("list[object]", value) if isinstance(value, list) else str(value).split()
     words = [word for word in listed if isinstance(word, str)]
     if not words or not isinstance(value, list | str):
-        raise ValueError("neither a text nor a list of texts")
+        raise ValueError("neither a string nor a list of strings")
     with suppress(msgspec.ValidationError):
         return msgspec.convert(words, kind)
     return msgspec.convert(" ".join(words), kind)
@@ -101,14 +102,14 @@ def _read_member(member: msgspec.Raw, kind: Any) -> Any:
 
 def _finite(_: Any, field: attrs.Attribute[Any], value: float | None) -> None:
     if value is not None and not math.isfinite(value):
-        raise ValueError(f"{field.name} is no number of seconds")
+        raise ValueError(f"{field.name} is not a number of seconds")
 
 
 @frozen(kw_only=True)
 class ResourceMetadata(_Document):
-    """What a protected resource says about itself (RFC 9728 section 2)."""
+    """Protected resource metadata (RFC 9728 section 2)."""
 
-    _COMPLAINT: ClassVar = "no metadata of a protected resource"
+    _COMPLAINT: ClassVar = "invalid protected resource metadata"
     _NEVER_ABSENT: ClassVar = frozenset(("authorization_servers",))
 
     resource: _Text
@@ -122,9 +123,9 @@ class ResourceMetadata(_Document):
 
 @frozen(kw_only=True)
 class ServerMetadata(_Document):
-    """What an authorization server says about itself (RFC 8414 section 2; OpenID Connect Discovery section 3)."""
+    """Authorization server metadata (RFC 8414 section 2; OpenID Connect Discovery section 3)."""
 
-    _COMPLAINT: ClassVar = "no metadata of an authorization server"
+    _COMPLAINT: ClassVar = "invalid authorization server metadata"
     _NEVER_ABSENT: ClassVar = frozenset(
         ("authorization_response_iss_parameter_supported", "code_challenge_methods_supported")
     )
@@ -140,7 +141,8 @@ class ServerMetadata(_Document):
     response_types_supported: _Texts | None = None
     grant_types_supported: _Texts | None = None
     code_challenge_methods_supported: _Texts | None = None
-    """RFC 7636; without ``S256`` a client must not go on (2026-07-28 authorization, Authorization Code Protection)."""
+    """RFC 7636. Without ``S256``, a client must not continue (2026-07-28 authorization, Authorization Code
+    Protection)."""
     token_endpoint_auth_methods_supported: _Texts | None = None
     token_endpoint_auth_signing_alg_values_supported: _Texts | None = None
     revocation_endpoint_auth_methods_supported: _Texts | None = None
@@ -155,13 +157,13 @@ class ServerMetadata(_Document):
 
 @frozen(kw_only=True)
 class ClientMetadata(_Document):
-    """What a client says about itself, to register, or in a document that its id is the URL of (RFC 7591 section 2;
-    OpenID Connect Registration section 2)."""
+    """Client metadata, sent to register, or published at the URL that is the client's id (RFC 7591 section 2; OpenID
+    Connect Registration section 2)."""
 
-    _COMPLAINT: ClassVar = "no metadata of a client"
+    _COMPLAINT: ClassVar = "invalid client metadata"
 
     client_id: _Text | None = None
-    """The URL of the document, in a document (2026-07-28 client registration, Client ID Metadata Documents)."""
+    """The URL of the document itself (2026-07-28 client registration, Client ID Metadata Documents)."""
     client_name: _Text | None = None
     client_uri: _Text | None = None
     redirect_uris: _Texts | None = None
@@ -182,14 +184,14 @@ class ClientMetadata(_Document):
 
 @frozen(kw_only=True)
 class ClientInformation(_Document):
-    """The answer to a registration (RFC 7591 section 3.2.1)."""
+    """The response to a registration (RFC 7591 section 3.2.1)."""
 
-    _COMPLAINT: ClassVar = "no answer to a registration"
+    _COMPLAINT: ClassVar = "invalid registration response"
 
     client_id: _Text
     client_secret: _Token | None = attrs.field(default=None, repr=False)
     client_secret_expires_at: float | None = attrs.field(default=None, validator=_finite)
-    """Time in seconds since the epoch; 0: never."""
+    """Expiry time in seconds since the epoch. 0 means never."""
     token_endpoint_auth_method: _Text | None = None
     redirect_uris: _Texts | None = None
     grant_types: _Texts | None = None
@@ -197,7 +199,7 @@ class ClientInformation(_Document):
 
     @classmethod
     def _usual(cls, members: dict[str, msgspec.Raw]) -> dict[str, msgspec.Raw]:
-        """Some servers write the id, or the secret, as an integer."""
+        """Convert an id or secret that a server has written as an integer."""
         texts = {name: bytes(members[name]) for name in ("client_id", "client_secret") if name in members}
         integers = {name: text for name, text in texts.items() if text.isdigit() and len(text) <= _LONGEST_NUMBER}
         return {**members, **{name: msgspec.Raw(b'"%b"' % text) for name, text in integers.items()}}
@@ -205,22 +207,22 @@ class ClientInformation(_Document):
 
 @frozen(kw_only=True)
 class TokenResponse(_Document):
-    """The answer of a token endpoint that has granted something (RFC 6749 section 5.1; RFC 8693 section 2.2.1)."""
+    """The successful response of a token endpoint (RFC 6749 section 5.1; RFC 8693 section 2.2.1)."""
 
-    _COMPLAINT: ClassVar = "no answer of a token endpoint"
+    _COMPLAINT: ClassVar = "invalid token response"
 
     access_token: _Token = attrs.field(repr=False)
-    token_type: _Text = "Bearer"  # noqa: S105 -- no secret
+    token_type: _Text = "Bearer"  # noqa: S105 -- not a secret
     expires_in: float | None = attrs.field(default=None, validator=_finite)
-    """Seconds."""
+    """Lifetime in seconds."""
     refresh_token: _Token | None = attrs.field(default=None, repr=False)
     scope: _Text | None = None
     issued_token_type: _Text | None = None
-    """The kind of a token that was exchanged."""
+    """The type of a token from a token exchange."""
 
     @classmethod
     def _usual(cls, members: dict[str, msgspec.Raw]) -> dict[str, msgspec.Raw]:
-        """Some servers wrap the members, as in ``{"code": 0, "data": {"access_token": ...}}``."""
+        """Unwrap the members, which some servers wrap as in ``{"code": 0, "data": {"access_token": ...}}``."""
         if "access_token" in members:
             return members
         objects = [each for each in members.values() if bytes(each).startswith(b"{")]
@@ -231,11 +233,11 @@ class TokenResponse(_Document):
 
 @frozen(kw_only=True)
 class OAuthErrorResponse(_Document):
-    """The answer of a token endpoint, or to a registration, that has refused (RFC 6749 section 5.2; RFC 7591 section
-    3.2.2)."""
+    """The error response of a token or registration endpoint that refused a request (RFC 6749 section 5.2; RFC 7591
+    section 3.2.2)."""
 
-    _COMPLAINT: ClassVar = "no error of OAuth"
+    _COMPLAINT: ClassVar = "invalid OAuth error response"
 
     error: _Code
     error_description: _Text | None = attrs.field(default=None, repr=False)
-    """The words of the server, which may be any, secrets included: nobody is told."""
+    """The server's description of the error. It is never shown, because it may contain secrets."""

@@ -1,6 +1,6 @@
-"""CancelAcknowledged: the extension by which one side asks the other whether a call that was left has really stopped.
+"""CancelAcknowledged: the extension with which one side asks the other whether a cancelled call has really stopped.
 
-The page CANCEL_ACKNOWLEDGED.md beside the transports specifies the extension for others.
+CANCEL_ACKNOWLEDGED.md, in the transports folder, specifies the extension for other implementations.
 """
 
 from __future__ import annotations
@@ -15,28 +15,29 @@ from .extensions import Extension, ExtensionRequest
 from .meta import CANCEL_TOKEN
 
 CANCEL: Final = "trio-mcp/cancel"
-"""The method: a request of the side that has left a call."""
+"""The method: a request that the side sends which has cancelled a call."""
 NAME: Final = "trio-mcp/cancelAcknowledged"
 
 _TOKEN: Final = re.compile(r"[A-Za-z0-9_-]{16,64}")
 _LONGEST_WAIT: Final = 24 * 3600 * 1000
 
 CancelState: TypeAlias = Literal["stopped", "finished", "overran", "abandoned", "relayed", "unknown"]
-"""The words of one side on a call that was left. See `trio_mcp.Ending`."""
+"""What one side knows about a cancelled call. See `trio_mcp.Ending`."""
 CANCEL_STATES: Final[frozenset[object]] = frozenset(get_args(CancelState))
-"""All of these words."""
+"""All values of `EndingState`."""
 
 
 @frozen
 class CancelSettings:
-    """Settings of a server, which waits for ``max_wait_ms`` milliseconds at most."""
+    """Settings of a server, which waits for at most ``max_wait_ms`` milliseconds."""
 
     max_wait_ms: int = 30_000
 
 
 @frozen
 class CancelParams:
-    """The parameters of `CANCEL`: the token of the call, why it was left, and how long the other side waits."""
+    """The parameters of `CANCEL`: the token of the call, why it was cancelled, and how long the other side should
+    wait."""
 
     cancel_token: str
     reason: str | None = None
@@ -44,9 +45,9 @@ class CancelParams:
 
     def __attrs_post_init__(self) -> None:
         if _TOKEN.fullmatch(self.cancel_token) is None:
-            raise ValueError("cancelToken has 16 to 64 letters, digits, hyphens and underscores")
+            raise ValueError("cancelToken must have 16 to 64 letters, digits, hyphens or underscores")
         if self.wait_ms is not None and not 0 <= self.wait_ms <= _LONGEST_WAIT:
-            raise ValueError("waitMs is a number of milliseconds, up to a day")
+            raise ValueError("waitMs must be a number of milliseconds, up to a day")
 
 
 @frozen
@@ -55,24 +56,24 @@ class CancelResult:
 
     state: str
     cleanup_ms: int | None = None
-    """Milliseconds from the cancel to the end of the cleanup, of a call that has stopped."""
+    """Milliseconds from the cancellation until cleanup has finished, if the call has stopped."""
     never_ran: bool | None = None
-    """True for a call that still waited for its turn."""
+    """Whether the call was cancelled before it started."""
     outcome: str | None = None
-    """``result`` or ``error``: the reply that a call had when its cancel came."""
+    """``result`` or ``error``, if the call already had this kind of reply when the cancellation arrived."""
     behind: str | None = None
-    """The state at the server behind a proxy."""
+    """The state of the call at the server behind a proxy."""
 
 
 def token_in(meta: dict[str, Any]) -> str | None:
-    """Return the token in ``meta`` of a call; `None` where there is none, or a malformed one."""
+    """Return the token in ``meta`` of a call, or `None` if it is missing or malformed."""
     token = meta.get(CANCEL_TOKEN)
     return token if type(token) is str and _TOKEN.fullmatch(token) is not None else None
 
 
 @define(eq=False)
 class CancelAcknowledged(Extension[CancelSettings, dict[str, Any]]):
-    """The extension ``trio-mcp/cancelAcknowledged``: who leaves a call learns that the other side has stopped.
+    """The extension ``trio-mcp/cancelAcknowledged``: confirms to the caller that a cancelled call has stopped.
 
         server = Server("pay", extensions=[CancelAcknowledged()])
 
@@ -81,8 +82,8 @@ class CancelAcknowledged(Extension[CancelSettings, dict[str, Any]]):
                 with trio.move_on_after(2):
                     await client.call_tool("pay", {"amount": 5})
 
-    Both sides declare the extension. A server waits for the end of a call for at most ``max_wait`` seconds. Raises
-    `ValueError` for a time that is not positive, or longer than a day.
+    Both sides must declare the extension. A server waits for the end of a call for at most ``max_wait`` seconds. Raises
+    `ValueError` if this isn't positive, or is longer than a day.
     """
 
     max_wait: float = 30.0
@@ -94,7 +95,7 @@ class CancelAcknowledged(Extension[CancelSettings, dict[str, Any]]):
     def __attrs_post_init__(self) -> None:
         super().__attrs_post_init__()
         if not 0 < self.max_wait <= _LONGEST_WAIT / 1000:
-            raise ValueError(f"max_wait is a number of seconds, up to a day, and not {self.max_wait!r}")
+            raise ValueError(f"max_wait must be a positive number of seconds, up to a day, not {self.max_wait!r}")
         self.server = CancelSettings(max(1, int(self.max_wait * 1000)))
         self._rows.append(
             ExtensionRequest[CancelParams, CancelResult](
@@ -103,5 +104,5 @@ class CancelAcknowledged(Extension[CancelSettings, dict[str, Any]]):
         )
 
     def _register(self, server: Any) -> None:
-        """Have ``server`` tell how calls end."""
+        """Register a handler on ``server`` that reports how calls end."""
         server._acknowledge_cancels(self)

@@ -1,8 +1,7 @@
-"""Converters of cattrs: for the attrs classes that authors write for extensions, and for the faults of all data, with
-their places.
+"""cattrs converters, for attrs classes that authors write for extensions, and for locating faults in any data.
 
-Importing cattrs takes as long as a twentieth of the start of a server, and few servers need it: see `readers.py` and
-`writers.py` for the classes of the specification.
+Importing cattrs takes a twentieth of a server's startup time, and few servers need it. For the classes of the
+specification, see `readers.py` and `writers.py`.
 """
 
 from __future__ import annotations
@@ -45,8 +44,8 @@ _Refusal: TypeAlias = Callable[[Any, Revision], Callable[[Any], Any] | None]
 
 
 def faults_in(data: Any, kind: Any) -> list[str]:
-    """Return what is wrong with data that can't be read as a ``kind``, each fault with its place in words of the wire.
-    Returns an empty list for data that can be read."""
+    """Return the faults that prevent data from being read as a ``kind``, each with its place in wire names. Empty if
+    the data is valid."""
     try:
         structurer(None, detailed=True).structure(data, kind)
     except (TypeError, ValueError, cattrs.BaseValidationError) as error:
@@ -55,23 +54,23 @@ def faults_in(data: Any, kind: Any) -> list[str]:
 
 
 def faults_text(error: BaseException, _: type | None) -> str:
-    """Return what is wrong, for an error of a reader."""
+    """Return a reader's error as text."""
     return f"missing {wire_name(error.args[0])!r}" if isinstance(error, KeyError) else str(error)
 
 
 _PART: Final = lazy_pattern(r"\['(?:[^']|'(?!\]))*+|\.(\w++)")
-"""A key or a field name. An unterminated key extends to the end, so that no character is read twice."""
+"""A key or a field name. An unterminated key extends to the end, so that each character is read only once."""
 
 
 def _on_the_wire(fault: str) -> str:
-    """Return the same fault with its place in names of the wire: ``$.maxTokens``, not ``$.max_tokens``."""
+    """Return the same fault with its place in wire names: ``$.maxTokens``, not ``$.max_tokens``."""
     words, at, place = fault.rpartition(" @ ")
     return words + at + _PART.sub(lambda m: f".{wire_name(m[1])}" if m[1] else m[0], place)
 
 
 @cache
 def structurer(revision: Revision | None, *, detailed: bool = False) -> cattrs.Converter:
-    """Return a converter that reads as `Readers` do; a ``detailed`` one collects faults."""
+    """Return a converter that reads like `Readers`. A ``detailed`` one collects all faults."""
     converter = cattrs.Converter(detailed_validation=detailed)
     for kind in (str, bool, int, float, LogLevel):
         converter.register_structure_hook(kind, LEAVES[kind])
@@ -124,8 +123,8 @@ def _read_class(revision: Revision | None, kind: Any, converter: cattrs.Converte
 
 @cache
 def unstructurer(revision: Revision, write_ours: _Writer, refusal: _Refusal) -> cattrs.Converter:
-    """Return a converter that writes in the form of ``revision``; ``write_ours`` returns the writer of a class of this
-    package, and ``refusal`` that of a subclass of one that the revision does not have."""
+    """Return a converter that writes in the form of ``revision``. ``write_ours`` returns the writer of a class of this
+    package. ``refusal`` returns the writer of a subclass of a class that the revision doesn't have."""
     converter = cattrs.Converter()
     converter.register_unstructure_hook(Enum, lambda member: member.value)
     converter.register_unstructure_hook_func(lambda kind: kind == dict[str, Any], lambda value: value)

@@ -1,8 +1,8 @@
-"""Code that is generated for an attrs class of this package: from a JSON object to an instance, and back.
+"""Generated code for attrs classes of this package: from a JSON object to an instance, and back.
 
-The code names each member and calls its reader or writer, so that an object is read or written by one function. It does
-what `cattrs.gen` generates for such a class, and neither cattrs nor what attrs makes of the class is needed: a server
-is started by the dozen.
+The code names each member and calls its reader or writer, so that one function reads or writes an object. It does what
+`cattrs.gen` generates for such a class, but needs neither cattrs nor the code that attrs generates, because servers
+must start fast.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def is_ours(kind: Any) -> bool:
 
 
 def fields_of(kind: Any) -> Sequence[Field]:
-    """Return the fields of an attrs class, none for other types. Their types may be strings: see `hints_of`."""
+    """Return the fields of an attrs class, or none for another type. Their types may be strings: see `hints_of`."""
     return (_fields_of(kind) or ()) if isinstance(kind, type) else ()
 
 
@@ -44,15 +44,15 @@ def hints_of(kind: type) -> dict[str, Any]:
 
 
 def reader_of(kind: Any, revision: str | None, hook_for: Callable[[Any], Any], skipped: str | None) -> Any:
-    """Return the function that makes a ``kind`` of JSON data, by the signature of a reader. Raises `TypeError` for data
-    that isn't an object, and `KeyError` for a missing member.
+    """Return a function that makes a ``kind`` from JSON data, with the signature of a reader. It raises `TypeError` for
+    data that isn't an object, and `KeyError` for a missing member.
 
-    ``hook_for`` returns the reader of a type. Neither the field ``skipped`` is read, nor a field that ``revision`` does
-    not have.
+    ``hook_for`` returns the reader of a type. The field ``skipped``, and fields that ``revision`` doesn't have, aren't
+    read.
     """
     names: dict[str, Any] = {"kind": kind}
     arguments: list[str] = []
-    in_order = True  # arguments in order are passed faster than arguments by name
+    in_order = True  # positional arguments are faster than keyword arguments
     for field in fields_of(kind):
         if not field.init or field.name == skipped or not (revision is None or is_in_revision(field, revision)):
             in_order = False
@@ -73,10 +73,10 @@ def reader_of(kind: Any, revision: str | None, hook_for: Callable[[Any], Any], s
 
 
 def writer_of(kind: Any, revision: str, hook_for: Callable[[Any], Any], unchanged: Any) -> Any:
-    """Return the function that makes a JSON object of a ``kind``, in the form of ``revision``.
+    """Return a function that makes a JSON object from a ``kind``, in the form of ``revision``.
 
-    ``hook_for`` returns the writer of a type, ``unchanged`` if values stay as they are. Fields that are `None` by
-    default are left out while they are `None`.
+    ``hook_for`` returns the writer of a type, or ``unchanged`` if values stay as they are. A field whose default is
+    `None` is omitted while it is `None`.
     """
     names: dict[str, Any] = {}
     always: list[str] = []
@@ -99,8 +99,9 @@ def writer_of(kind: Any, revision: str, hook_for: Callable[[Any], Any], unchange
 
 
 def _hook(names: dict[str, Any], name: str, field: Field, hint: Any, hook_for: Callable[[Any], Any]) -> Any:
-    """Return the reader or writer of a field. If the field may be absent and has instances of a class, the reader or
-    writer is made, and put under its ``name``, with the first value: most capabilities are never declared."""
+    """Return the reader or writer of a field. If the field is optional and has a class as its type, the reader or
+    writer is made when the first value occurs, and stored under its ``name``, because most capabilities are never
+    declared."""
     if field.default is not None or not _has_class(hint):
         return hook_for(hint)
 

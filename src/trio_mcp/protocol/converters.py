@@ -1,9 +1,9 @@
-"""Converters: JSON data as objects of the specification, and objects as JSON data, per revision.
+"""Converters between JSON data and objects of the specification, per revision.
 
-Data is read strictly (`readers.py`): JSON types are never coerced, and the rules are the same for all revisions; with a
-revision given, members unknown to the revision are ignored. Objects are written in the form of one revision, derived
-from the history beside each field (`writers.py`). The code for a class is generated at its first use; each message runs
-one generated function (`class_code.py`).
+Data is read strictly (`readers.py`): JSON types are never coerced, and the rules are the same for all revisions. If a
+revision is given, members that it doesn't have are ignored. Objects are written in the form of one revision, which
+follows from the history beside each field (`writers.py`). The code for a class is generated on its first use, and each
+message runs one generated function (`class_code.py`).
 """
 
 from __future__ import annotations
@@ -28,26 +28,26 @@ T = TypeVar("T")
 _PARTS: Final = 1000
 _CHARACTERS: Final = 1_000_000
 _MOST_FAULTS: Final = 20
-"""Bound of faults in parameters."""
+"""Maximum number of faults in parameters."""
 
 
 def structure(data: Any, kind: type[T]) -> T:
-    """Make an object of ``kind`` from JSON data. Raises `ValueError` that names each fault and its place; for large
-    data, only the first fault without its place."""
+    """Make an object of ``kind`` from JSON data. Raises `ValueError` with each fault and its place. For large data, it
+    has only the first fault, without a place."""
     try:
         return _hook_for(kind)(data, kind)
     except (KeyError, TypeError, ValueError) as error:
         if not is_small(data, _PARTS, _CHARACTERS, MOST_LEVELS):
             words = f"missing {wire_name(error.args[0])!r}" if isinstance(error, KeyError) else str(error)
             raise ValueError(clean(words)) from None
-    from .cattrs_converters import faults_in  # late: only data with faults needs it
+    from .cattrs_converters import faults_in  # imported late: needed only for data with faults
 
-    # Once more, by the converter that tells places; it collects all faults, with a traceback each.
+    # Read again with the converter that reports places. It collects all faults, each with a traceback.
     raise ValueError(clean("; ".join(faults_in(data, kind))))
 
 
 def structure_notification(params: Any, kind: type[T]) -> T:
-    """Make an object of ``kind`` from the parameters of a notification, without optional members that can't be read.
+    """Make an object of ``kind`` from the parameters of a notification, ignoring optional members that can't be read.
     Raises `ValueError`."""
     hook = _hook_for(kind)
     try:
@@ -57,7 +57,7 @@ def structure_notification(params: Any, kind: type[T]) -> T:
 
 
 Report: TypeAlias = Callable[[str, str], None]
-"""Gets the method of a result, and the parts of the result that were left out or replaced, in words."""
+"""Function that receives the method of a result, and a description of the parts that were left out or replaced."""
 
 logger = logging.getLogger("trio_mcp")
 
@@ -68,8 +68,8 @@ def log_faults(method: str, faults: str) -> None:
 
 
 def structure_result(method: str, result: Any, kind: type[T], report: Report = log_faults) -> T:
-    """Make an object of ``kind`` from the result of a request of ``method``, without the parts that can't be read:
-    see `repaired_result`. Raises `ProtocolViolation` if nothing can be made of it."""
+    """Make an object of ``kind`` from the result of a request of ``method``, without the parts that can't be read: see
+    `repaired_result`. Raises `ProtocolViolation` if too much of it can't be read."""
     hook = _hook_for(kind)
     try:
         return hook(result, kind)
@@ -79,22 +79,24 @@ def structure_result(method: str, result: Any, kind: type[T], report: Report = l
 
 def repaired_result(method: str, result: Any, kind: Any, report: Report = log_faults) -> Any:
     """Return a result that can be read as a ``kind``: ``result`` without the items and optional members that can't be
-    read, which go to ``report``. Content blocks that can't be read become `UnknownContent`. Raises `ProtocolViolation`.
-    """
+    read, which are passed to ``report``. Unreadable content blocks become `UnknownContent`. Raises
+    `ProtocolViolation`."""
     try:
         mended, faults = _repaired(result, kind)
     except ValueError as error:
-        raise ProtocolViolation(f"the result of {method} makes no sense: {error}") from None
+        raise ProtocolViolation(f"the result of {method} is invalid: {error}") from None
     if faults:
         report(method, faults)
     return mended
 
 
 def _repaired(data: Any, kind: Any, limit: int = 10_000) -> tuple[Any, str]:
-    """Return data that can be read as a ``kind``, and what was left out or replaced. Raises `ValueError` that names all
-    faults if nothing can be made of the data, or if there are more than ``limit``: a server may have the same fault in
-    each of its tools."""
-    from .lenient_reading import LenientReading  # late: only odd peers need it
+    """Return data that can be read as a ``kind``, and a description of what was left out or replaced.
+
+    Raises `ValueError` with all faults if the data can't be repaired, or if there are more than ``limit`` faults. A
+    server may have the same fault in each of its tools.
+    """
+    from .lenient_reading import LenientReading  # imported late: needed only for peers that break the specification
 
     reading = LenientReading(_hook_for, limit)
     try:
@@ -105,8 +107,8 @@ def _repaired(data: Any, kind: Any, limit: int = 10_000) -> tuple[Any, str]:
 
 
 def structure_params(data: Any, kind: type[T], revision: Revision) -> T:
-    """Make an object of ``kind`` from parameters of the wire. Faults raise `CodedError` -32602, except that members
-    unknown to ``revision`` are ignored."""
+    """Make an object of ``kind`` from parameters on the wire. Faults raise `CodedError` -32602, but members that
+    ``revision`` doesn't have are ignored."""
     members: Any = {} if data is None else data
     try:
         return _hook_for(kind)(members, kind)
@@ -114,10 +116,10 @@ def structure_params(data: Any, kind: type[T], revision: Revision) -> T:
         with suppress(KeyError, TypeError, ValueError):
             return _hook_for(kind, revision)(members, kind)
     try:
-        # Sloppy clients leave out what nothing depends on.
+        # Some clients omit required members that don't matter.
         if kind is InitializeParams and is_small(members, _PARTS, _CHARACTERS, MOST_LEVELS):
             members, _ = _repaired(members, kind, _MOST_FAULTS)
-        elif as_object(members).get("arguments") == []:  # PHP writes an empty object so
+        elif as_object(members).get("arguments") == []:  # PHP writes an empty object this way
             members = {**members, "arguments": {}}
         return structure(members, kind)
     except ValueError as error:

@@ -1,4 +1,4 @@
-"""The error codes MCP adds to JSON-RPC, and the errors that carry them."""
+"""The error codes that MCP adds to JSON-RPC, and the errors that carry them."""
 
 from __future__ import annotations
 
@@ -14,33 +14,34 @@ HEADER_MISMATCH: Final = -32020
 MISSING_REQUIRED_CLIENT_CAPABILITY: Final = -32021
 UNSUPPORTED_PROTOCOL_VERSION: Final = -32022
 URL_ELICITATION_REQUIRED: Final = -32042
-"""2025-11-25 only; modern servers return ``InputRequiredResult`` instead."""
+"""2025-11-25 only. Modern servers return ``InputRequiredResult`` instead."""
 NOT_INITIALIZED: Final = -32002
-"""Code of servers that insist on the handshake, for earlier requests (legacy revisions)."""
+"""Error code for a request before the handshake, from servers that require the handshake (legacy revisions)."""
 UPSTREAM_LOST: Final = -31001
-"""A code of ours: the server behind a proxy is gone, or was never reached. The request may have run there or not."""
+"""Our own error code: the server behind a proxy has disconnected, or couldn't be reached. The request may have run
+there."""
 REPLICA_LOST: Final = -31003
-"""A code of ours: the process that ran the request, one replica of several, has ended, or goes on with it no more. The
-client calls again."""
+"""Our own error code: the replica that ran the request has ended, or has stopped working on it. The client should call
+again."""
 
 
 @value
 class URLElicitationRequiredData:
-    """The data of `URL_ELICITATION_REQUIRED`: what the user has to do before the request can succeed."""
+    """The data of `URL_ELICITATION_REQUIRED`: what the user must do before the request can succeed."""
 
     elicitations: list[ElicitURLParams]
 
 
 class CapabilityMissing(CodedError):
-    """The client never declared ``missing``, one capability or several, so nothing was sent.
+    """The client hasn't declared the ``missing`` capability or capabilities, so nothing was sent.
 
-    -32600 in legacy revisions; -32021 with all missing capabilities in ``data.requiredCapabilities`` in modern ones
-    (2026-07-28 basic, Per-request protocol fields).
+    The code is -32600 in legacy revisions. In modern revisions it is -32021, with all missing capabilities in
+    ``data.requiredCapabilities`` (2026-07-28 basic, Per-request protocol fields).
     """
 
     def __init__(self, missing: str | Sequence[str], revision: Revision) -> None:
         self.missing = (missing,) if isinstance(missing, str) else tuple(dict.fromkeys(missing))
-        """The missing capabilities, in the order of the search."""
+        """The missing capabilities, in the order in which they were checked."""
         self.capability = self.missing[0]
         """The first missing capability."""
         required: dict[str, Any] = {}
@@ -59,11 +60,11 @@ def _what_is_missing(missing: Sequence[str], revision: Revision) -> str:
     words = " and ".join(map(repr, names))
     reason = f"the client did not declare {'the capability' if len(names) == 1 else 'the capabilities'} {words}"
     unknown = [name for name in names if not has_capability(revision, name)]
-    return f"{reason}; revision {revision} has no {' and no '.join(map(repr, unknown))}" if unknown else reason
+    return f"{reason}; revision {revision} does not have {' and '.join(map(repr, unknown))}" if unknown else reason
 
 
 class BadAnswer(ProtocolViolation, CodedError):
-    """The client's answer to a question does not fit the question, in a modern revision: -32602, since modern answers
+    """In a modern revision, the client's answer doesn't fit the question. The code is -32602, because modern answers
     are parameters of a request."""
 
     def __init__(self, reason: str) -> None:
@@ -71,17 +72,18 @@ class BadAnswer(ProtocolViolation, CodedError):
 
 
 class NoBackChannel(CodedError):
-    """The request has no way to ask its client anything (-32603); nothing was sent."""
+    """The request can't ask its client anything (-32603). Nothing was sent."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(INTERNAL_ERROR, reason)
 
 
 class MethodUnavailable(CodedError):
-    """The revision of this connection does not have the method, or the peer has not declared the extension that has.
-    Nothing was sent.
+    """The revision of this connection doesn't have the method, or the peer hasn't declared its extension. Nothing was
+    sent.
 
-    If a handler does not catch the error, its own request is answered with -32603: the method of that request exists.
+    If a handler doesn't catch this error, its own request is answered with -32603, because that request's method
+    exists.
     """
 
     def __init__(self, method: str, revision: Revision, extension: str | None = None) -> None:

@@ -1,8 +1,8 @@
-"""Extension: an agreement of two sides besides the specification (SEP-2133), with methods of its own.
+"""Extension: an agreement between two sides in addition to the specification (SEP-2133), with its own methods.
 
-An extension is data, and the same object serves both roles: its handlers are registered where a server or a client is
-made. `vocabulary_of` adds its rows to the rows of the specification; `with_unknown` adds the methods of extensions that
-nobody here knows.
+An extension is data, and the same object is used by both sides. Its handlers are registered where a server or a client
+is created. `vocabulary_of` adds the methods of extensions to those of the specification. `with_unknown` also adds the
+methods of unknown extensions.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from .methods import METHODS, Method, Sender
 from .revisions import CORE, LATEST_MODERN, REVISIONS, Revision, Rows, Vocabulary
 
 if TYPE_CHECKING:
-    from typing_extensions import TypeVar as TypeVarWithDefault  # type checkers bring it along
+    from typing_extensions import TypeVar as TypeVarWithDefault  # always available to type checkers
 
     S = TypeVarWithDefault("S", default=JSONObject)
     C = TypeVarWithDefault("C", default=JSONObject)
 else:
-    S, C = TypeVar("S"), TypeVar("C")  # a default is there from Python 3.13 on, and nothing reads it
+    S, C = TypeVar("S"), TypeVar("C")  # defaults exist since Python 3.13, and aren't used at run time
 
 logger = logging.getLogger("trio_mcp")
 
@@ -44,39 +44,39 @@ _OURS: Final = __name__.partition(".")[0]
 
 
 def check_name(name: str) -> None:
-    """Raise `ValueError` for a text that is no name of an extension."""
+    """Raise `ValueError` unless ``name`` is a valid name of an extension."""
     if _NAME.fullmatch(name) is None:
         raise ValueError(
-            f"{name!r} is no name of an extension, which is the reversed name of a domain, a slash and a name, as in "
+            f"{name!r} is not a valid name of an extension: write a reversed domain, a slash and a name, as in "
             "com.example/search (SEP-2133)"
         )
 
 
 @frozen(eq=False)
 class ExtensionRequest(Method, Generic[P, R]):
-    """A request of an extension, with parameters of class ``P`` and a result of class ``R``. Compared by identity. Made
-    by `Extension.method`."""
+    """A request of an extension, with parameters of class ``P`` and a result of class ``R``. Compared by identity.
+    Created by `Extension.method`."""
 
 
 @frozen(eq=False)
 class ExtensionNotification(Method, Generic[P]):
-    """A notification of an extension, with parameters of class ``P``. Compared by identity. Made by
+    """A notification of an extension, with parameters of class ``P``. Compared by identity. Created by
     `Extension.notification`."""
 
 
 @define(eq=False)
 class Extension(Generic[S, C]):
-    """An extension of the protocol, for servers and for clients.
+    """An extension of the protocol, for servers and clients.
 
         search = Extension("com.example/search", server=SearchSettings(max_hits=100))
         query = search.method("com.example/search/query", Query, Hits)
 
-    ``name`` is a prefix, best the reversed name of a domain of its author, a slash and a name. ``server`` and
-    ``client`` are the settings that each side declares: an object of an attrs class, or a dict; the settings of the
-    other side are read as an object of the same class. ``since`` is the first revision in which the extension is
-    declared. Members in JSON are written in camelCase: ``max_hits`` is ``maxHits``.
+    ``name`` is a prefix, preferably the reversed domain of its author, a slash and a name. ``server`` and ``client``
+    are the settings that each side declares: an instance of an attrs class, or a dict. The settings of the other side
+    are read as an instance of the same class. ``since`` is the first revision in which the extension is declared. JSON
+    members are written in camelCase: ``max_hits`` becomes ``maxHits``.
 
-    A breaking change takes a new name (SEP-2133). Raises `ValueError` for a name that is malformed, or reserved for the
+    A breaking change needs a new name (SEP-2133). Raises `ValueError` if the name is malformed, or reserved for the
     authors of the specification.
     """
 
@@ -91,10 +91,10 @@ class Extension(Generic[S, C]):
     def __attrs_post_init__(self) -> None:
         check_name(self.name)
         labels = self.name.partition("/")[0].lower().split(".")
-        # SEP-2133, Definition: a second label "modelcontextprotocol" or "mcp" is reserved.
+        # SEP-2133, Definition: the second labels "modelcontextprotocol" and "mcp" are reserved.
         is_ours = type(self) is not Extension and type(self).__module__.startswith(f"{_OURS}.")
         if len(labels) > 1 and labels[1] in _OFFICIAL and not is_ours:
-            raise ValueError(f"{self.name!r} is reserved for extensions of the specification: take a domain of yours")
+            raise ValueError(f"{self.name!r} is reserved for extensions of the specification: use your own domain")
 
     def method(
         self,
@@ -110,15 +110,21 @@ class Extension(Generic[S, C]):
         requires_client: bool = True,
         scopes: Iterable[str] = (),
     ) -> ExtensionRequest[P, R]:
-        """Declare a request, and return it, to be given to `Server.handles` and `Client.request`.
+        """Declare a request of this extension. Pass what this returns to `Server.handles` and `Client.request`.
 
-        ``params`` and ``result`` are attrs classes or ``dict[str, Any]``. ``sender``: who sends the request; servers
-        send requests in legacy revisions alone. ``since`` and ``until``: the first and last revision with the method.
-        ``may_ask``: the handler may return `InputRequired`. ``cacheable``: clients may keep results, as `Server.cache`
-        says. ``requires_client``: clients that have not declared the extension are refused (-32021; -32600 in legacy
-        revisions). ``scopes`` are needed by a request, where callers are authorized.
+        Args:
+          params: an attrs class, or ``dict[str, Any]``.
+          result: an attrs class, or ``dict[str, Any]``.
+          sender: the side that sends the request. Servers can send requests only in legacy revisions.
+          since: the first revision that has the method.
+          until: the last revision that has the method.
+          may_ask: whether the handler may return `InputRequired`.
+          cacheable: whether clients may cache results, as `Server.cache` says.
+          requires_client: refuse clients that haven't declared the extension (-32021; -32600 in legacy revisions).
+          scopes: the scopes that a request needs, if callers are authorized.
 
-        Raises `ValueError` for a method of the specification, and for one that the extension has already.
+        Raises:
+          ValueError: the specification or this extension already has the method.
         """
         row = ExtensionRequest[P, R](
             name,
@@ -148,11 +154,23 @@ class Extension(Generic[S, C]):
         requires_client: bool = True,
         scopes: Iterable[str] = (),
     ) -> ExtensionNotification[P]:
-        """Declare a notification, and return it, to be given to `RequestContext.send_notification`,
-        `Client.send_notification` and `Server.handles`. ``of_request``: the notification belongs to a request in
-        flight, is told in order with the logs of that request, and ends with the request. ``requires_client``: the
-        notification of a client that has not declared the extension in its handshake is ignored; modern clients declare
-        nothing in notifications, and are heard. ``scopes``: see `method`. Raises as `method`."""
+        """Declare a notification of this extension. Pass what this returns to `RequestContext.send_notification`,
+        `Client.send_notification` and `Server.handles`.
+
+        Args:
+          params: see `method`.
+          sender: see `method`.
+          since: see `method`.
+          until: see `method`.
+          of_request: whether the notification belongs to a request in flight. It is then delivered in order with the
+              log messages of that request, and ends with it.
+          requires_client: ignore the notification if the client hasn't declared the extension in its handshake. Modern
+              clients declare nothing in notifications, so theirs are accepted.
+          scopes: see `method`.
+
+        Raises:
+          ValueError: see `method`.
+        """
         row = ExtensionNotification[P](
             name,
             sender,
@@ -170,23 +188,23 @@ class Extension(Generic[S, C]):
 
     def _add(self, row: Method) -> None:
         if row.name in METHODS:
-            raise ValueError(f"{row.name} is a method of the specification, not of {self.name}")
+            raise ValueError(f"{row.name} is a method of the specification, so {self.name} cannot declare it")
         if any(row.name == other.name for other in self._rows):
-            raise ValueError(f"{self.name} has {row.name} already")
+            raise ValueError(f"{self.name} already has {row.name}")
         self._rows.append(row)
 
     def _register(self, server: Any) -> None:
-        """Register the handlers that the extension brings along on ``server``, a `Server` that is being made. Does
-        nothing here: the handlers of most extensions are registered by `Server.handles`."""
+        """Register the extension's own handlers on ``server``, a `Server` that is being created. Does nothing here: the
+        handlers of most extensions are registered by `Server.handles`."""
 
     def _check(self, server: Any) -> None:
-        """Raise `RuntimeError` where ``server``, which is about to start, offers what the extension does not allow.
-        Allows everything here."""
+        """Raise `RuntimeError` if ``server``, which is about to start, offers something that the extension doesn't
+        allow. Does nothing here."""
 
     def _settings_in(self, declared: Mapping[str, Any] | None, role: Literal["client", "server"]) -> Any:
-        """Return the settings that the other side, of this ``role``, has ``declared`` among its extensions, as an
-        object of the class of `server` or `client`; `None` where the extension is not declared. What does not fit is no
-        declaration, and is logged once."""
+        """Return the settings that the other side, in this ``role``, has ``declared`` among its extensions, as an
+        instance of the class of `server` or `client`. Return `None` if the extension isn't declared. Invalid settings
+        count as no declaration, and are logged once."""
         found = None if declared is None else declared.get(self.name)
         if found is None:
             return None
@@ -196,22 +214,22 @@ class Extension(Generic[S, C]):
         except ValueError as error:
             if not self._has_logged:
                 self._has_logged = True
-                logger.warning("the settings of the extension %s make no sense: %s", self.name, clean(str(error)[:200]))
+                logger.warning("invalid settings of the extension %s: %s", self.name, clean(str(error)[:200]))
             return None
 
 
 def vocabulary_of(extensions: Collection[Extension[Any, Any]]) -> Vocabulary:
-    """Return the methods of the specification and of ``extensions``. Raises `ValueError` for two extensions of a name,
-    and for a method that two of them have."""
+    """Return the methods of the specification and of ``extensions``. Raises `ValueError` if two extensions have the
+    same name or the same method."""
     if not extensions:
         return CORE
     names = [extension.name for extension in extensions]
     if twice := {name for name in names if names.count(name) > 1}:
-        raise ValueError(f"the extension {min(twice)} is given twice")
+        raise ValueError(f"extensions= contains {min(twice)} twice")
     rows: dict[str, Method] = {}
     for row in (row for extension in extensions for row in extension._rows):
         if row.name in rows:
-            raise ValueError(f"two extensions have the method {row.name}")
+            raise ValueError(f"two extensions declare the method {row.name}")
         rows[row.name] = row
     requests = {name: row for name, row in rows.items() if row.is_request}
     notifications = {name: row for name, row in rows.items() if not row.is_request}
@@ -230,11 +248,11 @@ def _with(core: Rows, rows: Mapping[str, Method]) -> Rows:
 
 
 LONGEST_METHOD: Final = 256
-"""Characters of the longest name of a method that nobody here knows."""
+"""Maximum characters of the name of an unknown method."""
 
 
 class _RowsAndUnknown(Mapping[str, Method]):
-    """The rows ``known``, and a row for every other name of a method that is not in the specification."""
+    """The rows ``known``, and a row for every other method name that isn't in the specification."""
 
     def __init__(self, known: Mapping[str, Method], result: Any) -> None:
         self._known = known
@@ -256,9 +274,9 @@ class _RowsAndUnknown(Mapping[str, Method]):
 
 
 def with_unknown(vocabulary: Vocabulary) -> Vocabulary:
-    """Return ``vocabulary`` with the methods of all other extensions, up to 256 characters long: either side may send
-    them as requests and as notifications, with an object as parameters and as result. For code that hands messages
-    on."""
+    """Return ``vocabulary`` with the methods of all unknown extensions, with names of up to 256 characters. Either side
+    may send them as requests and as notifications, with objects as parameters and results. For code that forwards
+    messages."""
 
     def and_unknown(rows: Rows, result: Any) -> Rows:
         @cache
@@ -275,13 +293,13 @@ def with_unknown(vocabulary: Vocabulary) -> Vocabulary:
 
 
 UNKNOWN: Final = with_unknown(CORE)
-"""The methods of the specification, and the methods of extensions that nobody here knows."""
+"""The methods of the specification, and the methods of unknown extensions."""
 
 
 def declared_in(
     revision: Revision, extensions: Collection[Extension[Any, Any]], role: Literal["client", "server"]
 ) -> JSONObject:
-    """Return what a side of this ``role`` declares of ``extensions`` in ``revision``: settings by name."""
+    """Return what a side in this ``role`` declares about ``extensions`` in ``revision``: settings by name."""
     return {
         each.name: unstructure(each.client if role == "client" else each.server, LATEST_MODERN)
         for each in extensions

@@ -1,4 +1,4 @@
-"""Fields: how a class of the specification is declared, and the first and last revision that have a field of it."""
+"""Fields: how the classes of the specification are declared, and the first and last revision that have a field."""
 
 from __future__ import annotations
 
@@ -11,54 +11,54 @@ import attrs
 from ..class_init import Field
 
 JSONObject: TypeAlias = dict[str, Any]
-"""A JSON object that is kept verbatim."""
+"""A JSON object that is kept unchanged."""
 
 
 def as_object(value: object) -> JSONObject:
-    """Return a JSON value that is an object as it is, and an empty object in the place of any other."""
+    """Return a JSON value if it is an object, and an empty object otherwise."""
     return cast("JSONObject", value) if isinstance(value, dict) else {}
 
 
 _TYPES: Final = {bool: "boolean", dict: "object", float: "number", int: "integer", list: "array", str: "string"}
 JSON_TYPES: Final = frozenset(("null", *_TYPES.values()))
-"""The names that JSON Schema has for types."""
+"""The names of types in JSON Schema."""
 _SINCE: Final = "trio_mcp.since"
 _UNTIL: Final = "trio_mcp.until"
 
 
 def json_type(value: Any) -> str:
-    """Return the name of the type of JSON data, of `JSON_TYPES`; an empty name for all else."""
+    """Return the name of the type of JSON data, from `JSON_TYPES`, or an empty string for anything else."""
     return "null" if value is None else _TYPES.get(cast("Any", type(value)), "")
 
 
 def hint_parts(hint: Any) -> Iterator[Any]:
-    """Yield an annotation, and all annotations and notes that it is made of."""
+    """Yield an annotation, and all annotations and metadata that it consists of."""
     yield hint
     for part in () if get_origin(hint) is Literal else get_args(hint):
         yield from hint_parts(part)
 
 
 def union_parts(kind: Any) -> tuple[Any, ...]:
-    """Return the types of a union, and nothing for any other type."""
+    """Return the types of a union, or nothing for any other type."""
     return get_args(kind) if get_origin(kind) in (Union, UnionType) else ()
 
 
 def since(revision: str, *, until: str | None = None, default: Any = None) -> Any:
-    """Return a field that only ``revision`` and later ones have, up to and including ``until``.
+    """Return a field that exists from ``revision`` on, up to and including ``until``.
 
-    Converters of other revisions leave the field out. The field always has a default, since older peers never send the
-    field.
+    Converters of other revisions omit the field. The field always has a default, because older peers never send it.
     """
     return attrs.field(default=default, metadata={_SINCE: revision, _UNTIL: until})
 
 
 def local() -> Any:
-    """Return a field that is never sent: no revision has it. `_OPEN` in ``converters.py`` keeps it from being read."""
+    """Return a field that is never sent, because no revision has it. `OPEN` in ``readers.py`` keeps it from being
+    read."""
     return attrs.field(default=None, metadata={_SINCE: "never"})
 
 
 def history_of(field: attrs.Attribute[Any] | Field) -> tuple[str | None, str | None]:
-    """Return the first and the last revision that have ``field``; `None` where there is no such bound."""
+    """Return the first and the last revision that have ``field``, with `None` if there is no limit."""
     return cast("tuple[str | None, str | None]", (field.metadata.get(_SINCE), field.metadata.get(_UNTIL)))
 
 
@@ -69,7 +69,7 @@ def is_in_revision(field: attrs.Attribute[Any] | Field, revision: str) -> bool:
 
 
 def wire_name(name: str) -> str:
-    """Return the JSON member of an attribute: camelCase, and ``_meta`` for ``meta``."""
+    """Return the JSON name of an attribute: camelCase, and ``_meta`` for ``meta``."""
     if name == "meta":
         return "_meta"
     first, *rest = name.rstrip("_").split("_")

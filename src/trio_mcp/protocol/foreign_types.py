@@ -1,6 +1,6 @@
-"""Foreign types: values of classes that msgspec does not know as JSON data, JSON data as such values, and the schemas.
+"""Foreign types: reading, writing and describing values of classes that msgspec doesn't know.
 
-A library is looked up among the modules that were imported already, and is never imported here: a class of the library
+A library is looked up among the modules that were already imported, and is never imported here: a class of the library
 can come only from a file that has imported it.
 """
 
@@ -23,14 +23,14 @@ from .type_adapters import Adapter, adapted
 
 
 def _pydantic() -> Any:
-    """Return `pydantic_models` where pydantic was imported, and `None` elsewhere, and for releases before 2."""
+    """Return `pydantic_models` if pydantic 2 or later was imported, and `None` otherwise."""
     return _models() if "pydantic" in sys.modules else None
 
 
 @cache
 def _models() -> Any:
     try:
-        from . import pydantic_models  # late: it imports pydantic
+        from . import pydantic_models  # imported late, because it imports pydantic
     except ImportError:
         return None
     return pydantic_models
@@ -42,8 +42,8 @@ def is_model(kind: Any) -> bool:
 
 
 def readable(hint: Any) -> Any:
-    """Return the annotation ``hint``, or in its place a class that stands for it: where pydantic has to read all of it,
-    and where msgspec refuses it (see `Adapter`). Raises `TypeError` for an annotation that pydantic cannot read."""
+    """Return the annotation ``hint``, or a class in its place that reads it, if pydantic must read all of it or msgspec
+    rejects it (see `Adapter`). Raises `TypeError` for an annotation that pydantic can't read."""
     models = _pydantic()
     try:
         read = hint if models is None else models.readable(hint)
@@ -54,7 +54,7 @@ def readable(hint: Any) -> Any:
 
 
 def read_foreign(kind: type, value: Any) -> Any:
-    """Return JSON data as a value of a class that msgspec does not know. Raises `TypeError` or `ValueError`."""
+    """Return JSON data as a value of a class that msgspec doesn't know. Raises `TypeError` or `ValueError`."""
     if (models := _pydantic()) is not None and models.knows(kind):
         return models.read(kind, value)
     if issubclass(kind, PurePath) and isinstance(value, str):
@@ -65,9 +65,9 @@ def read_foreign(kind: type, value: Any) -> Any:
 
 
 def write_foreign(value: Any, inner: Callable[[Any], Any] = lambda items: items) -> Any:
-    """Return a value of a class that msgspec does not know as JSON data: paths, numbers and text of other classes,
-    models of pydantic, scalars and arrays of numpy, and what ``inner`` makes of other collections. Raises `TypeError`
-    for all else."""
+    """Return a value of a class that msgspec doesn't know as JSON data: paths, numbers and strings of other classes,
+    pydantic models, numpy scalars and arrays, and what ``inner`` makes of other collections. Raises `TypeError` for
+    anything else."""
     if (models := _pydantic()) is not None and models.knows(type(value)):
         return models.write(value)
     if isinstance(value, PurePath):
@@ -88,7 +88,8 @@ _MOST_ITEMS: Final = 1_000_000
 
 
 def collected(value: Any) -> list[Any] | dict[Any, Any]:
-    """Return a collection as a list or dict. Raises `NotSerializable` for too many items: iterators may be endless."""
+    """Return a collection as a list or dict. Raises `NotSerializable` for too many items, because iterators may be
+    endless."""
     if isinstance(value, Mapping):
         return dict(cast("Mapping[Any, Any]", value))
     items: list[Any] = list(islice(value, _MOST_ITEMS + 1))
@@ -98,7 +99,7 @@ def collected(value: Any) -> list[Any] | dict[Any, Any]:
 
 
 def schema_of_foreign(kind: type, *, read: bool, prefix: str = "") -> JSONObject:
-    """Return the JSON Schema of a class that msgspec does not know, as it is ``read`` or written; ``prefix``: see
+    """Return the JSON Schema of a class that msgspec doesn't know, as it is ``read`` or written. For ``prefix``, see
     `schema_of_model`. Raises `TypeError` for a class that has none."""
     if issubclass(kind, PurePath):
         return {"type": "string"}
@@ -107,7 +108,7 @@ def schema_of_foreign(kind: type, *, read: bool, prefix: str = "") -> JSONObject
     if (schema := _written(kind)) is None:
         raise TypeError(_without_form(kind))
     if read:
-        raise TypeError(f"{kind.__name__} is written, and not read: take what JSON has, list[float] for example")
+        raise TypeError(f"{kind.__name__} can be returned but not read: use a JSON type, for example list[float]")
     return schema
 
 

@@ -1,4 +1,4 @@
-"""Defaults in the forms of elicitations: which of them an answer may hold."""
+"""Defaults in elicitation forms: which of them an answer may contain."""
 
 from __future__ import annotations
 
@@ -12,14 +12,15 @@ from .fields import JSONObject
 from .types.elicitation import ElicitResult, check_form_size, content_fits
 
 CHECKS_FORMATS: Final = "http://json-schema.org/draft-07/schema#"
-"""The dialect in which forms are checked: its validator checks ``format``, too."""
+"""The JSON Schema dialect of forms. Its validator also checks ``format``."""
 
 
 def with_defaults(answer: ElicitResult, schema: JSONObject) -> ElicitResult:
-    """Return an accepted form with the defaults of ``schema`` in the fields it leaves out; other answers as they are.
+    """Return an accepted form with the defaults of ``schema`` in the fields that it omits. Return other answers
+    unchanged.
 
-    2025-11-25 elicitation, Requested Schema: defaults are what a form starts with. A field that is `None` is left out,
-    and gets no default. If it is required and may be null, it is null instead.
+    2025-11-25 elicitation, Requested Schema: defaults are the initial values of a form. A field that is `None` is
+    omitted, and gets no default. If it is required and may be null, it is null instead.
     """
     if answer.action != "accept":
         return answer
@@ -30,8 +31,8 @@ def with_defaults(answer: ElicitResult, schema: JSONObject) -> ElicitResult:
 
 
 def required_nullable(schema: JSONObject) -> list[str]:
-    """Return the required fields of the form ``schema`` that may be null. The specification has none; python-sdk writes
-    them for an ``Optional`` without a default."""
+    """Return the required fields of the form ``schema`` that may be null. The specification doesn't have such fields,
+    but python-sdk writes them for an ``Optional`` without a default."""
     fields, needed = _fields_of(schema), schema.get("required")
     names = cast("list[object]", needed) if isinstance(needed, list) else []
     return [name for name in names if isinstance(name, str) and _may_be_null(fields.get(name, {}))]
@@ -45,9 +46,9 @@ def _may_be_null(field: JSONObject) -> bool:
 
 
 def fitting_defaults(schema: JSONObject) -> JSONObject:
-    """Return the defaults in the form ``schema`` by field, without those that don't fit their field, or that no answer
-    may hold, such as null."""
-    from .schema_validator import SchemaValidator  # late: few clients fill in forms
+    """Return the defaults in the form ``schema``, keyed by field, without those that are invalid for their field or
+    that an answer can't contain, such as null."""
+    from .schema_validator import SchemaValidator  # imported late: few clients fill in forms
 
     found: JSONObject = {}
     with suppress(CodedError):
@@ -55,7 +56,7 @@ def fitting_defaults(schema: JSONObject) -> JSONObject:
         for name, field in _fields_of(schema).items():
             if (default := field.get("default")) is None or not content_fits({name: default}):
                 continue
-            with suppress(ValueError):  # of a field that can't be checked alone
+            with suppress(ValueError):  # a field that can't be checked separately
                 if SchemaValidator({**field, "$schema": CHECKS_FORMATS}).faults(default) is not None:
                     continue
             found[name] = default
@@ -63,7 +64,7 @@ def fitting_defaults(schema: JSONObject) -> JSONObject:
 
 
 def with_fitting_defaults(schema: JSONObject) -> JSONObject:
-    """Return the form ``schema`` with its `fitting_defaults` only."""
+    """Return the form ``schema`` with only its `fitting_defaults`."""
     fields, fitting = _fields_of(schema), fitting_defaults(schema)
     without = {name: {**field} for name, field in fields.items() if name not in fitting}
     for field in without.values():

@@ -1,8 +1,8 @@
-"""Portable schemas: a JSON Schema in the form that models and hosts accept.
+"""Portable schemas: JSON Schemas in a form that models and hosts accept.
 
-Many readers of schemas, models among them, do not follow references, so the definitions take their place. Providers of
-models refuse an ``enum`` without a ``type``, and clients warn about formats that JSON Schema does not define;
-generators of schemas write both.
+Many readers of schemas, including models, don't follow references, so references are replaced with their definitions.
+Model providers reject an ``enum`` without a ``type``, and clients warn about formats that JSON Schema doesn't define.
+Schema generators write both.
 """
 
 from __future__ import annotations
@@ -17,15 +17,16 @@ from .fields import JSONObject, json_type
 T = TypeVar("T")
 
 _MOST: Final = 1_000
-"""Objects of a schema without references. A larger schema is better read with its definitions apart."""
+"""Maximum number of objects of a schema without references. A larger schema is easier to read with separate
+definitions."""
 _MOST_DEFINITIONS: Final = 100
 _PREFIXES: Final = ("#/$defs/", "#/definitions/")
 _DATA: Final = frozenset(("const", "default", "discriminator", "enum", "example", "examples"))
-"""Keywords whose values are no schemas."""
+"""Keywords whose values aren't schemas."""
 _NAMED: Final = frozenset(("properties", "patternProperties", "$defs", "definitions", "dependentSchemas"))
-"""Keywords whose values are schemas by names."""
+"""Keywords whose values are schemas, keyed by name."""
 _NOTES: Final = frozenset(("title", "description", "default", "deprecated", "examples", "readOnly", "writeOnly"))
-"""Keywords beside a reference that override those of the definition."""
+"""Keywords next to a reference that override those of the definition."""
 _OTHER_WAYS: Final = frozenset(("$id", "id", "$anchor", "$dynamicAnchor", "$dynamicRef", "$recursiveRef"))
 
 
@@ -34,11 +35,11 @@ class _TooLarge(Exception):
 
 
 def inlined(schema: JSONObject) -> JSONObject:
-    """Return ``schema`` with the definitions in the place of local references.
+    """Return ``schema`` with local references replaced with their definitions.
 
-    Definitions that refer to themselves, directly or by others, stay, with all definitions that these need. The
-    same object is returned where nothing is to be replaced, where the result would be too large, and for a schema with
-    identifiers or anchors, in which a reference may mean something else.
+    Definitions that refer to themselves, directly or indirectly, stay, with all definitions that they need. The same
+    object is returned if there is nothing to replace, if the result would be too large, or if the schema has
+    identifiers or anchors, because references may then mean something else.
     """
     keyword = next((key for key in ("$defs", "definitions") if key in schema), None)
     if keyword is None or any(not _OTHER_WAYS.isdisjoint(each) for each in schemas_in(schema)):
@@ -57,12 +58,12 @@ def inlined(schema: JSONObject) -> JSONObject:
 
 
 def _endless(definitions: dict[str, Any], names: set[str]) -> set[str]:
-    """Return the ``names`` of definitions that refer to themselves."""
+    """Return those ``names`` of definitions that refer to themselves."""
     return {name for name in names if name in _reached(definitions, name)}
 
 
 class _Inlining:
-    """Replaces references to ``definitions``, which have no end otherwise."""
+    """Replaces references to ``definitions`` that don't refer to themselves."""
 
     def __init__(self, definitions: dict[str, Any]) -> None:
         self._definitions = definitions
@@ -96,7 +97,7 @@ class _Inlining:
 
 
 def _named_by(reference: Any) -> str | None:
-    """Return the name of the definition that ``reference`` means; `None` where it means anything else."""
+    """Return the name of the definition that ``reference`` refers to, or `None` if it refers to anything else."""
     if isinstance(reference, str):
         for prefix in _PREFIXES:
             name = reference.removeprefix(prefix)
@@ -106,7 +107,7 @@ def _named_by(reference: Any) -> str | None:
 
 
 def _reached(definitions: dict[str, Any], start: str) -> set[str]:
-    """Return the names of the definitions that ``start`` refers to, directly or by others."""
+    """Return the names of the definitions that ``start`` refers to, directly or indirectly."""
     found: set[str] = set()
     ahead = [start]
     while ahead:
@@ -124,14 +125,14 @@ _FORMATS: Final = frozenset(("date-time", "date", "time", "duration", "email", "
 }
 """The formats of JSON Schema (2020-12 validation, 7.3)."""
 _ENCODINGS: Final = {"byte": "base64", "base64": "base64", "base64url": "base64url"}
-"""Formats of other vocabularies that JSON Schema writes as ``contentEncoding``."""
+"""Formats of other vocabularies, for which JSON Schema has ``contentEncoding``."""
 
 
 def portable(schema: T) -> T:
-    """Return ``schema`` in portable keywords; the same object if nothing changes.
+    """Return ``schema`` with portable keywords only, or the same object if nothing changes.
 
     An ``enum`` or ``const`` gets the ``type`` of its values. Repeated values of an ``enum``, unknown formats, OpenAPI's
-    ``discriminator``, infinite bounds and defaults, and conditions on names that no name can meet are left out.
+    ``discriminator``, infinite bounds and defaults, and conditions on names that no name can meet are removed.
     """
     if all(_fixed(node) == node for node in schemas_in(schema)):
         return schema
@@ -144,7 +145,7 @@ def portable(schema: T) -> T:
 
 
 def _fixed(node: JSONObject) -> JSONObject:
-    """Return one schema in portable keywords. The schemas inside are not changed."""
+    """Return one schema with portable keywords. Its subschemas stay unchanged."""
     made = {
         key: value
         for key, value in node.items()
@@ -191,7 +192,7 @@ def schemas_in(schema: Any) -> Iterator[JSONObject]:
 
 
 def at_pointer(root: JSONObject, pointer: str) -> Any:
-    """Return what a JSON Pointer (RFC 6901), or a ``#`` with one, refers to in ``root``; `None` if there is nothing."""
+    """Return what a JSON Pointer (RFC 6901), with or without a leading ``#``, refers to in ``root``, or `None`."""
     node: Any = root
     for token in pointer.split("/")[1:]:
         token = token.replace("~1", "/").replace("~0", "~")

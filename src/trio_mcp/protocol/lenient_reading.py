@@ -1,8 +1,8 @@
-"""Lenient reading of what a peer sends: one odd part doesn't spoil the rest.
+"""Lenient reading of a peer's data: one invalid part doesn't make the rest unusable.
 
-Code reads strictly first, and uses this module only after that has failed. `LenientReading` returns a copy of the data
-without the parts that can't be read, or with a replacement for them, so that strict reading succeeds. Classes outside
-of the specification are read strictly: only their authors know which members they can do without.
+Code reads strictly first, and uses this module only if that has failed. `LenientReading` returns a copy of the data in
+which parts that can't be read are removed or replaced, so that strict reading succeeds. Classes that aren't in the
+specification are read strictly, because only their authors know which members are dispensable.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from .readers import tag_of
 from .types import content, elicitation, lifecycle, prompts, resources, sampling, tools
 
 HookFor: TypeAlias = Callable[[Any], Callable[[Any, Any], Any]]
-"""Returns the function that reads data strictly as the given type; the function takes the data and the type."""
+"""Function that returns the strict reader of a type. The reader takes the data and the type."""
 
 _SHOWN: Final = 5
 _LONGEST_NAME: Final = 80
@@ -30,11 +30,11 @@ _TYPES: Final = f"{__package__}.types."
 
 
 class Fault(ValueError):
-    """A part of the data can't be read. The message has the reason and the place."""
+    """A part of the data can't be read. The message contains the reason and the place."""
 
 
 class LenientReading:
-    """Makes data readable for ``hook_for``, the strict reader, with up to ``limit`` faults."""
+    """Makes data readable for ``hook_for``, which returns strict readers, with up to ``limit`` faults."""
 
     def __init__(self, hook_for: HookFor, limit: int) -> None:
         self._hook_for = hook_for
@@ -42,13 +42,13 @@ class LenientReading:
         self._faults: list[str] = []
 
     def summary(self) -> str:
-        """Return what was left out or replaced: the first parts, each with its place, and how many more there are."""
+        """Describe what was removed or replaced: the first parts, each with its place, and how many more there are."""
         more = len(self._faults) - _SHOWN
         return clean("; ".join(self._faults[:_SHOWN]) + (f"; and {more:,} more" if more > 0 else ""))
 
     def repair(self, value: Any, kind: Any, place: str = "$") -> Any:
-        """Return ``value`` in a form that can be read as a ``kind``. Raises `Fault` if there is none, and if there are
-        too many faults."""
+        """Return ``value`` in a form that can be read as a ``kind``. Raises `Fault` if that is impossible, or if there
+        are too many faults."""
         if (fault := self._fault(value, kind, place)) is None:
             return value
         parts = [part for part in union_parts(kind) or (kind,) if part is not NoneType]
@@ -62,7 +62,7 @@ class LenientReading:
         if content.UnknownContent in parts:
             return self._content(value, {tag_of(part): part for part in parts}, place, fault)
         part: Any = parts[0] if len(parts) == 1 else None
-        # What a user has answered is read strictly: an answer without a part of it is another answer.
+        # A user's answer is read strictly, because an answer with a part removed is another answer.
         if attrs.has(part) and part.__module__.startswith(_TYPES) and part is not elicitation.ElicitResult:
             return self._object(value, part, place, fault)
         raise fault
@@ -84,8 +84,8 @@ class LenientReading:
         self._faults.append(f"{fault} ({name[:_LONGEST_NAME]!r})" if isinstance(name, str) else str(fault))
 
     def _list(self, value: Any, kind: Any, place: str, fault: Fault) -> list[Any]:
-        """Return a list without the items that can't be read. Null counts as an empty list, as a nil slice in Go is
-        written, and an object as a list of one, and so does a text that means one."""
+        """Return a list without the items that can't be read. Null counts as an empty list, because Go writes a nil
+        slice this way. An object counts as a list with one item, and so does a string that stands for one."""
         if type(value) is not list:
             takes_text = kind in (str, content.ResourceContents, *_TEXTS) or content.UnknownContent in get_args(kind)
             if value is not None and type(value) is not dict and not (takes_text and type(value) is str):
@@ -101,7 +101,7 @@ class LenientReading:
         return items
 
     def _content(self, value: Any, kinds: Mapping[Any, Any], place: str, fault: Fault) -> Any:
-        """Return a content block: one that can't be read stays as it is, and a text is a block of text."""
+        """Return a content block. An unreadable block stays unchanged, and a string becomes a text block."""
         if value is None:
             raise fault
         block: Any = {"text": value} if type(value) is str else value
@@ -128,14 +128,14 @@ class LenientReading:
         replacements = _REPLACEMENTS.get(kind, {})
         essential = required - replacements.keys()
         if type(value) is not dict or (essential and essential.isdisjoint(given)):
-            raise fault  # some servers answer whatever they get with {}
+            raise fault  # some servers answer any request with {}
         members = given.copy()
         for name, field in fields.items():
             try:
                 if name in given:
                     members[name] = self.repair(given[name], field.type, f"{place}.{name}")
                     if members[name] == [] != given[name] and name not in required:
-                        del members[name]  # nothing is left of a list
+                        del members[name]  # the list has no valid items
                     continue
                 if name not in required or name not in replacements:
                     continue
@@ -156,12 +156,12 @@ class LenientReading:
 
 
 def _is_true(value: object) -> bool:
-    """Return whether a value in the place of a boolean means true."""
+    """Return whether a value means true where a boolean is expected."""
     return value.lower() not in ("", "0", "false", "no") if isinstance(value, str) else bool(value)
 
 
 def _with_one_block_each(prompt: Any) -> JSONObject:
-    """Return a prompt in which each message has one block: some servers send several, as models take them."""
+    """Return a prompt in which each message has one block. Some servers send several, as models accept them."""
     messages: list[Any] = []
     given = as_object(prompt)
     for each in cast("list[Any]", given["messages"]) if type(given.get("messages")) is list else ():
@@ -175,8 +175,8 @@ _CAPABILITIES: Final = (
     *(lifecycle.ServerCapabilities, lifecycle.ClientCapabilities),
     *(lifecycle.Sampling, lifecycle.Elicitation, lifecycle.TasksCapability),
 )
-"""Classes whose members are objects that declare something by being there. Some peers write ``true``, and PHP writes an
-empty object as ``[]``."""
+"""Classes whose members are objects that declare something by being present. Some peers write ``true``, and PHP writes
+an empty object as ``[]``."""
 
 _TEXTS: Final[Mapping[Any, str]] = {
     lifecycle.Icon: "src",
@@ -184,7 +184,7 @@ _TEXTS: Final[Mapping[Any, str]] = {
     prompts.PromptArgument: "name",
     prompts.PromptMessage: "content",
 }
-"""By class, the member that a text in the place of an object is."""
+"""For each class, the member that a string stands for if it occurs in place of the object."""
 
 
 def _role(message: JSONObject) -> str:
@@ -196,8 +196,8 @@ def _as_text(contents: JSONObject) -> str:
 
 
 def _is_error(result: JSONObject) -> bool:
-    """Return whether a tool failed. What doesn't clearly mean false counts as a failure: a success that isn't one
-    misleads more."""
+    """Return whether a tool failed. Anything that doesn't clearly mean false counts as a failure, because a failure
+    that looks like a success is worse."""
     return _is_true(result["isError"])
 
 
@@ -228,4 +228,4 @@ _REPLACEMENTS: Final[Mapping[Any, Mapping[str, Any]]] = {
     tools.ListToolsResult: {"tools": []},
     tools.Tool: {"inputSchema": {"type": "object"}},
 }
-"""By class, values for members that can't be read, or are required and missing; a function gets the object."""
+"""For each class, values for members that can't be read, or are required and missing. A function gets the object."""

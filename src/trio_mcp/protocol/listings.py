@@ -1,4 +1,4 @@
-"""Listings: pages of a list whose items are written once for each revision, not for each client that asks."""
+"""Listings: pages of a list, whose items are encoded once per revision and not for each client."""
 
 from __future__ import annotations
 
@@ -12,28 +12,28 @@ from .converters import unstructure
 from .revisions import Revision
 
 _MOST_KEPT: Final = 32 * 1024 * 1024
-"""Bytes of texts that are kept for one list. Other items are written for each page."""
+"""Maximum bytes of cached texts for one list. Other items are encoded for each page."""
 _LEVELS: Final = 3
 """Levels of nesting around an item: the message, the result and the list."""
 
 
 class ListedTexts:
-    """The JSON texts of the items of one list, in each revision. An item's text is kept from its first page until
-    `drop`, and no texts are kept but those of items given to `add`."""
+    """Caches the JSON texts of the items of one list, in each revision. Only items that were passed to `add` are
+    cached, from their first page until `drop`."""
 
     def __init__(self) -> None:
         self._items: dict[int, Any] = {}
-        """The items by their identity."""
+        """The items, keyed by identity."""
         self._texts: dict[Revision, dict[int, tuple[Any, bytes]]] = {}
-        """Items with their texts: no other object can have the identity of an item that is here."""
+        """The items with their texts. Keeping an item ensures that no other object gets the same identity."""
         self._left = _MOST_KEPT
 
     def add(self, item: Any) -> None:
-        """Keep the texts of ``item`` from now on."""
+        """Cache the texts of ``item`` from now on."""
         self._items[id(item)] = item
 
     def drop(self, item: Any) -> None:
-        """Forget ``item`` and its texts."""
+        """Remove ``item`` and its texts."""
         self._items.pop(id(item), None)
         for texts in self._texts.values():
             if (found := texts.pop(id(item), None)) is not None:
@@ -54,8 +54,7 @@ class ListedTexts:
 
 
 class CachedPage(list[Any]):
-    """A page of a list whose ``texts`` are kept. Items that aren't in the list have no kept text, so the page can be
-    changed like any list."""
+    """A page of a list with cached ``texts``. Other items aren't cached, so the page can be changed like any list."""
 
     __slots__ = ("texts",)
 
@@ -64,4 +63,4 @@ class CachedPage(list[Any]):
         self.texts = texts
 
     def __reduce_ex__(self, _: Any) -> Any:
-        return list, (list(self),)  # copies of items have no kept texts
+        return list, (list(self),)  # copies of items aren't cached

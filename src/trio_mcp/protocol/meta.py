@@ -1,8 +1,8 @@
-"""The keys of ``_meta`` reserved by the specification: how to read a progress token and a trace context.
+"""The keys of ``_meta`` that the specification reserves: how to read a progress token and a trace context.
 
-``_meta`` itself stays the plain dict received: every unknown key is kept verbatim. The ``_meta`` of a request is kept
-beside its parameters; results, notifications and their parts have a field for ``_meta``. `TraceContext` is the
-distributed trace that a request belongs to (W3C Trace Context, W3C Baggage).
+``_meta`` itself stays the received dict, with every unknown key unchanged. The ``_meta`` of a request is kept beside
+its parameters. Results, notifications and their parts have a field for ``_meta``. `TraceContext` is the distributed
+trace that a request belongs to (W3C Trace Context, W3C Baggage).
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ LOG_LEVEL: Final = "io.modelcontextprotocol/logLevel"
 SERVER_INFO: Final = "io.modelcontextprotocol/serverInfo"
 SUBSCRIPTION_ID: Final = "io.modelcontextprotocol/subscriptionId"
 RELATED_TASK: Final = "io.modelcontextprotocol/related-task"
-PROGRESS_TOKEN: Final = "progressToken"  # noqa: S105, a key and no password
+PROGRESS_TOKEN: Final = "progressToken"  # noqa: S105 - a key, not a password
 TRACEPARENT: Final = "traceparent"
 TRACESTATE: Final = "tracestate"
 BAGGAGE: Final = "baggage"
-CANCEL_TOKEN: Final = "trio-mcp/cancelToken"  # noqa: S105, a key and no password
-"""Names a call in a request of ``trio-mcp/cancelAcknowledged``."""
+CANCEL_TOKEN: Final = "trio-mcp/cancelToken"  # noqa: S105 - a key, not a password
+"""Identifies a call in a request of ``trio-mcp/cancelAcknowledged``."""
 CLIENT: Final = "trio-mcp/client"
-"""Random name of the client that sends a request, if clients share connections or use several. A server divides the
-share of a caller by this name (ruling 11)."""
+"""Random name of the client that sends a request, if clients share connections or use several. A server divides a
+caller's share among these names (ruling 11)."""
 
 ProgressToken: TypeAlias = int | str
 
@@ -41,30 +41,30 @@ _DEFINED: Final = frozenset(
 
 
 def check_meta_keys(meta: Iterable[str] | None) -> None:
-    """Raise `ValueError` for a key that an author may not put into ``_meta`` (2026-07-28 basic, ``_meta``).
+    """Raise `ValueError` for a key that an author must not put into ``_meta`` (2026-07-28 basic, ``_meta``).
 
-    Such a key is malformed, or has a prefix reserved for MCP without being defined by MCP. Keys from peers are not
-    checked, and are kept unchanged.
+    Such a key is malformed, or has a prefix that is reserved for MCP without being defined by MCP. Keys from peers
+    aren't checked, and are kept unchanged.
     """
     for key in meta or ():
         match = _KEY.fullmatch(key)
         if match is None:
             raise ValueError(
-                f"{key!r} is no key of _meta: a key is a name like retries or run.id, best with the reversed name of "
-                "a domain before it, as in com.example/retries"
+                f"{key!r} is not a valid key of _meta: write a name like retries or run.id, preferably after your "
+                "reversed domain, as in com.example/retries"
             )
         labels = (match[1] or "").lower().split(".")
         if len(labels) > 1 and labels[1] in _RESERVED_LABELS and key not in _DEFINED:
             raise ValueError(
-                f"{key!r} is no key of yours: prefixes with {labels[1]!r} as their second label are reserved for MCP; "
-                "take the reversed name of a domain of yours, as in com.example/retries"
+                f"{key!r} is not available: prefixes with {labels[1]!r} as their second label are reserved for MCP; "
+                "use your own reversed domain, as in com.example/retries"
             )
 
 
 def progress_token_of(meta: object) -> ProgressToken | None:
-    """Return the progress token in ``meta``, `None` when there is none.
+    """Return the progress token in ``meta``, or `None`.
 
-    ``0`` and ``""`` are tokens. Any other value than a string or an integer is no token, and the request is served
+    ``0`` and ``""`` are valid tokens. Any value other than a string or an integer is ignored, and the request is served
     without progress (2025-11-25 progress, Progress Flow: MUST be a string or integer value).
     """
     if type(meta) is not dict:
@@ -74,7 +74,7 @@ def progress_token_of(meta: object) -> ProgressToken | None:
 
 
 def related_task_of(params: dict[str, Any]) -> str | None:
-    """Return the id of the task that a message with these parameters belongs to; `None` where it names none."""
+    """Return the id of the task that a message with these parameters belongs to, or `None`."""
     meta: Any = params.get("_meta")
     related: Any = cast("dict[str, Any]", meta).get(RELATED_TASK) if type(meta) is dict else None
     task_id: Any = cast("dict[str, Any]", related).get("taskId") if type(related) is dict else None
@@ -82,46 +82,46 @@ def related_task_of(params: dict[str, Any]) -> str | None:
 
 
 def with_related_task(members: dict[str, Any] | None, task_id: str) -> dict[str, Any]:
-    """Return parameters, or a result, with the task that they belong to in ``_meta`` (2025-11-25 tasks, Related Task
-    Metadata)."""
+    """Return parameters, or a result, with their task in ``_meta`` (2025-11-25 tasks, Related Task Metadata)."""
     members = members or {}
     return {**members, "_meta": {**(members.get("_meta") or {}), RELATED_TASK: {"taskId": task_id}}}
 
 
 _LONGEST: Final = 8192
-"""Longest text of each of the three, in characters: W3C Baggage, Limits, asks for so much to be propagated. A longer
+"""Maximum characters of each of the three texts. W3C Baggage, Limits, requires this much to be propagated. A longer
 text is ignored."""
 _MOST_STATES: Final = 32  # W3C Trace Context, tracestate Header Field Values
 
 _TRACEPARENT: Final = lazy_pattern(
     r"(?!ff|00.{54})[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}(-[\x21-\x7e]*+)?"
 )
-"""W3C Trace Context, traceparent Header Field Values: version 00 is exactly this long, later ones may add."""
+"""W3C Trace Context, traceparent Header Field Values: version 00 is exactly this long, and later versions may be
+longer."""
 _STATE: Final = lazy_pattern(r"([a-z0-9][a-z0-9_\-*/@]{0,255})=[\x20-\x2b\x2d-\x3c\x3e-\x7e]{1,256}")
-# The quantifiers are possessive, so that no value, however made, takes more than one pass.
-_TOKEN: Final = r"[ \t]*+[!#$%&'*+\-.^_`|~0-9A-Za-z]++[ \t]*+"  # noqa: S105, a token of RFC 9110
+# The quantifiers are possessive, so that every value takes a single pass.
+_TOKEN: Final = r"[ \t]*+[!#$%&'*+\-.^_`|~0-9A-Za-z]++[ \t]*+"  # $%&'*+\-.^_`|~0-9A-Za-z]++[ \t]*+"  # noqa: S105 - a token of RFC 9110
 _VALUE: Final = r"[ \t]*+[\x21\x23-\x2b\x2d-\x3a\x3c-\x5b\x5d-\x7e]*+[ \t]*+"
 _BAGGAGE: Final = lazy_pattern(rf"{_TOKEN}={_VALUE}(?:;{_TOKEN}(?:={_VALUE})?)*+")
 
 
 @frozen
 class TraceContext:
-    """The trace named by a request, verbatim (2026-07-28 basic, OpenTelemetry trace context).
+    """The trace of a request, unchanged (2026-07-28 basic, OpenTelemetry trace context).
 
-    Each member is well-formed or `None`; a ``tracestate`` never comes without its ``traceparent``.
+    Each member is well-formed or `None`. There is no ``tracestate`` without a ``traceparent``.
     """
 
     traceparent: str | None = None
     """``00-<trace id>-<parent id>-<flags>``."""
     tracestate: str | None = None
-    """Data that vendors of tracing systems add."""
+    """Data that vendors of tracing systems have added."""
     baggage: str | None = None
-    """Names and values the application sends along."""
+    """Names and values that the application has added."""
 
     @classmethod
     def of(cls, meta: Mapping[str, Any]) -> TraceContext | None:
-        """Return the trace context in ``meta``, `None` when there is none. A malformed member counts as absent, and is
-        never an error."""
+        """Return the trace context in ``meta``, or `None`. A malformed member counts as absent, and is never an
+        error."""
         if TRACEPARENT not in meta and BAGGAGE not in meta:
             return None
         traceparent = _text(meta.get(TRACEPARENT), lambda text: _TRACEPARENT.fullmatch(text) is not None)
@@ -132,7 +132,7 @@ class TraceContext:
 
     @property
     def trace_id(self) -> str | None:
-        """32 hexadecimal digits shared by all requests of one trace."""
+        """32 hexadecimal digits that all requests of one trace share."""
         return None if self.traceparent is None else self.traceparent[3:35]
 
     @property
@@ -142,12 +142,12 @@ class TraceContext:
 
     @property
     def is_sampled(self) -> bool:
-        """True when the caller may have recorded the request."""
+        """Whether the caller may have recorded the request."""
         return self.traceparent is not None and bool(int(self.traceparent[53:55], 16) & 1)
 
     def inject_into(self, meta: Mapping[str, Any]) -> dict[str, Any]:
         """Return ``meta`` with this context added, so that a nested request belongs to the same trace. A trace in
-        ``meta`` itself takes precedence: a ``tracestate`` of ours would say nothing about another ``traceparent``."""
+        ``meta`` takes precedence, because our ``tracestate`` doesn't belong to another ``traceparent``."""
         carried: dict[str, Any] = {}
         if self.traceparent is not None and TRACEPARENT not in meta and TRACESTATE not in meta:
             carried[TRACEPARENT] = self.traceparent

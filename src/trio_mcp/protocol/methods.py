@@ -1,4 +1,4 @@
-"""Methods: one row for each, with its sender, its parameters and result, and the revisions that have it."""
+"""Methods: one row for each, with its sender, parameters and result, and the revisions that have it."""
 
 from __future__ import annotations
 
@@ -16,14 +16,18 @@ Sender: TypeAlias = Literal["client", "server", "both"]
 class Method:
     """A row of the table of methods.
 
-    ``result`` is `None` for notifications. ``since`` and ``until`` are the first and last revision with the method.
-    ``may_ask``: a modern server may return ``InputRequiredResult``. ``cacheable``: a modern result carries ``ttlMs``
-    and ``cacheScope``. ``streams``: the request stays open for notifications until its result. ``tells_failures``: a
-    failure of its handler is a result with ``isError``, shown to the model (2025-11-25 tools, Error Handling).
-    ``of_request``: a notification is part of some request in flight. ``extension`` is the name of the extension that
-    has the method; `None`: the specification has. ``requires_client``: the client must have declared that extension.
-    ``scopes``: a message of an extension needs them, where callers are authorized. ``ahead``: a request runs beside the
-    limit of requests in flight, within a bound of its own.
+    - ``result``: `None` for notifications.
+    - ``since``, ``until``: the first and last revision that have the method.
+    - ``may_ask``: a modern server may return ``InputRequiredResult``.
+    - ``cacheable``: a modern result has ``ttlMs`` and ``cacheScope``.
+    - ``streams``: the request stays open for notifications until its result.
+    - ``tells_failures``: a failure of its handler is a result with ``isError``, which is shown to the model (2025-11-25
+      tools, Error Handling).
+    - ``of_request``: a notification belongs to a request in flight.
+    - ``extension``: the name of the extension that has the method. `None` is the specification.
+    - ``requires_client``: the client must have declared that extension.
+    - ``scopes``: scopes that a message of an extension needs, if callers are authorized.
+    - ``ahead``: a request doesn't count against the limit of requests in flight, but has its own limit.
     """
 
     name: str
@@ -44,12 +48,12 @@ class Method:
 
     @property
     def is_request(self) -> bool:
-        """True for a request, which is answered; false for a notification."""
+        """True for a request, which gets a response. False for a notification."""
         return self.result is not None
 
     def is_in(self, revision: str) -> bool:
-        """Return whether the revision of this name has the method."""
-        # Here, and only inside this package, dates are compared: ISO dates sort as text.
+        """Return whether the revision with this name has the method."""
+        # Dates are compared only inside this package. ISO dates sort as strings.
         return self.since <= revision and (self.until is None or revision <= self.until)
 
     def sent_by(self, role: Literal["client", "server"]) -> bool:
@@ -112,7 +116,7 @@ ROWS: Final = (
         notifications.SubscriptionsAcknowledgedParams,
         since=_MODERN,
     ),
-    # What servers ask, and what clients tell
+    # Requests of servers, and notifications of clients
     Method(
         "sampling/createMessage", "server", sampling.CreateMessageParams, sampling.CreateMessageResult, until=_LEGACY
     ),
@@ -133,7 +137,7 @@ ROWS: Final = (
         since="2025-11-25",
         until=_LEGACY,
     ),
-    # Tasks: in 2025-11-25 for both sides, later in the form of the extension
+    # Tasks: in 2025-11-25 for both sides, and later in the form of the extension
     Method("tasks/get", "both", tools.TaskParams, tools.Task, since="2025-11-25", until=_LEGACY),
     Method("tasks/result", "both", tools.TaskParams, dict[str, Any], since="2025-11-25", until=_LEGACY),
     Method("tasks/list", "both", _PAGE, tools.ListTasksResult, since="2025-11-25", until=_LEGACY),
@@ -144,18 +148,17 @@ ROWS: Final = (
     Method("tasks/cancel", "client", tools.TaskParams, _DONE, since=_MODERN),
     Method("notifications/tasks", "server", tools.DetailedTask, since=_MODERN),
 )
-"""Every method, with one more row where its sender or its form changed."""
+"""Every method, with an additional row where its sender or form has changed."""
 
 METHODS: Final[dict[str, Method]] = {row.name: row for row in ROWS}
-"""Every method of every revision, by name, in its newest row."""
+"""Every method of every revision, keyed by name, in its newest row."""
 
 
 def next_cursor(page: object, seen: set[int]) -> str | None:
-    """Return the cursor of the page that follows ``page``, a result of ``tools/list`` as JSON data. Returns `None` at
-    the end, for a cursor that isn't a string or was returned before, and if no tool of the page is new: a list may
-    never end.
+    """Return the cursor of the page that follows ``page``, a result of ``tools/list`` as JSON data.
 
-    ``seen`` has the hashes of all cursors and names of one list, which may be of any length.
+    Return `None` at the end, if the cursor isn't a string or was returned before, and if no tool of the page is new,
+    because a list may be endless. ``seen`` has the hashes of all cursors and names of one list, which may be long.
     """
     cursor: Any = as_object(page).get("nextCursor")
     listed = as_object(page).get("tools")

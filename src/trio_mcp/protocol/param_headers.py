@@ -1,5 +1,5 @@
 """Headers that mirror arguments of a tool (2026-07-28 Streamable HTTP, Custom Headers from Tool Parameters; SEP-2243):
-where a schema asks for them, how values are written and read, and whether headers and arguments agree."""
+where a schema requests them, how values are encoded and decoded, and whether headers and arguments agree."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ NAMED_BY: Final = {
     "tasks/update": "taskId",
     "tasks/cancel": "taskId",
 }
-"""Parameter that the header ``Mcp-Name`` mirrors, by method (2026-07-28 Streamable HTTP, Standard Request Headers)."""
+"""For each method, the parameter that the header ``Mcp-Name`` mirrors (2026-07-28 Streamable HTTP, Standard Request
+Headers)."""
 
 _ANNOTATION: Final = "x-mcp-header"
 _PREFIX: Final = "Mcp-Param-"
@@ -44,58 +45,60 @@ _SCHEMAS: Final = frozenset(("allOf", "anyOf", "oneOf", "prefixItems", "items"))
 _NAMED_SCHEMAS: Final = frozenset(
     ("properties", "patternProperties", "dependentSchemas", "dependencies", "$defs", "definitions")
 )
-"""Keywords whose value has a schema under each name. All other keywords hold no schema but data, such as a
+"""Keywords whose value has a schema under each name. All other keywords contain data instead of schemas, such as
 ``default``."""
 
 _SENTINEL: Final = lazy_pattern(r"=\?base64\?(.*)\?=", re.DOTALL)
 _PLAIN: Final = lazy_pattern(r"[\x20-\x7e]*")
 _SENDABLE: Final = lazy_pattern(r"[\x20-\x7e\t]*")
-_WHOLE: Final = lazy_pattern(r"(-?[0-9]{1,400})(?:\.0+)?")  # Python refuses to read thousands of digits
+_WHOLE: Final = lazy_pattern(r"(-?[0-9]{1,400})(?:\.0+)?")  # Python refuses to convert thousands of digits
 _MOST: Final = 2**53 - 1
-"""The largest integer that every reader of JSON takes for the same one."""
+"""The largest integer that every JSON parser reads exactly."""
 _SHOWN: Final = 100
-"""Characters of a foreign text that words repeat."""
+"""Maximum characters of a peer's text that a message repeats."""
 _MOST_HEADERS: Final = 100
-"""Headers of one tool: the heads of requests are bounded everywhere, and tables from foreign schemas must be, too."""
+"""Maximum number of headers of one tool. Heads of requests are limited everywhere, so tables from a peer's schemas must
+be limited, too."""
 
 
 @value
 class ParamHeader:
-    """A header that mirrors one argument. ``path``: the names of properties that lead to the argument; ``name``: the
-    whole name of the header, as ``Mcp-Param-Region``."""
+    """A header that mirrors one argument. ``path`` has the names of properties that lead to the argument. ``name`` is
+    the full name of the header, such as ``Mcp-Param-Region``."""
 
     path: tuple[str, ...]
     name: str
 
     @property
     def argument(self) -> str:
-        """The argument, as words say it."""
+        """The argument, as it is named in messages."""
         return repr(".".join(self.path)[:_SHOWN])
 
 
-# What a schema asks for
+# Which headers a schema requests
 
 
 def Header(name: str) -> msgspec.Meta:
-    """Have modern clients repeat an argument of a tool in the header ``Mcp-Param-NAME``: a note for an annotation.
+    """Mirror an argument of a tool in the HTTP header ``Mcp-Param-NAME``. This is metadata for an annotation.
 
         @server.tool
         async def forecast(region: Annotated[str, Header("Region")]) -> str: ...
 
-    The argument is a text, an integer or a boolean. Over HTTP, gateways route by the header without reading the body;
-    the server refuses a request in which header and argument differ. The function gets the argument, not the header,
-    unlike with ``Header`` of FastAPI. Intermediaries see the value: no secrets. (2026-07-28 tools, x-mcp-header.)
+    The argument must be a string, an integer or a boolean. Modern clients repeat it in the header, so that gateways can
+    route by it without reading the body. The server refuses a request in which header and argument differ. The function
+    gets the argument, not the header, unlike with FastAPI's ``Header``. Intermediaries see the value, so it must not be
+    secret. (2026-07-28 tools, x-mcp-header.)
 
-    Raises `ValueError` if ``name`` can't be part of the name of a header.
+    Raises `ValueError` if ``name`` can't be part of a header name.
     """
     if not isinstance(name, str) or not _TOKEN.fullmatch(name):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise ValueError(f"the name of a header has letters, digits and hyphens, as in Region, not {name!r}")
+        raise ValueError(f"the name of a header must have letters, digits and hyphens, as in Region, not {name!r}")
     return msgspec.Meta(extra_json_schema={_ANNOTATION: name})
 
 
 def param_headers(input_schema: Mapping[str, Any]) -> tuple[ParamHeader, ...]:
-    """Return the headers that ``input_schema`` asks for by ``x-mcp-header``. Raises `ValueError` where one annotation
-    is invalid, since this makes the whole tool invalid (Schema Extension)."""
+    """Return the headers that ``input_schema`` requests with ``x-mcp-header``. Raises `ValueError` if one annotation is
+    invalid, because this makes the whole tool invalid (Schema Extension)."""
     found: dict[str, ParamHeader] = {}
     for place in _places_in(input_schema) if _may_ask(input_schema) else ():
         if _ANNOTATION not in place.schema:
@@ -106,43 +109,44 @@ def param_headers(input_schema: Mapping[str, Any]) -> tuple[ParamHeader, ...]:
         name, kind = place.schema[_ANNOTATION], place.schema.get("type")
         if not isinstance(name, str) or not _TOKEN.fullmatch(name):
             shown = repr(name[:_SHOWN]) if isinstance(name, str) else f"a value of type {type(name).__name__}"
-            raise ValueError(f"{where}: {shown} is no part of the name of a header (RFC 9110, token)")
+            raise ValueError(f"{where}: {shown} can't be part of a header name (RFC 9110, token)")
         if kind not in _KINDS:
             shown = repr(kind[:_SHOWN]) if isinstance(kind, str) else "none" if kind is None else "several"
             raise ValueError(
-                f'{where}: a mirrored argument has one "type", string, integer or boolean, and this one has {shown}. '
-                "An argument that may be left out has a default of its type instead of null"
+                f'{where}: a mirrored argument must have one "type", string, integer or boolean, but has {shown}. '
+                "If it is optional, give it a default of that type instead of null"
             )
         header = ParamHeader(tuple(place.keys()[1::2]), _PREFIX + name)
         if (other := found.setdefault(name.lower(), header)) is not header:
-            raise ValueError(f"{where}: {name[:_SHOWN]!r} mirrors {other.argument} already, and case does not count")
+            raise ValueError(f"{where}: {name[:_SHOWN]!r} already mirrors {other.argument}; header names ignore case")
         if len(found) > _MOST_HEADERS:
-            raise ValueError(f"{where}: a tool mirrors {_MOST_HEADERS} arguments at most")
+            raise ValueError(f"{where}: a tool can mirror at most {_MOST_HEADERS} arguments")
     return tuple(found.values())
 
 
 def _may_ask(schema: Mapping[str, Any]) -> bool:
-    """Return whether the annotation is anywhere in the text of ``schema``: the search takes a hundredth of the time."""
+    """Return whether the annotation occurs anywhere in the text of ``schema``, which is a hundred times faster to
+    search."""
     try:
         return _ANNOTATION.encode() in msgspec.json.encode(schema, enc_hook=plain_scalar)
-    except (TypeError, ValueError, RecursionError):  # it has no text, or is too deep
+    except (TypeError, ValueError, RecursionError):  # it can't be encoded, or is nested too deeply
         return True
 
 
 class _SchemaPlace:
-    """A schema inside of another one, with the keyword, and the name behind the keyword, that lead there."""
+    """A subschema, with the keyword, and the name after the keyword, that lead to it."""
 
     __slots__ = ("_keys", "_outer", "is_property", "schema")
 
     def __init__(self, schema: dict[str, Any], outer: _SchemaPlace | None, *keys: str) -> None:
         self.schema = schema
-        self._outer = outer  # no tuple of all keys: together these would be much larger than the schema
+        self._outer = outer  # tuples of all keys would be much larger than the schema
         self._keys = keys
         self.is_property = outer is not None and (outer._outer is None or outer.is_property) and keys[0] == "properties"
-        """True where properties alone lead there from the root."""
+        """Whether only properties lead to it from the root."""
 
     def keys(self) -> list[str]:
-        """Return the keys that lead there from the root."""
+        """Return the keys that lead to it from the root."""
         found: list[str] = []
         place: _SchemaPlace | None = self
         while place is not None:
@@ -151,8 +155,8 @@ class _SchemaPlace:
         return found[::-1]
 
     def inside(self) -> Iterator[tuple[Any, tuple[str, ...]]]:
-        """Yield the values that stand where schemas stand, each with the keys that lead there. References are not
-        followed: their targets stand elsewhere."""
+        """Yield the subschemas, each with the keys that lead to it. References aren't followed, because their targets
+        are elsewhere in the schema."""
         for keyword, content in self.schema.items():
             if isinstance(content, dict) and keyword in _NAMED_SCHEMAS:
                 yield from ((inner, (keyword, name)) for name, inner in cast("dict[str, Any]", content).items())
@@ -163,9 +167,9 @@ class _SchemaPlace:
 
 
 def _places_in(root: Mapping[str, Any]) -> Iterator[_SchemaPlace]:
-    """Yield ``root`` and each schema inside, outer ones first."""
+    """Yield ``root`` and each subschema, outer ones first."""
     ahead = deque([_SchemaPlace(dict(root), None)])
-    while ahead:  # no recursion: a foreign schema may be deep
+    while ahead:  # without recursion, because a peer's schema may be deep
         place = ahead.popleft()
         yield place
         for inner, keys in place.inside():
@@ -173,13 +177,13 @@ def _places_in(root: Mapping[str, Any]) -> Iterator[_SchemaPlace]:
                 ahead.append(_SchemaPlace(cast("dict[str, Any]", inner), place, *keys))
 
 
-# How values are written and read
+# How values are encoded and decoded
 
 
 def header_value(value: object) -> str | None:
-    """Return the value of a header that mirrors ``value`` (Value Encoding); `None` for what no header can mirror: null,
-    and all but texts, whole numbers and booleans. Raises `ValueError` for a number beyond ±(2^53 - 1), which readers of
-    the header and of the body could take for different ones."""
+    """Return the value of a header that mirrors ``value`` (Value Encoding). Return `None` for null, and for anything
+    but strings, whole numbers and booleans, which can't be mirrored. Raises `ValueError` for a number beyond ±(2^53 -
+    1), because readers of the header and of the body might read different numbers."""
     match _plain(value):
         case bool() as truth:
             return "true" if truth else "false"
@@ -187,15 +191,15 @@ def header_value(value: object) -> str | None:
             return encoded_name(text)
         case int() | float() as number if number == number // 1:
             if abs(number) > _MOST:
-                raise ValueError(f"a number in a header lies within ±{_MOST}")
+                raise ValueError(f"a number in a header must be within ±{_MOST}")
             return str(int(number))
         case _:
             return None
 
 
 def encoded_name(text: str) -> str:
-    """Return ``text`` as the value of a header, for ``Mcp-Name`` as for arguments: unchanged, or in base64 where the
-    text would not arrive unchanged, or looks like base64 itself. Raises `ValueError` for lone surrogates."""
+    """Return ``text`` as the value of a header, for ``Mcp-Name`` and for arguments. The text is unchanged, or in base64
+    if it couldn't be transferred unchanged or looks like base64 itself. Raises `ValueError` for lone surrogates."""
     looks_encoded = text.startswith("=?base64?") and text.endswith("?=")
     if _PLAIN.fullmatch(text) and text == text.strip(" ") and not looks_encoded:
         return text
@@ -203,23 +207,24 @@ def encoded_name(text: str) -> str:
 
 
 def decoded(text: str) -> str:
-    """Return the text that the value of a header stands for. Raises `ValueError` for characters that no value has, and
-    for base64 that `encoded_name` would not write: each text has one form."""
+    """Return the text that the value of a header encodes. Raises `ValueError` for invalid characters, and for base64
+    that `encoded_name` wouldn't write, because each text has only one form."""
     if not _SENDABLE.fullmatch(text):
-        raise ValueError("has characters that the value of a header cannot have")
+        raise ValueError("has characters that a header value can't have")
     if (match := _SENTINEL.fullmatch(text)) is None:
         return text
     try:
         content = base64.b64decode(match[1], validate=True)
         if base64.b64encode(content).decode() != match[1]:
-            raise binascii.Error("bits behind the last byte")
+            raise binascii.Error("bits after the last byte")
         return content.decode()
     except ValueError:
         raise ValueError("is not base64 of UTF-8") from None
 
 
 def headers_for(table: Iterable[ParamHeader], arguments: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Return the headers for a call (Client Behavior). Raises `ValueError` for an argument that no header may carry."""
+    """Return the headers for a call (Client Behavior). Raises `ValueError` for an argument that a header can't
+    carry."""
     headers: list[tuple[str, str]] = []
     for header in table:
         try:
@@ -240,19 +245,19 @@ def check(
     table: Iterable[ParamHeader],
     repeated: Collection[str] = (),
 ) -> str | None:
-    """Return in words, for the message of a `HEADER_MISMATCH`, where headers and arguments of a call disagree; `None`
-    where they agree (Server Behavior for Custom Headers). The names in ``headers`` are in lower case; those in
-    ``repeated`` came more than once."""
+    """Return, for the message of a `HEADER_MISMATCH`, where headers and arguments of a call disagree, or `None` if they
+    agree (Server Behavior for Custom Headers). Names in ``headers`` are in lower case. Those in ``repeated`` occurred
+    more than once."""
     for header in table:
         name = header.name.lower()
-        if name in repeated:  # readers of the first one and of the last one would differ
-            return f"{header.name} is there more than once"
+        if name in repeated:  # one reader might use the first value, and another the last
+            return f"{header.name} occurs more than once"
         text, argument = headers.get(name), _plain(_at(header.path, arguments))
         if not isinstance(argument, str | int) and not (isinstance(argument, float) and argument.is_integer()):
             if text is not None:
-                return f"{header.name} is there, and the argument {header.argument} is not, or has no form for a header"
+                return f"{header.name} is present, but the argument {header.argument} is missing, or can't be mirrored"
         elif text is None:
-            return f"{header.name} is missing, and the argument {header.argument} is there"
+            return f"{header.name} is missing, but the argument {header.argument} is present"
         else:
             try:
                 agrees = _agree(decoded(text), argument)
@@ -268,13 +273,13 @@ def _agree(text: str, argument: str | float) -> bool:
         return text == argument
     if isinstance(argument, bool):
         return text == ("true" if argument else "false")
-    # Server Validation: numbers are compared as numbers, exactly; 42.0 is 42.
+    # Server Validation: numbers are compared exactly, as numbers; 42.0 equals 42.
     match = _WHOLE.fullmatch(text)
     return match is not None and int(match[1]) == argument
 
 
 def _at(path: tuple[str, ...], arguments: Mapping[str, Any]) -> object:
-    """Return the value at ``path``; `None` where there is none."""
+    """Return the value at ``path``, or `None`."""
     found: Any = arguments
     for name in path:
         found = _plain(found)
@@ -285,10 +290,10 @@ def _at(path: tuple[str, ...], arguments: Mapping[str, Any]) -> object:
 
 
 def _plain(value: object) -> Any:
-    """Return ``value`` as JSON has it: callers may give enumerations, times and the like."""
+    """Return ``value`` as JSON data. Callers may pass enums, dates and so on."""
     if type(value) in (str, int, bool, float, dict, list, type(None)):
         return value
     try:
         return msgspec.to_builtins(value, enc_hook=plain_scalar)
     except (TypeError, ValueError):
-        return None  # the encoder of the body says what is wrong
+        return None  # encoding the body will report what is wrong

@@ -1,8 +1,8 @@
-"""Plain classes: JSON data as the classes that authors write, dataclasses, TypedDicts and the like.
+"""Plain classes: reading JSON data as classes that authors write, such as dataclasses and TypedDicts.
 
-msgspec does the work, strictly: JSON types are never coerced, except that 3.0 is an integer where a type asks for one
-(JSON Schema 2020-12 validation, 6.1.1), and no `int` to msgspec. A peer decides how much data is searched for such
-numbers. The data is therefore searched once, by the schema, and only where that may help and the data is not too large.
+msgspec reads them strictly: JSON types are never coerced. One exception: 3.0 is a valid integer in JSON Schema (2020-12
+validation, 6.1.1), but not in msgspec, so it is converted first. A peer decides how much data must be searched for such
+numbers. So the data is searched only once, guided by the schema, and only if that may help and it isn't too large.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def is_plain_class(kind: Any) -> bool:
 
 
 def convert(data: Any, kind: type[T]) -> T:
-    """Return JSON data as a ``kind``. Raises `ValueError` naming the place that does not fit."""
+    """Return JSON data as a ``kind``. Raises `ValueError` with the place of the fault."""
     kind = readable(kind)
     try:
         return msgspec.convert(data, kind, dec_hook=read_foreign)
@@ -43,36 +43,35 @@ def convert(data: Any, kind: type[T]) -> T:
 
 
 def optional_fields(kind: Any) -> list[str]:
-    """Return the names, as on the wire, of the fields of a class that may be `None` and have no default."""
+    """Return the wire names of the fields of a class that may be `None` and have no default."""
     schema = _schema_of(readable(kind))
     fields = schema.get("properties", {})
     return [name for name in schema.get("required", ()) if {"type": "null"} in fields[name].get("anyOf", ())]
 
 
 _MOST_PARTS: Final = 250_000
-"""Items and members of data that is searched for whole numbers."""
+"""Maximum number of items and members of data that is searched for whole numbers."""
 
 
 def with_whole_numbers(data: Any, kind: Any, fault: Exception) -> Any:
     """Return ``data`` with an `int` for each float without a fraction where a ``kind`` has an integer.
 
-    ``fault`` is the error of msgspec for ``data``. msgspec stops at the first fault, so a fault about anything but a
-    float remains, whatever becomes of the floats behind it. ``data`` is never changed. The same object is returned if
-    there is nothing to change. The same goes for more than 250,000 items and members, for fewer where alternatives are
-    tried, and for too many levels of nesting.
+    ``fault`` is msgspec's error for ``data``. msgspec stops at the first fault, so converting floats can help only if
+    it is about a float. ``data`` is never changed. The same object is returned if there is nothing to change, if there
+    are more than 250,000 items and members (fewer if alternatives are tried), or if it is nested too deeply.
     """
     if "got `float`" not in str(fault) or not is_small(data, _MOST_PARTS, sys.maxsize, MOST_LEVELS):
         return data
-    from .schema_reading import read_whole_numbers  # late: few peers need it
+    from .schema_reading import read_whole_numbers  # imported late: few peers need it
 
     return read_whole_numbers(_schema_of(kind), data)
 
 
 @lru_cache(maxsize=256)
 def _schema_of(kind: Any) -> JSONObject:
-    from .type_schemas import schema_of  # late: few clients need it
+    from .type_schemas import schema_of  # imported late: few clients need it
 
     try:
         return schema_of(kind)
-    except TypeError:  # nothing is known of it
+    except TypeError:  # the type has no schema
         return {}

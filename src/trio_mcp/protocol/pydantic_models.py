@@ -1,11 +1,12 @@
-"""pydantic, where an author's file has imported it: JSON data as its models, models as JSON data, and their schemas.
+"""pydantic support, if an author's file has imported pydantic: reading JSON data as models, writing models as JSON
+data, and their schemas.
 
-`foreign_types` alone imports this module, and not before pydantic was imported by others. A model is read as JSON text,
-by its own rules: a strict date, for example, has a form in JSON. Rules that a schema cannot express, such as a
-validator, are enforced where the model is read.
+Only `foreign_types` imports this module, after other code has imported pydantic. A model is read from JSON text, by
+pydantic's rules for JSON: for example, a strict date can be read from a string. Rules that a schema can't express, such
+as a validator, are enforced when the model is read.
 
-pydantic would report each fault of a value, and a peer decides how many there are. Lists therefore stop at their first
-fault here, and the parts of large values are counted first.
+pydantic would report each fault of a value, and a peer decides how many there are. So lists stop at their first fault
+here, and the parts of large values are counted first.
 """
 
 from __future__ import annotations
@@ -31,29 +32,29 @@ from .type_adapters import AnyInstance
 _encoder: Final = msgspec.json.Encoder()
 
 _SMALL: Final = 64 * 1024
-"""Characters of JSON up to which nothing is counted."""
+"""JSON of up to this many characters is read without counting its parts."""
 _MOST_PARTS: Final = 100_000
-"""Items and members of a larger value."""
+"""Maximum number of items and members of a larger value."""
 _HASHED_ITEMS_LIMIT: Final = 5_000
-"""Items and members of a larger value that has sets, or keys of others than text: see `hashed_items_limit` of the
-server."""
+"""Maximum number of items and members of a larger value with sets, or with dict keys that aren't strings: see the
+server's `hashed_items_limit`."""
 _MOST_FAULTS: Final = 1000
-"""Faults beyond which they are only counted."""
+"""Maximum number of faults that are described. Further faults are only counted."""
 _TOLD: Final = 5
 _LONGEST: Final = 300
-"""Characters of one fault."""
+"""Maximum characters of one fault."""
 
 _BOUNDS: Final = ("gt", "ge", "lt", "le", "multiple_of", "pattern", "min_length", "max_length", "tz")
 
 
 class Adapted(metaclass=AnyInstance):
-    """What stands for an annotation that pydantic reads as a whole."""
+    """Represents an annotation that pydantic reads as a whole."""
 
     adapter: TypeAdapter[Any]
 
 
 def knows(kind: Any) -> bool:
-    """Return whether pydantic reads and writes values of the class ``kind``, which others do not know."""
+    """Return whether pydantic reads and writes values of the class ``kind``, and other libraries don't."""
     return isinstance(kind, type) and (
         hasattr(kind, "__get_pydantic_core_schema__") or Adapted in kind.__mro__ or _is_dataclass(kind)
     )
@@ -64,10 +65,10 @@ def _is_dataclass(kind: Any) -> bool:
 
 
 def readable(hint: Any) -> Any:
-    """Return the annotation ``hint``, or in its place a class that stands for it, where pydantic has to read all of it:
-    for its notes and its dataclasses, and for models inside of other types, which are read at once then.
+    """Return the annotation ``hint``, or a class in its place that reads it, if pydantic must read all of it: because
+    of its metadata or dataclasses, or to read models inside other types all at once.
 
-    Raises `TypeError` for an annotation that pydantic cannot read.
+    Raises `TypeError` for an annotation that pydantic can't read.
     """
     inner = [part for part in get_args(hint) if part is not NoneType] if get_origin(hint) in (Union, UnionType) else []
     alone = inner[0] if len(inner) == 1 else hint
@@ -77,7 +78,7 @@ def readable(hint: Any) -> Any:
         return hint
     try:
         return _adapted(hint)
-    except TypeError:  # a note that cannot be hashed
+    except TypeError:  # its metadata can't be hashed
         return _adapted.__wrapped__(hint)
 
 
@@ -87,14 +88,14 @@ def _adapted(hint: Any) -> Any:
         adapter = TypeAdapter[Any](hint)
     except (PydanticSchemaGenerationError, PydanticUserError) as error:
         if not any(_is_note(part) for part in hint_parts(hint)):
-            with suppress(TypeError):  # there may be classes of attrs, which msgspec reads
+            with suppress(TypeError):  # it may contain attrs classes, which msgspec reads
                 msgspec.inspect.type_info(hint)
                 return hint
-        raise TypeError(f"pydantic does not read it: {str(error).splitlines()[0]}") from None
+        raise TypeError(f"pydantic can't read it: {str(error).splitlines()[0]}") from None
     adapted: Any = type(repr(hint)[:100], (Adapted,), {"adapter": adapter})
     for note in getattr(hint, "__metadata__", ()):
         if isinstance(note, msgspec.Meta) and any(getattr(note, bound) is not None for bound in _BOUNDS):
-            raise TypeError("pydantic reads it: write Field in place of msgspec.Meta")
+            raise TypeError("pydantic reads this annotation: use pydantic's Field instead of msgspec.Meta")
         if isinstance(note, str | msgspec.Meta):
             adapted = Annotated[adapted, note]
     return adapted
@@ -119,15 +120,15 @@ def _parts_limit(kind: Any) -> int:
 def _validator_of(kind: Any) -> Any:
     adapter = _adapter_of(kind)
     core: Any = SchemaValidator
-    for options in ({"_use_prebuilt": False}, {}):  # of the validators that models have already, which do not stop
-        with suppress(SchemaError, TypeError):  # of releases that know less
+    for options in ({"_use_prebuilt": False}, {}):  # prebuilt validators of models don't stop at the first fault
+        with suppress(SchemaError, TypeError):  # older releases don't have the option
             return core(_stopping(adapter.core_schema), **options)
     return adapter.validator
 
 
 def _stopping(schema: Any) -> Any:
-    """Return a schema of pydantic-core whose lists and the like stop at the first item at fault: thousands of items
-    with a fault for each field would take a hundred times as long as their JSON."""
+    """Return a pydantic-core schema whose lists and similar types stop at the first invalid item. Thousands of items
+    with a fault in each field would otherwise take a hundred times as long as parsing their JSON."""
     if isinstance(schema, dict):
         members = cast("dict[str, Any]", schema)
         stopping = {name: member if name in _VALUES else _stopping(member) for name, member in members.items()}
@@ -139,11 +140,11 @@ def _stopping(schema: Any) -> Any:
 
 _LISTS: Final = ("list", "tuple", "set", "frozenset", "dict")
 _VALUES: Final = ("default", "expected", "members", "metadata", "serialization")
-"""Members that are no schemas, or not for reading."""
+"""Members that aren't schemas, or aren't used for reading."""
 
 
 def _hashes_others(schema: Any) -> bool:
-    """Return whether a schema of pydantic-core has a set, or a dict with keys that are not text alone."""
+    """Return whether a pydantic-core schema contains a set, or a dict with keys other than strings."""
     if isinstance(schema, dict):
         members = cast("dict[str, Any]", schema)
         kind, keys = members.get("type"), members.get("keys_schema", {"type": "str"})
@@ -154,11 +155,11 @@ def _hashes_others(schema: Any) -> bool:
 
 
 def read(kind: Any, value: Any) -> Any:
-    """Return JSON data as a ``kind``. Raises `ValueError` that names the fields at fault, and `RuntimeError` for a
-    validator that fails by a `TypeError`, which says nothing about the data."""
+    """Return JSON data as a ``kind``. Raises `ValueError` with the invalid fields, and `RuntimeError` if a validator
+    raises a `TypeError`, which is an error of the validator and not of the data."""
     text = _encoder.encode(value)
     if len(text) > _SMALL and not is_checkable(value, most := _parts_limit(kind)):
-        raise ValueError(f"too large: there are at most {most:,} items and members")
+        raise ValueError(f"too large: more than {most:,} items and members")
     try:
         return _validator_of(kind).validate_json(text)
     except ValidationError as error:
@@ -182,7 +183,7 @@ def _error_text(place: tuple[int | str, ...], message: str) -> str:
 
 
 def write(value: Any) -> Any:
-    """Return a value of a class that pydantic knows as JSON data, under the names of the wire."""
+    """Return a value of a class that pydantic knows as JSON data, with wire names."""
     if isinstance(value, BaseModel):
         return value.model_dump(mode="json", by_alias=True)
     return _adapter_of(cast("Any", type(value))).dump_python(value, mode="json", by_alias=True)
@@ -190,17 +191,17 @@ def write(value: Any) -> Any:
 
 class _Schema(GenerateJsonSchema):
     def field_title_should_be_set(self, schema: Any) -> bool:
-        return False  # the name of a field, with a capital letter, tells nothing
+        return False  # the capitalized name of a field isn't a useful title
 
     def enum_schema(self, schema: Any) -> JSONObject:
         if self.mode == "serialization" and issubclass(schema["cls"], Flag):
-            return {"type": "integer", "title": schema["cls"].__name__}  # a combination is none of the values
+            return {"type": "integer", "title": schema["cls"].__name__}  # a combination isn't one of the values
         return super().enum_schema(schema)
 
 
 def schema_of_model(kind: Any, mode: Literal["validation", "serialization"], prefix: str) -> JSONObject:
-    """Return the JSON Schema of a class that pydantic knows, as read or as written; its ``$defs`` are referred to with
-    ``prefix`` before their names. Raises `TypeError` for a class without a schema."""
+    """Return the JSON Schema of a class that pydantic knows, as it is read or written. References to its ``$defs``
+    begin with ``prefix``. Raises `TypeError` for a class without a schema."""
     template = f"#/$defs/{prefix}{{model}}"
     try:
         return _adapter_of(kind).json_schema(mode=mode, ref_template=template, schema_generator=_Schema)

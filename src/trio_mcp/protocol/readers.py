@@ -1,7 +1,7 @@
-"""Strict readers: what makes an object of a type from JSON data, for each type that the specification has.
+"""Strict readers: functions that make an object of a type from JSON data, for each type in the specification.
 
-A reader takes the data and the type, as hooks of cattrs do. JSON types are never coerced. `Readers` has the readers of
-one revision; the functions here are used by cattrs as well (`cattrs_converters.py`).
+A reader takes the data and the type, like a cattrs hook. JSON types are never coerced. `Readers` has the readers of one
+revision. cattrs uses the functions of this module, too (`cattrs_converters.py`).
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from .types.tools import CallToolResult, Task
 
 Hook: TypeAlias = Callable[[Any, Any], Any]
 HookOf: TypeAlias = Callable[[Any], Hook]
-"""Returns the reader of a type: the method of `Readers`, or of a converter of cattrs."""
+"""Function that returns the reader of a type: a method of `Readers`, or of a cattrs converter."""
 
 
 class Readers:
-    """The readers of one revision: members that ``revision`` does not have are ignored. Without a revision, those of
-    all revisions are read. ``others`` returns the reader of a type that the specification does not have."""
+    """The readers of one revision. Members that ``revision`` doesn't have are ignored. Without a revision, members of
+    all revisions are read. ``others`` returns the reader of a type that isn't in the specification."""
 
     def __init__(self, revision: Revision | None, others: Callable[[Any], Hook]) -> None:
         self._revision = revision
@@ -93,7 +93,7 @@ class Readers:
 
 
 _LARGEST_FLOAT: Final = sys.float_info.max
-"""A greater integer is no number for arithmetic: a division by it raises `OverflowError`."""
+"""A greater integer can't be used in arithmetic: dividing by it raises `OverflowError`."""
 _SCALARS: Final[dict[Any, str]] = {
     str: "a string",
     bool: "true or false",
@@ -114,13 +114,15 @@ def plain(kind: Any) -> Hook:
     accepted = {dict if part == dict[str, Any] else part for part in parts}
     words = "an object" if dict in accepted else " or ".join(_SCALARS[part] for part in parts)
     takes_floats, takes_integers = float in accepted, kind is int
-    accepted -= {int} if takes_floats else set()  # which is looked at below
+    accepted -= {int} if takes_floats else set()  # integers are checked below
 
     def check(value: Any, _: Any) -> Any:
-        # bool is an int to Python, not to JSON; an integer is a number to both.
+        # In Python, but not in JSON, a bool is an int. In both, an integer is a number.
         if type(value) in accepted or (takes_floats and type(value) is int and abs(value) <= _LARGEST_FLOAT):
             return value
-        if takes_integers and type(value) is float and value.is_integer():  # 2020-12 validation, 6.1.1: 3.0 is one
+        if (
+            takes_integers and type(value) is float and value.is_integer()
+        ):  # 3.0 is an integer: 2020-12 validation, 6.1.1
             return int(value)
         raise TypeError(f"expected {words}")
 
@@ -153,7 +155,7 @@ def not_a_list(item_kind: Any) -> TypeError:
 
 
 def tag_of(kind: Any) -> str | None:
-    """Return the value of a class's ``type`` discriminator, `None` where it has none."""
+    """Return the value of a class's ``type`` discriminator, or `None` if it has none."""
     hint = hints_of(kind).get("type") if fields_of(kind) else None
     return get_args(hint)[0] if get_origin(hint) is Literal else None
 
@@ -174,12 +176,12 @@ def tagged_union(kind: Any, hook_of: HookOf) -> Hook:
             tag = members.get("type")
             if type(tag) is not str or tag not in by_tag:
                 raise ValueError(f"expected one of {', '.join(by_tag)} as its type")
-            if tag not in known:  # not before the first of them: the members of a union may hold the union
+            if tag not in known:  # made on first use, because the members of a union may contain the union
                 known[tag] = hook_of(by_tag[tag])
             return known[tag](members, by_tag[tag])
         if list_kind is not None and type(value) is list:
             return hook_of(list_kind)(cast("Any", value), list_kind)
-        if takes_unknown and type(value) is UnknownContent:  # from lenient reading: JSON has no such object
+        if takes_unknown and type(value) is UnknownContent:  # made by lenient reading: not a JSON object
             return value
         raise TypeError("expected an object")
 
@@ -187,7 +189,7 @@ def tagged_union(kind: Any, hook_of: HookOf) -> Hook:
 
 
 def around_class(kind: Any, read: Hook) -> Hook:
-    """Return the reader of a class with the steps of this class before and after ``read``."""
+    """Return the reader of a class, with additional steps of this class before and after ``read``."""
     with_hints = any(field.name == "cache_scope" for field in fields_of(kind))
     before = _BEFORE.get(kind, with_good_hints if with_hints else None)
     if before is not None:
@@ -200,7 +202,7 @@ def around_class(kind: Any, read: Hook) -> Hook:
 OPEN: Final = {CallToolResult: "schema_error", CreateMessageResult: "extra", SubscriptionFilter: "extensions"}
 """The field of a class that isn't read from a member of its name: it holds members of any name, or is our own."""
 _SAMPLED: Final = frozenset(wire_name(field.name) for field in fields_of(CreateMessageResult)) - {"extra"}
-"""The members of a sampling's result that have a field of their own."""
+"""The members of a sampling result that have their own field."""
 
 
 def _with_extras(result: CreateMessageResult, value: JSONObject) -> CreateMessageResult:
@@ -215,21 +217,23 @@ def _with_extensions(asked: SubscriptionFilter, value: JSONObject) -> Subscripti
 
 
 def _checked(result: ElicitResult, _: JSONObject) -> ElicitResult:
-    # python-sdk sends null for a field that is left empty.
+    # python-sdk sends null for an empty field.
     if not content_fits({name: each for name, each in (result.content or {}).items() if each is not None}):
-        raise ValueError("the content of an elicitation holds strings, numbers, booleans and lists of strings")
+        raise ValueError(
+            "the content of an elicitation may contain only strings, numbers, booleans and lists of strings"
+        )
     return result
 
 
 _BEFORE: Final[dict[Any, Callable[[JSONObject], JSONObject]]] = {Task: lambda task: {"ttl": None, **task}}
-"""Steps on the data before the object is made. The ``ttl`` of a task for ever is null (2025-11-25 tasks, Task), and
-mcp 1.x leaves that out."""
+"""Steps on the data before the object is made. A null ``ttl`` of a task means for ever (2025-11-25 tasks, Task), and
+mcp 1.x omits it."""
 _AFTER: Final[dict[Any, Callable[[Any, JSONObject], Any]]] = {
     CreateMessageResult: _with_extras,
     SubscriptionFilter: _with_extensions,
     ElicitResult: _checked,
 }
-"""Steps on the object, and the data that the object was made of."""
+"""Steps on the object, and the data from which the object was made."""
 
 
 def _elicit_params(hook_of: HookOf, value: Any, _: Any) -> Any:
@@ -258,4 +262,4 @@ SPECIAL: Final[dict[Any, Callable[[HookOf, Any, Any], Any]]] = {
     ElicitFormParams | ElicitURLParams: _elicit_params,
     ResourceContents: _resource_contents,
 }
-"""The readers of unions whose members are told apart by more than a ``type``."""
+"""The readers of unions whose members are distinguished by more than a ``type``."""

@@ -1,6 +1,6 @@
-"""The five revisions as rows of facts: each is its predecessor plus the lines of the official changelog.
+"""The five revisions as rows of facts. Each is its predecessor plus the lines of the official changelog.
 
-`declares` tells whether a client has declared a capability, as far as the client's revision has it.
+`declares` returns whether a client has declared a capability, if the client's revision has it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from .types.lifecycle import ClientCapabilities
 
 @frozen(eq=False)
 class Revision:
-    """A revision of the specification, as facts. Compared by identity: there is one row of each."""
+    """A revision of the specification, as facts. Compared by identity: there is one instance of each."""
 
     name: str
     handshake: bool
@@ -27,9 +27,9 @@ class Revision:
     batches: bool
     """True: arrays of messages are accepted."""
     log_level: Literal["connection", "request"]
-    """Place where the minimum log level is set: ``logging/setLevel``, or ``_meta`` of each request."""
+    """Where the minimum log level is set: with ``logging/setLevel``, or in ``_meta`` of each request."""
     changes: Literal["free", "listen"]
-    """List changes and resource updates are sent freely, or on ``subscriptions/listen`` only."""
+    """Whether list changes and resource updates are sent at any time, or only on ``subscriptions/listen``."""
     result_type: bool
     """True: results carry ``resultType``."""
     cache_hints: bool
@@ -39,23 +39,24 @@ class Revision:
     resource_not_found: int
     """The error code for an unknown resource."""
     invalid_arguments: Literal["error", "result"]
-    """A tool's bad arguments are a JSON-RPC error, or a result with ``isError`` that the model can read."""
+    """Whether invalid arguments of a tool are a JSON-RPC error, or a result with ``isError`` that the model can
+    read."""
     missing_capability: int
-    """The error code for a request whose required capability the client did not declare."""
+    """The error code for a request that requires a capability which the client hasn't declared."""
     renamed_errors: Mapping[int, int]
     """Error codes of other revisions, mapped to the codes of this revision."""
     structured_content: Literal["none", "object", "any"]
-    """Values that ``structuredContent`` may hold."""
+    """Which values ``structuredContent`` may have."""
     progress_message: bool
     """True: progress notifications may carry a ``message``."""
     polling: bool
-    """True: over HTTP, a server may end a response before its time, and the client comes back for the rest."""
+    """True: over HTTP, a server may end a response early, and the client reconnects for the rest."""
     tasks: Literal["none", "core", "extension"]
-    """Form of tasks: asked for by the requestor, or decided on by the server as the extension says."""
+    """The form of tasks: requested by the caller, or chosen by the server as in the extension."""
     sub_capabilities: bool
-    """True: clients declare parts of ``sampling`` and of ``elicitation``, ``sampling.tools`` for example."""
+    """True: clients declare parts of ``sampling`` and ``elicitation``, such as ``sampling.tools``."""
     _methods: Mapping[str, Method] = MappingProxyType({})
-    """The methods of the revision, by name."""
+    """The methods of the revision, keyed by name."""
 
     def __str__(self) -> str:
         return self.name
@@ -66,7 +67,7 @@ def _chain() -> list[Revision]:
         "2024-11-05",
         handshake=True,
         server_requests=True,
-        batches=True,  # base JSON-RPC; the specification does not speak of them yet
+        batches=True,  # from JSON-RPC; this revision doesn't mention batches
         log_level="connection",
         changes="free",
         result_type=False,
@@ -75,7 +76,7 @@ def _chain() -> list[Revision]:
         resource_not_found=-32002,
         invalid_arguments="error",
         missing_capability=-32600,
-        # a proxy passes on the error of a modern server about its client's capabilities
+        # a proxy may forward a modern server's error about its client's capabilities
         renamed_errors=MappingProxyType({-32021: -32600}),
         structured_content="none",
         progress_message=False,
@@ -92,7 +93,7 @@ def _chain() -> list[Revision]:
     fourth = evolve(
         third, name="2025-11-25", invalid_arguments="result", polling=True, tasks="core", sub_capabilities=True
     )
-    # changelog 2026-07-28: no handshake, no server requests, results say their type
+    # changelog 2026-07-28: no handshake, no server requests, results have a type
     fifth = evolve(
         fourth,
         name="2026-07-28",
@@ -105,11 +106,11 @@ def _chain() -> list[Revision]:
         server_info_in_meta=True,
         resource_not_found=-32602,
         missing_capability=-32021,
-        # basic, Error Codes: "replaced by -32602"; URLs are asked for by returning InputRequiredResult
+        # basic, Error Codes: "replaced by -32602"; URLs are requested by returning InputRequiredResult
         renamed_errors=MappingProxyType({-32002: -32602, -32042: -32603}),
         structured_content="any",
         polling=False,
-        tasks="extension",  # removed from the core, and back as an extension
+        tasks="extension",  # removed from the core, and now an extension
     )
     return [first, second, third, fourth, fifth]
 
@@ -120,7 +121,7 @@ def _with_methods(row: Revision) -> Revision:
 
 
 REVISIONS: Final[Mapping[str, Revision]] = MappingProxyType({row.name: _with_methods(row) for row in _chain()})
-"""The revisions by name, oldest first."""
+"""The revisions, keyed by name, oldest first."""
 
 LEGACY_REVISIONS: Final = tuple(row for row in REVISIONS.values() if row.handshake)
 MODERN_REVISIONS: Final = tuple(row for row in REVISIONS.values() if not row.handshake)
@@ -130,13 +131,13 @@ LATEST_MODERN: Final = MODERN_REVISIONS[-1]
 
 @cache
 def requests_of(role: Literal["client", "server"], revision: Revision) -> Mapping[str, Method]:
-    """Return the requests that ``role`` may send in ``revision``, by name."""
+    """Return the requests that ``role`` may send in ``revision``, keyed by name."""
     return {name: row for name, row in revision._methods.items() if row.is_request and row.sent_by(role)}
 
 
 @cache
 def notifications_of(role: Literal["client", "server"], revision: Revision) -> Mapping[str, Method]:
-    """Return the notifications that ``role`` may send in ``revision``, by name."""
+    """Return the notifications that ``role`` may send in ``revision``, keyed by name."""
     return {name: row for name, row in revision._methods.items() if not row.is_request and row.sent_by(role)}
 
 
@@ -145,29 +146,29 @@ Rows: TypeAlias = Callable[[Literal["client", "server"], Revision], Mapping[str,
 
 @frozen(eq=False)
 class Vocabulary:
-    """The methods of a connection: those of the specification and, besides, those of extensions."""
+    """The methods of a connection: those of the specification, and those of extensions."""
 
     requests_of: Rows
-    """Returns the requests that a role may send in a revision, by name."""
+    """Returns the requests that a role may send in a revision, keyed by name."""
     notifications_of: Rows
-    """Returns the notifications that a role may send in a revision, by name."""
+    """Returns the notifications that a role may send in a revision, keyed by name."""
     names: frozenset[str]
-    """The names of the methods of all revisions."""
+    """The names of all methods, in all revisions."""
 
 
 CORE: Final = Vocabulary(requests_of, notifications_of, frozenset(METHODS))
-"""The methods of the specification alone."""
+"""The methods of the specification, without extensions."""
 
 
 def lacks_notification(method: str, role: Literal["client", "server"], revision: Revision) -> bool:
-    """Return whether ``method`` is one of the specification that ``role`` cannot send as a notification in
-    ``revision``. Names of others, such as those of extensions, are not judged."""
+    """Return whether ``method`` is in the specification, but ``role`` can't send it as a notification in ``revision``.
+    Names outside the specification, such as those of extensions, are accepted."""
     return method in METHODS and method not in notifications_of(role, revision)
 
 
 def negotiate(requested: str) -> Revision:
-    """Return the legacy revision for the answer to ``initialize``: the requested one if known, else the server's
-    latest.
+    """Return the legacy revision for the response to ``initialize``: the requested one if it is known, or else the
+    server's latest.
 
     2025-11-25 lifecycle, Version Negotiation.
     """
@@ -180,14 +181,14 @@ ASKED_BY: Final[Mapping[str, str]] = {
     "elicitation": "elicitation/create",
     "roots": "roots/list",
 }
-"""Capabilities that allow requests to a client, and the requests."""
+"""Capabilities that allow requests to a client, and these requests."""
 
 _ALWAYS: Final = frozenset(("sampling.context", "elicitation.form"))
 """Parts that belonged to the whole capability before parts were declared (2025-11-25 changelog)."""
 
 
 def has_capability(revision: Revision, path: str) -> bool:
-    """Return whether a client that speaks ``revision`` can declare ``path``, ``"sampling.tools"`` for example.
+    """Return whether a client of ``revision`` can declare ``path``, such as ``"sampling.tools"``.
 
     A capability that allows no request, such as an extension, can be declared in all revisions.
     """
@@ -201,10 +202,10 @@ def has_capability(revision: Revision, path: str) -> bool:
 
 
 def declares(capabilities: ClientCapabilities, path: str, revision: Revision) -> bool:
-    """Return whether a client that speaks ``revision`` and declared ``capabilities`` supports ``path``.
+    """Return whether a client of ``revision`` that declared ``capabilities`` supports ``path``.
 
-    A member introduced by a later revision is ignored. In a revision that declares no parts, each part is supported
-    with the whole.
+    A member that was introduced by a later revision is ignored. In a revision that declares no parts, each part is
+    supported together with the whole.
     """
     said = _declared_path(revision, path)
     return said is not None and capabilities.supports(said)
@@ -212,7 +213,7 @@ def declares(capabilities: ClientCapabilities, path: str, revision: Revision) ->
 
 @lru_cache(maxsize=256)
 def _declared_path(revision: Revision, path: str) -> str | None:
-    """Return the path that a client of ``revision`` declares to support ``path``; `None` if there is no such path."""
+    """Return the path that a client of ``revision`` declares to support ``path``, or `None` if there is none."""
     if not has_capability(revision, path):
         return None
     return path if revision.sub_capabilities or path not in _ALWAYS else path.partition(".")[0]

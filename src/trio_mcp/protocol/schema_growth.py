@@ -1,9 +1,9 @@
 """Schema growth: how often the parts of a schema may be evaluated for one value.
 
-References make a schema larger than its text: forty definitions that each name the next one twice are evaluated a
-million million times, and two alternatives that both go on with the schema itself are evaluated twice as often with
-each level of the value. jsonschema-rs does all of that in one go. So evaluations are reckoned beforehand. The schema is
-a graph, whose edges stay in the same place of a value, or lead down to an item or a member.
+References make a schema larger than its text. Forty definitions that each refer to the next one twice are evaluated
+10¹² times. Two alternatives that both refer to the schema itself are evaluated twice as often with each level of the
+value. jsonschema-rs does all of this in one call, which can't be interrupted. So the evaluations are calculated
+beforehand. The schema is a graph, whose edges stay in the same place of a value, or lead down to an item or a member.
 """
 
 from __future__ import annotations
@@ -17,21 +17,22 @@ from .fields import JSONObject
 from .inlining import at_pointer
 
 _MOST: Final = 10_000_000
-"""Evaluations of parts of a schema for one value: half a second."""
+"""Maximum evaluations of parts of a schema for one value, which take half a second."""
 _FEW: Final = 100
-"""Evaluations in one place of a value that need no reckoning: the size of values has a bound of its own."""
+"""Evaluations in one place of a value up to which nothing is calculated, because the size of values is limited as
+well."""
 _MOST_COMPILED: Final = 10_000
-"""The same in one place of a value, for schemas with keywords that depend on what else was evaluated."""
+"""The same limit in one place of a value, for schemas with keywords that depend on what else was evaluated."""
 _TOO_MANY: Final = _MOST + 1
 _MOST_STEPS: Final = 2_000_000
-"""Steps of reckoning for one schema."""
+"""Maximum steps of the calculation for one schema."""
 
 _HERE: Final = frozenset(("not", "if", "then", "else"))
 _HERE_LISTED: Final = frozenset(("allOf", "anyOf", "oneOf"))
 _HERE_NAMED: Final = frozenset(("dependentSchemas", "dependencies"))
 _REFERENCES: Final = frozenset(("$ref", "$dynamicRef", "$recursiveRef"))
 _ITEM: Final = frozenset(("items", "prefixItems", "additionalItems"))
-"""One schema of all these is for an item."""
+"""Keywords with several schemas, of which one is used for an item."""
 _ITEM_TOO: Final = frozenset(("contains", "unevaluatedItems"))
 _DEAR: Final = frozenset(("unevaluatedItems", "unevaluatedProperties"))
 _MEMBER_TOO: Final = frozenset(("unevaluatedProperties", "propertyNames"))
@@ -40,16 +41,17 @@ _EDGES: Final = frozenset(("properties", "patternProperties", "additionalPropert
 )
 _NAMES: Final = frozenset(("$anchor", "$dynamicAnchor", "$id", "id", "$recursiveAnchor"))
 SCHEMA_KEYWORDS: Final = _EDGES | _NAMES | {"minContains", "maxContains", "$schema", "$defs", "definitions"}
-"""Keywords that hold schemas, or say where schemas are."""
+"""Keywords that contain schemas, or refer to schemas."""
 
 
 class SchemaGrowth:
-    """The evaluations that ``schema`` takes. Raises `ValueError` for a schema that takes too many in one place."""
+    """Calculates how many evaluations ``schema`` takes. Raises `ValueError` for a schema that takes too many in one
+    place."""
 
     def __init__(self, schema: JSONObject) -> None:
         self._root, parts = _graph_of(schema)
         _calculate(parts)
-        # jsonschema-rs takes as long to compile some keywords.
+        # jsonschema-rs would take as long to compile some keywords.
         most = _MOST_COMPILED if any(part.is_dear for part in parts) else _MOST
         if max(part.most for part in parts) > most:
             raise ValueError("not a usable JSON Schema: its references multiply, beyond what can be checked")
@@ -58,8 +60,8 @@ class SchemaGrowth:
         )
 
     def exceeded(self, value: Any) -> bool:
-        """Return whether checking ``value`` may take too many evaluations. Alternatives that would be left early count
-        in full."""
+        """Return whether checking ``value`` may take too many evaluations. Alternatives that would end early count in
+        full."""
         if self._is_harmless:
             return False
         evaluations = 0
@@ -81,7 +83,8 @@ class SchemaGrowth:
 
 
 class _Part:
-    """A subschema, which refers to others: those evaluated in the same place, for items, and for members."""
+    """A subschema, with the subschemas that it refers to: those evaluated in the same place, for items, and for
+    members."""
 
     __slots__ = (
         *("each_level", "here", "inside", "is_dear", "is_endless", "item"),
@@ -91,21 +94,21 @@ class _Part:
     def __init__(self) -> None:
         self.here: list[_Part] = []
         self.item: list[_Part] = []
-        """One of these is evaluated for an item."""
+        """Parts of which one is evaluated for an item."""
         self.item_too: list[_Part] = []
         self.named: dict[str, _Part] = {}
         self.other: list[_Part] = []
-        """Evaluated for members that are not ``named``."""
+        """Parts that are evaluated for members that aren't ``named``."""
         self.member_too: list[_Part] = []
         self.is_dear = False
-        """True for a part with a keyword that depends on what else was evaluated."""
+        """Whether the part has a keyword that depends on what else was evaluated."""
         # What is reckoned:
         self.is_endless = True
-        """True for a part that leads to itself, or to such a part."""
+        """Whether the part leads to itself, or to such a part."""
         self.inside: Counter[_Part] = Counter()
-        """The parts that are evaluated in the same place of a value, this one included, and how often."""
+        """The parts that are evaluated in the same place of a value, including this one, and how often."""
         self.most = 0
-        """Evaluations in one place of a value, here or below, those by endless parts below aside."""
+        """Evaluations in one place of a value, or below it, without those by endless parts below."""
         self.each_level = 0
         """Evaluations of endless parts in one place of the next level of a value."""
 
@@ -115,8 +118,8 @@ class _Part:
 
 
 def _down(entries: Counter[_Part], name: str | None) -> Counter[_Part]:
-    """Return how often endless parts are evaluated for an item, or for the member ``name``, where ``entries`` are for
-    the whole."""
+    """Return how often endless parts are evaluated for an item, or for the member ``name``, if ``entries`` are
+    evaluated for the whole."""
     found: Counter[_Part] = Counter()
     for entry, times in entries.items():
         for part, count in entry.inside.items():
@@ -137,10 +140,10 @@ _Add: TypeAlias = Callable[[Any], "_Part | None"]
 
 
 def _graph_of(schema: JSONObject) -> tuple[_Part, list[_Part]]:
-    """Return the part that ``schema`` is, and all parts."""
+    """Return the part for ``schema``, and all parts."""
     parts: dict[int, _Part] = {}
     pending: list[JSONObject] = []
-    leaf = _Part()  # one for most parts of large schemas
+    leaf = _Part()  # shared, because most parts of large schemas are leaves
 
     def part_of(said: Any) -> _Part | None:
         if not isinstance(said, dict):
@@ -197,7 +200,7 @@ def _listed(said: Any) -> list[Any]:
 
 
 def anchors_in(schema: JSONObject) -> dict[str, list[JSONObject]]:
-    """Return the subschemas that have a name of their own, by that name, or by the last part of their ``$id``."""
+    """Return the subschemas that have their own name, keyed by it, or by the last part of their ``$id``."""
     found: dict[str, list[JSONObject]] = {}
     for node in objects_in(schema):
         if _NAMES.isdisjoint(node):
@@ -211,7 +214,7 @@ def anchors_in(schema: JSONObject) -> dict[str, list[JSONObject]]:
 
 
 def objects_in(schema: JSONObject) -> Iterator[JSONObject]:
-    """Yield ``schema`` and each object inside, the last ones first."""
+    """Yield ``schema`` and each object inside, in reverse order."""
     pending: list[Any] = [schema]
     while pending:
         item = pending.pop()
@@ -225,8 +228,8 @@ def _last(name: str) -> str:
 
 
 def targets_of(schema: JSONObject, reference: str, anchors: dict[str, list[JSONObject]]) -> list[Any]:
-    """Return what ``reference`` may refer to in ``schema``: too much rather than too little. ``anchors`` are those of
-    `anchors_in`."""
+    """Return all possible targets of ``reference`` in ``schema``, rather too many than too few. ``anchors`` are those
+    of `anchors_in`."""
     document, _, fragment = reference.partition("#")
     roots = [schema] if not document else anchors.get(_last(document), [])
     if not fragment:
@@ -242,8 +245,8 @@ def targets_of(schema: JSONObject, reference: str, anchors: dict[str, list[JSONO
 
 
 def _calculate(parts: list[_Part]) -> None:
-    """Reckon all ``parts``: those that end first, innermost ones before others. The rest, which lead to themselves in
-    the same place of a value, or are too many to be reckoned, take too many evaluations."""
+    """Calculate all ``parts`` that end, inner ones before outer ones. The others count as too many evaluations: they
+    lead to themselves in the same place of a value, or take too many steps to calculate."""
     work = _GrowthCalculator()
     for part in _innermost_first(parts, lambda part: [*part.here, *part.below()]):
         part.is_endless = False
@@ -256,8 +259,8 @@ def _calculate(parts: list[_Part]) -> None:
 
 
 def _innermost_first(parts: list[_Part], ahead_of: Callable[[_Part], list[_Part]]) -> list[_Part]:
-    """Return ``parts``, each behind all that it leads to by ``ahead_of``. Parts on circles, and those that lead there,
-    are left out."""
+    """Return ``parts``, each after all parts that it leads to by ``ahead_of``. Parts on cycles, and those that lead to
+    cycles, are omitted."""
     before: dict[_Part, list[_Part]] = {part: [] for part in parts}
     missing: dict[_Part, int] = {}
     for part in parts:
@@ -275,17 +278,17 @@ def _innermost_first(parts: list[_Part], ahead_of: Callable[[_Part], list[_Part]
 
 
 class _GrowthCalculator:
-    """Reckons parts, within bounds: a schema may be of anybody."""
+    """Calculates parts, within limits, because a schema may come from anyone."""
 
     def __init__(self) -> None:
         self._left = _MOST_STEPS
 
     def calculate(self, part: _Part) -> None:
-        """Reckon ``part``, where all that it leads to was reckoned, endless parts below aside."""
+        """Calculate ``part``, after all parts that it leads to, except endless parts below."""
         part.most = _TOO_MANY
         if self._left < 0:
             return
-        inside: Counter[_Part] = Counter()  # giving it the part takes ten times as long
+        inside: Counter[_Part] = Counter()  # passing the part to it would take ten times as long
         inside[part] = 1
         for each in part.here:
             self._left -= len(each.inside)
@@ -294,7 +297,7 @@ class _GrowthCalculator:
         part.inside = inside
         below = self._in_one_place(inside, lambda each: 0 if each.is_endless else each.most)
         part.most = min(max(inside.total(), below), _TOO_MANY)
-        if part.is_endless:  # others lead to no endless parts
+        if part.is_endless:  # other parts don't lead to endless parts
             part.each_level = self._in_one_place(inside, lambda each: 1 if each.is_endless else 0)
 
     def _in_one_place(self, inside: Counter[_Part], weight: Callable[[_Part], int]) -> int:

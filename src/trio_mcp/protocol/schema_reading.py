@@ -1,8 +1,9 @@
-"""Reading by JSON Schema: values of the wrong JSON type become what a schema asks for, and errors name the choices.
+"""Reading guided by a JSON Schema: values of the wrong JSON type are converted to what a schema requires, and errors
+list the allowed choices.
 
-The arguments of prompts are text on the wire. Some hosts and models send text for lists, objects and numbers, null for
-what they leave out, or 3.0 for 3. Reading by the schema follows a strict reading that failed, so it may change only
-what is wrong. Peers may be hostile: steps, levels of nesting and JSON inside of text are bounded.
+The arguments of prompts are strings on the wire. Some hosts and models send strings for lists, objects and numbers,
+null for what they omit, or 3.0 for 3. This happens only after a strict reading has failed, so only invalid parts are
+changed. Peers may be hostile: steps, levels of nesting and JSON inside strings are limited.
 """
 
 from __future__ import annotations
@@ -21,34 +22,34 @@ from .fields import JSON_TYPES, JSONObject, as_object, json_type
 from .schema_growth import targets_of
 
 _MOST_TEXT: Final = 256 * 1024
-"""Characters of all JSON texts inside of the arguments of one call."""
+"""Maximum characters of all JSON inside strings, in the arguments of one call."""
 _MOST_STEPS: Final = 100_000
-"""Pairs of a value and a schema that are compared to read text; five times as many for numbers alone."""
+"""Maximum pairs of a value and a schema that are compared to read strings. For numbers alone, five times as many."""
 _MOST_NESTED: Final = 64
-"""Levels of nesting, those inside of texts included. Each takes a few frames of the stack."""
+"""Maximum levels of nesting, including those inside strings. Each uses a few stack frames."""
 
 _WORDS: Final = {"": None, "null": None, "none": None, "true": True, "false": False}
 _LIMITS: Final = frozenset(("const", "enum", "format", "minLength", "pattern"))
-"""Keywords of a text that may refuse the empty text."""
+"""Keywords for strings that may reject an empty string."""
 _EITHER: Final = ("anyOf", "oneOf")
 
 
 def read_leniently(schema: JSONObject, arguments: JSONObject) -> JSONObject:
-    """Return ``arguments`` with JSON types as in ``schema``, as far as their texts are JSON of these types.
+    """Return ``arguments`` with the JSON types of ``schema``, if their strings contain JSON of these types.
 
-    - Text becomes a number, boolean, null, list or object where the schema takes no text.
-    - An optional member that is null or blank is left out where the schema takes neither.
-    - A float without a fraction becomes an integer where the schema has no other number.
+    - A string becomes a number, boolean, null, list or object if the schema doesn't allow strings.
+    - An optional member that is null or blank is removed if the schema doesn't allow that.
+    - A float without a fraction becomes an integer if the schema allows no other numbers.
 
-    Nothing is changed in place, and what can't be read stays as it is. Raises `ValueError` if too much is to be read.
+    Nothing is changed in place, and unreadable parts stay unchanged. Raises `ValueError` if there is too much to read.
     """
     return _SchemaReader(schema, _MOST_STEPS, reads_text=True).read(schema, arguments, _MOST_NESTED)
 
 
 def read_whole_numbers(schema: JSONObject, data: Any) -> Any:
-    """Return ``data`` with an `int` for each float without a fraction where ``schema`` has no other number than an
-    integer. Nothing is changed in place, and the same object is returned if there is nothing to change, or too much is
-    to be read."""
+    """Return ``data`` with an `int` for each float without a fraction, where ``schema`` allows only integers as
+    numbers. Nothing is changed in place. The same object is returned if there is nothing to change, or too much to
+    read."""
     with suppress(ValueError):
         return _SchemaReader(schema, 5 * _MOST_STEPS).read(schema, data, MOST_LEVELS)
     return data
@@ -61,10 +62,10 @@ class _SchemaReader:
         self._reads_text = reads_text
         self._types: dict[int, frozenset[str]] = {}
         self._known: dict[tuple[int, str], list[JSONObject]] = {}
-        """By schema and type, the schemas that together describe any value of the type."""
+        """For each schema and type, the schemas that together describe any value of the type."""
 
     def read(self, node: Any, value: Any, levels: int) -> Any:
-        """Return ``value`` as the schema ``node`` takes it, the same object if nothing changes."""
+        """Return ``value`` as the schema ``node`` requires it, or the same object if nothing changes."""
         self._step(1)
         if self._reads_text and isinstance(value, str):
             types = self._types_of(node)
@@ -101,11 +102,11 @@ class _SchemaReader:
         return word == "" and limits
 
     def _value_of_text(self, text: str, types: frozenset[str]) -> Any:
-        """Return the value that a text says, if it is of one of these ``types`` and the text isn't; otherwise the
-        text."""
+        """Return the value that a string contains, if it has one of these ``types`` and the string itself doesn't.
+        Otherwise return the string."""
         said, before = cast("Any", text), None
         while isinstance(said, str) and said is not before and "string" not in types:
-            said, before = _whole(self._decoded(said), types), said  # JSON text may be inside of JSON text
+            said, before = _whole(self._decoded(said), types), said  # a JSON string may contain JSON again
         return said if json_type(said) in types else text
 
     def _decoded(self, text: str) -> Any:
@@ -113,7 +114,7 @@ class _SchemaReader:
             return _WORDS[word]
         self._text -= len(text)
         if self._text < 0:
-            raise ValueError(f"too large: JSON in texts has at most {_MOST_TEXT:,} characters")
+            raise ValueError(f"too large: strings contain more than {_MOST_TEXT:,} characters of JSON")
         try:
             value = msgspec.json.decode(text)
         except (msgspec.DecodeError, ValueError, RecursionError):
@@ -123,10 +124,13 @@ class _SchemaReader:
     def _step(self, count: int) -> None:
         self._steps -= count
         if self._steps < 0:
-            raise ValueError("too large to be read as text: write numbers, booleans, lists and objects as JSON types")
+            raise ValueError(
+                "too large to be read from strings: send numbers, booleans, lists and objects as JSON types"
+            )
 
     def _parts(self, node: Any, value: Any) -> list[JSONObject]:
-        """Return the schemas that together describe ``value``; of alternatives the first that seems to be meant."""
+        """Return the schemas that together describe ``value``. Of several alternatives, use the first that seems to be
+        meant."""
         key = id(node), json_type(value)
         if (parts := self._known.get(key)) is not None:
             return parts
@@ -160,9 +164,9 @@ class _SchemaReader:
         return True
 
     def _types_of(self, node: Any) -> frozenset[str]:
-        """Return the names of the JSON types that a schema takes."""
+        """Return the names of the JSON types that a schema allows."""
         if (types := self._types.get(id(node))) is None:
-            self._types[id(node)] = JSON_TYPES  # for a schema that refers to itself
+            self._types[id(node)] = JSON_TYPES  # in case the schema refers to itself
             types = frozenset(_listed(node, "type") or JSON_TYPES)
             types |= {"integer"} if "number" in types else types
             if choices := _choices(node):
@@ -174,16 +178,16 @@ class _SchemaReader:
 
 
 _PLACE: Final = re.compile(r"^(?:Invalid enum|Invalid value|Expected).* at (`key` in )?`\$([^`]*)`$", re.DOTALL)
-"""An error of msgspec about one value, and its place."""
+"""A msgspec error about one value, and its place."""
 _STEP: Final = re.compile(r"\.([^.\[]+)|\[(\d+|\.\.\.)\]")
-"""The name of a member, or the index of an item; three dots are any member, or item of a set."""
+"""The name of a member, or the index of an item. Three dots mean any member, or an item of a set."""
 _MOST: Final = 200
-"""Schemas that are searched, and choices that are named."""
+"""Maximum number of schemas that are searched, and of choices that are listed."""
 _LONGEST: Final = 1000
 
 
 def with_choices(fault: str, schema: JSONObject) -> str:
-    """Return an error of msgspec, with the allowed values if the place of the fault has an ``enum`` in ``schema``."""
+    """Return a msgspec error, with the allowed values if the place of the fault has an ``enum`` in ``schema``."""
     if (found := _PLACE.match(fault)) is None:
         return fault
     any_part = ("additionalProperties", "items")
@@ -192,8 +196,8 @@ def with_choices(fault: str, schema: JSONObject) -> str:
 
 
 def allowed_values(root: JSONObject, schema: JSONObject, place: Iterable[str | int | tuple[str, ...]]) -> str:
-    """Return ": must be one of …" for the values that ``schema``, a part of ``root``, allows at ``place``; "" if that
-    is not a choice. A step of ``place`` is a name, an index, or the keywords of the schemas below."""
+    """Return ": must be one of …" for the values that ``schema``, a part of ``root``, allows at ``place``, or "" if
+    there is no choice. A step of ``place`` is a name, an index, or the keywords of the subschemas."""
     nodes = _with_alternatives(root, [schema])
     for step in place:
         steps = step if isinstance(step, tuple) else ()
@@ -209,7 +213,7 @@ def allowed_values(root: JSONObject, schema: JSONObject, place: Iterable[str | i
 
 
 def _with_alternatives(root: JSONObject, schemas: list[Any]) -> list[JSONObject]:
-    """Return ``schemas``, with those that their references and alternatives lead to."""
+    """Return ``schemas`` together with those that their references and alternatives lead to."""
     found = schemas.copy()
     for node in found:  # grows
         if len(found) < _MOST:
@@ -217,11 +221,11 @@ def _with_alternatives(root: JSONObject, schemas: list[Any]) -> list[JSONObject]
     return [cast("JSONObject", each) for each in found if isinstance(each, dict)]
 
 
-# What a schema says at one place
+# Which schemas apply at one place
 
 
 def _beside(root: JSONObject, schema: Any) -> list[Any]:
-    """Return the schemas that a value of ``schema`` meets as well."""
+    """Return the schemas that also apply to a value of ``schema``."""
     targets = [target for reference in _listed(schema, "$ref") for target in targets_of(root, reference, {})]
     return targets + _listed(schema, "allOf")
 

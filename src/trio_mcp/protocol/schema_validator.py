@@ -1,23 +1,23 @@
-"""JSON Schemas given as dicts: compiled once, then used to validate. jsonschema-rs does the work.
+"""Validation with JSON Schemas given as dicts, which are compiled once. jsonschema-rs does the work.
 
-The dialect is the schema's own ``$schema``, by default 2020-12; drafts 4, 6, 7 and 2019-09 are known too. References to
-other documents are never fetched (2026-07-28 basic, $ref Resolution: MUST NOT), regular expressions run in linear time,
-values are checked up to a size at which checking takes a moment, and references multiply nothing (`SchemaGrowth`), so
-that no peer can hold up the server.
+The dialect is the schema's own ``$schema``, by default 2020-12. Drafts 4, 6, 7 and 2019-09 are supported too. No peer
+can block the server: references to other documents are never fetched (2026-07-28 basic, $ref Resolution: MUST NOT),
+regular expressions run in linear time, only values of limited size are checked, and references must not multiply
+(`SchemaGrowth`).
 
-jsonschema-rs checks a value in one go, and holds the interpreter: no other task is served, and nothing can stop the
-check. Some keywords take a hundred times as long for a number as decoding did, and ``uniqueItems`` compares each pair
-of numbers. Keywords other than the cheap ones are therefore checked for values of bounded size only (`SchemaBounds`).
+jsonschema-rs checks a value in one call that holds the interpreter lock. No other task runs, and the check can't be
+stopped. Some keywords take a hundred times as long for a number as decoding it did, and ``uniqueItems`` compares each
+pair of numbers. So, except for cheap keywords, only values of limited size are checked (`SchemaBounds`).
 
-jsonschema-rs evaluates a part of a schema anew for each way that leads there, and ways may multiply with each level of
-a value. So where there are too many ways (`SchemaGrowth`), the keywords that hold schemas are evaluated here, with a
-memory (`SchemaEvaluation`), and the others by jsonschema-rs, part by part. That takes longer for each part, and its
-bound is lower.
+jsonschema-rs evaluates a part of a schema again for each path that leads to it, and paths may multiply with each level
+of a value. If there are too many paths (`SchemaGrowth`), keywords that contain schemas are evaluated here, with a cache
+(`SchemaEvaluation`), and jsonschema-rs evaluates the others part by part. That takes longer for each part, so its limit
+is lower.
 
-jsonschema-rs tells at once, and without copying, whether a value fits. The reasons come only after collecting all
-faults, each with a copy of the wrong value, and the faults of all alternatives in all alternatives: 11 GiB for 16 MiB
-of numbers in place of strings. Reasons are therefore requested for small parts only, and the wrong part is found by
-asking whether each part fits (`SchemaFaults`).
+jsonschema-rs reports at once, and without copying, whether a value is valid. For the reasons, it first collects all
+faults, each with a copy of the invalid value, and the faults of all alternatives in all alternatives: 11 GiB for 16 MiB
+of numbers in place of strings. So reasons are requested only for small parts, and the invalid part is found by checking
+parts one by one (`SchemaFaults`).
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ from .schema_growth import SCHEMA_KEYWORDS, SchemaGrowth, anchors_in, objects_in
 from .schema_reading import allowed_values
 
 _MOST_EVALUATIONS: Final = 50_000
-"""Evaluations for one value: half a second."""
+"""Maximum evaluations for one value, which take half a second."""
 TOO_LARGE: Final = "too large to be checked"
-"""Beginning of the fault of a value that may fit."""
+"""The beginning of the fault of a value that may be valid."""
 _DEPENDENT: Final = frozenset(("$dynamicRef", "$recursiveRef", "unevaluatedItems", "unevaluatedProperties"))
-"""Keywords that depend on the way that leads to them, or on what else was evaluated."""
+"""Keywords that depend on the path that leads to them, or on what else was evaluated."""
 _OLD: Final = ("draft-04", "draft-06", "draft-07")
 
 
@@ -49,12 +49,11 @@ _Steps: TypeAlias = Generator[tuple[Any, Any], bool, bool]
 
 
 class TooManyEvaluations(Exception):
-    """The value cannot be checked within the bound."""
+    """The value can't be checked within the limit."""
 
 
 class SchemaEvaluation:
-    """The evaluation of one value against ``schema``, whose keywords without schemas are given to what ``compiled``
-    makes of them."""
+    """Evaluates one value against ``schema``. ``compiled`` makes validators for keywords that don't contain schemas."""
 
     def __init__(self, schema: JSONObject, compiled: Callable[[JSONObject], Any]) -> None:
         self._schema = schema
@@ -64,15 +63,15 @@ class SchemaEvaluation:
         self._dialect: JSONObject = {} if dialect is None else {"$schema": dialect}
         self._is_old = isinstance(dialect, str) and any(name in dialect for name in _OLD)
         self._known: dict[tuple[int, int], bool | None] = {}
-        """What is known of a part of the schema and a part of the value; `None` while it is found out."""
+        """The result for a part of the schema and a part of the value. `None` while it is being determined."""
         self._validators: dict[int, Any] = {}
         self._patterns: dict[str, Any] = {}
         if any("$id" in node or "id" in node for nodes in self._anchors.values() for node in nodes if node != schema):
-            raise TooManyEvaluations  # references are relative to these
+            raise TooManyEvaluations  # references are relative to these keywords
 
     def fits(self, node: Any, value: Any) -> bool:
-        """Return whether ``value`` fits the subschema ``node``. Raises `TooManyEvaluations`."""
-        # No recursion: a value has up to 256 levels, and each may take several steps through the schema.
+        """Return whether ``value`` is valid for the subschema ``node``. Raises `TooManyEvaluations`."""
+        # Without recursion: a value has up to 256 levels, and each may take several steps through the schema.
         known = self._known
         fits = self._known_of(node, value)
         open_ones: list[tuple[tuple[int, int], _Steps]] = []
@@ -92,13 +91,13 @@ class SchemaEvaluation:
                 fits = self._known_of(node, value)
 
     def _known_of(self, node: Any, value: Any) -> bool | None:
-        """Return whether ``value`` fits ``node``; `None` where that is to be found out."""
+        """Return whether ``value`` is valid for ``node``, or `None` if that isn't known yet."""
         if not isinstance(node, dict):
             return bool(node)
         key = id(cast("JSONObject", node)), id(value)
         if key in self._known:
             found = self._known[key]
-            if found is None:  # it refers to itself in the same place
+            if found is None:  # the schema refers to itself in the same place
                 raise TooManyEvaluations
             return found
         if len(self._known) >= _MOST_EVALUATIONS or not _DEPENDENT.isdisjoint(cast("JSONObject", node)):
@@ -106,13 +105,13 @@ class SchemaEvaluation:
         return None
 
     def _evaluated(self, node: JSONObject, value: Any) -> _Steps:
-        """Evaluate ``node``. Each subschema that counts is yielded with its value, and what it gives is sent back."""
+        """Evaluate ``node``. This generator yields each relevant subschema with its value, and receives the result."""
         if "$ref" in node:
             targets = targets_of(self._schema, node["$ref"], self._anchors)
             if len(targets) != 1:
                 raise TooManyEvaluations
             fits = yield targets[0], value
-            if self._is_old or not fits:  # what stands beside a reference counts since 2019-09
+            if self._is_old or not fits:  # before 2019-09, keywords next to a $ref are ignored
                 return fits
         if not self._plainly_fits(node, value) or not (yield from self._fits_here(node, value)):
             return False
@@ -121,7 +120,7 @@ class SchemaEvaluation:
         return (yield from self._items_fit(node, cast("list[Any]", value))) if isinstance(value, list) else True
 
     def _plainly_fits(self, node: JSONObject, value: Any) -> bool:
-        """Return whether ``value`` fits the keywords that hold no schemas."""
+        """Return whether ``value`` is valid for the keywords that don't contain schemas."""
         validator = self._validators.get(id(node))
         if validator is None:
             rest = {keyword: said for keyword, said in node.items() if keyword not in SCHEMA_KEYWORDS}
@@ -191,7 +190,7 @@ class SchemaEvaluation:
 
 
 def _count(listed: list[Any], value: Any, limit: int) -> Generator[tuple[Any, Any], bool, int]:
-    """Return how many of the schemas ``listed`` the value fits, as far as ``limit``."""
+    """Return for how many of the schemas ``listed`` the value is valid, counting up to ``limit``."""
     count = 0
     for said in listed:
         count += yield said, value
@@ -201,11 +200,11 @@ def _count(listed: list[Any], value: Any, limit: int) -> Generator[tuple[Any, An
 
 
 class SchemaValidator:
-    """A schema, ready to validate. Raises `ValueError` for an invalid schema, one that needs another document, and one
-    whose references multiply. ``pattern_limit``: the bytes that a compiled regular expression may take."""
+    """A compiled schema. Raises `ValueError` for an invalid schema, one that needs another document, or one whose
+    references multiply. ``pattern_limit`` is the maximum size of a compiled regular expression in bytes."""
 
     def __init__(self, schema: JSONObject, *, pattern_limit: int | None = None) -> None:
-        import jsonschema_rs  # most servers never need it, and it takes its time to load
+        import jsonschema_rs  # imported late: most servers don't need it, and it takes long to load
 
         patterns = jsonschema_rs.RegexOptions(size_limit=pattern_limit, dfa_size_limit=pattern_limit)
 
@@ -223,10 +222,10 @@ class SchemaValidator:
         self._faults = SchemaFaults(schema, lambda: compiled(jsonschema_rs.validator_map_for))
 
     def faults(self, value: Any) -> str | None:
-        """Return the faults of ``value`` in one line; `None` for a valid value.
+        """Return the faults of ``value`` in one line, or `None` for a valid value.
 
-        The text names the first few faults, and fewer for a large value; see `SchemaFaults`. A value that is too large
-        to be checked is a fault; see `SchemaBounds`.
+        The text contains the first few faults, and fewer for a large value: see `SchemaFaults`. A value that is too
+        large to be checked is a fault: see `SchemaBounds`.
         """
         if (fault := self._bounds.exceeded(value)) is not None:
             return fault
@@ -237,7 +236,7 @@ class SchemaValidator:
         return None if self._validator.is_valid(value) else self._faults.describe(value)
 
     def _evaluated(self, value: Any) -> str | None:
-        """Return what `faults` returns, for a value with too many ways through the schema."""
+        """Return what `faults` returns, for a value with too many paths through the schema."""
         try:
             evaluation = SchemaEvaluation(self._schema, self._compiled)
             if evaluation.fits(self._schema, value):
@@ -248,13 +247,13 @@ class SchemaValidator:
 
 
 def _never(uri: str) -> Any:
-    raise ValueError(f"the schema refers to {clean(uri[:200])}, and other documents are never fetched")
+    raise ValueError(f"the schema refers to {clean(uri[:200])}, but other documents are never fetched")
 
 
 _MOST_PARTS: Final = 100_000
-"""Items and members: with so many, the most expensive keywords take less than half a second."""
+"""Maximum items and members. With this many, the most expensive keywords take less than half a second."""
 _FEW_ALTERNATIVES: Final = 10
-"""Alternatives that can be tried in the time allotted to each item."""
+"""How many alternatives can be tried in the time allotted to each item."""
 
 _SAY_NOTHING: Final = frozenset(
     ("$anchor", "$comment", "$defs", "$id", "$schema", "default", "definitions", "deprecated", "description")
@@ -267,8 +266,8 @@ _LISTS: Final = frozenset(("allOf", "anyOf", "enum", "oneOf", "patternProperties
 
 
 class SchemaBounds:
-    """The bounds of values that are checked against ``schema``, for each member of an object separately as far as the
-    schema allows."""
+    """The size limits of values that are checked against ``schema``, separately for each member of an object if the
+    schema allows that."""
 
     def __init__(self, schema: JSONObject) -> None:
         tried = (_tried(said) for node in objects_in(schema) for keyword, said in node.items() if keyword in _LISTS)
@@ -278,7 +277,7 @@ class SchemaBounds:
         self._dear = [name for name, below in properties.items() if not _is_cheap(below)]
 
     def exceeded(self, value: Any) -> str | None:
-        """Return a text if ``value`` is too large to be checked; `None` if not."""
+        """Return an error message if ``value`` is too large to be checked, and `None` otherwise."""
         dear: list[Any] = [value]
         if self._apart:
             members = as_object(value)
@@ -286,8 +285,8 @@ class SchemaBounds:
         if is_checkable(dear, self._limit + len(dear)):
             return None
         return (
-            f"{TOO_LARGE}: there are more than {self._limit} items and members where the schema says more "
-            "than the types of values (an integer of more than 64 bits counts as 1000 of them, or more)"
+            f"{TOO_LARGE}: more than {self._limit} items and members that the schema checks for more than "
+            "their type (an integer of more than 64 bits counts as at least 1000 of them)"
         )
 
 
@@ -303,7 +302,7 @@ def _is_cheap(schema: Any) -> bool:
         for keyword, said in cast("JSONObject", node).items():
             if keyword in _BELOW:
                 pending += _schemas(keyword, said)
-            elif keyword == "anyOf" and _NULL in said and len(said) == 2:  # an optional value, in many languages
+            elif keyword == "anyOf" and _NULL in said and len(said) == 2:  # how many languages write an optional value
                 pending += said
             elif keyword not in _CHEAP and not (keyword == "enum" and all(map(_is_looked_up, said))):
                 return False
@@ -317,7 +316,7 @@ def _schemas(keyword: str, said: Any) -> list[Any]:
 
 
 def _tried(said: Any) -> int:
-    """Return how many entries of a list or object have to be tried; strings to choose from are looked up."""
+    """Return how many entries of a list or object must be tried. Strings to choose from are looked up."""
     if isinstance(said, list):
         choices = cast("list[Any]", said)
         return 0 if all(map(_is_looked_up, choices)) else len(choices)
@@ -330,24 +329,24 @@ def _is_looked_up(choice: Any) -> bool:
 
 _FAULTS_SHOWN: Final = 5
 _LONGEST_FAULT: Final = 300
-"""Longest fault in characters; a fault quotes the wrong value."""
+"""Maximum characters of a fault, which quotes the invalid value."""
 _LONGEST_VALUE: Final = 150
-"""The same of a fault that names the allowed values after the wrong one."""
+"""Maximum characters of a fault that lists the allowed values after the invalid one."""
 _SMALL_PARTS: Final = 1000
 _CHARACTERS: Final = 20_000
 _LOOKED_AT: Final = 10_000
-"""Items of one list that are searched."""
+"""Maximum items of one list that are searched."""
 _STEPS: Final = 6
-"""Steps down into a value, each of which may check nearly all of the value once more."""
+"""Maximum steps down into a value. Each may check nearly the whole value again."""
 _HOPS: Final = 32
-"""References that are followed one after another."""
+"""Maximum number of references that are followed one after another."""
 _REFERENCES: Final = frozenset(("$ref", "$dynamicRef", "$recursiveRef"))
 _ALTERNATIVES: Final = frozenset(("allOf", "anyOf", "contains", "dependentSchemas", "if", "not", "oneOf"))
 
 
 class SchemaFaults:
-    """Explains why values do not fit ``schema``. ``compiled`` gives the validators of the parts of the schema by their
-    pointers, and is called at their first use."""
+    """Explains why values are invalid for ``schema``. ``compiled`` returns the validators of the parts of the schema,
+    keyed by pointer, and is called on first use."""
 
     def __init__(self, schema: JSONObject, compiled: Callable[[], Any]) -> None:
         self._schema = schema
@@ -359,7 +358,7 @@ class SchemaFaults:
         """Return, in one line, the first few faults of an invalid ``value``; one fault for a large value."""
         if self._validators is None:
             self._validators = self._compiled()
-            # The faults of a value may be many times those of its parts where alternatives refer to others.
+            # If alternatives refer to others, the faults of a value may be many times those of its parts.
             found = set[str]().union(*objects_in(self._schema))
             if not found.isdisjoint(_REFERENCES) and not found.isdisjoint(_ALTERNATIVES):
                 self._levels = 1
@@ -385,13 +384,13 @@ class SchemaFaults:
         if error.kind.name not in ("anyOf", "oneOf") and not message.endswith(" other candidates"):
             return message
         choices = ""
-        with suppress(AttributeError, TypeError):  # keywords that the dialect doesn't have may hold anything
+        with suppress(AttributeError, TypeError):  # keywords that the dialect doesn't have may contain anything
             choices = allowed_values(self._schema, _node(self._schema, pointer), error.instance_path)
         return message.partition(" is not one of ")[0][:_LONGEST_VALUE] + choices if choices else message
 
     def locate(self, value: Any, fits: Callable[[Any, Any], bool]) -> str:
-        """Return in one line where the fault of an invalid ``value`` is, for a value of which ``describe`` would take
-        too long. ``fits`` says whether a part fits a subschema."""
+        """Return in one line where the fault of an invalid ``value`` is, if ``describe`` would take too long. ``fits``
+        returns whether a part is valid for a subschema."""
         node, place, part = self._schema, "", value
         for _ in range(_STEPS):
             for step, below, item in _parts(node, "#", part):
@@ -404,7 +403,7 @@ class SchemaFaults:
         return _at(place, _short_fault(node, part))
 
     def _resolved(self, pointer: str) -> tuple[JSONObject, str]:
-        """Return the subschema at ``pointer``, or the target of its reference, with the pointer to the result."""
+        """Return the subschema at ``pointer``, or the target of its reference, together with its pointer."""
         node = _node(self._schema, pointer)
         for _ in range(_HOPS):
             reference = node.get("$ref")
@@ -433,13 +432,13 @@ def _node(schema: JSONObject, pointer: str) -> JSONObject:
 
 
 def _short_fault(node: JSONObject, part: Any) -> str:
-    """Return the fault of a large part whose own parts, as far as searched, fit."""
+    """Return the fault of a large part whose own parts are valid, as far as they were searched."""
     required: Any = node.get("required")
     if isinstance(part, dict) and isinstance(required, list):
         for name in cast("list[Any]", required):
             if name not in part:
                 return f'"{name}" is a required property'
-    return "a value does not fit the schema, and is too large or too deep to say why"
+    return "a value is invalid for the schema, and too large or too deep to explain why"
 
 
 def _step(step: str | int) -> str:

@@ -1,8 +1,8 @@
-"""Type adapters read annotations that msgspec refuses: unions of types that look alike in JSON, enums and literals of
-any JSON values, classes with such fields, and aliases.
+"""Type adapters: reading annotations that msgspec rejects, such as unions of types that look alike in JSON, enums and
+literals of any JSON values, classes with such fields, and aliases.
 
-msgspec takes an `Adapter` for a class of its own, and leaves the reading to it. A client decides what is read, so an
-adapter reads each value once, however many unions are around it.
+msgspec treats an `Adapter` as an unknown class, and leaves the reading to it. A client decides what is read, so an
+adapter reads each value only once, however many unions are around it.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from msgspec.structs import asdict
 from .fields import JSONObject
 
 _LONGEST: Final = 300
-"""Characters of the fault of one part."""
+"""Maximum characters of the fault of one part."""
 _Hook: TypeAlias = Callable[[Any, Any], Any]
-"""Reads JSON data as a class that msgspec does not know."""
+"""Function that reads JSON data as a class that msgspec doesn't know."""
 _FIELDS: Final = ("__attrs_attrs__", "__dataclass_fields__", "__required_keys__", "__struct_fields__", "_fields")
-"""Attributes of a class of attrs, a dataclass, a TypedDict, a Struct and a NamedTuple."""
+"""Attributes of attrs classes, dataclasses, TypedDicts, Structs and NamedTuples."""
 
 
 class AnyInstance(type):
-    """A class whose instances are all objects, for msgspec, which checks the class of a value that was read."""
+    """A class that every object is an instance of, because msgspec checks the class of a value that was read."""
 
     def __instancecheck__(cls, instance: object) -> bool:
         return True
@@ -45,13 +45,13 @@ class Adapter(metaclass=AnyInstance):
     """The annotation as written."""
     parts: ClassVar[tuple[Any, ...]]
     make: ClassVar[Callable[[Any], Any]]
-    """Makes the value of what a part has read."""
+    """Makes the value from what a part has read."""
     _infos: ClassVar[list[msgspec.inspect.Type] | None] = None
     _is_described: ClassVar[bool] = False
 
     @classmethod
     def read(cls, value: Any, hook: _Hook) -> Any:
-        """Return JSON data as the annotation; ``hook`` reads other classes. Raises `ValueError` with the faults of all
+        """Read JSON data as the annotation. ``hook`` reads other classes. Raises `ValueError` with the faults of all
         parts."""
         known: dict[Any, tuple[Any, str, Any]] = {}
 
@@ -59,8 +59,8 @@ class Adapter(metaclass=AnyInstance):
             if not issubclass(kind, Adapter):
                 return hook(kind, value)
             if (found := known.get((id(value), kind))) is None:
-                found = (*kind._read(value, read_once), value)  # with the value, whose id nothing else has then
-                if isinstance(value, dict | list):  # all else is quickly read
+                found = (*kind._read(value, read_once), value)  # keeping the value ensures that its id isn't reused
+                if isinstance(value, dict | list):  # other values are read quickly
                     known[id(cast("Any", value)), kind] = found
             if found[1]:
                 raise ValueError(found[1])
@@ -70,7 +70,7 @@ class Adapter(metaclass=AnyInstance):
 
     @classmethod
     def _read(cls, value: Any, hook: _Hook) -> tuple[Any, str]:
-        """Return what a part reads, and otherwise the faults of all parts."""
+        """Return what the first matching part reads, or otherwise the faults of all parts."""
         faults: dict[str, None] = {}
         for part, _ in sorted(zip(cls.parts, cls.infos(), strict=True), key=lambda each: _lacks(each[1], value)):
             try:
@@ -81,14 +81,14 @@ class Adapter(metaclass=AnyInstance):
 
     @classmethod
     def infos(cls) -> list[msgspec.inspect.Type]:
-        """Return what msgspec knows of the parts, the same objects in each call."""
+        """Return msgspec's information about the parts, the same objects in each call."""
         cls._infos = cls._infos or list(map(msgspec.inspect.type_info, cls.parts))
         return cls._infos
 
     @classmethod
     def schema(cls, of: Callable[[Any], JSONObject]) -> JSONObject:
-        """Return the JSON Schema, made of those of the parts, which ``of`` returns."""
-        if cls._is_described:  # a class that is made of itself
+        """Return the JSON Schema, made from the schemas of the parts, which ``of`` returns."""
+        if cls._is_described:  # a recursive class
             return {"type": "array" if hasattr(cls.hint, "_fields") else "object"}
         cls._is_described = True
         try:
@@ -99,13 +99,12 @@ class Adapter(metaclass=AnyInstance):
 
 
 def adapted(hint: Any) -> Any:
-    """Return the annotation ``hint``, or one that is read in the same way, with adapters in place of what msgspec
-    refuses."""
+    """Return the annotation ``hint``, or an equivalent one with adapters in place of what msgspec rejects."""
     try:
-        found = _adapted(hint, repr(hint))  # equal unions may have another order
-    except TypeError:  # a note that can't be hashed
+        found = _adapted(hint, repr(hint))  # with repr, because equal unions may have another order
+    except TypeError:  # its metadata can't be hashed
         return _adapt(hint, {})
-    return hint if found == hint else found  # callers ask whether it is the same, and an equal one may be cached
+    return hint if found == hint else found  # callers check for identity, and an equal one may be cached
 
 
 @lru_cache(maxsize=1024)
@@ -114,7 +113,7 @@ def _adapted(hint: Any, _: str) -> Any:
 
 
 def _adapt(hint: Any, seen: dict[Any, Any]) -> Any:
-    """Return ``hint`` as `adapted` does. ``seen``: the adapters of the classes and aliases around it."""
+    """Return ``hint`` as `adapted` does. ``seen`` has the adapters of the classes and aliases around it."""
     origin: Any = get_origin(hint)
     parts: tuple[Any, ...] = get_args(hint)
     if (meant := unaliased(hint)) is not hint:
@@ -149,7 +148,7 @@ def _is_read(hint: Any) -> bool:
 
 
 def unaliased(hint: Any) -> Any:
-    """Return what a ``TypeAliasType`` stands for; any other annotation as it is."""
+    """Return what a ``TypeAliasType`` stands for, or any other annotation unchanged."""
     alias: Any = get_origin(hint) or hint
     if type(alias).__name__ != "TypeAliasType":
         return hint
@@ -158,7 +157,7 @@ def unaliased(hint: Any) -> Any:
     holder = SimpleNamespace(__annotations__={"it": alias.__value__})
     try:
         value = typing.get_type_hints(holder, vars(sys.modules[alias.__module__]), include_extras=True)["it"]
-    except NameError:  # it names a class of a function, or itself in one
+    except NameError:  # it refers to a class inside a function, or to itself there
         return Any
     return unaliased(value[get_args(hint)] if get_args(hint) else value)
 
@@ -169,7 +168,7 @@ def _adapter(hint: Any, parts: tuple[Any, ...], make: Callable[[Any], Any] = lam
 
 
 def _lacks(info: Any, value: Any) -> bool:
-    """Return whether a member of an object has no field in the class of ``info``; false for types without fields."""
+    """Return whether a member of an object has no field in the class of ``info``. False for types without fields."""
     if isinstance(info, msgspec.inspect.CustomType) and issubclass(info.cls, Adapter):
         return all(_lacks(part, value) for part in info.cls.infos())
     names = {field.encode_name for field in getattr(info, "fields", ())}
@@ -206,7 +205,7 @@ def _of_class(kind: Any, seen: dict[Any, Any]) -> type[Adapter]:
             hint, is_required = get_args(hint)[0], qualifier is typing.Required
         hint = _adapt(hint, {**seen, kind: made})
         optional = Union[hint, msgspec.UnsetType]  # noqa: UP007, made
-        is_required = is_required and not written.startswith("_")  # private fields of attrs are never written
+        is_required = is_required and not written.startswith("_")  # private attrs fields are never written
         members.append((name, hint) if is_required else (name, optional, msgspec.UNSET))
     doc = "" if (kind.__doc__ or "").startswith(f"{kind.__name__}(") else kind.__doc__  # that of a dataclass
     options: Any = {"kw_only": True, "rename": names, "array_like": hasattr(kind, "_fields")}

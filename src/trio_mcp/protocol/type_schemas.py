@@ -17,9 +17,12 @@ from .type_adapters import Adapter
 
 
 def schema_of(kind: Any, *, read: bool = True, encoders: Any = None) -> JSONObject:
-    """Return the JSON Schema of a type, as it is ``read`` or written, by ``encoders`` (`Encoders` of a server) if need
-    be, its root never a reference, and without references where that is possible (`inlined`). Raises `TypeError` for a
-    type that has none."""
+    """Return the JSON Schema of a type, as it is ``read`` or written, with ``encoders`` (`Encoders` of a server) if
+    necessary.
+
+    The root is never a reference, and references are replaced if possible (`inlined`). Raises `TypeError` for a type
+    without a schema.
+    """
     inner: JSONObject = {}
     prefix = ""
 
@@ -35,7 +38,7 @@ def schema_of(kind: Any, *, read: bool = True, encoders: Any = None) -> JSONObje
             schema = kind.schema(part)
         else:
             schema = _with_definitions(kind, read, prefix, inner)
-        return schema or {"description": kind.__name__}  # msgspec takes an empty schema for none
+        return schema or {"description": kind.__name__}  # msgspec would take an empty schema for a missing one
 
     try:
         infos: Any = [info for info in types_in(kind, adapted=False) if not isinstance(info, kinds.CustomType)]
@@ -54,7 +57,7 @@ def schema_of(kind: Any, *, read: bool = True, encoders: Any = None) -> JSONObje
     _put_in_order(root, kind)
     definitions |= inner
     root = inlined({**root, "$defs": definitions}) if definitions else root
-    if (reference := root.pop("$ref", None)) is not None:  # to a class that is made of itself
+    if (reference := root.pop("$ref", None)) is not None:  # to a recursive class
         root = {**root["$defs"][reference.rpartition("/")[2]], **root}
     for node in schemas_in(root) if not read else ():
         if node.get("format") in _UNSURE:
@@ -63,12 +66,12 @@ def schema_of(kind: Any, *, read: bool = True, encoders: Any = None) -> JSONObje
 
 
 _UNSURE: Final = ("date-time", "time", "duration")
-"""Formats of RFC 3339, which a value that is written may not have: it has no time zone, or a fraction of a second."""
+"""RFC 3339 formats that a written value may not match, because it has no time zone, or a fraction of a second."""
 
 
 def _with_definitions(kind: type, read: bool, prefix: str, known: JSONObject) -> JSONObject:
-    """Return the schema of a foreign class, with its ``$defs`` moved to those that are ``known``, under other names
-    where the names are known for something else."""
+    """Return the schema of a foreign class, with its ``$defs`` moved to the ``known`` ones. Names that are already used
+    for something else are changed."""
     schema = schema_of_foreign(kind, read=read, prefix=prefix)
     new = {prefix + name: each for name, each in schema.pop("$defs", {}).items()}
     if any(known.get(name, each) != each for name, each in new.items()):
@@ -78,20 +81,20 @@ def _with_definitions(kind: type, read: bool, prefix: str, known: JSONObject) ->
 
 
 def _complete(schema: JSONObject, info: Any, hints: dict[str, Any], *, read: bool) -> None:
-    """Change ``schema``, which msgspec made for the class of ``info``, to what is ``read`` or written.
+    """Change ``schema``, which msgspec made for the class of ``info``, to match what is ``read`` or written.
 
-    ``hints`` are the annotations of the class by the names of its fields.
+    ``hints`` are the annotations of the class, keyed by field name.
     """
     if not hasattr(info, "fields"):
         schema["enum"] = list(dict.fromkeys(member.value for member in info.cls.__members__.values()))
-        if not read and issubclass(info.cls, Flag):  # a combination is none of the values
+        if not read and issubclass(info.cls, Flag):  # a combination isn't one of the values
             schema["type"] = "integer"
             del schema["enum"]
         return
     properties: JSONObject = schema.get("properties", {})
     for field in info.fields:
         name = field.encode_name
-        if not read and name.startswith("_") and attrs.has(get_origin(info.cls) or info.cls):  # left out of results
+        if not read and name.startswith("_") and attrs.has(get_origin(info.cls) or info.cls):  # omitted from results
             del properties[name]
             schema["required"] = [each for each in schema["required"] if each != name]
         else:
@@ -99,10 +102,10 @@ def _complete(schema: JSONObject, info: Any, hints: dict[str, Any], *, read: boo
 
 
 def _put_in_order(schema: JSONObject, *hints: Any) -> None:
-    """Change each ``enum`` of ``schema`` to the order of the `Literal` in ``hints``, which msgspec sorts."""
+    """Restore in each ``enum`` of ``schema`` the order of the `Literal` in ``hints``, because msgspec sorts it."""
     order: dict[Any, int] = {}
     seen = list(hints)
-    for hint in seen:  # grows, but not by an alias that is made of itself
+    for hint in seen:  # grows in the loop, but not for a recursive alias
         if get_origin(hint) is Literal:
             for value in get_args(hint):
                 order.setdefault((cast("Any", type(value)), value), len(order))
@@ -116,20 +119,20 @@ def _put_in_order(schema: JSONObject, *hints: Any) -> None:
 
 
 def types_in(annotation: Any, *, adapted: bool = True) -> list[kinds.Type]:
-    """Return all types that ``annotation`` is made of, the fields of its classes included, and the parts of adapters if
-    ``adapted``. Raises `NameError` for a name that cannot be resolved, and `TypeError`."""
+    """Return all types that ``annotation`` consists of, including the fields of its classes and, with ``adapted``, the
+    parts of adapters. Raises `NameError` for a name that can't be resolved, and `TypeError`."""
     found: dict[int, kinds.Type] = {}
     ahead = [kinds.type_info(annotation)]
     while ahead:
         kind = ahead.pop()
-        if id(kind) not in found:  # a class may be made of itself
+        if id(kind) not in found:  # a class may be recursive
             found[id(kind)] = kind
             ahead += inside(kind) if adapted or not isinstance(kind, kinds.CustomType) else ()
     return list(found.values())
 
 
 def inside(kind: kinds.Type) -> Iterator[kinds.Type]:
-    """Yield the types that ``kind`` is made of, those inside of these aside."""
+    """Yield the types that ``kind`` directly consists of."""
     if isinstance(kind, kinds.CustomType) and issubclass(kind.cls, Adapter):
         yield from kind.cls.infos()
     for name in kind.__struct_fields__:
@@ -142,7 +145,7 @@ def inside(kind: kinds.Type) -> Iterator[kinds.Type]:
 
 
 def hints_of(kind: type[Any]) -> dict[str, Any]:
-    """Return the annotations of a class by its fields."""
+    """Return the annotations of a class, keyed by field."""
     try:
         return get_type_hints(kind, include_extras=True)
     except NameError:  # reported by `schema_of`

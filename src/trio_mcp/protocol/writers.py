@@ -1,7 +1,7 @@
-"""Writers: what makes JSON data of an object, in the form of one revision.
+"""Writers: functions that make JSON data from an object, in the form of one revision.
 
-`Writers` derives the form from the history beside each field. `SHAPES` has the few classes whose shape, not only their
-fields, differs between revisions.
+`Writers` derives the form from the history beside each field. `SHAPES` has the few classes of which not only the fields
+differ between revisions.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ def _unchanged(value: Any) -> Any:
 
 
 class Writers:
-    """The writers of one revision, by types. Where several types are declared, or any, the class of a value decides.
-    Lists and objects are copied, but for the ``dict[str, Any]`` that a class keeps verbatim."""
+    """The writers of one revision, keyed by type. If several types are declared, or any, the class of a value decides.
+    Lists and objects are copied, except for a ``dict[str, Any]`` that a class keeps unchanged."""
 
     def __init__(self, revision: Revision) -> None:
         self._revision = revision
@@ -88,7 +88,7 @@ class Writers:
         return self._any if members else self._other(kind)
 
     def _other(self, kind: Any) -> Write:
-        from .cattrs_converters import unstructurer  # late: only types of other packages need it
+        from .cattrs_converters import unstructurer  # imported late: needed only for types of other packages
 
         return unstructurer(self._revision, self._class, refusal).get_unstructure_hook(kind)
 
@@ -96,7 +96,7 @@ class Writers:
         if kind is UnknownContent:
             return attrgetter("raw")
         if kind is ResourceLink and self._revision.structured_content == "none":
-            # Links came with 2025-06-18, together with structured content; before, the URI goes as text.
+            # Links exist since 2025-06-18, together with structured content. Before that, the URI is sent as text.
             return lambda link: {"type": "text", "text": link.uri}
         if (refuse := refusal(kind, self._revision)) is not None:
             return refuse
@@ -111,14 +111,14 @@ class Writers:
 
 
 def refusal(kind: Any, revision: Revision) -> Write | None:
-    """Return a writer that raises `NotExpressible` if ``revision`` does not have the class ``kind``, else `None`."""
+    """Return a writer that raises `NotExpressible` if ``revision`` doesn't have the class ``kind``, or else `None`."""
     first = getattr(kind, "_SINCE", revision.name)
     if first <= revision.name:
         return None
     defaults = {field.name: field.default for field in fields_of(kind)}
     what = f"an elicitation of mode {defaults['mode']!r}" if "mode" in defaults else None
     what = what or f"content of type {defaults['type']!r}"
-    return partial(_refuse, f"{what} cannot be said in revision {revision}; it came with {first}")
+    return partial(_refuse, f"revision {revision} can't express {what}; it needs {first} or later")
 
 
 def _refuse(reason: str, _: Any) -> Any:
@@ -126,7 +126,7 @@ def _refuse(reason: str, _: Any) -> Any:
 
 
 class NotExpressible(ValueError):
-    """A value that the revision of this request cannot express, audio in 2024-11-05 for example."""
+    """The revision of this request can't express a value, such as audio in 2024-11-05."""
 
 
 Make = Callable[[Any], dict[str, Any]]
@@ -151,7 +151,7 @@ def _message(make: Make, message: Any, revision: Revision) -> dict[str, Any]:
     if _has_tool_use(revision) or not isinstance(content, list):
         return make(message)
     if len(cast("list[Any]", content)) != 1:
-        raise NotExpressible(f"a message holds exactly one content block in revision {revision}")
+        raise NotExpressible(f"a message must have exactly one content block in revision {revision}")
     return make(attrs.evolve(message, content=content[0]))
 
 
@@ -168,7 +168,7 @@ def _filter(make: Make, asked: SubscriptionFilter, _: Revision) -> dict[str, Any
 
 
 def _page(make: Make, field: str, revision: Revision, result: Any) -> dict[str, Any]:
-    """Return a page of a list as data. Its items are text if their texts are kept, as those of a `CachedPage` are."""
+    """Return a page of a list as data. Its items are text if their texts are cached, as those of a `CachedPage` are."""
     items = getattr(result, field)
     if (texts := getattr(items, "texts", None)) is None:
         return make(result)
@@ -192,17 +192,19 @@ def _elicit_url(make: Make, params: ElicitURLParams, revision: Revision) -> dict
 def _elicit_result(make: Make, result: ElicitResult, revision: Revision) -> dict[str, Any]:
     for name, value in (result.content or {}).items():
         if isinstance(value, list):
-            raise NotExpressible(f"field {name!r} is a list, which revision {revision} has no form for")
+            raise NotExpressible(f"field {name!r} is a list, which revision {revision} can't express")
     return make(result)
 
 
 def _wants_objects(revision: Revision) -> bool:
-    """Return whether structured content, and the root of an output schema, is an object: until 2025-11-25."""
+    """Return whether structured content, and the root of an output schema, must be an object, as in revisions up to
+    2025-11-25."""
     return revision.structured_content != "any"
 
 
 def _has_tool_use(revision: Revision) -> bool:
-    """Return whether messages may have several blocks: since tools can be used."""
+    """Return whether a message may contain several content blocks, which is allowed in revisions that support tool
+    use."""
     return revision.name >= ToolUseContent._SINCE
 
 

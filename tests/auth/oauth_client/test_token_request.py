@@ -184,7 +184,7 @@ def test_secret_that_is_sent_back_as_an_error_is_not_repeated(name: str, text: s
         (answer(TOKENS, 400), "status 400", None),
         (answer(b"<html>", 502), "status 502", None),
         (answer(b"", 302, {"location": "https://evil.example/token"}), "status 302", None),
-        (answer(b"<html>", 200), "contains no valid token: no answer of a token endpoint: no JSON in UTF-8", None),
+        (answer(b"<html>", 200), "contains no valid token: invalid token response: not JSON in UTF-8", None),
         (answer({}, 200), "contains no valid token: .* missing required field `access_token`", None),
         (answer({"accessToken": "s3cret"}, 200), "contains no valid token: .* missing required field", None),
         (answer({"access_token": 7}, 200), "contains no valid token", None),

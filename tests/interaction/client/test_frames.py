@@ -386,18 +386,18 @@ async def test_an_answer_that_names_nobody_fails_those_that_would_wait_for_ever(
         ('{"id":%d,"result":{"content":[]}}', 'a reply whose member "jsonrpc" is not "2.0"'),
         (
             '{"jsonrpc":"2.0","id":%d,"result":{"content":[]},"error":{"code":1,"message":""}}',
-            "a reply has a result or an error, and this one has both",
+            "a reply with both a result and an error",
         ),
         (
             '{"jsonrpc":"2.0","id":%d,"result":{"content":[]},"error":"boom"}',
-            "a reply has a result or an error, and this one has both: boom",
+            "a reply with both a result and an error: boom",
         ),
         ('{"jsonrpc":"2.0","id":%d.0,"result":{"content":[]}}', "a result without a usable id"),
         ('{"jsonrpc":"2.0","id":null,"result":{"content":[]}}', "a result without a usable id"),
         ('{"jsonrpc":"2.0","id":true,"result":{"content":[]}}', "a result without a usable id"),
         ('{"jsonrpc":"2.0","result":{"content":[]}}', "a result without a usable id"),
-        ('{"jsonrpc":"2.0","id":%d,"error":{}}', "a reply whose error says nothing"),
-        ('{"jsonrpc":"2.0","id":%d,"error":{"code":"ENOENT","message":""}}', "a reply whose error says nothing"),
+        ('{"jsonrpc":"2.0","id":%d,"error":{}}', "a reply whose error is empty"),
+        ('{"jsonrpc":"2.0","id":%d,"error":{"code":"ENOENT","message":""}}', "a reply whose error is empty"),
     ],
 )
 async def test_an_answer_that_is_json_but_no_reply_fails_its_call(

@@ -163,10 +163,10 @@ async def test_s2c_04_replies_that_name_no_call_settle_nobody_and_the_true_one_s
 @pytest.mark.parametrize(
     ("reply", "why"),
     [
-        ('"result":{"content":[]},"error":{"code":1,"message":"m"}', "a reply has a result or an error, .* has both"),
-        ('"error":""', "a reply whose error says nothing"),
-        ('"error":null', "a reply whose error says nothing"),
-        ('"error":{}', "a reply whose error says nothing"),
+        ('"result":{"content":[]},"error":{"code":1,"message":"m"}', "a reply with both a result and an error"),
+        ('"error":""', "a reply whose error is empty"),
+        ('"error":null', "a reply whose error is empty"),
+        ('"error":{}', "a reply whose error is empty"),
         ('"result":{"content":[]},"jsonrpc":"1.0"', 'a reply whose member "jsonrpc" is not "2.0"'),
     ],
     ids=["both", "text", "null", "empty", "version"],
@@ -224,7 +224,7 @@ async def test_a_null_member_beside_the_result_or_the_error_says_nothing(autojum
 async def test_a_reply_that_is_not_json_fails_its_call_and_no_other(
     autojump_clock: object, reply: str, modern: bool
 ) -> None:
-    why = "a message has at most 256 levels of nesting" if "[[" in reply else "not JSON"
+    why = "the message has more than 256 levels of nesting" if "[[" in reply else "not JSON"
 
     async def script(peer: RawPeer) -> None:
         await (peer.discovered() if modern else peer.handshake())

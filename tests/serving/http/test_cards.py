@@ -212,7 +212,7 @@ async def test_a_route_cannot_take_the_place_of_the_card() -> None:
         ({"version": "latest"}, "no range"),
         ({"version": ""}, "no range"),
         ({"description": ""}, "this one is empty"),
-        ({"description": "d" * 101}, "1 to 100 characters, and this one has 101"),
+        ({"description": "d" * 101}, "1 to 100 characters, but this one has 101"),
         ({"title": "t" * 101}, "the title of a server"),
         ({"url": "http://example.com/mcp"}, "must use https"),
         ({"url": "ws://example.com/mcp"}, "an HTTP URL"),

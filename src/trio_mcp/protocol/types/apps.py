@@ -1,7 +1,8 @@
-"""Apps: views of tools, HTML documents that a host shows in a sandboxed frame (SEP-1865, revision 2026-01-26).
+"""Apps: views of tools, which are HTML documents that a host shows in a sandboxed frame (SEP-1865, revision
+2026-01-26).
 
-A tool names its view, and whether the model and views may call the tool; the contents of the view name the origins
-that the document may reach. Messages between a view and its host are no part of a server or a client.
+A tool specifies its view, and whether the model and views may call the tool. The contents of the view specify the
+origins that the document may use. Messages between a view and its host don't involve a server or a client.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from .tools import Tool
 
 APPS_EXTENSION: Final = "io.modelcontextprotocol/ui"
 APP_TYPE: Final = "text/html;profile=mcp-app"
-"""The MIME type of views: exactly this text (SEP-1865, Content Requirements)."""
+"""The MIME type of views, exactly as written (SEP-1865, Content Requirements)."""
 
 Caller: TypeAlias = Literal["model", "app"]
 Permission: TypeAlias = Literal["camera", "microphone", "geolocation", "clipboard_write"]
@@ -27,7 +28,7 @@ Permission: TypeAlias = Literal["camera", "microphone", "geolocation", "clipboar
 _SCHEME: Final = "ui://"
 _CALLERS: Final[tuple[Caller, ...]] = ("model", "app")
 _FLAT: Final = "ui/resourceUri"
-"""The deprecated place of the URI, which is read and not written (SEP-1865, Resource Discovery)."""
+"""The deprecated key of the URI, which is read but not written (SEP-1865, Resource Discovery)."""
 _NAMED: Final = {
     "connect": "connectDomains",
     "resources": "resourceDomains",
@@ -40,10 +41,10 @@ _PERMISSIONS: Final[dict[Permission, str]] = {
     "geolocation": "geolocation",
     "clipboard_write": "clipboardWrite",
 }
-# Characters that would begin another directive of a Content-Security-Policy, or another source, are in no origin.
+# An origin must not contain characters that begin another directive or source of a Content-Security-Policy.
 _ORIGIN: Final = re.compile(r"[a-z][a-z0-9+.-]*://(?:\*\.)?[A-Za-z0-9_.-]+(?::[0-9]{1,5})?")
 _MOST_ORIGINS: Final = 100
-"""Origins of a kind that are read of a server."""
+"""Maximum origins of one kind that are read from a server."""
 _DOCUMENT: Final = re.compile(r"\ufeff?\s*+(?:<!--.*?-->\s*+)*+<!doctype html", re.IGNORECASE | re.DOTALL)
 
 
@@ -52,10 +53,10 @@ def _is_view(uri: object) -> bool:
 
 
 def check_view(uri: str) -> None:
-    """Raise `ValueError` for a URI that no view can have."""
+    """Raise `ValueError` unless a view can have this URI."""
     # SEP-1865, Content Requirements: the URI MUST start with the ui:// scheme.
     if not _is_view(uri):
-        raise ValueError(f"the URI of a view begins with ui://, as in ui://weather/dashboard, not {uri[:200]!r}")
+        raise ValueError(f"the URI of a view must begin with ui://, as in ui://weather/dashboard, not {uri[:200]!r}")
 
 
 def _check_view(_: Any, __: Any, uri: str) -> None:
@@ -65,7 +66,7 @@ def _check_view(_: Any, __: Any, uri: str) -> None:
 def _callers(visible_to: Iterable[str]) -> tuple[Caller, ...]:
     if isinstance(visible_to, str) or not set(found := tuple(visible_to)) <= set(_CALLERS):
         raise ValueError(
-            f"a tool is visible to the model, to apps or to both, not to {visible_to!r}:\n"
+            f'visible_to must contain "model", "app" or both, not {visible_to!r}:\n'
             '    right:  UI("ui://weather/dashboard", visible_to=("app",))'
         )
     return cast("tuple[Caller, ...]", found)
@@ -75,38 +76,38 @@ def _callers(visible_to: Iterable[str]) -> tuple[Caller, ...]:
 class UI:
     """The view that shows the results of a tool, and who may call the tool.
 
-    ``visible_to``: hosts show the tool to the ``model``, and let views of the same server, which are ``app``, call it;
-    by default both. Without a ``view`` the tool has no document of its own: ``UI(visible_to=("app",))`` is a tool for
-    the buttons of another tool's view. Raises `ValueError` for a URI that does not begin with ``ui://``, and for other
-    callers.
+    ``visible_to`` contains ``model`` if hosts should show the tool to the model, and ``app`` if views of the same
+    server may call it. By default it contains both. Without a ``view``, the tool has no document of its own:
+    ``UI(visible_to=("app",))`` is a tool for the buttons of another tool's view. Raises `ValueError` for a URI that
+    doesn't begin with ``ui://``, and for other callers.
     """
 
     view: str | None = attrs.field(default=None, validator=attrs.validators.optional(_check_view))
-    """URI of the view, a resource of the same server."""
+    """URI of the view, which is a resource of the same server."""
     visible_to: tuple[Caller, ...] = attrs.field(default=_CALLERS, converter=_callers, kw_only=True)
-    """The callers of the tool."""
+    """Who may call the tool."""
 
     @classmethod
     def of(cls, tool: Tool) -> UI:
-        """Return the view and the callers of ``tool``, where the server may have said anything. A URI that no view can
-        have counts as none, and so does a caller of an unknown kind."""
+        """Return the view and the callers of ``tool``, which a server may have filled with anything. An invalid URI
+        counts as none, and so does an unknown kind of caller."""
         meta = tool.meta or {}
         ui = as_object(meta.get("ui"))
         view = ui.get("resourceUri", meta.get(_FLAT))
         visibility = ui.get("visibility")
-        # SEP-1865, Visibility: both where the member is omitted. Where it makes no sense, it includes nobody.
+        # SEP-1865, Visibility: both if the member is omitted. If it is invalid, no caller is allowed.
         named: Collection[Any] = _CALLERS if visibility is None else ()
         if isinstance(visibility, list):
             named = cast("list[Any]", visibility)
         return cls(view if _is_view(view) else None, visible_to=[caller for caller in _CALLERS if caller in named])
 
     def _in_meta(self, meta: Mapping[str, Any] | None) -> JSONObject:
-        """Return ``meta`` of a tool with this view and these callers. Raises `ValueError` where ``meta`` names some
-        already, and for a tool that nobody may call."""
+        """Return ``meta`` of a tool with this view and these callers. Raises `ValueError` if ``meta`` already specifies
+        them, or if there are no callers."""
         if not self.visible_to:
-            raise ValueError("a tool is visible to somebody: to the model, to apps or to both")
+            raise ValueError('visible_to must not be empty: write "model", "app" or both')
         if meta is not None and not meta.keys().isdisjoint(("ui", _FLAT)):
-            raise ValueError("ui= and meta= both name the view of a tool: leave it out of meta")
+            raise ValueError("ui= and meta= both specify the view of a tool: leave it out of meta")
         said: JSONObject = {} if self.view is None else {"resourceUri": self.view}
         if set(self.visible_to) != set(_CALLERS):
             said["visibility"] = list(self.visible_to)
@@ -114,7 +115,7 @@ class UI:
 
 
 def with_view_renamed(tool: Tool, rename: Callable[[str], str]) -> Tool:
-    """Return ``tool`` with the URI that ``rename`` gives for its view. All else in ``_meta`` stays."""
+    """Return ``tool`` with the URI of its view changed by ``rename``. Everything else in ``_meta`` is unchanged."""
     meta = tool.meta
     if not meta:
         return tool
@@ -133,7 +134,7 @@ def _origins(given: Iterable[str]) -> tuple[str, ...]:
     for origin in origins:
         if not _ORIGIN.fullmatch(origin):
             raise ValueError(
-                f"{origin[:200]!r} is no origin, which is like https://api.example.com or wss://*.example.com:8443"
+                f"{origin[:200]!r} is not an origin: write https://api.example.com or wss://*.example.com:8443"
             )
     return origins
 
@@ -141,38 +142,38 @@ def _origins(given: Iterable[str]) -> tuple[str, ...]:
 def _permissions(given: Iterable[str]) -> tuple[Permission, ...]:
     names = (given,) if isinstance(given, str) else tuple(given)
     if unknown := [name for name in names if name not in _PERMISSIONS]:
-        raise ValueError(f"a view cannot be permitted {unknown[0]!r}: {', '.join(_PERMISSIONS)} can be asked for")
+        raise ValueError(f"permissions must be among {', '.join(_PERMISSIONS)}, not {unknown[0]!r}")
     return cast("tuple[Permission, ...]", names)
 
 
 @frozen
 class AppPolicy:
-    """The needs of the document of a view; a host may grant less. By default the document needs nothing: it has scripts
-    and styles of its own, and speaks with nobody but the host.
+    """What the document of a view needs. A host may grant less. By default it needs nothing: it has its own scripts and
+    styles, and communicates only with the host.
 
-    Origins are like ``https://api.example.com``, ``wss://*.example.com`` for all its subdomains. Raises `ValueError`
-    for a malformed origin, and for a permission that cannot be asked for.
+    Origins are like ``https://api.example.com``, or ``wss://*.example.com`` for all subdomains. Raises `ValueError` for
+    a malformed origin, and for an unknown permission.
     """
 
     connect: tuple[str, ...] = attrs.field(default=(), converter=_origins, kw_only=True)
-    """Origins that scripts connect to."""
+    """Origins to which scripts connect."""
     resources: tuple[str, ...] = attrs.field(default=(), converter=_origins, kw_only=True)
     """Origins of scripts, styles, images, fonts and media."""
     frames: tuple[str, ...] = attrs.field(default=(), converter=_origins, kw_only=True)
     """Origins of frames in the document."""
     base_uris: tuple[str, ...] = attrs.field(default=(), converter=_origins, kw_only=True)
-    """Origins that the ``base`` of the document may have."""
+    """Origins that the ``base`` element of the document may have."""
     permissions: tuple[Permission, ...] = attrs.field(default=(), converter=_permissions, kw_only=True)
-    """Permissions to ask the browser for: ``camera``, ``microphone``, ``geolocation``, ``clipboard_write``."""
+    """Permissions to request from the browser: ``camera``, ``microphone``, ``geolocation``, ``clipboard_write``."""
     domain: str | None = attrs.field(default=None, kw_only=True)
-    """Origin that the document is to have, in the form that the host documents."""
+    """Origin that the document should have, in a form that the host documents."""
     prefers_border: bool | None = attrs.field(default=None, kw_only=True)
-    """True: the host draws a border and a background around the document; false: neither."""
+    """True: the host should draw a border and a background around the document. False: neither."""
 
     @classmethod
     def of(cls, contents: ResourceContents) -> Self:
-        """Return the policy in the ``contents`` of a view, which the server may have filled with anything. Senseless
-        parts are left out, so that the host grants less."""
+        """Return the policy in the ``contents`` of a view, which the server may have filled with anything. Invalid
+        parts are omitted, so that the host grants less."""
         said = as_object((contents.meta or {}).get("ui"))
         csp, permissions, domain = said.get("csp"), said.get("permissions"), said.get("domain")
         border = said.get("prefersBorder")
@@ -187,8 +188,8 @@ class AppPolicy:
 
     @property
     def content_security_policy(self) -> str:
-        """The ``Content-Security-Policy`` with which a host shows the document (SEP-1865, Content Security Policy
-        Enforcement): no origin beyond the declared ones."""
+        """The ``Content-Security-Policy`` for a host that shows the document (SEP-1865, Content Security Policy
+        Enforcement). It allows only the declared origins."""
         own = ("'self'", "'unsafe-inline'", *self.resources)
         media = ("'self'", "data:", *self.resources)
         directives = {
@@ -206,21 +207,23 @@ class AppPolicy:
         return "; ".join(f"{name} {' '.join(sources)}" for name, sources in directives.items())
 
     def _type_of(self, uri: str, mime_type: str | None) -> str:
-        """Return the MIME type of the view ``uri``, for which its author says ``mime_type``. Raises `ValueError` for
-        another type, and for a URI that no view can have."""
+        """Return the MIME type of the view ``uri``, for which its author has written ``mime_type``. Raises `ValueError`
+        for another type, and for an invalid URI."""
         check_view(uri)
         if mime_type not in (None, APP_TYPE):
-            raise ValueError(f"{uri}: a view has the MIME type {APP_TYPE}, not {mime_type!r}: leave out mime_type=")
+            raise ValueError(
+                f"{uri}: a view must have the MIME type {APP_TYPE}, not {mime_type!r}: leave out mime_type="
+            )
         return APP_TYPE
 
     def _on(self, contents: ResourceContents) -> ResourceContents:
-        """Return ``contents`` with the type of a view, and with this policy unless the contents have one. Raises
-        `ValueError` for another type and for text that is no HTML document."""
+        """Return ``contents`` with the type of a view, and with this policy unless they already have one. Raises
+        `ValueError` for another type, and for text that isn't an HTML document."""
         # SEP-1865, Content Requirements: the type MUST be this one, and the content a valid HTML5 document.
         if contents.mime_type not in (None, APP_TYPE):
-            raise ValueError(f"the contents of a view have the type {APP_TYPE}, not {contents.mime_type[:200]!r}")
+            raise ValueError(f"the contents of a view must have the type {APP_TYPE}, not {contents.mime_type[:200]!r}")
         if isinstance(contents, TextResourceContents) and _DOCUMENT.match(contents.text) is None:
-            raise ValueError("the text of a view is an HTML document, which begins with <!doctype html>")
+            raise ValueError("the text of a view must be an HTML document, which begins with <!doctype html>")
         return attrs.evolve(contents, mime_type=APP_TYPE, meta={**self._in_meta(), **(contents.meta or {})} or None)
 
     def _in_meta(self) -> JSONObject:

@@ -17,7 +17,7 @@ Role: TypeAlias = Literal["user", "assistant"]
 
 @value
 class Annotations:
-    """Hints for the reader: whom the content is for, how much it matters (0 to 1), when it changed (ISO 8601)."""
+    """Hints for the reader: whom the content is for, how important it is (0 to 1), and when it changed (ISO 8601)."""
 
     audience: list[Role] | None = None
     priority: float | None = None
@@ -26,7 +26,7 @@ class Annotations:
 
 @value
 class TextContent:
-    """Text."""
+    """A block of text."""
 
     text: str
     type: Literal["text"] = "text"
@@ -36,7 +36,7 @@ class TextContent:
 
 @value
 class ImageContent:
-    """An image: ``data`` in base64."""
+    """An image, with ``data`` in base64."""
 
     data: str
     mime_type: str
@@ -47,7 +47,7 @@ class ImageContent:
 
 @value
 class AudioContent:
-    """Sound: ``data`` in base64. 2024-11-05 cannot carry it."""
+    """Audio, with ``data`` in base64. Revision 2024-11-05 doesn't have it."""
 
     _SINCE: ClassVar = "2025-03-26"
 
@@ -60,7 +60,7 @@ class AudioContent:
 
 @value
 class ResourceLink:
-    """A pointer to a resource. Revisions before 2025-06-18 get the URI as text instead."""
+    """A link to a resource. Revisions before 2025-06-18 get the URI as text instead."""
 
     name: str
     uri: str
@@ -95,12 +95,12 @@ class BlobResourceContents:
 
 
 ResourceContents: TypeAlias = TextResourceContents | BlobResourceContents
-"""A resource, or part of it, in either form."""
+"""A resource, or part of it, as text or in base64."""
 
 
 @value
 class EmbeddedResource:
-    """A resource carried inside the message."""
+    """A resource that is contained in the message."""
 
     resource: ResourceContents
     type: Literal["resource"] = "resource"
@@ -110,7 +110,7 @@ class EmbeddedResource:
 
 @value
 class UnknownContent:
-    """A block of a kind that this version doesn't know, or that lacks something: ``raw`` is the block as it came.
+    """A content block of an unknown type, or with a required member missing. ``raw`` is the block as received.
 
     Clients keep such blocks, so that the other blocks of the result can be used. Servers and proxies send ``raw``.
     """
@@ -119,23 +119,23 @@ class UnknownContent:
 
     @property
     def type(self) -> str:
-        """The kind of the block, as the peer names it; empty if it names none."""
+        """The type of the block, as the peer has written it. Empty if it is missing."""
         name = as_object(self.raw).get("type")  # pyright: ignore[reportUnknownMemberType]
         return name if isinstance(name, str) else ""
 
 
 ContentBlock: TypeAlias = TextContent | ImageContent | AudioContent | ResourceLink | EmbeddedResource | UnknownContent
-"""A block of the content of a result or a prompt."""
+"""A content block of a result or a prompt."""
 
 
 def text_in(blocks: Iterable[object]) -> str:
-    """Join the text blocks among ``blocks`` by newlines."""
+    """Join the text blocks among ``blocks`` with newlines."""
     return "\n".join([block.text for block in blocks if isinstance(block, TextContent)])
 
 
 @value
 class ToolUseContent:
-    """A call of ``name`` with ``input`` that the model wants (sampling only)."""
+    """A call of the tool ``name`` with ``input``, which the model requests (sampling only)."""
 
     _SINCE: ClassVar = "2025-11-25"
 
@@ -148,7 +148,7 @@ class ToolUseContent:
 
 @value
 class ToolResultContent:
-    """The result of the call ``tool_use_id`` (sampling only)."""
+    """The result of the tool call ``tool_use_id`` (sampling only)."""
 
     _SINCE: ClassVar = "2025-11-25"
 

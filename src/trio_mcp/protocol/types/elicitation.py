@@ -1,4 +1,4 @@
-"""Elicitation: a server asks the client's user, with a flat form or by sending them to a URL."""
+"""Elicitation: a server asks the client's user, with a flat form or by sending the user to a URL."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from .tools import TaskMetadata
 _MOST_PARTS: Final = 20_000
 _MOST_CHARACTERS: Final = 1_000_000
 _BEGINNING: Final = lazy_pattern(r"https?://[^/?#]{1,300}(?![^/?#])", re.IGNORECASE)
-"""Scheme and authority of a URL. Names of hosts have 253 characters at most."""
+"""Scheme and authority of a URL. Host names have at most 253 characters."""
 
 
 @value
 class ElicitFormParams:
-    """A question for the fields of ``requested_schema``, a flat JSON Schema object. Its mode is not sent."""
+    """A question with a form. ``requested_schema`` is a flat JSON Schema object. The mode isn't sent."""
 
     message: str
     requested_schema: JSONObject
@@ -53,7 +53,7 @@ ElicitParams: TypeAlias = ElicitFormParams | ElicitURLParams
 class ElicitResult:
     """The user's answer to a question.
 
-    ``content`` comes with ``accept`` only, and holds strings, numbers, booleans and lists of strings.
+    ``content`` is present only with ``accept``, and contains strings, numbers, booleans and lists of strings.
     """
 
     action: Literal["accept", "decline", "cancel"]
@@ -65,35 +65,36 @@ def check_form_schema(schema: object) -> None:
     """Raise `CodedError` (-32602) unless ``schema`` is a form: a flat object of primitive properties.
 
     2025-11-25 elicitation, Requested Schema: strings, numbers, booleans, single-select enums and arrays of enum
-    strings; nothing nested, and no keyword outside of the schema in the specification. The error names the field.
-    People fill in forms, so a schema that is too large for people is refused, too.
+    strings. Nothing may be nested, and no other keywords are allowed. The error names the field. A schema that is too
+    large for people to fill in is refused as well.
     """
     if not isinstance(schema, dict):
-        raise _bad("a form schema is a JSON Schema object")
+        raise _bad("a form schema must be a JSON Schema object")
     form = cast("JSONObject", schema)
     check_form_size(form)
     properties = form.get("properties")
     if form.get("type") != "object" or not isinstance(properties, dict):
-        raise _bad('a form schema has "type": "object" and "properties"')
+        raise _bad('a form schema must have "type": "object" and "properties"')
     if unknown := sorted(set(form) - _FORM_KEYWORDS):
         raise _bad(f"a form schema cannot have {', '.join(unknown)}")
     fields = cast("JSONObject", properties)
     required: Any = form.get("required", [])
     if not _are_strings(required) or not set(required) <= set(fields):
-        raise _bad("required is a list of names of properties")
+        raise _bad("required must be a list of names of properties")
     for name, field in fields.items():
         _check_field(name, field)
 
 
 def check_form_size(form: JSONObject) -> None:
-    """Raise `CodedError` (-32602) for a schema that is too large to be looked through, and no form for people."""
+    """Raise `CodedError` (-32602) for a schema that is too large to be examined, and too large for people to fill
+    in."""
     if not (is_small(form, _MOST_PARTS, _MOST_CHARACTERS, MOST_LEVELS) and is_checkable(form, _MOST_PARTS)):
-        raise _bad(f"a form schema has at most {_MOST_PARTS} parts and {_MOST_CHARACTERS} characters")
+        raise _bad(f"the form schema has more than {_MOST_PARTS} parts or {_MOST_CHARACTERS} characters")
 
 
 def _check_field(name: str, field: object) -> None:
     if not isinstance(field, dict):
-        raise _bad(f"field {name!r} is no schema")
+        raise _bad(f"field {name!r} must be a schema")
     members = cast("JSONObject", field)
     kind = members.get("type")
     keywords = _FIELDS.get(kind) if isinstance(kind, str) else None
@@ -108,7 +109,7 @@ def _check_field(name: str, field: object) -> None:
         if not fits(setting):
             raise _bad(f"field {name!r}: {keyword} must be {words}")
     if kind == "array" and "items" not in members:
-        raise _bad(f"field {name!r}: a list offers its choices in items.enum or items.anyOf")
+        raise _bad(f"field {name!r}: a list must have its choices in items.enum or items.anyOf")
 
 
 def _is_string(value: object) -> bool:
@@ -168,8 +169,8 @@ _FIELDS: Final[Mapping[str, _Rules]] = {
 
 
 def first_form(schema: JSONObject) -> JSONObject:
-    """Return the form ``schema`` as 2025-06-18 has it: titles of choices in ``enumNames``, only booleans have
-    defaults. Raises `ValueError` naming a field that 2025-06-18 cannot express, which is a list of choices."""
+    """Return the form ``schema`` as 2025-06-18 writes it: titles of choices are in ``enumNames``, and only booleans
+    have defaults. Raises `ValueError` with the field if it is a list of choices, which 2025-06-18 can't express."""
     check_form_schema(schema)
     fields = {name: _first_field(name, field) for name, field in schema["properties"].items()}
     return {**schema, "properties": fields}
@@ -177,7 +178,7 @@ def first_form(schema: JSONObject) -> JSONObject:
 
 def _first_field(name: str, field: JSONObject) -> JSONObject:
     if field["type"] == "array":
-        raise ValueError(f"field {name!r} is a list of choices, which came with {ElicitURLParams._SINCE}")
+        raise ValueError(f"field {name!r} is a list of choices, which needs revision {ElicitURLParams._SINCE} or later")
     first = {key: value for key, value in field.items() if key != "default" or field["type"] == "boolean"}
     if choices := first.pop("oneOf", None):
         first |= {"enum": [one["const"] for one in choices], "enumNames": [one["title"] for one in choices]}
@@ -185,13 +186,13 @@ def _first_field(name: str, field: JSONObject) -> JSONObject:
 
 
 def check_url(url: object) -> None:
-    """Raise `CodedError` (-32602) unless ``url`` is absolute, http or https, with a host.
+    """Raise `CodedError` (-32602) unless ``url`` is absolute, http or https, and has a host.
 
-    Characters that cannot be seen (control characters, marks that turn the direction of text) are refused, and so is a
-    backslash, which browsers read as a slash: the user must be shown the host that is visited.
+    Invisible characters (control characters, marks that reverse the direction of text) are refused, and so is a
+    backslash, which browsers read as a slash. The user must see the host that is visited.
     """
     try:
-        # Of a long name, `urlsplit` takes the square of the length.
+        # For a long name, `urlsplit` takes quadratic time.
         parts = urlsplit(url) if isinstance(url, str) and _BEGINNING.match(url) else None
         good = parts is not None and parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
     except ValueError:
@@ -201,17 +202,17 @@ def check_url(url: object) -> None:
 
 
 def check_url_question(question: ElicitURLParams) -> None:
-    """Raise `CodedError` (-32602) unless the user can be sent to where ``question`` says.
+    """Raise `CodedError` (-32602) unless ``question`` is valid for sending the user to its URL.
 
-    The URL passes `check_url`; the id, where there is one, is no empty text; neither the id nor the message holds
-    control characters, but for the line breaks and tabs of a message.
+    The URL must pass `check_url`. The id, if there is one, must not be empty. Neither the id nor the message may
+    contain control characters, except for line breaks and tabs of a message.
     """
     check_url(question.url)
     name, message = question.elicitation_id, question.message
     if name is not None and not (_is_string(name) and name.strip() and name.isprintable()):
         raise _bad("a URL elicitation needs an elicitation id, without control characters")
     if not _is_string(message) or any(category(sign) == "Cc" and sign not in "\n\r\t" for sign in message):
-        raise _bad("the message of a URL elicitation is text without control characters")
+        raise _bad("the message of a URL elicitation must not contain control characters")
 
 
 def _bad(reason: str) -> CodedError:
@@ -219,7 +220,7 @@ def _bad(reason: str) -> CodedError:
 
 
 def content_fits(content: dict[str, Any]) -> bool:
-    """Return whether every value is one that an elicitation result may hold."""
+    """Return whether every value is allowed in an elicitation result."""
     return all(
         isinstance(value, str | bool | int | float)
         or (isinstance(value, list) and all(isinstance(item, str) for item in cast("list[object]", value)))

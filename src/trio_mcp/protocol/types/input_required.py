@@ -1,4 +1,4 @@
-"""``InputRequiredResult`` of the modern revisions: a server asks by returning its questions."""
+"""``InputRequiredResult`` of the modern revisions: a server asks by returning its questions as the result."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from ..fields import JSONObject
 Askable: TypeAlias = Literal["sampling/createMessage", "elicitation/create", "roots/list"]
 
 ASKABLE: Final[tuple[str, ...]] = get_args(Askable)
-"""The requests that can be asked by returning them."""
+"""The requests that a server can ask by returning them."""
 
 
 @value
 class InputRequest:
-    """A question. ``params`` are plain, as those of any request; the method's row says what they hold."""
+    """A question. ``params`` are plain data, as for any request. Their type is in the method's row."""
 
     method: Askable
     params: JSONObject | None = None
@@ -23,7 +23,8 @@ class InputRequest:
 
 @value
 class InputRequiredResult:
-    """A result that asks the client, which retries with the answers and with ``request_state``, exactly as it came."""
+    """A result that asks the client. The client retries with the answers and with ``request_state``, exactly as
+    received."""
 
     input_requests: dict[str, InputRequest] | None = None
     request_state: str | None = None
@@ -31,8 +32,8 @@ class InputRequiredResult:
 
 
 def capability_for(request: InputRequest) -> tuple[str, ...]:
-    """Return the capabilities that a client must have declared to be asked this (2026-07-28 sampling, elicitation and
-    roots, Capabilities)."""
+    """Return the capabilities that a client must have declared to be asked this question (2026-07-28 sampling,
+    elicitation and roots, Capabilities)."""
     params = request.params or {}
     match request.method:
         case "roots/list":
@@ -53,17 +54,17 @@ _FOR_SAMPLING: Final = {
 
 
 def for_elicitation(mode: Literal["form", "url"]) -> tuple[str, ...]:
-    """Return the capabilities that are needed to ask the user in this ``mode``, the whole before its part."""
+    """Return the capabilities that are required to ask the user in this ``mode``, the whole before its part."""
     return "elicitation", f"elicitation.{mode}"
 
 
 def for_sampling(*, tools: bool, context: object) -> tuple[str, ...]:
-    """Return the capabilities that are needed to ask the model, with ``tools`` and the ``context`` of
+    """Return the capabilities that are required to ask the model, with ``tools`` and the ``context`` of
     ``includeContext``."""
     has_context = context in ("thisServer", "allServers")  # "none" is always allowed
     return _FOR_SAMPLING[tools, has_context]
 
 
 def asks_for_input(result: object) -> bool:
-    """Return whether a plain result of a modern revision is an `InputRequiredResult`, well made or not."""
+    """Return whether a plain result of a modern revision is an `InputRequiredResult`, valid or not."""
     return isinstance(result, dict) and cast("dict[str, Any]", result).get("resultType") == "input_required"

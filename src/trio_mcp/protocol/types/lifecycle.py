@@ -1,7 +1,8 @@
-"""Opening a connection: ``initialize``, ``server/discover``, the software on both sides, and the
-capabilities that clients and servers declare.
+"""Opening a connection: ``initialize``, ``server/discover``, the software on both sides, and the capabilities that
+clients and servers declare.
 
-Besides, the hints of cacheable results, among which ``server/discover`` is the first (2026-07-28 caching).
+This module also has the hints of cacheable results, because ``server/discover`` is the first of them (2026-07-28
+caching).
 """
 
 from __future__ import annotations
@@ -18,14 +19,14 @@ from ..fields import JSONObject, as_object, since, wire_name
 
 @value
 class Roots:
-    """The client can list its roots; ``list_changed``: the client announces changes of the roots (legacy revisions)."""
+    """The client can list its roots. ``list_changed``: it announces changes of the roots (legacy revisions)."""
 
     list_changed: bool | None = since("2024-11-05", until="2025-11-25")
 
 
 @value
 class Sampling:
-    """The client can sample; ``context`` and ``tools`` are sub-capabilities (an empty object: yes)."""
+    """The client can sample. ``context`` and ``tools`` are sub-capabilities, declared by an empty object."""
 
     context: JSONObject | None = since("2025-11-25")
     tools: JSONObject | None = since("2025-11-25")
@@ -33,7 +34,8 @@ class Sampling:
 
 @value
 class Elicitation:
-    """The client can ask its user. Empty means ``form`` only (2025-11-25 elicitation, Capabilities)."""
+    """The client can ask its user. If it is empty, only ``form`` is supported (2025-11-25 elicitation,
+    Capabilities)."""
 
     form: JSONObject | None = since("2025-11-25")
     url: JSONObject | None = since("2025-11-25")
@@ -58,21 +60,20 @@ class ClientCapabilities:
     elicitation: Elicitation | None = since("2025-06-18")
     tasks: TasksCapability | None = since("2025-11-25", until="2025-11-25")
     extensions: JSONObject | None = None
-    """The settings of each extension, by its identifier. The schemas of legacy revisions lack this member, but SEP-2133
-    shows it in ``initialize``."""
+    """The settings of each extension, keyed by its identifier. The schemas of legacy revisions lack this member, but
+    SEP-2133 uses it in ``initialize``."""
 
     def supports(self, path: str) -> bool:
-        """Return whether ``path`` was declared, as in ``"sampling"``, ``"sampling.tools"``, ``"elicitation.url"``.
+        """Return whether ``path`` was declared, such as ``"sampling"``, ``"sampling.tools"``, ``"elicitation.url"``.
 
-        Names are those of the wire or of the attributes. A bare ``elicitation`` object supports only
-        ``elicitation.form``.
+        Use wire names or attribute names. An empty ``elicitation`` object supports only ``elicitation.form``.
         """
         return _declares(self, path)
 
 
 @cache
 def _attributes(kind: type) -> dict[str, str]:
-    """Return the attributes of a capability class, by their own names and by those of the wire."""
+    """Return the attributes of a capability class, keyed by their own names and by their wire names."""
     names = [field.name for field in attrs.fields(kind)] if attrs.has(kind) else []
     return {spelling: name for name in names for spelling in (name, wire_name(name))}
 
@@ -86,7 +87,7 @@ def _declares(owner: object, path: str) -> bool:
             member = {}
     elif isinstance(owner, dict):
         members = cast("JSONObject", owner)
-        if path in members:  # the names of extensions hold dots themselves
+        if path in members:  # names of extensions contain dots
             name, rest = path, ""
         member = members.get(name)
     if member is None or member is False:
@@ -96,14 +97,14 @@ def _declares(owner: object, path: str) -> bool:
 
 @value
 class PromptsCapability:
-    """The server has prompts; ``list_changed``: the server announces changes of the list."""
+    """The server has prompts. ``list_changed``: it announces changes of the list."""
 
     list_changed: bool | None = None
 
 
 @value
 class ResourcesCapability:
-    """The server has resources; ``subscribe``: the server announces changes of one resource."""
+    """The server has resources. ``subscribe``: it announces changes of single resources."""
 
     subscribe: bool | None = None
     list_changed: bool | None = None
@@ -111,7 +112,7 @@ class ResourcesCapability:
 
 @value
 class ToolsCapability:
-    """The server has tools; ``list_changed``: the server announces changes of the list."""
+    """The server has tools. ``list_changed``: it announces changes of the list."""
 
     list_changed: bool | None = None
 
@@ -128,20 +129,20 @@ class ServerCapabilities:
     tools: ToolsCapability | None = None
     tasks: TasksCapability | None = since("2025-11-25", until="2025-11-25")
     extensions: JSONObject | None = None
-    """The settings of each extension, by its identifier. See `ClientCapabilities`."""
+    """The settings of each extension, keyed by its identifier. See `ClientCapabilities`."""
 
     def supports(self, path: str) -> bool:
-        """Return whether ``path`` was declared, as in ``"tools.listChanged"``, ``"tasks.requests.tools.call"``."""
+        """Return whether ``path`` was declared, such as ``"tools.listChanged"``, ``"tasks.requests.tools.call"``."""
         return _declares(self, path)
 
 
 CacheScope: TypeAlias = Literal["public", "private"]
-"""Whom a cached answer may be shown to: everybody, or only the user who asked."""
+"""Who may see a cached result: anyone, or only the user who requested it."""
 
 
 @value
 class Icon:
-    """An image to show beside a name. ``src`` is an https or data URI; the theme is ``light`` or ``dark``."""
+    """An image to show beside a name. ``src`` is an https or data URI. The theme is ``light`` or ``dark``."""
 
     src: str
     mime_type: str | None = None
@@ -151,7 +152,7 @@ class Icon:
 
 @value
 class Implementation:
-    """Name and version of a piece of software. Self-reported: for display, never for decisions."""
+    """Name and version of a piece of software. It is self-reported: display it, but don't base decisions on it."""
 
     name: str
     version: str
@@ -168,14 +169,14 @@ class EmptyParams:
 
 @value
 class EmptyResult:
-    """The result of a request that only had to succeed."""
+    """The result of a request that returns no data."""
 
     meta: JSONObject | None = None
 
 
 @value
 class InitializeParams:
-    """The opening of a legacy connection (2025-11-25 lifecycle, Initialization)."""
+    """Parameters of ``initialize``, which opens a legacy connection (2025-11-25 lifecycle, Initialization)."""
 
     protocol_version: str
     capabilities: ClientCapabilities
@@ -184,7 +185,7 @@ class InitializeParams:
 
 @value
 class InitializeResult:
-    """The server's side of the legacy handshake."""
+    """Result of ``initialize``: the server's side of the legacy handshake."""
 
     protocol_version: str
     capabilities: ServerCapabilities
@@ -194,8 +195,8 @@ class InitializeResult:
 
 
 def with_version(result: Any, offered: Any) -> Any:
-    """Return a result of ``initialize``. If a server describes itself and names no version, it has taken the version
-    ``offered``, as far as anything is known."""
+    """Return a result of ``initialize``, with the version ``offered`` if the server describes itself but omits the
+    version."""
     members = as_object(result)
     is_described = "capabilities" in members or "serverInfo" in members
     is_named = not is_described or members.get("protocolVersion") is not None
@@ -215,9 +216,9 @@ class DiscoverResult:
 
 
 def ttl_ms_in(result: JSONObject) -> int:
-    """Return the milliseconds for which a result is fresh; 0 for a missing or senseless value.
+    """Return for how many milliseconds a result is fresh. 0 for a missing or invalid value.
 
-    TTL field: absent and negative SHOULD be 0. The schema has a number there, so fractions are no fault.
+    TTL field: absent and negative SHOULD be 0. The schema has a number there, so fractions are valid.
     """
     ttl: Any = result.get("ttlMs")
     if type(ttl) is float and math.isfinite(ttl):
@@ -226,12 +227,13 @@ def ttl_ms_in(result: JSONObject) -> int:
 
 
 def scope_in(result: JSONObject) -> CacheScope:
-    """Return who may see a result; ``private``, the safe scope, for a missing or senseless value."""
+    """Return who may see a result: ``private``, the safe scope, for a missing or invalid value."""
     return "public" if result.get("cacheScope") == "public" else "private"
 
 
 def with_good_hints(result: JSONObject) -> JSONObject:
-    """Return ``result`` with each hint replaced by the value it counts as: a bad hint does not spoil the result."""
+    """Return ``result`` with each invalid hint replaced with the value that it counts as, so that the result can be
+    used."""
     good: JSONObject = {}
     if "ttlMs" in result:
         good["ttlMs"] = ttl_ms_in(result)

@@ -1,7 +1,7 @@
-"""Parameters of the notifications, both ways, and of ``subscriptions/listen``, by which a client of a modern
-revision asks for some of them.
+"""Parameters of notifications in both directions, and of ``subscriptions/listen``, with which a modern client
+subscribes to some of them.
 
-The eight log levels of RFC 5424 stand here, too, and when a message passes.
+This module also has the eight log levels of RFC 5424.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from .lifecycle import ServerCapabilities
 
 
 class LogLevel(StrEnum):
-    """Severity, least first (RFC 5424, section 6.2.1)."""
+    """Severity of a log message, lowest first (RFC 5424, section 6.2.1)."""
 
     DEBUG = "debug"
     INFO = "info"
@@ -29,21 +29,21 @@ class LogLevel(StrEnum):
 
 
 DEFAULT_LOG_LEVEL: Final = LogLevel.INFO
-"""Least severe level on a legacy connection before any ``logging/setLevel``; servers are free to choose it."""
+"""Minimum level on a legacy connection before any ``logging/setLevel``. Servers are free to choose it."""
 
 _RANKS: Final[dict[str, int]] = {level.value: rank for rank, level in enumerate(LogLevel)}
 
 
 def log_level_rank(level: str) -> int:
-    """Return 0 for debug to 7 for emergency, -1 for a level that RFC 5424 does not know."""
+    """Return 0 for debug to 7 for emergency, and -1 for a level that isn't in RFC 5424."""
     return _RANKS.get(level, -1)
 
 
 def should_log(level: str, minimum: str) -> bool:
     """Return whether a message of ``level`` passes ``minimum``.
 
-    Fails open: an unknown level always passes, and an unknown minimum admits everything, so that a custom
-    level is never lost in silence. Levels that arrive from the wire are checked strictly, elsewhere.
+    Fails open: an unknown level always passes, and an unknown minimum lets everything pass, so that messages with
+    custom levels aren't lost. Levels from the wire are checked strictly, elsewhere.
     """
     rank = log_level_rank(level)
     return rank < 0 or rank >= log_level_rank(minimum)
@@ -51,14 +51,14 @@ def should_log(level: str, minimum: str) -> bool:
 
 @value
 class NotificationParams:
-    """The parameters of a notification that has none of its own."""
+    """Parameters of a notification that has none of its own."""
 
     meta: JSONObject | None = None
 
 
 @value
 class CancelledParams:
-    """The sender no longer wants the answer to ``request_id``; ``reason`` is for people."""
+    """Cancellation of the request ``request_id``. ``reason`` is text for people."""
 
     request_id: int | str
     reason: str | None = None
@@ -67,7 +67,7 @@ class CancelledParams:
 
 @value
 class ProgressParams:
-    """The progress of a request. ``progress`` only grows; ``total`` is in the same unit."""
+    """Progress of a request. ``progress`` only increases. ``total`` has the same unit."""
 
     progress_token: int | str
     progress: int | float
@@ -78,14 +78,14 @@ class ProgressParams:
 
 @value
 class SetLevelParams:
-    """The least severe level to send from now on (legacy revisions)."""
+    """The minimum log level to send from now on (legacy revisions)."""
 
     level: LogLevel
 
 
 @value
 class LogParams:
-    """A log message. ``data`` is any JSON value and always written, null included."""
+    """A log message. ``data`` is any JSON value, and is always written, even if null."""
 
     level: str
     data: Any
@@ -103,7 +103,7 @@ class ResourceUpdatedParams:
 
 @value
 class ElicitationCompleteParams:
-    """The user finished a URL elicitation elsewhere (2025-11-25 only)."""
+    """The user has finished a URL elicitation (2025-11-25 only)."""
 
     elicitation_id: str
     meta: JSONObject | None = None
@@ -111,7 +111,7 @@ class ElicitationCompleteParams:
 
 @value
 class SubscriptionFilter:
-    """The changes to be told of."""
+    """The changes that a client subscribes to."""
 
     tools_list_changed: bool | None = None
     prompts_list_changed: bool | None = None
@@ -120,7 +120,7 @@ class SubscriptionFilter:
     task_ids: list[str] | None = None
     """Tasks of the extension ``io.modelcontextprotocol/tasks``."""
     extensions: list[str] | None = None
-    """Extensions of other authors with notifications that are wanted outside of requests: each is a member in JSON,
+    """Other extensions whose notifications outside of requests are requested. Each is a JSON member,
     ``"com.example/search": true``."""
 
 
@@ -136,26 +136,26 @@ def changing_lists(declared: ServerCapabilities) -> list[ChangedList]:
 
 
 def lists_in(asked: SubscriptionFilter) -> list[ChangedList]:
-    """Return the lists that a filter names."""
+    """Return the lists that a filter contains."""
     return [name for name in _LISTS if getattr(asked, f"{name}_list_changed")]
 
 
 def filter_of(lists: Collection[str], **others: list[str] | None) -> SubscriptionFilter:
-    """Return a filter for ``lists``, and for ``others``, members that may be empty."""
+    """Return a filter for ``lists``, and for ``others``, which are members that may be empty."""
     wanted: Any = (name in lists or None for name in _LISTS)
     return SubscriptionFilter(*wanted, **{key: each or None for key, each in others.items()})
 
 
 @value
 class ListenParams:
-    """Parameters of ``subscriptions/listen``: the changes to be told of."""
+    """Parameters of ``subscriptions/listen``: the changes to subscribe to."""
 
     notifications: SubscriptionFilter
 
 
 @value
 class ListenResult:
-    """The graceful end of a subscription; ``meta`` names it by its subscription id."""
+    """The graceful end of a subscription. ``meta`` contains its subscription id."""
 
     meta: JSONObject
 

@@ -1,4 +1,4 @@
-"""Prompts, and the completion of arguments of prompts and of resource templates."""
+"""Prompts, and the completion of arguments of prompts and resource templates."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class GetPromptResult:
 
     @property
     def text(self) -> str:
-        """The texts of ``messages``, joined by newlines; empty when there are none."""
+        """The text blocks of ``messages``, joined with newlines. Empty if there are none."""
         return text_in(message.content for message in self.messages)
 
 
@@ -81,7 +81,7 @@ MAX_COMPLETION_VALUES = 100
 
 @value
 class PromptReference:
-    """The prompt with the argument."""
+    """The prompt whose argument is completed."""
 
     name: str
     type: Literal["ref/prompt"] = "ref/prompt"
@@ -90,7 +90,7 @@ class PromptReference:
 
 @value
 class ResourceTemplateReference:
-    """The resource template with the argument."""
+    """The resource template whose argument is completed."""
 
     uri: str
     type: Literal["ref/resource"] = "ref/resource"
@@ -98,7 +98,7 @@ class ResourceTemplateReference:
 
 @value
 class CompletionArgument:
-    """The argument's name and what the user typed so far."""
+    """The name of the argument, and what the user has typed so far."""
 
     name: str
     value: str
@@ -106,7 +106,7 @@ class CompletionArgument:
 
 @value
 class CompletionContext:
-    """Arguments that are already settled."""
+    """Arguments whose values are already known."""
 
     arguments: dict[str, str] | None = None
 
@@ -122,7 +122,7 @@ class CompleteParams:
 
 @value
 class Completion:
-    """Suggestions, best first, at most 100; ``total`` may be higher."""
+    """Suggestions, best first, at most 100. ``total`` may be higher."""
 
     values: list[str]
     total: int | None = None

@@ -10,7 +10,7 @@ from .lifecycle import CacheScope, Icon
 
 @value
 class Resource:
-    """A resource as clients see it. ``size`` in bytes, before any encoding."""
+    """A resource as clients see it. ``size`` is in bytes, before any encoding."""
 
     uri: str
     name: str
@@ -25,7 +25,7 @@ class Resource:
 
 @value
 class ResourceTemplate:
-    """A family of resources, named by an RFC 6570 template."""
+    """A family of resources, with an RFC 6570 template for their URIs."""
 
     uri_template: str
     name: str
@@ -39,7 +39,7 @@ class ResourceTemplate:
 
 @value
 class PageParams:
-    """The page to list: the opaque cursor that the page before gave, absent for the first."""
+    """The page to list: the opaque cursor from the previous page, or none for the first page."""
 
     cursor: str | None = None
 
@@ -77,8 +77,8 @@ class ReadResourceParams:
 
 @value
 class ReadResourceResult:
-    """The contents of a resource, in one or more parts. The hints are `None` where absent: if a handler returns such a
-    result, its server adds the hints in modern revisions."""
+    """The contents of a resource, in one or more parts. Absent hints are `None`. If a handler returns such a result,
+    its server adds the hints in modern revisions."""
 
     contents: list[ResourceContents]
     ttl_ms: int | None = since("2026-07-28")
@@ -87,12 +87,12 @@ class ReadResourceResult:
 
     @property
     def text(self) -> str:
-        """The text parts, joined by newlines; empty when there are none."""
+        """The text parts, joined with newlines. Empty if there are none."""
         return "\n".join(part.text for part in self.contents if isinstance(part, TextResourceContents))
 
 
 @value
 class SubscribeParams:
-    """The resource of ``resources/subscribe`` and ``resources/unsubscribe``."""
+    """The resource for ``resources/subscribe`` and ``resources/unsubscribe``."""
 
     uri: str

@@ -1,6 +1,5 @@
-"""Sampling and roots: a server asks the client for a completion of its model, or for the directories that the
-client lets a server know of.
-"""
+"""Sampling and roots: a server asks the client for a completion from its model, or for the directories that the client
+shares with a server."""
 
 from __future__ import annotations
 
@@ -18,7 +17,7 @@ SamplingContent: TypeAlias = TextContent | ImageContent | AudioContent | ToolUse
 
 @value
 class SamplingMessage:
-    """A message of a conversation, with several blocks allowed since 2025-11-25."""
+    """A message of a conversation. Several blocks are allowed since 2025-11-25."""
 
     role: Role
     content: SamplingContent | list[SamplingContent]
@@ -26,7 +25,7 @@ class SamplingMessage:
 
     @property
     def text(self) -> str:
-        """The text blocks of ``content``, joined by newlines; empty when there are none."""
+        """The text blocks of ``content``, joined with newlines. Empty if there are none."""
         return text_in(self.content if isinstance(self.content, list) else [self.content])
 
 
@@ -44,7 +43,7 @@ def _priority(_: Any, attribute: attrs.Attribute[float | None], value: float | N
 
 @value
 class ModelPreferences:
-    """Preferences for the choice of a model; priorities from 0 to 1."""
+    """Preferences for the choice of a model, with priorities from 0 to 1."""
 
     hints: list[ModelHint] | None = None
     cost_priority: float | None = attrs.field(default=None, validator=_priority)
@@ -54,7 +53,7 @@ class ModelPreferences:
 
 @value
 class ToolChoice:
-    """Rule for whether the model may, must or must not use tools."""
+    """Whether the model may, must or must not use tools."""
 
     mode: Literal["auto", "required", "none"] | None = None
 
@@ -83,7 +82,8 @@ def _nothing() -> JSONObject:
 
 @value
 class CreateMessageResult:
-    """The answer of the model. ``stop_reason`` is an open set; ``extra`` holds the members not known here."""
+    """The model's answer. ``stop_reason`` may have other values than those known. ``extra`` contains unknown
+    members."""
 
     role: Role
     content: SamplingContent | list[SamplingContent]
@@ -94,13 +94,13 @@ class CreateMessageResult:
 
     @property
     def text(self) -> str:
-        """The text blocks of ``content``, joined by newlines; empty when there are none."""
+        """The text blocks of ``content``, joined with newlines. Empty if there are none."""
         return text_in(self.content if isinstance(self.content, list) else [self.content])
 
 
 @value
 class Root:
-    """A ``file://`` URI and a name to show for it."""
+    """A ``file://`` URI, and a name to show for it."""
 
     uri: str
     name: str | None = None

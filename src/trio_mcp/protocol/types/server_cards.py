@@ -1,7 +1,7 @@
-"""Server cards: what is known of a server before anybody connects, and the catalogue of a domain, where cards are
-found (SEP-2127, docs/discovery.md and schema.ts). The same facts describe a server to registries.
+"""Server cards, which describe a server before a client connects, and catalogs, which list the cards of a domain
+(SEP-2127, docs/discovery.md and schema.ts). Registries use the same description of a server.
 
-All of it is told to strangers. Nothing of it decides on access: what the live server says counts.
+Cards and catalogs are public. No access decision may depend on them: the live server is authoritative.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ CARD_SCHEMA: Final = "https://static.modelcontextprotocol.io/schemas/v1/server-c
 CARD_TYPE: Final = "application/mcp-server-card+json"
 CATALOG_TYPE: Final = "application/ai-catalog+json"
 CATALOG_PATH: Final = "/.well-known/ai-catalog.json"
-"""The place of the catalogue of a domain."""
+"""The path of a domain's catalog."""
 CARD_SUFFIX: Final = "/server-card"
-"""The place of a card, behind the path of its endpoint."""
+"""The path of a card, after the path of its endpoint."""
 LARGEST_CARD: Final = 64 * 1024
-"""Most bytes of a card."""
+"""Maximum bytes of a card."""
 
 
 @value
 class SourceRepository:
-    """The repository of a server's source. ``source`` is the service that keeps it, such as ``github``; ``subfolder``
-    is where in it the server is; ``id`` is the service's own name of the repository."""
+    """The repository of a server's source code. ``source`` is the hosting service, such as ``github``. ``subfolder`` is
+    the server's folder in it. ``id`` is the service's own identifier of the repository."""
 
     url: str
     source: str
@@ -39,8 +39,8 @@ class SourceRepository:
 
 @value
 class CardRemote:
-    """An endpoint of a server. ``url`` may have ``{variables}``. ``headers`` and ``variables`` describe what the user
-    has to give."""
+    """An endpoint of a server. ``url`` may contain ``{variables}``. ``headers`` and ``variables`` describe what the
+    user must provide."""
 
     type: str
     url: str
@@ -51,8 +51,8 @@ class CardRemote:
 
 @value
 class ServerCard:
-    """A description of a server, for those who have not connected yet. For display and for finding the endpoint: the
-    claims are unverified, and a live server that says something else is believed."""
+    """A description of a server, for clients that haven't connected yet. Use it for display and to find the endpoint.
+    Its claims are unverified; if the live server differs, trust the server."""
 
     name: str
     version: str
@@ -66,7 +66,7 @@ class ServerCard:
 
     @property
     def endpoint(self) -> CardRemote | None:
-        """The first remote that speaks Streamable HTTP at a URL without variables; `None` where there is none."""
+        """The first Streamable HTTP remote with a URL without variables, or `None`."""
         return next(
             (each for each in self.remotes or () if each.type == "streamable-http" and "{" not in each.url), None
         )
@@ -74,14 +74,14 @@ class ServerCard:
 
 @value
 class Catalog:
-    """The catalogue of a domain. Its entries may be of other kinds than servers."""
+    """The catalog of a domain. It may also have entries that aren't servers."""
 
     entries: list[JSONObject]
 
 
 @value
 class CardEntry:
-    """An entry of a catalogue, for a card: where the card is, or the card itself."""
+    """A catalog entry for a card: the card's URL, or the card itself."""
 
     identifier: str
     type: str
@@ -90,8 +90,8 @@ class CardEntry:
 
 
 def card_url(endpoint: str) -> str:
-    """Return the reserved place of the card of the server at ``endpoint``, whose query is dropped, and one slash at the
-    end of its path."""
+    """Return the reserved URL of the card of the server at ``endpoint``. The query, and one slash at the end of the
+    path, are dropped."""
     parts = urlsplit(endpoint)
     return f"{parts.scheme}://{parts.netloc}{parts.path.removesuffix('/')}{CARD_SUFFIX}"
 
@@ -101,33 +101,35 @@ _SHORTEST_NAME, _LONGEST_NAME = 3, 200
 _LONGEST_VERSION: Final = 255
 _LONGEST_TEXT: Final = 100
 _RANGE: Final = re.compile(r"[\^~<>=*|,\s]|(?:^|\.)[xX](?:\.|$)")
-"""Signs of a range: ``^1.2.3``, ``~1.2.3``, ``>=1.2.3``, ``1.x``, ``1.*``."""
+"""Version ranges: ``^1.2.3``, ``~1.2.3``, ``>=1.2.3``, ``1.x``, ``1.*``."""
 
 
 def check_name(name: str) -> None:
-    """Raise `ValueError` unless ``name`` is a reversed domain and a name, with a slash between."""
+    """Raise `ValueError` unless ``name`` is a reversed domain, a slash and a name."""
     if not (_SHORTEST_NAME <= len(name) <= _LONGEST_NAME and _NAME.fullmatch(name)):
         raise ValueError(
-            "the name of a server is a reversed domain of yours, a slash and a name, like com.example/weather, "
-            f"of {_SHORTEST_NAME} to {_LONGEST_NAME} letters, digits, dots and hyphens, not {name[:300]!r}"
+            "the name of a server must be your reversed domain, a slash and a name, like com.example/weather, "
+            f"with {_SHORTEST_NAME} to {_LONGEST_NAME} letters, digits, dots and hyphens, not {name[:300]!r}"
         )
 
 
 def check_version(version: str) -> None:
     """Raise `ValueError` unless ``version`` is a single version."""
     if not 0 < len(version) <= _LONGEST_VERSION or _RANGE.search(version) or version == "latest":
-        raise ValueError(f"a version is one, like 1.0.2, and no range, not {version[:300]!r}")
+        raise ValueError(f"a version must be a single version, like 1.0.2, not {version[:300]!r}")
 
 
 def check_text(what: str, text: str) -> None:
     """Raise `ValueError` unless ``text``, a description or a title, has 1 to 100 characters."""
     if not 0 < len(text) <= _LONGEST_TEXT:
         told = f"this one has {len(text)}" if text else "this one is empty"
-        raise ValueError(f"the {what} of a server has 1 to {_LONGEST_TEXT} characters, and {told}: {text[:300]!r}")
+        raise ValueError(
+            f"the {what} of a server must have 1 to {_LONGEST_TEXT} characters, but {told}: {text[:300]!r}"
+        )
 
 
 def name_in(name: str) -> str:
-    """Return the part of ``name`` behind the slash: the name without its domain."""
+    """Return the part of ``name`` after the slash: the name without its domain."""
     return name.rpartition("/")[2]
 
 

@@ -15,9 +15,9 @@ from .resources import Resource
 SKILLS_EXTENSION: Final = "io.modelcontextprotocol/skills"
 SKILL_FILE: Final = "SKILL.md"
 MOST_FILES: Final = 512
-"""Files that a skill may have (SEP-2640, Limits)."""
+"""Maximum number of files of a skill (SEP-2640, Limits)."""
 MOST_BYTES: Final = 16 * 1024 * 1024
-"""Bytes that the files of a skill may have together (SEP-2640, Limits)."""
+"""Maximum bytes of all files of a skill together (SEP-2640, Limits)."""
 SKILL_SCHEME: Final = "skill://"
 _UNFIT: Final = re.compile(r"[\x00-\x1f\x7f\\\ud800-\udfff]")
 _DIGEST: Final = re.compile(r"sha256:[0-9a-f]{64}")
@@ -25,7 +25,7 @@ _DIGEST: Final = re.compile(r"sha256:[0-9a-f]{64}")
 
 @value
 class SkillFile:
-    """A file of a skill: its ``digest``, ``sha256:`` and 64 hexadecimal digits, and its ``size`` in bytes."""
+    """A file of a skill. ``digest`` is ``sha256:`` and 64 hexadecimal digits. ``size`` is in bytes."""
 
     uri: str
     digest: str
@@ -34,8 +34,8 @@ class SkillFile:
 
 @value
 class Skill:
-    """A skill as servers list it: the URI of its ``SKILL.md``, the front matter of that file as JSON, and its files;
-    ``"dynamic"`` for files that cannot be listed. All of it is what the server says: untrusted."""
+    """A skill as servers list it: the URI of its ``SKILL.md``, the front matter of that file as JSON, and its files, or
+    ``"dynamic"`` if they can't be listed. All of it comes from the server, and is untrusted."""
 
     uri: str
     frontmatter: JSONObject
@@ -43,39 +43,39 @@ class Skill:
 
     @property
     def name(self) -> str:
-        """The name of the skill; empty where the front matter has none."""
+        """The name of the skill. Empty if the front matter has none."""
         name = self.frontmatter.get("name")
         return name if isinstance(name, str) else ""
 
     @property
     def description(self) -> str:
-        """Purpose of the skill, and when it is of use; empty where the front matter does not say."""
+        """What the skill does, and when to use it. Empty if the front matter has no description."""
         description = self.frontmatter.get("description")
         return description if isinstance(description, str) else ""
 
     @property
     def root(self) -> str:
-        """The URI of the folder of the skill, with the slash behind."""
+        """The URI of the skill's folder, with a slash at the end."""
         return self.uri.removesuffix(SKILL_FILE)
 
     def files(self) -> dict[str, SkillFile] | None:
-        """Return the files by their paths in the skill; `None` where they are not listed. Raises `ValueError` for a
-        list that makes no sense (SEP-2640, Resources)."""
+        """Return the files, keyed by their paths in the skill, or `None` if they aren't listed. Raises `ValueError` for
+        an invalid list (SEP-2640, Resources)."""
         if self.resources == "dynamic":
             return None
-        # Resource Mapping: skill:// is the scheme that servers SHOULD use, and no scheme is privileged.
+        # Resource Mapping: servers SHOULD use the scheme skill://, but no scheme has special rights.
         if "://" not in self.uri or not self.uri.endswith(f"/{SKILL_FILE}"):
-            raise ValueError(f"{self.uri[:200]!r} is no URI of a skill")
+            raise ValueError(f"{self.uri[:200]!r} is not the URI of a skill")
         resources: Any = self.resources
         said = cast("list[Any]", resources) if isinstance(resources, list) else []
         listed = [_file(each) for each in said]
         if len(listed) > MOST_FILES or sum(each.size for each in listed) > MOST_BYTES:
-            raise ValueError(f"a skill has at most {MOST_FILES} files of {MOST_BYTES} bytes together")
+            raise ValueError(f"a skill may have at most {MOST_FILES} files with {MOST_BYTES} bytes together")
         files: dict[str, SkillFile] = {}
         for each in listed:
             path = unquote(each.uri.removeprefix(self.root))
             if not each.uri.startswith(self.root) or not is_inside(path) or path in files:
-                raise ValueError(f"{each.uri[:200]!r} is outside of its skill, or listed twice")
+                raise ValueError(f"{each.uri[:200]!r} is outside the skill, or listed twice")
             files[path] = each
         if SKILL_FILE not in files:
             raise ValueError(f"{SKILL_FILE} is not among its resources")
@@ -88,8 +88,8 @@ def digest_of(contents: bytes) -> str:
 
 
 def is_inside(path: str) -> bool:
-    """Return whether ``path`` names a file below the folder that it is relative to: no part is empty, ``.`` or ``..``,
-    and none has a backslash, a control character, or what is no text."""
+    """Return whether ``path`` is a file below the folder that it is relative to: no part is empty, ``.`` or ``..``, or
+    contains a backslash, a control character or a lone surrogate."""
     parts = path.split("/")
     return all(part not in ("", ".", "..") for part in parts) and _UNFIT.search(path) is None
 
@@ -100,9 +100,9 @@ def _file(said: Any) -> SkillFile:
     members = as_object(said)
     uri, digest, size = members.get("uri"), members.get("digest"), members.get("size")
     if not (isinstance(uri, str) and isinstance(digest, str) and type(size) is int and size >= 0):
-        raise ValueError("a file of a skill has a URI, a digest and a size")
+        raise ValueError("a skill file must have a URI, a digest and a size")
     if _DIGEST.fullmatch(digest) is None:
-        raise ValueError(f"{digest[:100]!r} is no digest: sha256: and 64 digits")
+        raise ValueError(f"{digest[:100]!r} is not a digest: it must be sha256: and 64 hexadecimal digits")
     return SkillFile(uri, digest, size)
 
 
@@ -134,7 +134,7 @@ class GetSkillResult:
 
 @value
 class ReadDirectoryParams:
-    """The folder to list, by its URI, without a slash behind; ``cursor`` as in all listings."""
+    """The folder to list: its URI, without a slash at the end. ``cursor`` works as in all lists."""
 
     uri: str
     cursor: str | None = None
@@ -142,7 +142,7 @@ class ReadDirectoryParams:
 
 @value
 class ReadDirectoryResult:
-    """A page of what is directly in a folder; folders have the type ``inode/directory``."""
+    """A page of the entries of a folder. Subfolders have the type ``inode/directory``."""
 
     resources: list[Resource]
     next_cursor: str | None = None

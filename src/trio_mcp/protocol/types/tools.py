@@ -1,4 +1,4 @@
-"""Tools, and the tasks that run their calls: in the form of 2025-11-25, and in that of the extension."""
+"""Tools, and the tasks that run their calls, in the form of 2025-11-25 and in that of the extension."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ TaskStatus: TypeAlias = Literal["working", "input_required", "completed", "faile
 
 @value
 class TaskMetadata:
-    """A request for a task. ``ttl`` in milliseconds."""
+    """A request to run as a task. ``ttl`` is in milliseconds."""
 
     ttl: float | None = None
 
 
 @value
 class Task:
-    """State of a task. Times in ISO 8601, ``poll_interval`` in milliseconds."""
+    """The state of a task. Times are in ISO 8601, and ``poll_interval`` is in milliseconds."""
 
     task_id: str
     status: TaskStatus
     created_at: str
     last_updated_at: str
     ttl: int | None
-    """Milliseconds for which the result is kept; null means for ever, and is therefore always written."""
+    """Milliseconds for which the result is kept. Null means for ever, so it is always written."""
     status_message: str | None = None
     poll_interval: int | None = None
     meta: JSONObject | None = None
@@ -44,7 +44,7 @@ class Task:
 
 @value
 class CreateTaskResult:
-    """The answer to a request that asked for a task. The result itself comes with ``tasks/result``."""
+    """The response to a request that asked to run as a task. ``tasks/result`` returns the result itself."""
 
     task: Task
     meta: JSONObject | None = None
@@ -68,20 +68,19 @@ class ListTasksResult:
 
 TASKS_EXTENSION: Final = "io.modelcontextprotocol/tasks"
 TASKS_CAPABILITY: Final = f"extensions.{TASKS_EXTENSION}"
-"""The path of the extension among the capabilities of a client or server."""
+"""The path of the extension in the capabilities of a client or server."""
 
 
 @value
 class CreatedTask:
-    """The result of a request that goes on as a task (``resultType`` is ``task``). Times in ISO 8601."""
+    """The result of a request that continues as a task (``resultType`` is ``task``). Times are in ISO 8601."""
 
     task_id: str
     status: TaskStatus
     created_at: str
     last_updated_at: str
     ttl_ms: int | None
-    """Milliseconds from the creation for which the task exists; null means for ever, and is therefore always
-    written."""
+    """Milliseconds for which the task exists after its creation. Null means for ever, so it is always written."""
     status_message: str | None = None
     poll_interval_ms: int | None = None
     meta: JSONObject | None = None
@@ -89,8 +88,8 @@ class CreatedTask:
 
 @value
 class DetailedTask:
-    """The state of a task, with its result, its error, or all questions without an answer. Result of ``tasks/get`` and
-    parameters of ``notifications/tasks``."""
+    """The state of a task, with its result, its error, or all unanswered questions. It is the result of ``tasks/get``,
+    and the parameters of ``notifications/tasks``."""
 
     task_id: str
     status: TaskStatus
@@ -107,20 +106,20 @@ class DetailedTask:
 
 @value
 class UpdateTaskParams:
-    """Parameters of ``tasks/update``: answers to questions of the task, by their keys."""
+    """Parameters of ``tasks/update``: answers to questions of the task, by question key."""
 
     task_id: str
     input_responses: dict[str, Any]
 
 
 def is_task(result: object) -> bool:
-    """Return whether a plain result of a modern revision is a `CreatedTask`, well made or not."""
+    """Return whether a plain result of a modern revision is a `CreatedTask`, valid or not."""
     return isinstance(result, dict) and cast("JSONObject", result).get("resultType") == "task"
 
 
 def created_id(result: object, *, is_flat: bool) -> str | None:
-    """Return the id of the task that a plain ``result`` creates: of a `CreatedTask` where results are ``is_flat``, else
-    of a `CreateTaskResult`; `None` where ``result`` tells of no task."""
+    """Return the id of the task that a plain ``result`` creates: of a `CreatedTask` if results are ``is_flat``, or else
+    of a `CreateTaskResult`. Return `None` if ``result`` creates no task."""
     if not isinstance(result, dict):
         return None
     task: Any = cast("JSONObject", result)
@@ -134,10 +133,10 @@ def created_id(result: object, *, is_flat: bool) -> str | None:
 
 @value
 class ToolAnnotations:
-    """Hints about a tool. Clients never base decisions on hints from servers they do not trust.
+    """Hints about a tool. Don't base decisions on hints from a server that you don't trust.
 
-    Absent hints mean: not read-only, destructive, not idempotent, open world (`resolved`).
-    ``destructive_hint`` and ``idempotent_hint`` mean something only where the tool is not read-only.
+    Absent hints mean: not read-only, destructive, not idempotent, open world (`resolved`). ``destructive_hint`` and
+    ``idempotent_hint`` have a meaning only if the tool isn't read-only.
     """
 
     title: str | None = None
@@ -147,7 +146,7 @@ class ToolAnnotations:
     open_world_hint: bool | None = None
 
     def resolved(self) -> ToolAnnotations:
-        """Return the same hints with the specification's defaults filled in. Never written to the wire."""
+        """Return the same hints with the specification's defaults filled in. This form is never sent."""
         return ToolAnnotations(
             self.title,
             self.read_only_hint if self.read_only_hint is not None else False,
@@ -159,14 +158,14 @@ class ToolAnnotations:
 
 @value
 class ToolExecution:
-    """The ways in which a tool may be run (2025-11-25 only)."""
+    """How a tool may be run (2025-11-25 only)."""
 
     task_support: Literal["forbidden", "optional", "required"] | None = None
 
 
 @value
 class Tool:
-    """A tool as clients see it. The schemas are kept verbatim."""
+    """A tool as clients see it. The schemas are kept unchanged."""
 
     name: str
     input_schema: JSONObject
@@ -178,16 +177,16 @@ class Tool:
     execution: ToolExecution | None = since("2025-11-25", until="2025-11-25")
     meta: JSONObject | None = since("2025-06-18")
 
-    if not TYPE_CHECKING:  # type checkers know what there is
+    if not TYPE_CHECKING:  # type checkers should see only the real attributes
         inputSchema = Renamed("input_schema")
         outputSchema = Renamed("output_schema")
 
 
 class ToolError(MCPError):
-    """Raised in a tool to tell the model the reason of a failure: the error becomes a result with ``isError``.
+    """Raise this in a tool to show the model why it failed: the error becomes a result with ``isError``.
 
-    The message is shown to the model and to the user. Any other exception is reported as an internal error in the tool,
-    without the exception's text, since the text may hold private data.
+    The message is shown to the model and the user. Any other exception is reported as an internal error in the tool,
+    without its message, which may contain private data.
     """
 
 
@@ -217,8 +216,8 @@ class CallToolParams:
 class CallToolResult:
     """The result of a tool. ``is_error``: the tool failed, and ``content`` tells the model why.
 
-    ``structured_content`` of `None` is left out. Legacy revisions carry objects only; anything else is left
-    to ``content`` there.
+    ``structured_content`` is omitted if it is `None`. Legacy revisions can carry only objects there; for other values
+    they have only ``content``.
     """
 
     content: list[ContentBlock] = attrs.field(factory=list[ContentBlock])
@@ -226,28 +225,32 @@ class CallToolResult:
     is_error: bool | None = None
     meta: JSONObject | None = None
     schema_error: str | None = local()
-    """What is wrong if the structured content doesn't fit the output schema that the server listed for the tool. A
-    client sets it; it is never sent. `None` if the content fits, or if the client hasn't listed the tool."""
+    """What is wrong with the structured content, if it doesn't fit the output schema that the server listed for the
+    tool. A client sets it, and it is never sent. `None` if the content fits, or if the client hasn't listed the
+    tool."""
 
-    if not TYPE_CHECKING:  # type checkers know what there is
+    if not TYPE_CHECKING:  # type checkers should see only the real attributes
         isError = Renamed("is_error")
         structuredContent = Renamed("structured_content")
         data = Renamed("structured_content")
 
     @property
     def text(self) -> str:
-        """The text blocks of ``content``, joined by newlines; empty when there are none."""
+        """The text blocks of ``content``, joined with newlines. Empty if there are none."""
         return text_in(self.content)
 
     def as_(self, kind: type[T]) -> T:
-        """Return the data of the result as a ``kind``: the structured content, or, where there is none, the text, as
-        JSON unless ``kind`` is `str`. A value that the server has wrapped as ``{"result": …}``, since it is no object,
-        is unwrapped where the whole does not fit.
+        """Return the data of the result as a ``kind``.
 
-        Raises `ToolError` with the text when the tool failed, and `ValueError`, naming the place, for data that does
-        not fit.
+        The data is the structured content or, if there is none, the text, which is parsed as JSON unless ``kind`` is
+        `str`. A server wraps a value that isn't an object as ``{"result": …}``. It is unwrapped if the whole isn't a
+        valid ``kind``.
+
+        Raises:
+          ToolError: the tool failed. The message is its text.
+          ValueError: the data isn't a valid ``kind``. The message contains the place.
         """
-        from ..plain_classes import convert  # late: only clients that want objects need it
+        from ..plain_classes import convert  # imported late: few clients need it
 
         if self.is_error:
             raise ToolError(self.text)
