@@ -385,7 +385,7 @@ async def test_settings_that_make_no_sense_declare_nothing(era: Era, caplog: pyt
     ["search", "/search", "com.example/", "com..example/search", "1com.example/search", "com.example/sea rch", "a/b/c"],
 )
 def test_a_name_has_a_prefix_and_a_name(name: str) -> None:
-    with pytest.raises(ValueError, match="is no name of an extension"):
+    with pytest.raises(ValueError, match="is not a valid name of an extension"):
         Extension(name)
 
 

@@ -280,7 +280,7 @@ def test_document_behind_a_byte_order_mark_is_read(kind: Kind) -> None:
 def test_a_document_may_have_256_kib(kind: Kind) -> None:
     whole = text_of(WHOLE[kind])
     assert kind.from_json(whole.ljust(256 * 1024)) == kind.from_json(whole)
-    assert refusal(kind, whole.ljust(256 * 1024 + 1)).endswith("more than 262144 bytes")
+    assert refusal(kind, whole.ljust(256 * 1024 + 1)).endswith("longer than 262144 bytes")
 
 
 # Seconds

@@ -417,7 +417,7 @@ def test_audio_cannot_be_said_in_the_first_revision() -> None:
 @pytest.mark.parametrize("revision", ALL[:3], ids=str)
 @pytest.mark.parametrize("block", [ToolUseContent("i", "n", {}), ToolResultContent("i")], ids=lambda b: b.type)
 def test_tools_cannot_be_sampled_before_their_revision(revision: Revision, block: Any) -> None:
-    with pytest.raises(NotExpressible, match="came with 2025-11-25"):
+    with pytest.raises(NotExpressible, match="it needs 2025-11-25 or later"):
         unstructure(SamplingMessage("user", block), revision)
 
 
@@ -449,7 +449,7 @@ def test_the_structured_result_of_a_sampled_tool_is_an_object_until_the_modern_r
 
 
 def test_a_url_cannot_be_elicited_before_its_revision() -> None:
-    with pytest.raises(NotExpressible, match="came with 2025-11-25"):
+    with pytest.raises(NotExpressible, match="it needs 2025-11-25 or later"):
         unstructure(ElicitURLParams("m", "https://example.org", "e"), THIRD)
 
 

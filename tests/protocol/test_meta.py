@@ -72,7 +72,7 @@ def test_a_key_is_a_name_with_or_without_a_prefix(key: str) -> None:
     ],
 )
 def test_a_malformed_key_is_refused(key: str) -> None:
-    with pytest.raises(ValueError, match="is no key of _meta"):
+    with pytest.raises(ValueError, match="is not a valid key of _meta"):
         check_meta_keys({"fine": 1, key: 1})
 
 

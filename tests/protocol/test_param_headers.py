@@ -74,13 +74,13 @@ def test_the_type_is_one_of_three(kind: Any) -> None:
 
 
 def test_an_annotation_without_a_type_is_invalid() -> None:
-    with pytest.raises(ValueError, match="this one has none"):
+    with pytest.raises(ValueError, match="but has none"):
         param_headers(schema(a={"enum": ["x"], "x-mcp-header": "X"}))
 
 
 @pytest.mark.parametrize("other", ["Region", "region", "REGION"])
 def test_names_are_unique_without_regard_to_case(other: str) -> None:
-    with pytest.raises(ValueError, match=r"mirrors 'a' already"):
+    with pytest.raises(ValueError, match=r"already mirrors 'a'"):
         param_headers(schema(a=REGION, b=schema(c={"type": "integer", "x-mcp-header": other})))
 
 
@@ -165,7 +165,7 @@ def test_a_tool_has_a_hundred_headers_at_most() -> None:
 
 
 def test_words_about_a_foreign_schema_are_short() -> None:
-    with pytest.raises(ValueError, match="is no part of") as caught:
+    with pytest.raises(ValueError, match="can't be part of") as caught:
         param_headers(schema(**{"a" * 10_000: {"x-mcp-header": "é" * 10_000}}))
     assert len(str(caught.value)) < 500
 
@@ -228,7 +228,7 @@ def test_a_value_is_written_as_the_body_has_it(argument: object, written: str | 
 
 @pytest.mark.parametrize("number", [MOST + 1, -MOST - 1, 10**4000, 1e300])
 def test_a_number_that_some_readers_would_change_is_not_sent(number: float) -> None:
-    with pytest.raises(ValueError, match=f"lies within ±{MOST}"):
+    with pytest.raises(ValueError, match=f"must be within ±{MOST}"):
         header_value(number)
 
 
@@ -340,9 +340,9 @@ def test_large_numbers_are_compared_exactly() -> None:
         ({}, {"loud": False}, "Mcp-Param-Loud is missing"),
         ({}, {"inner": {"deep": "x"}}, "Mcp-Param-Deep is missing, but the argument 'inner.deep' is present"),
         ({"mcp-param-region": "eu"}, {}, "Mcp-Param-Region is present, but the argument 'region' is missing"),
-        ({"mcp-param-region": ""}, {"region": None}, "Mcp-Param-Region is there"),
-        ({"mcp-param-region": "x"}, {"region": ["x"]}, "Mcp-Param-Region is there"),
-        ({"mcp-param-deep": "x"}, {"inner": "x"}, "Mcp-Param-Deep is there"),
+        ({"mcp-param-region": ""}, {"region": None}, "Mcp-Param-Region is present"),
+        ({"mcp-param-region": "x"}, {"region": ["x"]}, "Mcp-Param-Region is present"),
+        ({"mcp-param-deep": "x"}, {"inner": "x"}, "Mcp-Param-Deep is present"),
         ({"mcp-param-region": "eu"}, {"region": "us"}, "have different values"),
         ({"mcp-param-region": "EU"}, {"region": "eu"}, "have different values"),
         ({"mcp-param-loud": "True"}, {"loud": True}, "have different values"),

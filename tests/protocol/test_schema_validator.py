@@ -144,7 +144,7 @@ def test_the_first_fault_of_a_large_value_is_told_with_its_place() -> None:
 
 def test_what_is_too_large_to_say_why_does_not_fit_all_the_same() -> None:
     faults = SchemaValidator(WORDS).faults({"words": ["a"] * 100_000 + [1]})
-    assert faults == "a value does not fit the schema, and is too large or too deep to say why at words"
+    assert faults == "a value is invalid for the schema, and too large or too deep to explain why at words"
 
 
 def test_a_fault_is_not_quoted_at_any_length() -> None:
@@ -158,7 +158,7 @@ def test_a_small_value_of_a_schema_that_refers_to_itself_is_told_of_without_tryi
     for _ in range(60):  # 2 to the power of 60 ways
         tree = {"sum": tree}
     faults = SchemaValidator(TREE).faults({"tree": tree, "name": "x"})
-    assert faults == "a value does not fit the schema, and is too large or too deep to say why at tree"
+    assert faults == "a value is invalid for the schema, and too large or too deep to explain why at tree"
     assert SchemaValidator(TREE).faults({"tree": {"sum": 1}, "name": 3}) == '3 is not of type "string" at name'
 
 
@@ -180,4 +180,4 @@ def test_the_reason_is_looked_for_in_a_few_steps_however_deep_it_lies() -> None:
     value: Any = {"words": ["a"] * 50_000 + [1]}
     for _ in range(100):
         value = {"a": value}
-    assert (SchemaValidator(schema).faults(value) or "").endswith("too deep to say why at a.a.a.a.a.a")
+    assert (SchemaValidator(schema).faults(value) or "").endswith("too deep to explain why at a.a.a.a.a.a")

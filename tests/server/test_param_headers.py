@@ -72,7 +72,9 @@ def test_a_tool_that_clients_would_leave_out_is_refused_when_it_is_declared() ->
     async def query(region: Region, other: Region) -> str:
         return ""
 
-    with pytest.raises(ValueError, match="tool 'query': x-mcp-header at properties/other: 'Region' mirrors 'region'"):
+    with pytest.raises(
+        ValueError, match="tool 'query': x-mcp-header at properties/other: 'Region' already mirrors 'region'"
+    ):
         server.tool(query)
     assert len(server._tools.registry) == 0
 
@@ -116,5 +118,5 @@ def test_a_schema_of_the_author_is_checked_alike() -> None:
         return ""
 
     schema = {"type": "object", "properties": {"a": {"type": "number", "x-mcp-header": "A"}}}
-    with pytest.raises(ValueError, match="this one has 'number'"):
+    with pytest.raises(ValueError, match="but has 'number'"):
         Server("s").tool(input_schema=schema)(query)
