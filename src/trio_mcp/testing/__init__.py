@@ -1,4 +1,4 @@
-"""The testing kit: tests of MCP servers and hosts without a wire, without waiting, and without chance."""
+"""Test MCP servers and hosts in memory, without waiting and with reproducible results."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""FaultyChannel: a channel that loses, delays, repeats and cuts off messages, by plan.
+"""FaultyChannel: a transport that injects faults: it drops, delays, duplicates and truncates messages, by plan.
 
-A plan depends only on the message and its place in its own direction. One seed therefore gives the same faults in every
+A plan depends only on the message and on its number in its direction. One seed therefore gives the same faults in every
 run, in whatever order trio runs the tasks.
 """
 
@@ -21,12 +21,12 @@ from ..runtime.transport import ConnectionLost, Transport
 
 
 class FaultyChannel(Transport):
-    """A channel with the faults of ``plan`` in both directions, over ``channel``.
+    """Wraps ``channel``, and injects the faults of ``plan`` in both directions.
 
-    The contract of `Transport` is kept: a cancelled `receive` loses no message that the plan lets through, and
-    after a `Cut` or a `Disconnect` both directions raise `ConnectionLost`, in waiting tasks, too. The other end sees a
-    real loss: the end, after all earlier messages. A cut message ends with a newline there, as the last line of a
-    broken stream reads.
+    The channel keeps the contract of `Transport`: a cancelled `receive` loses no message that the plan lets through.
+    After a `Cut` or a `Disconnect`, both directions raise `ConnectionLost`, also in tasks that are already waiting. The
+    other end receives all earlier messages, and then sees the connection end, as in a real loss. It reads a cut message
+    with a newline at its end, because that is how the last line of a broken stream is read.
     """
 
     def __init__(self, channel: Transport, plan: FaultPlan) -> None:
@@ -34,14 +34,14 @@ class FaultyChannel(Transport):
         self._plan = plan
         self._counts: dict[Literal["sent", "received"], int] = {"sent": 0, "received": 0}
         self._arrived: deque[tuple[float, bytes]] = deque()
-        """Due time and message, oldest first, of the messages that the plan let through and nobody has received yet."""
+        """The messages that passed the plan and wait to be received: due time and message, oldest first."""
         self._ends: str | None = None
-        """The reason of the connection's loss, after the messages that arrived were received; `None` until then."""
+        """Why the connection is lost once all arrived messages are received; `None` while it isn't lost."""
         self._lost: str | None = None
         self._receiving = trio.CancelScope()
         self._sending = trio.CancelScope()
         self.injected: list[tuple[MessageInTransit, Fault]] = []
-        """The faults so far, with their messages, in order."""
+        """The faults injected so far, with their messages, in order."""
 
     def _choose_fault(self, direction: Literal["sent", "received"], message: bytes) -> Fault | None:
         passage = MessageInTransit(direction, self._counts[direction], message)
@@ -57,7 +57,7 @@ class FaultyChannel(Transport):
         return f"injected fault: {type(fault).__name__} at message {self._counts[direction] - 1} {direction}"
 
     async def _lose(self, reason: str) -> None:
-        """Lose the connection in both directions, for us and for the other end."""
+        """Break the connection in both directions, for this end and for the other."""
         if self._lost is None:
             self._lost = reason
             self._receiving.cancel(reason=reason)
@@ -67,7 +67,7 @@ class FaultyChannel(Transport):
     # Receiving
 
     async def receive(self) -> bytes:
-        """Receive the next message that the plan lets through: see `Transport.receive`."""
+        """Receive the next message that the plan lets through. See `Transport.receive`."""
         while self._lost is None:
             with trio.CancelScope() as self._receiving:
                 if self._arrived:
@@ -81,7 +81,7 @@ class FaultyChannel(Transport):
     async def _next(self) -> bytes:
         due, message = self._arrived[0]
         if due > trio.current_time():
-            await trio.sleep_until(due)  # cancelled here, the message is still the first
+            await trio.sleep_until(due)  # if this is cancelled, the message is still the first in the queue
         self._arrived.popleft()
         return message
 
@@ -96,7 +96,7 @@ class FaultyChannel(Transport):
     # Sending
 
     async def send(self, messages: bytes | bytearray) -> None:
-        """Send the messages with the faults of the plan: see `Transport.send`."""
+        """Send messages, and inject the faults of the plan. See `Transport.send`."""
         for line in bytes(messages).split(b"\n"):
             if line and self._lost is None:
                 fault = self._choose_fault("sent", line)
@@ -121,7 +121,7 @@ class FaultyChannel(Transport):
 
 
 def _with_fault(message: bytes, fault: Fault | None) -> list[bytes]:
-    """Return the messages that come of ``message``."""
+    """Return what arrives of ``message`` after ``fault``: none, one or two messages."""
     match fault:
         case None | Delay():
             return [message]
@@ -134,25 +134,26 @@ def _with_fault(message: bytes, fault: Fault | None) -> list[bytes]:
 
 
 def _prefix(message: bytes, at: float) -> bytes:
-    """Return the front of ``message``: at least a byte, and not all of it unless it is a single byte."""
+    """Return the beginning of ``message``: at least one byte, and less than the whole message if it is longer than
+    that."""
     return message[: max(1, min(round(at * len(message)), len(message) - 1))]
 
 
 @frozen
 class Delay:
-    """The message is held for ``seconds``, and later messages wait: order is kept, as on every wire."""
+    """Hold the message, and all later ones in its direction, for ``seconds``. Messages keep their order."""
 
     seconds: float = attrs.field(validator=attrs.validators.ge(0))
 
 
 @frozen
 class Drop:
-    """The message never arrives."""
+    """Drop the message: it never arrives."""
 
 
 @frozen
 class Duplicate:
-    """The message arrives twice, one right after the other."""
+    """Deliver the message twice, one copy directly after the other."""
 
 
 def _is_fraction(_: Any, attribute: attrs.Attribute[float], value: float) -> None:
@@ -162,46 +163,51 @@ def _is_fraction(_: Any, attribute: attrs.Attribute[float], value: float) -> Non
 
 @frozen
 class Garble:
-    """The message is cut off: only the part before ``at`` arrives, a fraction of its bytes; the connection goes on."""
+    """Truncate the message: only the first part arrives, and the connection continues. ``at`` is the fraction of its
+    bytes."""
 
     at: float = attrs.field(default=0.5, validator=_is_fraction)
 
 
 @frozen
 class Cut:
-    """The message is cut off as by `Garble`, and the connection is lost with its rest."""
+    """Truncate the message like `Garble`, and lose the connection directly after it."""
 
     at: float = attrs.field(default=0.5, validator=_is_fraction)
 
 
 @frozen
 class Disconnect:
-    """The connection is lost before the message."""
+    """Lose the connection directly before the message."""
 
 
 Fault: TypeAlias = Delay | Drop | Duplicate | Garble | Cut | Disconnect
-"""What may happen to a message in transit."""
+"""A fault that can be injected into a message in transit."""
 
 
 @frozen
 class MessageInTransit:
-    """A message on its way."""
+    """A message on its way through a `FaultyChannel`, as a `FaultPlan` gets it."""
 
     direction: Literal["sent", "received"]
     """The direction, as seen by the side that holds the channel."""
     number: int
-    """The number of earlier messages in this direction."""
+    """How many messages came before this one in its direction."""
     message: bytes
 
     @property
     def method(self) -> str | None:
-        """The method of a request or a notification; `None` for replies, batches and anything that is no message."""
+        """The method of a request or a notification; `None` for replies, batches and data that isn't a valid
+        message."""
         message = decode(self.message)
         return message.method if isinstance(message, Request | Notification) else None
 
 
 FaultPlan: TypeAlias = Callable[[MessageInTransit], Fault | None]
-"""Returns the fault of a message; `None` lets the message pass. ``lambda p: Drop() if p.number == 2 else None``."""
+"""A function that returns the fault for a message, or `None` to let it pass.
+
+Example: ``lambda message: Drop() if message.number == 2 else None``.
+"""
 
 
 def _probability() -> Any:
@@ -210,9 +216,9 @@ def _probability() -> Any:
 
 @frozen
 class RandomFaults:
-    """A `FaultPlan` drawn from ``seed``: the same seed, direction and number always give the same fault.
+    """A `FaultPlan` that draws faults from ``seed``: the same seed, direction and number always give the same fault.
 
-    Each fault has a probability from 0 to 1; their sum is at most 1. Raises `ValueError` otherwise.
+    Each fault has a probability from 0 to 1. Raises `ValueError` for other probabilities, and if their sum exceeds 1.
     """
 
     seed: int
@@ -223,17 +229,17 @@ class RandomFaults:
     cut: float = _probability()
     disconnect: float = _probability()
     max_delay: float = attrs.field(default=1.0, kw_only=True, validator=attrs.validators.ge(0))
-    """Seconds; delays are drawn evenly from 0 to this value."""
+    """The longest delay, in seconds. Delays are drawn evenly from 0 to this value."""
     after: int = attrs.field(default=0, kw_only=True)
-    """Messages that pass unharmed in each direction first, the handshake for example."""
+    """How many messages pass without faults at first in each direction, for example those of the handshake."""
 
     def __attrs_post_init__(self) -> None:
         total = self.delay + self.drop + self.duplicate + self.garble + self.cut + self.disconnect
         if total > 1 + 1e-9:
-            raise ValueError(f"the probabilities add up to {total:g}; together they are at most 1")
+            raise ValueError(f"the probabilities must add up to at most 1, not {total:g}")
 
     def __call__(self, passage: MessageInTransit) -> Fault | None:
-        """Return the fault of this message; `None` when the message passes."""
+        """Return the fault for this message; `None` if the message passes."""
         if passage.number < self.after:
             return None
         draw = random.Random(f"{self.seed} {passage.direction} {passage.number}")  # noqa: S311 - no secret

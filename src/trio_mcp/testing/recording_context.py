@@ -1,7 +1,7 @@
-"""RecordingContext: a context for calling handlers as plain functions.
+"""RecordingContext: a handler context for tests, to call handlers as plain functions.
 
-`RecordedTask` is the task of a handler that is called so. A `ScriptedUser` answers as the model, the user and the roots
-behind a client; `in_turn` makes a handler of scripted answers.
+`RecordedTask` is the task of a handler that is called this way. A `ScriptedUser` answers as a client does: as the
+model, the user and the roots. `in_turn` returns a callback that gives scripted answers.
 """
 
 from __future__ import annotations
@@ -50,14 +50,16 @@ from ..server.context.tasks import TaskContext
 
 
 class ScriptedUser:
-    """Answer as a client with these handlers would, at once and in the asking task. Plain handlers get no threads here,
-    because a virtual clock would not wait for threads."""
+    """Answers requests like a client with these handlers, at once and in the task that asks.
+
+    Plain ``def`` handlers run without a thread, because a virtual clock would not wait for threads.
+    """
 
     def __init__(self, **options: Unpack[UserOptions]) -> None:
         handlers: dict[str, Any] = {
             name: _in_this_task(option) if callable(option) else option for name, option in options.items()
         }
-        # The answers that a bad client gives must be possible, too.
+        # Tests must be able to give invalid answers, as a faulty client does.
         self._answers = Answers(
             ClientSettings(**handlers),
             Workers(running=1, asking=1, abandoned=1).share(Caller(alone=True)),
@@ -72,7 +74,7 @@ class ScriptedUser:
         return self._answers.capabilities
 
     async def answer(self, method: str, params: JSONObject | None, revision: Revision) -> JSONObject:
-        """Return the result as it would be sent. Raises `PeerError` when a handler refuses, and where there is no
+        """Return the result as the client would send it. Raises `PeerError` if the handler refuses or there is no
         handler."""
         try:
             return unstructure(await self._answers.prepare(method, params, revision)(), revision)
@@ -89,17 +91,16 @@ def _in_this_task(handler: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def in_turn(*answers: Any) -> Callable[..., Awaitable[Any]]:
-    """Return a handler that returns ``answers`` one after another, whatever the question, and raises answers that are
-    exceptions.
+    """Return a client callback that returns ``answers`` one after another, whatever the question.
 
-    For the handlers of a client (``sampling``, ``elicitation``, ``elicitation_url``, ``roots``) and for those of a
-    `RecordingContext`. A question beyond the last answer raises `AssertionError`.
+    An answer that is an exception is raised. A question after the last answer raises `AssertionError`. Use it for the
+    callbacks of a client (``sampling``, ``elicitation``, ``elicitation_url``, ``roots``) or of a `RecordingContext`.
     """
     left = list(answers)
 
     async def answer(*question: Any) -> Any:
         if not left:
-            raise AssertionError(f"{len(answers)} answers were scripted, and one more was asked for: {question}")
+            raise AssertionError(f"in_turn() has {len(answers)} answers, and got one question more: {question}")
         given = left.pop(0)
         if isinstance(given, BaseException):
             raise given
@@ -110,7 +111,7 @@ def in_turn(*answers: Any) -> Callable[..., Awaitable[Any]]:
 
 @frozen
 class SentMessage:
-    """A request or a notification of a handler, as it would be sent."""
+    """A request or a notification that a handler sent, in the form it has on the wire."""
 
     method: str
     params: JSONObject | None
@@ -121,7 +122,8 @@ P = TypeVar("P")
 
 
 def recording(cls: C) -> C:
-    """Have the properties that ``cls`` inherits return what ``_given`` has under their names, where it has anything."""
+    """Override each property that ``cls`` inherits to return the value of the same name from ``_given``, if there is
+    one."""
     for name, member in vars(cls.__base__).items():
         if isinstance(member, property) and name not in vars(cls):
             setattr(cls, name, property(_given_or(name, member.fget)))
@@ -138,19 +140,23 @@ def _given_or(name: str, passive: Any) -> Callable[[Any], Any]:
 
 @recording
 class RecordingContext(RequestContext):
-    """Stand in for the context of a request: record what the handler reports and asks, and answer by script.
-
-    The handlers of a client given as ``user`` answer the requests, in the asking task, and decide what the client is
-    said to support; `in_turn` makes such a handler of prepared answers. Requests are checked as those of a real
-    context. No rate is limited. `state` keeps its values as long as the context. ``task``: the task of the request, a
-    `RecordedTask`. For plain ``def`` handlers put the context into a `WorkerContext`, in a thread.
+    """A handler context for tests: it records what the handler reports and requests, and gives scripted answers.
 
         async with RecordingContext(elicitation=in_turn({"name": "Ann"})) as ctx:
             assert await greet(ctx) == "Hello, Ann"
         assert ctx.progress_reports == [Progress(1), Progress(2)]
 
-    As ``async with`` the context has a nursery, the request's own: left, the block waits for its tasks, and `cancel`
-    stops all that runs inside. Exceptions of the block leave unchanged.
+    The client callbacks (``**user``) answer the handler's requests, in the task of the handler. They also determine
+    which capabilities the client declares. Use `in_turn` for a callback with prepared answers. Requests are validated
+    as in a real context, but no rate limit applies. `state` keeps its values as long as the context exists. For plain
+    ``def`` handlers, put the context into a `WorkerContext`, in a thread.
+
+    With ``async with`` the context has the request's nursery: at its end, the block waits for the tasks in the nursery,
+    and `cancel` stops everything that runs inside the block. Exceptions of the block are raised unchanged.
+
+    Args:
+        task: The task of the request, a `RecordedTask`.
+        log_level: The lowest level of the log messages that are recorded.
     """
 
     def __init__(
@@ -194,14 +200,17 @@ class RecordingContext(RequestContext):
         self._scope_alone = trio.CancelScope()
         self._running: AbstractAsyncContextManager[None] | None = None
         self.progress_reports: list[Progress] = []
-        """The reports of `progress` that would be sent: no report that does not exceed the previous one, or cannot be
-        sent, and no message in revisions without messages."""
+        """The reports of `progress` that would be sent.
+
+        A report isn't recorded if it doesn't exceed the previous one or can't be sent. In revisions without progress
+        messages, its message is left out.
+        """
         self.logs: list[LogParams] = []
-        """The log messages of ``log_level`` and above."""
+        """The log messages with level ``log_level`` or higher."""
         self.notifications: list[SentMessage] = []
         """The notifications sent by `send_notification` and `elicitation_complete`."""
         self.questions: list[SentMessage] = []
-        """The requests to the client, without those refused before sending."""
+        """The handler's requests to the client, except those that are refused before they are sent."""
 
     @property
     def trace(self) -> TraceContext | None:
@@ -229,20 +238,23 @@ class RecordingContext(RequestContext):
                     self._nursery.cancel_scope.cancel(reason=self._cancellation.reason)
                 try:
                     yield
-                except Exception as error:  # as when a handler fails: its tasks are cancelled
+                except Exception as error:  # the tasks of the context are cancelled, as when a handler fails
                     failure = error
                     self._nursery.cancel_scope.cancel(reason="the block failed")
         except BaseExceptionGroup as group:
             if failure is None:
                 raise
-            if failures_in(group):  # and no cancel from outside alone
+            if failures_in(group):  # the group has more than a cancellation from outside
                 raise failure from group
         if failure is not None:
             raise failure
 
     def cancel(self, reason: str | None = None, *, cause: CancelCause = CancelCause.PEER) -> None:
-        """Cancel the request as the client would. From then on nothing more is recorded, because nothing more would be
-        sent. Only the first cancel counts."""
+        """Cancel the request as the client would. After this nothing more is recorded, because nothing more would be
+        sent.
+
+        Only the first call has an effect.
+        """
         if self._cancellation is None:
             self._cancellation = Cancellation(cause, reason, trio.current_time())
             self.cancelled.set()
@@ -251,7 +263,7 @@ class RecordingContext(RequestContext):
     @property
     def nursery(self) -> trio.Nursery:
         if self._nursery is None:
-            raise RuntimeError("a recording context has a nursery inside `async with` only")
+            raise RuntimeError("RecordingContext.nursery is only available inside `async with`")
         return self._nursery
 
     @property
@@ -288,7 +300,7 @@ class RecordingContext(RequestContext):
             method, params = method.name, unstructure(params, self.revision)
         if lacks_notification(method, "server", self.revision):
             raise MethodUnavailable(method, self.revision)
-        frame_notification(method, params)  # a notification that could not be sent fails here, too
+        frame_notification(method, params)  # raises here, as in a real context, if it couldn't be sent
         await trio.lowlevel.checkpoint_if_cancelled()
         if not self.is_cancelled:
             self.notifications.append(SentMessage(method, params))
@@ -298,7 +310,7 @@ class RecordingContext(RequestContext):
         params = {"elicitationId": elicitation_id}
         frame_notification(COMPLETE, params)
         await trio.lowlevel.checkpoint()
-        if told:  # also when it was cancelled: the notification belongs to no request
+        if told:  # even after a cancellation: this notification doesn't belong to the request
             self.notifications.append(SentMessage(COMPLETE, params))
         return told
 
@@ -314,7 +326,7 @@ class RecordingContext(RequestContext):
         encode_value(params)
         await trio.lowlevel.checkpoint_if_cancelled()
         self.questions.append(SentMessage(method, params))
-        return await self._user.answer(method, params, self.revision)  # by a task or not: the answer is the same
+        return await self._user.answer(method, params, self.revision)  # the same answer with a task or without
 
 
 class _RecordedLog(RequestLog):
@@ -329,7 +341,7 @@ class _RecordedLog(RequestLog):
         self.log_nowait(level, data, logger)
 
     def log_nowait(self, level: str, data: Any, logger: str | None = None) -> bool:
-        """Record a log message: see `RequestLog.log_nowait`."""
+        """Record a log message. See `RequestLog.log_nowait`."""
         if self._context.is_cancelled or not should_log(level, self._minimum):
             return False
         encode_readable(data)
@@ -339,9 +351,10 @@ class _RecordedLog(RequestLog):
 
 @recording
 class RecordedTask(TaskContext):
-    """Stand in for the task of a request, ``RecordingContext(task=RecordedTask())``: record messages and checkpoints.
+    """The task of a request in tests: it records status messages and checkpoints.
 
-    ``restored`` and ``attempt`` tell of a run after a restart; ``ttl`` and ``requested_ttl`` are in seconds.
+    Pass it to the context: ``RecordingContext(task=RecordedTask())``. ``restored`` and ``attempt`` simulate a run after
+    a restart. ``ttl`` and ``requested_ttl`` are in seconds.
     """
 
     def __init__(
@@ -362,9 +375,9 @@ class RecordedTask(TaskContext):
             "restored": restored,
         }
         self.messages: list[str] = []
-        """The messages of `status`."""
+        """The messages passed to `status`."""
         self.checkpoints: list[Any] = []
-        """The values of `checkpoint`."""
+        """The values passed to `checkpoint`."""
 
     def status(self, message: str) -> None:
         self.messages.append(message)

@@ -1,4 +1,4 @@
-"""assert_replays: a recording is a test, of a server or of a client."""
+"""assert_replays: use a recording as a regression test, of a server or of a client."""
 
 from __future__ import annotations
 
@@ -30,21 +30,25 @@ async def assert_replays(
     patience: float = 10.0,
     **options: Unpack[ClientOptions],
 ) -> None:
-    """Play one side of ``recording`` against the other side, which is a ``server`` or a client, and raise
-    `AssertionError` for each message that differs: see `trio-mcp replay`.
+    """Replay one side of ``recording`` against a server or a client, and compare the messages of the other side.
 
         await assert_replays("calls.jsonl", server)
 
-    A server runs in this process, is started as a child, or listens at an address: it gets the messages of the recorded
-    client. A function is a client: it is called with a `Client`, opened with ``options`` and in the revision of the
-    recording, to which the messages of the recorded server come::
+    A server gets the messages of the recorded client. It runs in this process, is started as a child process, or
+    listens at an address. A function is a client, and gets the messages of the recorded server. It is called with a
+    `Client`, which is opened with ``options`` and in the revision of the recording::
 
         async def use(client: Client) -> None:
             await client.call_tool("now")
 
         await assert_replays("calls.jsonl", use)
 
-    A message may come ``patience`` seconds late. Also raises `BadRecording` and `OSError`.
+    A message can be up to ``patience`` seconds late. ``trio-mcp replay`` does the same from a shell.
+
+    Raises:
+        AssertionError: messages differ from the recording; the text lists them.
+        BadRecording: the recording is invalid.
+        OSError: the recording can't be read.
     """
     check_keywords(assert_replays, options)
     recorded = read_recording(recording)
@@ -86,6 +90,6 @@ async def _played_to_client(
                 await use(client)
             await over.wait()
     finally:
-        if failures:  # the client only sees the end of its connection
+        if failures:  # without this, the client only sees that its connection ended
             raise failures[0]
     return differences

@@ -1,6 +1,6 @@
-"""ScriptedPeer: an end of a connection, controlled by a test message by message.
+"""ScriptedPeer: one end of a connection that a test controls message by message.
 
-A message is compared with a `Pattern`: the JSON data that is expected, with ``...`` where any value will do.
+Each message is compared with a `Pattern`: the expected JSON data, with ``...`` where any value is accepted.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Transcript: TypeAlias = list[tuple[Literal["sent", "received"], Any]]
 
 
 class UnexpectedMessage(AssertionError):
-    """The received message ``got`` is not the ``expected`` one."""
+    """A scripted peer received the message ``got``, which doesn't match ``expected``."""
 
     def __init__(self, expected: Pattern, got: Any, faults: list[str], transcript: Transcript) -> None:
         lines = ["another message was expected", f"  expected: {shown(expected)}", f"  got:      {shown(got)}"]
@@ -35,8 +35,10 @@ class UnexpectedMessage(AssertionError):
 
 
 class MissingMessage(AssertionError):
-    """A message was ``expected`` and none came. ``ended`` is true when the connection ended, false when the time was
-    over."""
+    """A scripted peer received no message, but ``expected`` one.
+
+    ``ended`` is true if the connection ended, and false if the time ran out.
+    """
 
     def __init__(self, expected: Pattern, reason: str, transcript: Transcript, *, ended: bool) -> None:
         lines = [f"no message came: {reason}", f"  expected: {shown(expected)}"]
@@ -52,23 +54,27 @@ def _latest(transcript: Transcript) -> list[str]:
 
 
 class ScriptedPeer:
-    """Send exactly the given messages, and check the received ones. `ScriptedClient` and `ScriptedServer` know more.
+    """One end of a connection that sends exactly the given messages, and checks those it receives.
 
-    ``patience`` is the time to wait for a message, in seconds of trio's clock, which cost no time under a virtual
-    clock. A dict gets the member ``"jsonrpc": "2.0"`` unless present, as a message and as a pattern; bytes and strings
-    are sent unchanged, as one line.
+    `ScriptedClient` and `ScriptedServer` add methods for one side each.
+
+    A dict gets the member ``"jsonrpc": "2.0"`` if it has none, as a message and as a pattern. Bytes and strings are
+    sent unchanged, as one line.
+
+    Args:
+        patience: How long to wait for a message, in seconds of trio's clock. A virtual clock skips this time.
     """
 
     def __init__(self, channel: Transport, *, patience: float = 10.0) -> None:
         self._channel = channel
         self.patience = patience
         self.transcript: Transcript = []
-        """Every message so far, sent or read, in order."""
+        """All messages sent and received so far, in order."""
 
     # Sending
 
     async def send(self, message: JSONObject | list[Any] | str | bytes) -> None:
-        """Send a message. Raises `ConnectionLost` when nobody reads any more."""
+        """Send a message. Raises `ConnectionLost` if the other side no longer reads."""
         if isinstance(message, dict):
             message = _completed(message)
         if isinstance(message, str):
@@ -82,7 +88,7 @@ class ScriptedPeer:
         await self.send({"method": method} if params is None else {"method": method, "params": params})
 
     async def answer(self, request: JSONObject, result: Any) -> None:
-        """Answer ``request``, as it was received."""
+        """Answer ``request``, a request as it was received."""
         await self.send({"id": request["id"], "result": result})
 
     async def refuse(self, request: JSONObject, code: int, message: str = "refused", data: Any = None) -> None:
@@ -91,15 +97,17 @@ class ScriptedPeer:
         await self.send({"id": request["id"], "error": error})
 
     async def cancel(self, request_id: RequestId, reason: str | None = None) -> None:
-        """Tell the other side that this request of ours is cancelled."""
+        """Send a cancel notification for a request that this side sent."""
         more = {} if reason is None else {"reason": reason}
         await self.notify("notifications/cancelled", {"requestId": request_id, **more})
 
     # Receiving
 
     async def receive(self) -> Any:
-        """Return the next message. Raises `MissingMessage` when none comes, and `UnexpectedMessage` for text that is
-        not JSON."""
+        """Return the next message.
+
+        Raises `MissingMessage` if none arrives in time, and `UnexpectedMessage` for text that isn't JSON.
+        """
         return await self._receive(...)
 
     async def _receive(self, expected: Pattern) -> Any:
@@ -120,14 +128,14 @@ class ScriptedPeer:
         try:
             message = msgspec.json.decode(line)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
-            raise UnexpectedMessage(expected, line, [f"it is no JSON: {error}"], self.transcript) from None
+            raise UnexpectedMessage(expected, line, [f"not JSON: {error}"], self.transcript) from None
         self.transcript.append(("received", message))
         return message
 
     async def expect(self, pattern: Pattern) -> Any:
-        """Return the next message, which has to fit ``pattern`` (see `Pattern`).
+        """Return the next message, which must match ``pattern``. See `Pattern`.
 
-        Raises `UnexpectedMessage` for a different message, and `MissingMessage` when none comes.
+        Raises `UnexpectedMessage` for a message that differs, and `MissingMessage` if none arrives in time.
         """
         pattern = _completed(pattern)
         message = await self._receive(pattern)
@@ -136,15 +144,18 @@ class ScriptedPeer:
         return message
 
     async def until(self, pattern: Pattern) -> Any:
-        """Return the next message that fits ``pattern``; earlier messages are skipped, and stay in `transcript`."""
+        """Return the next message that matches ``pattern``. Earlier messages are skipped, and are kept in
+        `transcript`."""
         pattern = _completed(pattern)
         while differences(pattern, message := await self._receive(pattern)):
             pass
         return message
 
     async def expect_silence(self, seconds: float) -> None:
-        """Check that nothing comes for ``seconds`` and the connection stays open. Raises `UnexpectedMessage`,
-        `MissingMessage`."""
+        """Check that no message arrives for ``seconds``, and that the connection stays open.
+
+        Raises `UnexpectedMessage` for a message, and `MissingMessage` if the connection ends.
+        """
         try:
             message = await self._receive_within(seconds, "silence")
         except MissingMessage as missing:
@@ -154,7 +165,8 @@ class ScriptedPeer:
             raise UnexpectedMessage("silence", message, [], self.transcript)
 
     async def expect_end(self) -> None:
-        """Check that the other side closes the connection, and sends nothing before. Raises as `expect_silence`."""
+        """Check that the other side closes the connection, and sends nothing before. Raises the errors of
+        `expect_silence`."""
         try:
             message = await self._receive("the end of the connection")
         except MissingMessage as missing:
@@ -164,7 +176,8 @@ class ScriptedPeer:
             raise UnexpectedMessage("the end of the connection", message, [], self.transcript)
 
     async def read_to_end(self) -> None:
-        """Read until the other side closes, however long that takes; the messages are added to `transcript`."""
+        """Read until the other side closes the connection, however long that takes. The messages are added to
+        `transcript`."""
         with suppress(MissingMessage):
             while True:
                 await self._receive_within(math.inf, ...)
@@ -179,15 +192,18 @@ def _completed(message: Any) -> Any:
 
 
 Pattern: TypeAlias = Any
-"""JSON data in which ``...`` stands for any value, and ``{"id": 1, ...: ...}`` for an object with any further members.
-Everything else is equal with its JSON type: ``1``, ``1.0``, ``"1"`` and ``True`` all differ. An object that is not
-JSON, such as `unittest.mock.ANY` or `pytest.approx`, is compared by ``==``."""
+"""JSON data to compare a message with, in which ``...`` matches any value.
+
+``{"id": 1, ...: ...}`` matches an object with any further members. All other values must be equal, and of the same JSON
+type: ``1``, ``1.0``, ``"1"`` and ``True`` all differ. An object that isn't JSON, such as `unittest.mock.ANY` or
+`pytest.approx`, is compared by ``==``.
+"""
 
 _LONGEST_VALUE = 300
 
 
 def differences(expected: Pattern, got: Any, place: str = "$") -> list[str]:
-    """Return the differences of ``got`` from ``expected``, a line for each place; empty when ``got`` fits."""
+    """Return how ``got`` differs from ``expected``, one line for each place; an empty list if ``got`` matches."""
     if expected is ...:
         return []
     if isinstance(expected, dict):
@@ -229,7 +245,7 @@ def _short(value: Any) -> str:
 
 
 def shown(pattern: Pattern) -> str:
-    """Return the pattern or message as JSON on one line, for people."""
+    """Return a pattern or message as readable JSON on one line."""
     if pattern is ...:
         return "..."
     if isinstance(pattern, dict):

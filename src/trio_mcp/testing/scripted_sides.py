@@ -1,6 +1,6 @@
-"""ScriptedClient and ScriptedServer: a side that sends exactly the messages of a test, to test the other side.
+"""ScriptedClient and ScriptedServer: one side sends exactly the messages of a test, to test the other side.
 
-The openers run a scripted side in memory, and over the standard input and output of processes.
+The openers run a scripted side in memory, or over the standard input and output of a process.
 """
 
 from __future__ import annotations
@@ -36,22 +36,23 @@ _CLIENT_INFO: Final = {"name": "scripted-client", "version": "1"}
 
 
 class ScriptedClient(ScriptedPeer):
-    """The client's end of a connection. The client's requests have the ids 1, 2, 3 ..., unless an id is given."""
+    """The client side of a connection, controlled by a test. Its requests have the ids 1, 2, 3 ..., unless you pass an
+    id."""
 
     def __init__(self, channel: Transport, *, patience: float = 10.0) -> None:
         super().__init__(channel, patience=patience)
         self.revision: Revision | None = None
-        """The revision of the client's requests; `None` until `open`."""
+        """The protocol revision of the client's requests; `None` before `open`."""
         self.capabilities: JSONObject = {}
         self._last_id = 0
 
     async def open(
         self, revision: str = LATEST_MODERN.name, capabilities: JSONObject | None = None
     ) -> JSONObject | None:
-        """Speak ``revision`` from now on, and declare ``capabilities``.
+        """Use ``revision`` from now on, and declare ``capabilities``.
 
-        A legacy revision begins with the handshake, whose result is returned. A modern revision sends nothing: each
-        request carries revision and capabilities.
+        With a legacy revision, this performs the handshake, and returns its result. With a modern revision it sends
+        nothing, because each request carries the revision and the capabilities.
         """
         self.revision = REVISIONS[revision]
         self.capabilities = capabilities or {}
@@ -70,8 +71,7 @@ class ScriptedClient(ScriptedPeer):
         id: RequestId | None = None,
         meta: JSONObject | None = None,
     ) -> JSONObject:
-        """Return a request in the form of the revision, with ``meta`` added to its ``_meta``. The request is not
-        sent."""
+        """Return a request in the form of the revision, without sending it. ``meta`` is added to its ``_meta``."""
         self._last_id += 1
         meta = {**self._required_meta(), **(meta or {})}
         params = {**(params or {}), **({"_meta": meta} if meta else {})}
@@ -79,7 +79,7 @@ class ScriptedClient(ScriptedPeer):
         return {**message, "params": params} if params else message
 
     def _required_meta(self) -> JSONObject:
-        # 2026-07-28 basic, Per-request protocol fields.
+        # 2026-07-28 basic, section "Per-request protocol fields".
         if self.revision is None or self.revision.handshake:
             return {}
         return {PROTOCOL_VERSION: self.revision.name, CLIENT_INFO: _CLIENT_INFO, CLIENT_CAPABILITIES: self.capabilities}
@@ -105,23 +105,25 @@ class ScriptedClient(ScriptedPeer):
         id: RequestId | None = None,
         meta: JSONObject | None = None,
     ) -> RequestId:
-        """Send a call of a tool, and return its id. ``meta={"progressToken": 7}`` asks for progress."""
+        """Send a tool call, and return its id. To request progress, pass ``meta={"progressToken": 7}``."""
         return await self.request("tools/call", {"name": name, "arguments": arguments or {}}, id=id, meta=meta)
 
     async def expect_result(self, request_id: RequestId, result: Pattern = ...) -> Any:
-        """Return the result in the next message, which has to be the reply to this request."""
+        """Return the result in the next message, which must be the reply to this request."""
         return (await self.expect({"id": request_id, "result": result}))["result"]
 
     async def expect_text(self, request_id: RequestId, text: str) -> None:
-        """Check that the next message is the result of a tool that succeeds with ``text`` and no other content."""
+        """Check that the next message is the result of a successful tool call, with ``text`` as its only content."""
         pattern = {"id": request_id, "result": {"content": [{"type": "text", "text": text}], ...: ...}}
         message = await self.expect(pattern)
         if message["result"].get("isError"):
             raise UnexpectedMessage(pattern, message, ["$.result.isError: the tool failed"], self.transcript)
 
     async def expect_error(self, request_id: RequestId | None, code: Pattern = ..., message: Pattern = ...) -> Any:
-        """Return the error, ``data`` included, in the next message, which has to be an error under this id (`None` for
-        null)."""
+        """Return the error in the next message, with its ``data``.
+
+        The message must be an error response with this id (`None` for null).
+        """
         error = {"code": code, "message": message, ...: ...}
         return (await self.expect({"id": request_id, "error": error}))["error"]
 
@@ -130,14 +132,16 @@ _SERVER_INFO: Final = {"name": "scripted-server", "version": "1"}
 
 
 class ScriptedServer(ScriptedPeer):
-    """The server's end of a connection."""
+    """The server side of a connection, controlled by a test."""
 
     async def accept(self, revision: str = LATEST_MODERN.name, capabilities: JSONObject | None = None) -> JSONObject:
-        """Let the client open the connection as with a server of ``revision`` and no other.
+        """Let the client open the connection, as a server that supports only ``revision`` does. Returns the request it
+        answered.
 
-        A legacy server refuses ``server/discover``, answers ``initialize`` and waits for ``notifications/initialized``;
-        a modern server answers ``server/discover``. Returns the answered request. Raises `UnexpectedMessage` when the
-        client sends anything else, and `MissingMessage`.
+        A legacy server refuses ``server/discover``, answers ``initialize``, and waits for
+        ``notifications/initialized``. A modern server answers ``server/discover``.
+
+        Raises `UnexpectedMessage` if the client sends anything else, and `MissingMessage` if it sends nothing.
         """
         opening = "initialize" if REVISIONS[revision].handshake else "server/discover"
         pattern = {"jsonrpc": "2.0", "id": ..., "method": opening, ...: ...}
@@ -162,34 +166,36 @@ class ScriptedServer(ScriptedPeer):
                     raise UnexpectedMessage(pattern, message, [], self.transcript)
 
     async def expect_request(self, method: str, params: Pattern = ...) -> JSONObject:
-        """Return the next message, which has to be this request. Without ``params``, the request need not have any."""
+        """Return the next message, which must be this request. If you don't pass ``params``, it can have any or
+        none."""
         more: dict[Any, Any] = {...: ...} if params is ... else {"params": params}
         return await self.expect({"id": ..., "method": method, **more})
 
     async def expect_call(self, tool: str, arguments: Pattern = ...) -> JSONObject:
-        """Return the next message, which has to be a call of ``tool``, to be answered."""
+        """Return the next message, which must be a call of ``tool``. Answer it afterwards."""
         return await self.expect_request("tools/call", {"name": tool, "arguments": arguments, ...: ...})
 
     async def expect_cancel(self, request: JSONObject, reason: Pattern = ...) -> None:
-        """Check that the next message is the cancel of ``request``, for ``reason`` if one is given."""
+        """Check that the next message cancels ``request``, and gives ``reason`` if you pass one."""
         more: dict[Any, Any] = {...: ...} if reason is ... else {"reason": reason}
         await self.expect({"method": "notifications/cancelled", "params": {"requestId": request["id"], **more}})
 
     async def answer_text(self, call: JSONObject, text: str) -> None:
-        """Answer a call of a tool with a text."""
+        """Answer a tool call with a text."""
         await self.answer(call, {"content": [{"type": "text", "text": text}]})
 
     async def progress(self, request: JSONObject, progress: float, **more: Any) -> None:
-        """Send progress of ``request``, whose sender asked for progress; ``more`` may be ``total`` and ``message``."""
+        """Send progress for ``request``, which must carry a progress token. ``more`` can be ``total`` and
+        ``message``."""
         token = request["params"]["_meta"][PROGRESS_TOKEN]
         await self.notify("notifications/progress", {"progressToken": token, "progress": progress, **more})
 
     async def log(self, level: str, data: Any, **more: Any) -> None:
-        """Send a log message; ``more`` may be ``logger``."""
+        """Send a log message. ``more`` can be ``logger``."""
         await self.notify("notifications/message", {"level": level, "data": data, **more})
 
     async def request(self, request_id: RequestId, method: str, params: JSONObject | None = None) -> None:
-        """Send a request of the server's own (legacy revisions)."""
+        """Send a request from the server to the client (legacy revisions only)."""
         message: JSONObject = {"id": request_id, "method": method}
         await self.send(message if params is None else {**message, "params": params})
 
@@ -206,7 +212,7 @@ def _discovered(revision: str, capabilities: JSONObject) -> JSONObject:
 
 
 Script: TypeAlias = Callable[[ScriptedServer], Awaitable[None]]
-"""An async function that plays a server."""
+"""An async function that acts as the server, message by message."""
 
 
 @async_with_only("client")
@@ -219,10 +225,13 @@ async def open_scripted_client(
     stateless: bool = False,
     patience: float = 10.0,
 ) -> AsyncGenerator[ScriptedClient]:
-    """Run ``server`` in this process, and be its client, message by message.
+    """Run ``server`` in this process, and control its client message by message.
 
-    ``revision`` and ``capabilities``: see `ScriptedClient.open`; with ``revision=None`` the script opens the
-    connection. The end of the block closes the connection and cancels its remaining requests.
+    The end of the block closes the connection, and cancels the requests that still run.
+
+    Args:
+        revision: The protocol revision to open with, see `ScriptedClient.open`. With `None`, the script opens it.
+        capabilities: The capabilities that the client declares, see `ScriptedClient.open`.
     """
     ours, theirs = memory_transports()
     async with open_server(server, theirs, stateless=stateless):
@@ -249,9 +258,9 @@ async def open_scripted_process(
     close_grace: float = 2.0,
     patience: float = 10.0,
 ) -> AsyncGenerator[ScriptedClient]:
-    """Start a server of any make with ``command``, and be its client over stdio, as `open_scripted_client`.
+    """Start any server with ``command``, and control its client over stdio. See `open_scripted_client`.
 
-    The process is started and ended as by `trio_mcp.open_stdio`. Not for a virtual clock, which would not wait for
+    The process is started and stopped as by `trio_mcp.open_stdio`. Don't use a virtual clock: it would not wait for
     another process.
     """
     child = Command(command, env=env or {}, inherit_env=inherit_env, cwd=cwd, stderr=stderr, close_grace=close_grace)
@@ -267,12 +276,13 @@ async def open_scripted_process(
 async def open_scripted_server(
     script: Script, *, patience: float = 10.0, **options: Unpack[ClientOptions]
 ) -> AsyncGenerator[Client]:
-    """Open a client whose server does what ``script`` says, beside the block. ``options`` are those of
-    `trio_mcp.open_stdio`.
+    """Open a client that is connected to a scripted server: ``script`` runs as the server while your block runs.
 
-    If the script fails, the block is cancelled and raises the script's exception, unchanged. After the block the client
-    is closed, which the script sees as the end of the connection; a script that still runs then has ``patience``
-    seconds. Messages after the end of the script are read and not answered.
+    If the script fails, the block is cancelled, and raises the exception of the script unchanged. At the end of the
+    block the client is closed, and the connection of the script ends. A script that still runs then has ``patience``
+    seconds to return. Messages after the end of the script are read, but not answered.
+
+    ``options`` are the client options of `trio_mcp.open_stdio`.
     """
     ours, theirs = memory_transports()
     play = _ScriptRun(script, ScriptedServer(theirs, patience=patience))
@@ -293,7 +303,8 @@ async def open_scripted_server(
 
 
 class _ScriptRun:
-    """A script that runs beside the caller's block. The first failure, of script or block, is raised."""
+    """Runs a script while the caller's block runs. The first failure is raised, whether of the script or of the
+    block."""
 
     def __init__(self, script: Script, server: ScriptedServer) -> None:
         self._script = script
@@ -302,7 +313,7 @@ class _ScriptRun:
         self._ended = trio.Event()
         self.beside = trio.CancelScope()
         self.failure: Exception | None = None
-        """The script's exception, unless the block had failed before."""
+        """The exception of the script, unless the block failed first."""
 
     async def run(self) -> None:
         try:
@@ -327,12 +338,14 @@ class _ScriptRun:
         with trio.move_on_after(patience):
             await self._ended.wait()
         if not self._ended.is_set():
-            raise trio.TooSlowError(f"the script went on for {patience:g} seconds after the client was closed")
+            raise trio.TooSlowError(f"the script was still running {patience:g} seconds after the client was closed")
 
 
 async def serve_scripted_stdio(script: Script, *, patience: float = 10.0) -> None:
-    """Be a server on this process's standard input and output that follows ``script``, to test a host that starts its
-    servers itself. After the script the input is read to the end. Raises the exceptions of the script."""
+    """Run ``script`` as the server on standard input and output, to test a host that starts its servers itself.
+
+    After the script returns, the input is read to its end. Raises the exceptions of the script.
+    """
     with own_stdio(DEFAULT_LIMITS.max_message_bytes) as channel:
         server = ScriptedServer(channel, patience=patience)
         await script(server)
