@@ -1,7 +1,7 @@
-"""Limits holds every bound of a connection, in one place.
+"""`Limits` holds every limit of a connection, and `Statistics` shows the counters of a server.
 
-`Load` counts the connections of one server, and their requests, streams and bytes together, and `Statistics` shows
-them.
+`Load` holds the counters themselves: it counts the connections of one server, and the requests, streams and bytes of
+all of them together.
 """
 
 from __future__ import annotations
@@ -30,17 +30,19 @@ def _seconds(default: float) -> Any:
 
 @frozen(kw_only=True)
 class Limits:
-    """The bounds of one connection. Counts and bytes are per connection unless said otherwise, times are in seconds.
+    """The limits of a client or server. Times are in seconds. Counts and bytes apply to each connection by default.
 
-    What is bounded for the whole server is shared by caller, over all connections of a caller: no caller gets more than
-    the caller leaves for others, half where no other caller wants any, a third where two want as much as possible, and
-    the whole over stdio, where there is no other. So no client can use up the share of the next. A caller is the
-    principal of a token; without a token, the principal that opened the legacy session; otherwise the IP address (in
-    IPv6 the network of 56 bits). On a Unix socket it is the process at the other end, in memory the connection.
+    Limits of the whole server are shared fairly among callers. A caller can use at most as much as it leaves free, over
+    all its connections: half of a limit if no other caller uses any, a third if two callers use as much as they can.
+    Over stdio, the only caller can use everything.
 
-    The connections and legacy sessions of one caller share its part in the same way: a single one gets a third of the
-    limit, two get a fifth each. Over modern HTTP, clients count instead of connections, by the name in their requests.
-    Callers whose calls wait for threads take turns, and so do the connections of a caller.
+    A caller is identified by the principal of its token. Without a token, it's the principal that opened the legacy
+    session, and otherwise the IP address (for IPv6, the 56-bit network). On a Unix socket, it's the process at the
+    other end; in memory, it's the connection.
+
+    The connections and legacy sessions of one caller divide its share in the same way: a single one gets a third of the
+    limit, two get a fifth each. Over modern HTTP, clients are counted instead of connections, by the name in their
+    requests. Callers whose calls wait for threads take turns, and so do the connections of one caller.
 
     The fields come in four groups:
 
@@ -56,183 +58,188 @@ class Limits:
     - Legacy sessions over HTTP, and connections of a proxy: ``max_sessions``, ``max_upstreams``,
       ``max_replay_bytes``, ``max_server_replay_bytes``, ``session_timeout``, ``answer_timeout``,
       ``replay_timeout``, ``priming_delay``.
-    - The end of a server: ``shutdown_grace``, ``drain_delay``, ``drain_timeout``.
+    - Server shutdown: ``shutdown_grace``, ``drain_delay``, ``drain_timeout``.
 
-    `TaskSettings` has the bounds of tasks.
+    For the limits of tasks, see `TaskSettings`.
     """
 
     # Requests and their handlers
 
     max_in_flight: int = _bound(1000)
-    """Requests of the peer whose handlers run at the same time. A handler that asks its peer keeps its place while
-    waiting for the answer. If the peer must call back here to answer, a bound as small as the depth of such calls
-    blocks all of the calls."""
+    """Maximum number of requests whose handlers run concurrently. A handler that sends a request to its client keeps
+    its place while it waits for the answer. If the client must call this server to answer, and such calls nest as deep
+    as the limit, all of them deadlock."""
     max_queued: int = attrs.field(default=1000, validator=not_negative)
-    """Further requests that wait for their turn. Requests beyond the bound are answered with error -31000,
-    unexecuted."""
+    """Maximum number of further requests that wait for their turn. A request beyond the limit isn't executed, and gets
+    error -31000."""
     max_inbound_bytes: int = _bound(64 * 1024 * 1024)
-    """Bytes of all requests running, waiting or parked, as held in memory (an estimate): between one and fifty times
-    the bytes on the wire. A request that would exceed the bound is answered with error -31000, except when there is no
-    other request. Waiting requests take less, since requests wait as text."""
+    """Maximum bytes of all requests that run, wait or are parked. The size in memory is estimated; it's between 1 and
+    50 times the size on the wire. A request that would exceed the limit gets error -31000, unless it's the only
+    request. Waiting requests need less memory, because they are kept as text."""
     max_message_bytes: int = _bound(16 * 1024 * 1024)
-    """Bytes of one message. A longer message is skipped. A server answers a skipped message with error -32600, under
-    the message's id where the id can be read, else under null; a client answers only requests. Over WebSocket a longer
-    message ends the connection (close code 1009); over HTTP a longer request is answered with status 413."""
+    """Maximum bytes of one message. A longer message is skipped. A server answers it with error -32600, with the
+    message's id if that can be read, and otherwise with null; a client answers only requests. Over WebSocket, a longer
+    message closes the connection with code 1009. Over HTTP, a longer request gets status 413."""
     max_batch: int = _bound(100)
-    """Messages in one batch (revisions that have batches). Longer batches are answered with error -32600."""
+    """Maximum number of messages in one batch, in revisions that have batches. A longer batch gets error -32600."""
     max_rounds: int = _bound(32)
-    """Number of times that, in the course of one call, a handler may ask a legacy client for input by its return value,
-    and is run again with the answers. Asking once more is a failure of the handler. Modern clients count by themselves,
-    with their option of the same name."""
+    """Maximum number of times that one call's handler can return `InputRequired` to a legacy client, and run again with
+    the answers. If it returns `InputRequired` once more, the call fails as if the handler had raised. Modern clients
+    count for themselves: see their option of the same name."""
     max_parked: int = _bound(1000)
-    """Handlers of one caller that wait for a modern client to come back with answers. Beyond the limit, the oldest one
-    of the caller's connection with the most is cancelled."""
+    """Maximum number of one caller's handlers that wait for a modern client to retry with answers. Beyond the limit,
+    the oldest handler of the caller's connection with the most is cancelled."""
     max_pending_notifications: int = _bound(10_000)
-    """Log messages of the peer that wait for our callbacks. The same bound holds, separately, for the peer's changes
-    and for the progress values of one call. Each kind takes ``max_inbound_bytes`` at most. Beyond the bound the oldest
-    entry is dropped, and counted except for progress."""
+    """Maximum number of the peer's log messages that wait for our callbacks. The same limit applies separately to
+    change notifications, and to the progress notifications of one call. Each kind can take at most
+    ``max_inbound_bytes``. Beyond the limit, the oldest entry is dropped. Dropped entries are counted, except for
+    progress."""
     max_subscriptions: int = _bound(1000)
-    """Resources and tasks that a client may be subscribed to, and, as a separate bound, streams for it to listen on.
-    In legacy revisions one more resource is answered with error -31000, as is one more stream; a stream is
-    acknowledged without the resources and tasks beyond the bound, which holds for all streams of a connection
-    together."""
+    """Maximum number of resources and tasks that a client can be subscribed to. A separate limit of the same size
+    applies to the client's ``subscriptions/listen`` streams. In legacy revisions, one more resource gets error -31000,
+    and so does one more stream. A stream is acknowledged without the resources and tasks beyond the limit, which covers
+    all streams of a connection together."""
     high_water: int = _bound(16 * 1024)
-    """Bytes in the outbox at which log messages wait for room. Responses and requests wait at four times as many bytes,
-    and reading pauses at 64 times as many, when a peer keeps sending but does not read its answers."""
+    """Bytes in the outgoing queue above which log messages wait. Responses and requests wait above four times this
+    size. Above 64 times this size, reading pauses, because the peer keeps sending but doesn't read the replies."""
     max_server_requests: int = _bound(20_000)
-    """Requests running, waiting or parked on all connections of a server together. Requests beyond the bound are
-    answered with error -31000, unexecuted."""
+    """Maximum number of requests that run, wait or are parked on all connections of a server together. A request beyond
+    the limit isn't executed, and gets error -31000."""
     max_server_streams: int = _bound(20_000)
-    """Streams of ``subscriptions/listen`` on all connections of a server together. Streams beyond the bound are
-    answered as for ``max_server_requests``."""
+    """Maximum number of ``subscriptions/listen`` streams on all connections of a server together. A stream beyond the
+    limit gets error -31000."""
     max_server_bytes: int = _bound(512 * 1024 * 1024)
-    """Bytes in memory of the requests and streams on all connections of a server together. A request that would exceed
-    the bound is answered as for ``max_inbound_bytes``; over HTTP before its body is decoded."""
+    """Maximum bytes in memory of the requests and streams on all connections of a server together. A request that would
+    exceed the limit gets error -31000; over HTTP, its body isn't decoded."""
     max_cancel_waits: int = _bound(1000)
-    """Requests ``trio-mcp/cancel`` that wait for the end of a call, which take no place of ``max_in_flight``, but count
-    in ``max_server_requests``. One more is answered with error -31000."""
+    """Maximum number of ``trio-mcp/cancel`` requests that wait for the end of a call. They don't count in
+    ``max_in_flight``, but they count in ``max_server_requests``. One more gets error -31000."""
     max_endings: int = _bound(1000)
-    """Calls of one caller with a token of ``trio-mcp/cancelAcknowledged`` whose end is remembered, for
-    ``ending_timeout``. The oldest go first."""
+    """Maximum number of one caller's calls with a ``trio-mcp/cancelAcknowledged`` token whose ending is remembered, for
+    ``ending_timeout``. The oldest are forgotten first."""
     max_server_endings: int = _bound(20_000)
-    """Such calls of all callers together."""
+    """Like ``max_endings``, for all callers together."""
     worker_threads: int = _bound(40)
-    """Threads in which plain ``def`` handlers work, for the whole server. Further calls wait for a free thread."""
+    """Maximum number of threads in which plain ``def`` handlers run, for the whole server. Further calls wait for a
+    free thread."""
     max_abandoned_threads: int = _bound(100)
-    """Threads of cancelled handlers that did not end within ``cleanup_grace`` and still run, for the whole server.
-    Abandoned threads take no place of ``worker_threads``; while there are as many as the bound, calls of plain ``def``
-    handlers are answered with error -31000, unexecuted, and the log says where the abandoned threads are. As many
-    handlers on asyncio that ignored their cancel may run, before further calls of such handlers are refused."""
+    """Maximum number of threads, for the whole server, that still run after their cancelled handler didn't end within
+    ``cleanup_grace``. Abandoned threads don't count in ``worker_threads``. If the limit is reached, calls of plain
+    ``def`` handlers aren't executed and get error -31000, and the log shows where the abandoned threads are. The same
+    limit applies separately to asyncio handlers that ignored their cancellation."""
     max_asking_threads: int = _bound(200)
-    """Threads beside ``worker_threads`` in which plain ``def`` handlers wait for their client, for the whole server.
-    Asking one question more fails with error -31000. Where many users are asked, let handlers be ``async def``."""
+    """Maximum number of threads, in addition to ``worker_threads``, in which plain ``def`` handlers wait for their
+    client, for the whole server. One more question fails with error -31000. If many users are asked concurrently, use
+    ``async def`` handlers."""
     progress_interval: float = _seconds(0.1)
-    """Least time between two progress notifications of one request."""
+    """Minimum time between two progress notifications of one request."""
     cleanup_grace: float = _seconds(5.0)
-    """Time that a cancelled handler may clean up before being reported; a thread is abandoned then. The cleanup of what
-    was provided (`Provide`) may wait for so long, and is cancelled then."""
+    """Time that a cancelled handler has to clean up before it's logged. A thread is abandoned at that moment. The
+    cleanup of dependencies (`Provide`) has the same time, and is then cancelled."""
     callback_grace: float = _seconds(5.0)
-    """Time that a callback of ours for a log message may hold up the answers to the requests during which the message
-    came. Then the callback is reported, and the answers are given all the same. ``math.inf``: for ever."""
+    """Maximum time that a slow log callback delays the results of calls. A call's result normally waits for the
+    callbacks of the log messages that arrived during the call. After this time, the callback is logged, and the result
+    is returned without waiting for it. ``math.inf`` means no limit."""
     deadline_grace: float = _seconds(1.0)
-    """Time that a request may run beyond its caller's deadline, where the caller tells the deadline. So the caller's
-    own cancel, which carries a reason, comes first, unless that cancel does not get through."""
+    """Time that a request can run beyond its caller's deadline, if the caller sends a deadline. The caller's own
+    cancellation, which carries a reason, therefore arrives first, unless it gets lost."""
     retry_timeout: float = _bound(600.0)
-    """Time that a modern client may take to come back with answers. Then the handler that asked is cancelled, and the
-    ``requestState`` of the questions is no longer valid. ``math.inf``: for ever."""
+    """Time that a modern client has to retry with answers. After that, the handler that asked is cancelled, and the
+    ``requestState`` of the questions is no longer valid. ``math.inf`` means no limit."""
     max_state_bytes: int = _bound(64 * 1024)
-    """Bytes of the state of one caller (`RequestContext.state`), all its values together, as JSON text."""
+    """Maximum bytes of one caller's state (`RequestContext.state`): all its values together, as JSON."""
     max_state_keys: int = _bound(100)
-    """Values in the state of one caller."""
+    """Maximum number of values in the state of one caller."""
     max_server_states: int = _bound(10_000)
-    """Callers that a server keeps state of, with all its replicas together, shared by caller as ``max_sessions``."""
+    """Maximum number of callers whose state a server keeps, all its replicas together. Shared among callers like
+    ``max_sessions``."""
     state_timeout: float = _bound(3600.0)
-    """Time for which the state of a caller is kept after its last use."""
+    """Time that the state of a caller is kept after its last use."""
     ending_timeout: float = _bound(60.0)
-    """Time for which the end of a call with a token of ``trio-mcp/cancelAcknowledged`` is remembered."""
+    """Time that the ending of a call with a ``trio-mcp/cancelAcknowledged`` token is remembered."""
 
     # Connections
 
     max_connections: int = _bound(2000)
-    """Connections to one server at the same time, over sockets, shared by address; connections of a trusted
-    proxy are shared by caller. For one more connection, the oldest of the same address that has sent nothing yet (see
-    ``handshake_timeout``), or over HTTP has no request, is closed; for the first of an address, one of the address with
-    the most connections. Where there is none, the new connection is turned away, over HTTP and WebSocket with HTTP
-    status 503."""
+    """Maximum number of open socket connections to one server, shared among addresses. Connections from a trusted proxy
+    are shared among callers. One more connection closes the oldest idle connection of the same address: one that has
+    sent nothing yet (see ``handshake_timeout``) or, over HTTP, has no open request. The first connection of an address
+    closes an idle connection of the address with the most. If none is idle, the new connection is refused, over HTTP
+    and WebSocket with status 503."""
     max_unread_bytes: int = _bound(128 * 1024 * 1024)
-    """Bytes of messages and HTTP requests that wait for their rest, or for their turn, on all connections of a server
-    together, and at least three times ``max_message_bytes``; shared by caller. A body beyond the caller's share is
-    answered with HTTP status 503; a client that sends as much behind a running request, or over lines, loses the
-    connection, and one over WebSocket is closed with 1013. Up to 16 KiB of a connection are not counted, nor is
-    anything of stdio."""
+    """Maximum bytes of messages and HTTP requests that are incomplete or wait for their turn, on all connections of a
+    server together. At least three times ``max_message_bytes``; shared among callers. A request body beyond the
+    caller's share gets HTTP status 503. A connection that sends as much after a running request, or over a line-based
+    transport, is closed; over WebSocket with code 1013. The first 16 KiB of each connection aren't counted, and stdio
+    isn't counted at all."""
     max_head_bytes: int = _bound(16 * 1024)
-    """Bytes of the head of one HTTP request. A longer head is answered with HTTP status 431."""
+    """Maximum bytes of the request line and headers of one HTTP request. Longer ones get HTTP status 431."""
     handshake_timeout: float = _seconds(10.0)
-    """Time that a client may take to ask for a WebSocket, or, over TCP or a Unix socket, to send its first message.
-    Then the connection is closed."""
+    """Time that a client has to request a WebSocket or, over TCP or a Unix socket, to send its first message. After
+    that, the connection is closed."""
     body_timeout: float = _bound(60.0)
-    """Time that an HTTP client may take to send the body of a request. ``handshake_timeout`` is the time for a head."""
+    """Time that an HTTP client has to send the body of a request. For its headers, it has ``handshake_timeout``."""
     idle_timeout: float = _bound(75.0)
-    """Time for which an HTTP connection is kept open between two requests."""
+    """Time that an HTTP connection is kept open between two requests."""
     stream_interval: float = _bound(15.0)
-    """Longest silence on an HTTP stream: a comment is sent before. A handler that stays silent as long commits its
-    request to a stream."""
+    """Maximum silence on an HTTP stream, before the server sends a comment. If a handler sends nothing for this long,
+    its response becomes a stream."""
     ping_interval: float = _bound(20.0)
-    """Time that a WebSocket peer may be silent before a ping is sent, and any peer over TCP before the system checks
-    that the peer's machine is still there. ``math.inf``: for ever."""
+    """Time that a WebSocket peer can be silent before a ping is sent. Over TCP, the time after which the operating
+    system checks that the peer's machine still responds. ``math.inf`` means never."""
     ping_timeout: float = _bound(20.0)
-    """Time that a peer may be silent after the ping or check of ``ping_interval``, before the connection is taken for
-    lost. Over TCP the connection is lost, too, where the peer's system takes none of our bytes for both times
-    together."""
+    """Time that a peer can stay silent after the ping or check of ``ping_interval``, before the connection counts as
+    lost. A TCP connection is also lost if the peer's system accepts none of our bytes for both times together."""
 
     # Legacy sessions over HTTP, and connections of a proxy
 
     max_sessions: int = _bound(10_000)
-    """Legacy sessions over HTTP at the same time, shared by caller. One more takes the place of one that its caller has
-    not used, or, where the caller has none, of the idlest of the caller who has the most; else it is answered with HTTP
-    status 503."""
+    """Maximum number of legacy sessions over HTTP, shared among callers. One more replaces a session that its caller
+    has never used. If the caller has no session yet, it replaces the longest-idle session of the caller with the most.
+    If no session can be replaced, the new one gets HTTP status 503."""
     max_upstreams: int = _bound(1000)
-    """Connections of a proxy to the server behind at the same time. One more closes a connection that no request of its
-    principal uses; where there is none, its requests are answered with error -31000."""
+    """Maximum number of connections from a proxy to its upstream server. One more closes a connection that no request
+    of its principal uses. If all are in use, its requests get error -31000."""
     max_replay_bytes: int = _bound(1024 * 1024)
-    """Bytes of events that one session keeps for a client that comes back for the events, and a quarter of the
-    bytes for one stream. The oldest go first. The newest event of a stream whose client is away, the result of a call
-    for example, is kept whatever its size, and does not count here."""
+    """Maximum bytes of events that one session keeps for clients that resume; one stream can keep a quarter of it. The
+    oldest events are dropped first. The newest event of a stream whose client is disconnected, such as the result of a
+    call, is always kept, and doesn't count here."""
     max_server_replay_bytes: int = _bound(256 * 1024 * 1024)
-    """Bytes of events that all sessions of a server together keep for clients that come back, results of any size
-    included, shared by caller. A session that would exceed its caller's share drops its own oldest."""
+    """Maximum bytes of events that all sessions of a server together keep for clients that resume, results of any size
+    included. Shared among callers. A session that would exceed its caller's share drops its own oldest events."""
     session_timeout: float = _bound(1800.0)
-    """Time after which a legacy session over HTTP ends whose client has sent nothing and had no response open for so
-    long, whatever waits for the client there: handlers are cancelled with the cause ``disconnect``.
-    Also the time after which a proxy closes a connection to the server behind that no request of its principal uses."""
+    """Time after which an unused legacy session over HTTP ends: its client has sent nothing and had no response open.
+    Handlers of the session are cancelled with the cause ``disconnect``, even if results wait for the client. A proxy
+    also closes an upstream connection after this time, if no request of its principal uses it."""
     answer_timeout: float = _bound(1800.0)
-    """Time that a legacy client over HTTP, and its user, may take to answer a question. Then the question fails with
-    `trio.TooSlowError`, and the client is sent its cancel: an answer that is refused on its way, by a proxy in front
-    for example, might never be told of. ``math.inf``: for ever."""
+    """Time that a legacy client over HTTP, and its user, have to answer a question. After that, the question fails with
+    `trio.TooSlowError`, and the client is sent a cancellation. Without this limit, a question could wait forever if a
+    proxy rejects its answer. ``math.inf`` means no limit."""
     replay_timeout: float = _bound(60.0)
-    """Time for which a session keeps the events of a stream that has ended."""
+    """Time that a session keeps the events of a stream that has ended."""
     priming_delay: float = _seconds(0.1)
-    """Time after which a legacy request over HTTP gets a stream that its client can come back to, unless it is
-    answered before (revision 2025-11-25)."""
+    """Time after which an unanswered legacy request over HTTP gets a stream that its client can resume (revision
+    2025-11-25)."""
 
-    # The end of a server
+    # Server shutdown
 
     shutdown_grace: float = _seconds(1.0)
-    """Longest time that a cancelled handler may clean up before its thread is abandoned, when the server or the
-    connection ends."""
+    """Maximum time that a cancelled handler has to clean up before its thread is abandoned, when the server shuts down
+    or the connection ends."""
     drain_delay: float = _seconds(0.0)
-    """Time after a signal in which `serve_http` with ``health`` goes on as before, but for ``/readyz``: a load balancer
-    needs a while to notice. Then nothing more is accepted, requests are taken over open connections for half a second,
-    and the drain begins. A second signal skips the rest. Without a delay, the server still accepts waiting connections,
-    and requests that are already sent have half a second to arrive."""
+    """Time after a signal for which `serve_http` with ``health`` keeps serving, while ``/readyz`` already returns 503.
+    Set it to as long as your load balancer takes to notice. After the delay, the server accepts no new connections,
+    takes requests over open connections for half a second, and then drains. A second signal skips the rest of the
+    delay. Without a delay, the server still accepts connections that already wait, and requests that were already sent
+    have half a second to arrive."""
     drain_timeout: float = _seconds(2.0)
-    """Time that accepted work may go on after the end of input or a signal, before being cancelled. Hosts kill a server
-    after about four seconds. By then the time to drain, ``shutdown_grace`` and the end of the lifespan should be
-    over."""
+    """Time that accepted requests can run after the end of input or a signal, before they are cancelled. Hosts kill a
+    server after about four seconds, so ``drain_timeout``, ``shutdown_grace`` and the end of the lifespan together
+    should take less."""
 
     def _server_wide(self) -> Limits:
-        """Return the bounds for all clients together whose requests belong to no connection: of requests, streams and
-        bytes as many as for the whole server."""
+        """Return the limits for all clients together whose requests belong to no connection. Requests, streams and
+        bytes get the limits of the whole server."""
         return evolve(
             self,
             max_in_flight=self.max_server_requests,
@@ -247,7 +254,7 @@ DEFAULT_LIMITS = Limits()
 
 @frozen
 class Statistics:
-    """The counts of a server: of one moment, and of all events since the server was made."""
+    """The counters of a server: current values, and totals since the server was created."""
 
     connections: int
     """Connections that are open now."""
@@ -256,42 +263,41 @@ class Statistics:
     queued: int
     """Requests that wait for their turn now."""
     listening: int
-    """Streams of ``subscriptions/listen`` that are open now. Streams do not count as in flight."""
+    """``subscriptions/listen`` streams that are open now. Streams don't count as in flight."""
     parked: int
-    """Handlers that wait now for a modern client to come back with answers."""
+    """Handlers that wait now for a modern client to retry with answers."""
     cancelled: int
-    """Requests cancelled so far: by their caller, by the loss or the end of their connection, or while parked."""
+    """Requests cancelled so far: by their caller, because their connection was lost or ended, or while parked."""
     expired: int
-    """Parked requests cancelled so far, because no answers came in time or too many requests were parked."""
+    """Parked requests cancelled so far, because their answers were late or too many requests were parked."""
     overrun: int
-    """Cancelled requests so far whose cleanup took longer than its grace."""
+    """Cancelled requests so far whose cleanup took longer than ``cleanup_grace``."""
     tasks: int
     """Tasks that run in this process now."""
     dropped_logs: int
-    """Messages of Python's logging so far that had no room on their way to the client."""
+    """Records of Python's logging so far that were dropped on their way to the client, because there was no room."""
     takeovers: int
-    """Tasks without a living holder so far that this process has taken over: to run them again, or to end them."""
+    """Tasks so far that this process has taken over from a process that died, to run them again or to end them."""
     refused_writes: int
-    """Changes of tasks so far that were refused here, since the task had another holder meanwhile."""
+    """Changes of tasks so far that this process couldn't write, because another process had taken over the task."""
     forwarded_retries: int
-    """Retries of modern clients so far that came here, and were forwarded to the replicas where their handlers
-    waited."""
+    """Retries of modern clients so far that arrived here, and were forwarded to the replica whose handler waited."""
     received_retries: int
-    """Retries so far that came to other replicas, and were forwarded to handlers that waited here."""
+    """Retries so far that arrived at other replicas, and were forwarded to handlers that waited here."""
     replica_messages: int
-    """Messages to other replicas so far."""
+    """Messages sent to other replicas so far."""
     round_trips: int
-    """Round trips to Redis so far; 0 where nothing is shared by Redis, as for the next three."""
+    """Round trips to Redis so far. This and the next three are 0 if nothing is shared through Redis."""
     reconnects: int
-    """Times so far that Redis could be used again, after a time in which that was not so."""
+    """Times so far that Redis became available again after it had been unavailable."""
     hints_lost: int
-    """Times so far that messages of Redis may have been lost, so that readers looked again."""
+    """Times so far that Redis messages may have been lost, so that readers read the store again."""
     uncertain: int
-    """Calls to Redis so far of which nobody knows whether they were carried out."""
+    """Calls to Redis so far whose outcome is unknown."""
 
 
 class LinkCounts:
-    """The counts of the links of a server to other replicas: of those that are open, and of those that were."""
+    """The counters of a server's links to other replicas: the open links, and the closed ones."""
 
     def __init__(self) -> None:
         self._open: list[tuple[StorageCounters | None, Callable[[], int]]] = []
@@ -299,18 +305,18 @@ class LinkCounts:
 
     @property
     def is_up(self) -> bool | None:
-        """True while all storages that are shared can be used; `None` where there is none, or none tells."""
+        """Whether all shared storages are available; `None` if there is no shared storage, or none reports it."""
         states = [counts.is_up for counts, _ in self._open if counts is not None]
         return all(states) if states else None
 
     def total(self) -> Counter[str]:
-        """Return the present counts, by the names that they have in `Statistics`."""
+        """Return the current counts, by their names in `Statistics`."""
         return sum((_counted(*each) for each in self._open), Counter(self._past))
 
     @contextmanager
     def counting(self, counts: StorageCounters | None, count_sent: Callable[[], int]) -> Generator[None]:
-        """Count the link of a replica, until the end of the block. ``count_sent`` returns the number of the messages
-        that the replica has sent to others so far."""
+        """Count the link of a replica, until the end of the block. ``count_sent`` returns how many messages the replica
+        has sent to others so far."""
         link = counts, count_sent
         self._open.append(link)
         try:
@@ -334,7 +340,7 @@ def _counted(counts: StorageCounters | None, count_sent: Callable[[], int]) -> C
 
 @define(eq=False)
 class Load:
-    """The counts behind `Statistics`, kept by every connection."""
+    """The counters that `Statistics` shows, updated by every connection."""
 
     connections: int = 0
     in_flight: int = 0
@@ -353,10 +359,10 @@ class Load:
     received_retries: int = 0
     links: LinkCounts = attrs.Factory(LinkCounts)
     callers: Callers = attrs.Factory(Callers)
-    """The parties that the bounds are shared by."""
+    """The callers among whom the limits are shared."""
 
     def statistics(self) -> Statistics:
-        """Return the present counts."""
+        """Return the current counts."""
         links = self.links.total()
         own = {name: getattr(self, name) for name in Statistics.__annotations__ if hasattr(self, name)}
         return Statistics(**own, **{name: links[name] for name in Statistics.__annotations__.keys() - own})
