@@ -371,7 +371,7 @@ async def test_other_keys_count_in_each_process_with_one_warning(
             assert "result" in (await ask_as(member)).json
             assert (await ask_as(member)).code == -31000
         assert not one.ways.uses["rate_limits.acquire"]
-    warnings = [each for each in caplog.messages if "counts some requests in each process alone" in each]
+    warnings = [each for each in caplog.messages if "counts some requests in each process separately" in each]
     assert len(warnings) == 2  # one of each replica
     assert "not float" in warnings[0]
 

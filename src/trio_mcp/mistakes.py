@@ -46,7 +46,7 @@ SERVER_OPTIONS: Final = {
     "transport": _SERVE,
     **dict.fromkeys(
         ("auth", "token_verifier", "auth_server_provider"),
-        "serve_http(server, auth=Protected(...)): docs/security/oauth-server.md",
+        "serve_http(server, auth=Protected(...)), explained in docs/security",
     ),
     "transport_security": "serve_http(server, allowed_hosts=[...], allowed_origins=[...])",
     "log_level": "logging.basicConfig(level=...), Python's own",

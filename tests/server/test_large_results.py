@@ -272,7 +272,7 @@ async def test_result_of_a_task_after_a_restart_has_no_link_that_nobody_could_re
     async with calling(server_of(store.store)) as caller:
         result = (await caller.final(task_id))["result"]
     assert [each["type"] for each in result["content"]] == ["text"]
-    assert "The rest is not kept, since the server was restarted" in result["content"][0]["text"]
+    assert "The rest was not stored, because the server was restarted" in result["content"][0]["text"]
 
 
 async def test_gateway_cuts_the_results_of_its_members() -> None:

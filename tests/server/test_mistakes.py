@@ -210,7 +210,7 @@ ROWS: dict[str, tuple[str, str]] = {
     ),
     "list of list_tools": (
         "async def main():\n    async with open_memory(server) as client:\n        list(client.list_tools())  # !",
-        "iterate over them with async for: [tool async for tool in client.list_tools()]",
+        "with async for: [tool async for tool in client.list_tools()]",
     ),
     "initialize": (
         "async def main():\n    async with open_memory(server) as client:\n        await client.initialize()  # !",

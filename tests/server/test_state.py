@@ -267,7 +267,7 @@ async def test_task_after_a_restart_has_no_state_without_a_token(handle: str | N
     async with calling(server_of(store.store)) as caller:
         ended = await caller.final(task_id)
     assert (ended["status"], ended["error"]["code"]) == ("failed", -32600)
-    assert "its client had no token, and is known no longer" in ended["error"]["message"]
+    assert "its client had no token, so it is unknown now" in ended["error"]["message"]
 
 
 @pytest.mark.parametrize("era", ["legacy", "modern"])

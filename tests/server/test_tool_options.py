@@ -204,7 +204,7 @@ async def test_a_tool_with_an_output_schema_owes_structured_content() -> None:
     server = Server("s")
     owed, other = (
         "declares an output schema, but returned no structured content",
-        "gave a result that does not fit its output",
+        "returned a result that does not fit its output",
     )
     words = {"content": owed, "nothing": owed} | dict.fromkeys(("text", "list"), f"{other} schema: it is not an object")
 
