@@ -272,7 +272,7 @@ async def test_a_server_starts_with_the_views_of_its_tools_alone() -> None:
     await start(dashboard())
     server = dashboard()
     server.tool(ui=UI("ui://w/list"), name="list")(lambda: "listed")
-    with pytest.raises(RuntimeError, match="the view of the tool list is ui://w/list, and there is no such resource"):
+    with pytest.raises(RuntimeError, match="the view of the tool list is ui://w/list, but there is no such resource"):
         await start(server)
     server.resource("ui://w/{name}", mime_type="text/html")(lambda name: PAGE)  # type: ignore[arg-type]
     with pytest.raises(RuntimeError, match=f"that resource is not {TYPE}"):

@@ -347,5 +347,5 @@ async def test_callers_share_how_many_states_a_server_keeps(is_one_caller: bool,
         sessions = [await endpoint.initialize() for _ in range(allowed + 1)]
         said = [[await ask(endpoint, each, "put", key="a", value=n) for n in range(2)] for each in sessions]
         assert said[:-1] == [["True", "True"]] * allowed
-        assert "the server keeps Limits.max_server_states states of callers already" in said[-1][0]
+        assert "the server already stores too many caller states (Limits.max_server_states)" in said[-1][0]
         assert await ask(endpoint, sessions[0], "look", key="a") == "1"

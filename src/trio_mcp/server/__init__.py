@@ -1,4 +1,4 @@
-"""The server API.
+"""The API for writing and running servers.
 
 - ``offers``: what authors declare (tools, resources, prompts, skills).
 - ``calling``: how a handler is called.

@@ -146,15 +146,21 @@ class Server(Offering):
     ) -> None:
         _check_usable(version, lifespan, page_size, foreign)
         self.info = Implementation(name, version, title, description, list(icons) if icons else None, website_url)
+        """The name, version and other facts that clients get about the server."""
         self.instructions = instructions
+        """Instructions for the model."""
         self.limits = limits or DEFAULT_LIMITS
+        """The limits of each connection."""
         self.logging = logging
+        """Whether clients get the log messages of handlers."""
         self.require_initialized = require_initialized
+        """Whether legacy requests are refused before the handshake is complete."""
         self.tracing, self.expose_errors = tracing, expose_errors
         self._cache_hints = hints_by_method(cache or NOT_CACHED, cache_by_method or {})
         hints, encode = self._cache_hints["resources/read"], Encoders(encoders) if encoders else None
         super().__init__(page_size, hints, encode, asyncio=asyncio)
         self.extensions = tuple(extensions)
+        """The extensions that the server declares to clients."""
         self._vocabulary = CORE
         """The methods of the specification and of the extensions."""
         self._acknowledges: CancelAcknowledged | None = None

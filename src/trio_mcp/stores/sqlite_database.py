@@ -515,7 +515,7 @@ def transaction(connection: sqlite3.Connection) -> Generator[None]:
 
 @contextmanager
 def snapshot(connection: sqlite3.Connection) -> Generator[None]:
-    """Make everything that the block reads consistent, from a single moment."""
+    """Within the block, all reads see the database as of a single moment."""
     connection.execute("BEGIN")
     try:
         yield

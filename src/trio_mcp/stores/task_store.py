@@ -254,7 +254,7 @@ class TaskStore(Protocol):
         ...
 
     async def discard(self, task_id: str, *, retention_ms: int) -> bool:
-        """Delete an unwanted record, and return true. If there is none, block its creation for ``retention_ms``, and
+        """Delete an unwanted record and return true; if there is none, block its creation for ``retention_ms``, and
         return false: a `create` that ended with `Uncertain` may still be in progress."""
         ...
 

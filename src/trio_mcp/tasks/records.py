@@ -217,7 +217,7 @@ class TaskRecords:
                 if record is not None:
                     return record
                 if ours == holder() and not await self._reacquire_kept(task_id, reacquire) and ours == holder():
-                    return None  # otherwise our own claim was answered meanwhile
+                    return None  # otherwise retry: this process has a newer claim
 
     async def _reacquire_kept(self, task_id: str, reacquire: Callable[[TaskRecord], bool]) -> bool:
         """Call ``reacquire`` with the stored record. Return false if another process has the task, or there is no

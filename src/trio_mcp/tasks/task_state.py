@@ -15,12 +15,7 @@ _LONGEST_MS: Final = 10**15
 
 @value
 class TaskState:
-    """The state of a task.
-
-    ``created_at`` and ``updated_at`` are ISO 8601 times, as received. ``ttl`` is the task's time to live in seconds
-    from its creation; `None` for no limit. ``poll_interval`` is the time between polls, in seconds, that the receiver
-    requests; `None` if it doesn't.
-    """
+    """The state of a task, as its receiver reports it."""
 
     id: str
     """Id of the task."""
@@ -29,9 +24,13 @@ class TaskState:
     message: str | None
     """Text for people on the current status."""
     created_at: str
+    """Time of creation, in ISO 8601, as received."""
     updated_at: str
+    """Time of the last change, in ISO 8601, as received."""
     ttl: float | None
+    """Time to live in seconds from the creation; `None` for no limit."""
     poll_interval: float | None
+    """Seconds between polls that the receiver requests; `None` if it doesn't."""
 
     @property
     def is_final(self) -> bool:
@@ -40,12 +39,14 @@ class TaskState:
 
 
 class TaskCancelled(MCPError):
-    """The task was cancelled by the other side, so it has no result. ``message`` is the task's last message."""
+    """The task was cancelled by the other side, so it has no result."""
 
     def __init__(self, task_id: str, message: str | None) -> None:
         super().__init__(task_id, message)
         self.task_id = task_id
+        """The id of the task."""
         self.message = message
+        """The last message of the task, for people."""
 
     def __str__(self) -> str:
         return f"the task was cancelled: {clean(self.message)}" if self.message else "the task was cancelled"

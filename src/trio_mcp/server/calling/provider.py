@@ -67,7 +67,9 @@ class Provide:
                 "    right:  Provide(connect)"
             )
         self.function = function
+        """The function that returns or yields the value."""
         self.once = once
+        """Whether the function is entered once, with the server."""
 
     def __repr__(self) -> str:
         return f"Provide({name_of(self.function)}{', once=True' if self.once else ''})"

@@ -55,11 +55,12 @@ T = TypeVar("T")
 
 @frozen
 class ElicitAnswer:
-    """The user's answer to an elicitation. It has ``content`` only if the user accepted a form, not for URLs."""
+    """The user's answer to an elicitation."""
 
     action: Literal["accept", "decline", "cancel"]
     """What the user did: ``accept`` (filled in the form), ``decline``, or ``cancel`` (closed it without choosing)."""
     content: JSONObject | None = None
+    """The accepted form; `None` if the user did not accept, or for a URL."""
 
     @property
     def value(self) -> Any:

@@ -134,20 +134,18 @@ class InputRequired:
         if not ctx.is_resubmit:
             return InputRequired({"roots": InputRequest("roots/list")})
 
-    Args:
-        requests: The questions, under keys of your choice: sampling or elicitation parameters, or an `InputRequest`.
-            They are validated like those of `RequestContext.elicit`.
-        state: A string of your choice. The client carries it in encrypted form.
-
-    The next run finds both in ``ctx.input_responses`` and ``ctx.request_state``. On legacy connections, the questions
-    are sent as requests, and the handler runs again in the same way.
+    The next run finds the answers in ``ctx.input_responses``, and the state in ``ctx.request_state``. On legacy
+    connections, the questions are sent as requests, and the handler runs again in the same way.
 
     Questions are left out if the client didn't declare their capability, or its revision cannot express them. If none
     remains, the request is answered with `CapabilityMissing`, which names all missing capabilities.
     """
 
     requests: Mapping[str, Asked] = attrs.field(factory=dict[str, Asked])
+    """The questions, under keys of your choice: sampling or elicitation parameters, or an `InputRequest`. They are
+    validated like those of `RequestContext.elicit`."""
     state: str = ""
+    """A string of your choice. The client carries it in encrypted form."""
 
 
 def replay(scope: RequestScope) -> None:
@@ -182,7 +180,7 @@ async def settle(value: InputRequired, scope: RequestScope, again: Callable[[], 
         rounds += 1
         if rounds > most:
             raise RuntimeError(f"{scope.request.method.name}: the handler asked for input more than {most} times")
-        await trio.lowlevel.checkpoint()  # a handler that returns no questions may loop without one
+        await trio.lowlevel.checkpoint()  # a handler that returns no questions could loop for ever
         if scope.runner.stateless and scope.request.revision.server_requests:
             raise no_back_channel_when_stateless(scope.request.method, scope.request.revision)
         asked = _askable(result, scope)

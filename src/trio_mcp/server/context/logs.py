@@ -32,6 +32,7 @@ class ClientLogHandler(logging.Handler):
     def __init__(self, level: int = logging.NOTSET) -> None:
         super().__init__(level)
         self.dropped = 0
+        """How many records were dropped because an outbox was full."""
 
     def emit(self, record: logging.LogRecord) -> None:
         """Send the record to the client of the current request. See `logging.Handler.emit`."""

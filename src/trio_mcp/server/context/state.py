@@ -253,7 +253,7 @@ class _Entry:
             except ValueError:  # another task created it first
                 continue
             except StoreFull:
-                raise StoreFull("the server keeps Limits.max_server_states states of callers already") from None
+                raise StoreFull("the server already stores too many caller states (Limits.max_server_states)") from None
             return True
 
     def _sealed(self, values: _Values) -> bytes:

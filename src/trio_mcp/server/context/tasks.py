@@ -161,11 +161,12 @@ _MILLISECONDS: Final = 1000
 
 @value
 class TaskPage:
-    """A page of tasks, oldest first. Pass ``next_cursor`` to get the next page; it is `None` on the last page."""
+    """A page of tasks, oldest first."""
 
     tasks: list[TaskState]
     """The tasks on this page."""
     next_cursor: str | None = None
+    """Pass this to `CallerTasks.list_tasks` to get the next page; `None` on the last page."""
 
 
 class CallerTasks(StoredTasks):

@@ -58,7 +58,7 @@ class Apps(Extension[dict[str, Any], AppsSettings]):
             if APP_TYPE not in types:
                 lacks = "there is no such resource" if not types else f"that resource is not {APP_TYPE}"
                 raise RuntimeError(
-                    f"the view of the tool {tool.listed.name} is {view}, and {lacks}:\n"
+                    f"the view of the tool {tool.listed.name} is {view}, but {lacks}:\n"
                     f'    right:  @server.resource("{view}", app=AppPolicy())'
                 )
 
