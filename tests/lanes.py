@@ -47,7 +47,8 @@ COMMANDS: Final = {
     *("testing/test_plugin.py", "transports/test_process_tree.py", "transports/test_stdio.py"),
     *("test_authorization_example.py", "test_security_pages.py", "test_migration_pages.py"),
     *("test_deployment_pages.py", "test_examples_typed.py", "test_five_members.py", "test_guide.py"),
-    *("test_http_pages.py", "test_limit.py", "test_mutations.py", "test_ported.py", "test_readme.py", "test_start.py"),
+    *("test_http_pages.py", "test_servers_pages.py", "test_limit.py", "test_mutations.py", "test_ported.py"),
+    *("test_readme.py", "test_start.py"),
     *("test_get_started_pages.py", "test_without_extras.py", "test_without_posix.py", "test_examples_on_asyncio.py"),
 }
 """Files in which most tests start a command, a browser or a Redis, or are about a command that is run by hand."""

@@ -74,7 +74,8 @@ def gateway(
     unless it comes in the response to a POST.
 
     While a member is unavailable, its last known tools, prompts and resources are still listed. The instructions name
-    each member with its state. They quote the problems of its lists and its own instructions, each line after ``">"`` and a space.
+    each member with its state. They quote the problems of its lists and its own instructions: each quoted line begins
+    with ``>``.
 
     Args:
         patience: For how many seconds calls wait for a member that is starting or restarting, before they fail with
