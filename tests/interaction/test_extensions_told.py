@@ -165,7 +165,7 @@ def test_what_goes_to_all_is_a_notification_of_an_extension_here() -> None:
             server.notify(row, Grown(1))
     other = Extension("com.example/other").notification(grown.name, Grown)
     for stranger in (server, Server("plain")):
-        with pytest.raises(ValueError, match="does not have"):
+        with pytest.raises(ValueError, match="belongs to an extension that"):
             stranger.notify(other, Grown(1))
 
 
