@@ -103,7 +103,7 @@ DEEP = b"[" * 100_000
         (b"\xff\xfe", "not JSON"),
         (b"[]", "has no card"),
         (b"null", "has no card"),
-        (DEEP, "more than 65536 bytes"),
+        (DEEP, "longer than 65536 bytes"),
         (DEEP[:60_000], "nested too deeply|no JSON"),
         (json.dumps({**CARD, "name": 7}).encode(), "name"),
         (json.dumps({**CARD, "name": "\x1b[2J/x"}).encode(), "like com.example/weather"),
@@ -111,7 +111,7 @@ DEEP = b"[" * 100_000
         (json.dumps({**CARD, "remotes": [7]}).encode(), "remotes"),
         (json.dumps({**CARD, "remotes": [{"type": "streamable-http"}]}).encode(), "missing 'url'"),
         (json.dumps({**CARD, "icons": "\x1b]0;title\x07"}).encode(), "icons"),
-        (json.dumps(CARD).encode().ljust(64 * 1024 + 1), "more than 65536 bytes"),
+        (json.dumps(CARD).encode().ljust(64 * 1024 + 1), "longer than 65536 bytes"),
     ],
 )
 async def test_a_card_that_makes_no_sense_is_none(body: bytes, complaint: str) -> None:
@@ -128,7 +128,7 @@ async def test_a_card_that_makes_no_sense_is_none(body: bytes, complaint: str) -
         (b"<html>", "not JSON"),
         (b'{"entries": {}}', "is not a valid catalogue"),
         (b'{"entries": [7]}', "is not a valid catalogue"),
-        (b'{"entries": []}'.ljust(1024 * 1024 + 1), "more than 1048576 bytes"),
+        (b'{"entries": []}'.ljust(1024 * 1024 + 1), "longer than 1048576 bytes"),
     ],
 )
 async def test_a_catalogue_that_makes_no_sense_is_none(body: bytes, complaint: str) -> None:

@@ -48,7 +48,7 @@ def client(hosts: list[str]) -> ClientCredentials:
 
 
 def test_one_text_is_no_list_of_hosts() -> None:
-    with pytest.raises(TypeError, match="for example, not one text"):
+    with pytest.raises(TypeError, match="must be a list of names"):
         Bearer("t", trusted_http_hosts="mcp")
 
 

@@ -54,9 +54,9 @@ async def test_urls_that_are_no_text(connect: Any, url: Any) -> None:
 @pytest.mark.parametrize(
     ("path", "words"),
     [
-        ("", "not empty"),
-        ("a\0b", "no NUL"),
-        ("/tmp/\ud800", "a character that no file"),
+        ("", "must not be empty"),
+        ("a\0b", "must not be empty or contain NUL"),
+        ("/tmp/\ud800", "must be a valid file name"),
         ("x" * 200, "too long, with 200 bytes"),
     ],
     ids=["empty", "NUL", "surrogate", "long"],

@@ -128,7 +128,7 @@ async def test_member_that_can_ask_in_legacy_revisions_only_is_connected_in_one(
             text = (await client.call_tool("m__ask", {"by_error": by_error})).text
         except PeerError as error:
             text = error.message
-        assert text.endswith("Call it again.")
+        assert text.endswith("Call again.")
         assert not (await group.client("m")).revision.handshake  # as long as the other call runs
         may_end.set()
         await wait_all_tasks_blocked()

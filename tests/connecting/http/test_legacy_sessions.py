@@ -405,7 +405,7 @@ async def test_calls_that_are_in_flight_in_a_forgotten_session_fail_and_are_not_
             left.set()
 
     async def slow() -> None:
-        with pytest.raises(HTTPError, match="forgotten"):
+        with pytest.raises(HTTPError, match="the server has lost the session"):
             await client.call_tool("slow")
 
     async with (

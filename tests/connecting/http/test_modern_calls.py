@@ -283,8 +283,8 @@ async def refused_in_words(got: Got, answer: Answer) -> None:
         (elsewhere, 307, r"HTTP status 307 .* to http://other.example/mcp, which isn.t followed$"),
         (foreign, 200, "answers another request, with id 4711"),
         (foreign_on_a_stream, 200, "answers another request, with id '2'"),
-        (ends_early, 200, "ended without the reply"),
-        (ends_early_with_ids, 200, "ended without the reply"),
+        (ends_early, 200, "ended without a reply"),
+        (ends_early_with_ids, 200, "ended without a reply"),
         (cut, 200, "closed the connection before the response was complete"),
         (cut_in_json, 200, "closed the connection before the response was complete"),
         (hung_up, None, "closed"),
@@ -587,7 +587,7 @@ async def test_a_stream_that_ends_without_a_word_is_an_error_for_who_listens() -
         open_http(server.url) as client,
         client.listen(tools=True) as changes,
     ):
-        with pytest.raises(HTTPError, match="ended without the reply"):
+        with pytest.raises(HTTPError, match="ended without a reply"):
             await changes.__anext__()
 
 

@@ -153,7 +153,7 @@ async def test_an_id_that_no_header_can_have_is_none(event_id: str) -> None:
         await answer.end()
 
     async with serving(resuming(begin)) as server, open_http(server.url, era="legacy") as client:
-        with pytest.raises(HTTPError, match="ended without the reply"):
+        with pytest.raises(HTTPError, match="ended without a reply"):
             await client.call_tool("any")
 
 

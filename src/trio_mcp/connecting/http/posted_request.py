@@ -205,7 +205,7 @@ class PostedRequest:
         try:
             body = first + await reply.read(limit - len(first))
         except BodyTooLong:
-            raise UnreadableAnswer(f"{self._message.method}: the answer has more than {limit} bytes") from None
+            raise UnreadableAnswer(f"{self._message.method}: the response is longer than {limit} bytes") from None
         body = body.removeprefix(BOM_UTF8)
         if not body.strip():
             raise HTTPError(reply.status, _not_a_reply(reply.status, kind, b""))
