@@ -86,7 +86,7 @@ SECTION = re.compile(r"(?m)^(Args|Raises):\n((?:    .*\n?)+)")
 def as_list(section: re.Match[str]) -> str:
     """Return the section "Args:" or "Raises:" of a docstring as a list in RST."""
     mark = "``" if section[1] == "Args" else "`"
-    items = re.sub(r"(?m)^    (\w+): ", rf"- {mark}\1{mark}: ", section[2])
+    items = re.sub(r"(?m)^    ([\w.]+): ", rf"- {mark}\1{mark}: ", section[2])
     return f"{section[1]}:\n\n" + re.sub(r"(?m)^        ", "  ", items)
 
 
