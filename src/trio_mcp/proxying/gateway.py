@@ -78,9 +78,13 @@ def gateway(
     with ``>``.
 
     Args:
+        group: The open group.
+        name: The name of the server: see `Server`.
+        instructions: Your own instructions for the model, before those of the members.
         patience: For how many seconds calls wait for a member that is starting or restarting, before they fail with
             -31001. Calls to a member that has failed do so at once.
-        name: See `Server`, as for ``instructions``, ``limits`` and ``page_size``.
+        limits: See `Server`.
+        page_size: See `Server`.
     """
     return Gateway(group, name, instructions, patience, limits, page_size)
 
