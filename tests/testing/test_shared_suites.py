@@ -307,5 +307,5 @@ def test_a_defect_of_what_is_shared_fails_the_test_of_that_sentence(
 
 
 async def test_who_forgets_to_open_a_replica_is_told():
-    with pytest.raises(NotImplementedError, match=r"defines open_replica\(\)"):
+    with pytest.raises(NotImplementedError, match=r"must define open_replica\(\)"):
         await SharedStorageSuite().test_note_of_nothing_changes_nothing()

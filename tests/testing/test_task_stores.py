@@ -222,5 +222,5 @@ def test_a_defect_of_a_store_fails_the_test_of_that_sentence(make: Callable[[], 
 
 
 async def test_who_forgets_to_open_a_store_is_told():
-    with pytest.raises(NotImplementedError, match=r"defines open_store\(\)"):
+    with pytest.raises(NotImplementedError, match=r"must define open_store\(\)"):
         await TaskStoreSuite().test_unknown_id_is_no_record()

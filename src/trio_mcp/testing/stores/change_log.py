@@ -1,4 +1,5 @@
-"""ChangeLogSuite: each reader of a log of changes learns of each change, or that everything may have changed."""
+"""ChangeLogSuite: tests that every reader of a change log gets every change, or learns that everything may have
+changed."""
 
 from __future__ import annotations
 
@@ -14,10 +15,10 @@ from .tested_storage import HOSTILE, PATIENCE, TestedStorage, cancel_one_wait, r
 
 
 class ChangeLogSuite(TestedStorage):
-    """The tests that every `ChangeLog` has to pass, for each sentence of its docstrings. See `SharedStorageSuite`."""
+    """The tests that every `ChangeLog` must pass, for each sentence of its docstrings. See `SharedStorageSuite`."""
 
     async def test_reader_of_changes_begins_at_the_present(self) -> None:
-        """Earlier notes are told to nobody who comes later."""
+        """A new reader doesn't get changes that were recorded before its first read."""
         async with self.open_replica() as one, self.open_replica() as two:
             first = await one.changes.read_since(None)
             assert ([*first.changed], first.everything) == ([], False)
@@ -28,7 +29,8 @@ class ChangeLogSuite(TestedStorage):
             assert await changes_since(one.changes, begun.cursor) == set()
 
     async def test_reader_is_told_what_has_changed_behind_its_place(self) -> None:
-        """By any replica, each thing once, and nothing behind the new place."""
+        """A reader gets the changes of all replicas after its position, each thing once, and then none after the new
+        position."""
         async with self.open_replica() as one, self.open_replica() as two:
             place = await current_cursor(one.changes)
             await one.changes.record(["tools", "resource:a"])
@@ -42,7 +44,7 @@ class ChangeLogSuite(TestedStorage):
                 assert await changes_since(each.changes, changes.cursor) == set()
 
     async def test_each_place_is_behind_what_was_noted_before_it(self) -> None:
-        """A thing that changes again is told again, and a place stays good."""
+        """A thing that changes again is reported again, and old positions stay valid."""
         async with self.open_replica() as one, self.open_replica() as two:
             places = [await current_cursor(one.changes)]
             for thing in ("a", "b", "a", "c"):
@@ -53,7 +55,7 @@ class ChangeLogSuite(TestedStorage):
             assert len(set(places)) == len(places)
 
     async def test_note_of_nothing_changes_nothing(self) -> None:
-        """The place stays the same."""
+        """Recording no changes leaves the position unchanged."""
         async with self.open_replica() as one:
             place = await current_cursor(one.changes)
             await one.changes.record([])
@@ -61,7 +63,7 @@ class ChangeLogSuite(TestedStorage):
             assert await current_cursor(one.changes) == place
 
     async def test_thing_may_have_any_name(self) -> None:
-        """None stands for another."""
+        """Any string can name a thing, and no name is mistaken for another."""
         async with self.open_replica() as one, self.open_replica() as two:
             place = await current_cursor(one.changes)
             await one.changes.record(HOSTILE)
@@ -72,7 +74,8 @@ class ChangeLogSuite(TestedStorage):
                 assert await changes_since(one.changes, place) == {thing}
 
     async def test_any_other_text_is_a_place_behind_which_everything_may_have_changed(self) -> None:
-        """The reader goes on from the given place."""
+        """For an invalid position everything may have changed, and the reader continues from the position that it got
+        back."""
         async with self.open_replica() as one:
             await one.changes.record(["tools"])
             for text in (*HOSTILE, "0", "1", "-1", "1.1", "9" * 400, "\N{ARABIC-INDIC DIGIT ONE}"):
@@ -81,7 +84,7 @@ class ChangeLogSuite(TestedStorage):
                 assert await changes_since(one.changes, changes.cursor) == set()
 
     async def test_place_in_another_log_is_behind_everything(self) -> None:
-        """As one in a log that was lost."""
+        """For a position from another log, everything may have changed, as for a position from a log that was lost."""
         async with self.open_replica() as one, self.open_replica("another server") as other:
             for _ in range(3):
                 await one.changes.record(["tools"])
@@ -89,7 +92,8 @@ class ChangeLogSuite(TestedStorage):
                 assert (await one.changes.read_since(await current_cursor(other.changes))).everything
 
     async def test_things_that_were_changed_longest_ago_are_forgotten(self) -> None:
-        """Readers behind the forgotten ones are told that everything may have changed, others the very changes."""
+        """For a position before dropped entries, everything may have changed; later positions still get exact
+        changes."""
         async with self.open_replica() as one, self.open_replica() as two:
             begun = await current_cursor(one.changes)
             await one.changes.record(["tools", "prompts"])
@@ -105,7 +109,7 @@ class ChangeLogSuite(TestedStorage):
             assert await changes_since(one.changes, places[4]) == {"tools", *expected}
 
     async def test_change_of_a_known_thing_forgets_no_other(self) -> None:
-        """The bound is on things, and not on their changes."""
+        """The log limits the number of different things, not the number of their changes."""
         async with self.open_replica() as one:
             place = await current_cursor(one.changes)
             await one.changes.record(["prompts"])
@@ -115,7 +119,7 @@ class ChangeLogSuite(TestedStorage):
             assert await changes_since(one.changes, place) == {"prompts", *resources}
 
     async def test_no_change_is_lost_while_many_are_noted(self) -> None:
-        """At the same time, by two replicas."""
+        """No change is lost while two replicas record many concurrently."""
         async with self.open_replica() as one, self.open_replica() as two:
             place = await current_cursor(one.changes)
             calls = [partial((one, two)[n % 2].changes.record, [f"resource:{n}", "tools"]) for n in range(40)]
@@ -124,7 +128,11 @@ class ChangeLogSuite(TestedStorage):
                 assert await changes_since(each.changes, place) == {"tools", *(f"resource:{n}" for n in range(40))}
 
     async def test_reader_of_hints_learns_of_each_change(self) -> None:
-        """A hint that goes on from the reader's place says all; at any other one, and at a gap, the reader asks."""
+        """A reader gets every change by notifications.
+
+        A notification that begins at the reader's position is complete. After any other notification, and after lost
+        ones, the reader reads the log.
+        """
         async with self.open_replica() as one, self.open_replica() as two, one.changes.watch() as hints:
             reader = _ChangeReader(one.changes, await current_cursor(one.changes))
             things = {f"resource:{number}" for number in range(100)}
@@ -140,7 +148,8 @@ class ChangeLogSuite(TestedStorage):
             assert reader.place == await current_cursor(two.changes)
 
     async def test_hint_tells_what_has_changed_between_two_places(self) -> None:
-        """For each note of this replica or of another, in a log that is quiet else."""
+        """In an otherwise quiet log, a notification contains exactly the changes of one call, by this replica or
+        another."""
         async with self.open_replica() as one, self.open_replica() as two, one.changes.watch() as hints:
             things = [text for text in HOSTILE if len(text) < 100]
             for each in (one, two):
@@ -156,7 +165,7 @@ class ChangeLogSuite(TestedStorage):
                 assert len(hint.changed) == len(things)
 
     async def test_watcher_of_changes_is_not_told_of_the_past(self) -> None:
-        """A watcher that leaves takes no hint from another; waiting for a hint can be cancelled."""
+        """A watcher gets only later changes, also while another watcher leaves or cancels its wait."""
         async with self.open_replica() as one, self.open_replica() as two:
             await one.changes.record(["before"])
             await two.changes.record(["before, elsewhere"])
@@ -172,7 +181,7 @@ class ChangeLogSuite(TestedStorage):
                 await reader.read(hints, {"after", "later"})
 
     async def test_watcher_of_changes_that_does_not_read_holds_up_nobody(self) -> None:
-        """The hints together lead to all changes."""
+        """A watcher that doesn't read blocks no writer, and gets all changes once it reads."""
         async with self.open_replica() as one, self.open_replica() as two, one.changes.watch() as hints:
             reader = _ChangeReader(one.changes, await current_cursor(one.changes))
             things = {f"resource:{number}" for number in range(1500)}
@@ -183,7 +192,7 @@ class ChangeLogSuite(TestedStorage):
             await reader.read(hints, things | {"later"})
 
     async def test_cancelled_note_is_whole_or_nothing(self) -> None:
-        """All things have changed, or none."""
+        """A cancelled call records all of its changes or none of them."""
         async with self.open_replica() as one:
             for at in interruptions():
                 place = await current_cursor(one.changes)
@@ -193,7 +202,7 @@ class ChangeLogSuite(TestedStorage):
 
 
 class _ChangeReader:
-    """A reader as in a server, which trusts each hint that goes on from its place."""
+    """Reads changes as a server does: it trusts a notification that begins at its own position."""
 
     def __init__(self, changes: ChangeLog, cursor: ChangeCursor) -> None:
         self._changes = changes
@@ -201,7 +210,7 @@ class _ChangeReader:
         self._known = set[str]()
 
     async def read(self, hints: AsyncIterator[ChangeHint | HintsLost], things: Collection[str]) -> None:
-        """Read hints until all ``things``, and no others, are known to have changed."""
+        """Read notifications until exactly ``things`` are known to have changed."""
         with trio.fail_after(PATIENCE):
             while self._known != set(things):
                 hint = await anext(hints)
@@ -215,12 +224,12 @@ class _ChangeReader:
 
 
 async def current_cursor(changes: ChangeLog) -> ChangeCursor:
-    """Return the present place."""
+    """Return the current position of the change log."""
     return (await changes.read_since(None)).cursor
 
 
 async def changes_since(changes: ChangeLog, cursor: ChangeCursor) -> set[str]:
-    """Return the changes behind ``cursor``, each of which is told once."""
+    """Return the changes after ``cursor``, and check that each is reported once."""
     found = await changes.read_since(cursor)
     assert not found.everything
     assert len(found.changed) == len(set(found.changed))

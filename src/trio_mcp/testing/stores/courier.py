@@ -1,4 +1,5 @@
-"""CourierSuite: letters find the mailbox of their replica, and each replica knows which of the others are alive."""
+"""CourierSuite: tests that messages reach the right replica, and that every replica can find out which others are
+alive."""
 
 from __future__ import annotations
 
@@ -13,21 +14,21 @@ from .task_store_records import HOUR, expect_error, interruptions
 from .tested_storage import ALL_BYTES, HOSTILE, LENGTHS, PATIENCE, TestedStorage, cancel_one_wait, wait_until
 
 _REPEAT_AFTER = 0.5
-"""Seconds after which a letter is taken to be lost, and sent again."""
+"""Seconds after which a message is considered lost, and is sent again."""
 
 
 class _MessageTests(TestedStorage):
-    """The tests of `post` and `mailbox`."""
+    """The tests of `send` and `mailbox`."""
 
     async def test_letter_is_read_as_it_was_sent(self) -> None:
-        """With any bytes, and of any length."""
+        """A message arrives unchanged, with any bytes and of any length."""
         async with self.open_replica() as one, self.open_replica() as two, two.courier.mailbox() as mailbox:
             await deliver_all(one.courier, two.id, mailbox, [b"", b"\0", ALL_BYTES, b"GAP", "\N{SNOWMAN}".encode()])
             for length in (2**16 - 1, 2**16, 2**16 + 1, 2**20):
                 await deliver_all(one.courier, two.id, mailbox, [bytes(length - 1) + b"1"])
 
     async def test_copies_of_a_letter_have_its_number(self) -> None:
-        """A letter with another number, or of another sender, is another one."""
+        """Only messages with the same sender and the same number are copies of each other."""
         async with self.open_replica() as one, self.open_replica() as two, self.open_replica() as three:
             letters = [bytes(100_000) + bytes([each]) for each in range(3)]
             async with three.courier.mailbox() as mailbox, trio.open_nursery() as nursery:
@@ -39,13 +40,13 @@ class _MessageTests(TestedStorage):
                 have_come.set()
 
     async def test_letter_that_is_too_long_is_refused(self) -> None:
-        """Raises `ValueError`."""
+        """Sending a message that is too long raises `ValueError`."""
         async with self.open_replica() as one, self.open_replica() as two, two.courier.mailbox() as mailbox:
             await expect_error(ValueError, one.courier.send(two.id, bytes(MAX_MESSAGE_BYTES + 1)))
             await deliver_all(one.courier, two.id, mailbox, [b"short"])
 
     async def test_letter_comes_to_its_replica_alone(self) -> None:
-        """Each of three gets its own letters, from itself, too."""
+        """Each of three replicas gets only its own messages, including those it sent to itself."""
         async with self.open_replica() as one, self.open_replica() as two, self.open_replica() as three:
             replicas = (one, two, three)
             async with (
@@ -60,21 +61,24 @@ class _MessageTests(TestedStorage):
                         assert seen <= {*letters}
 
     async def test_letter_may_be_sent_to_nobody(self) -> None:
-        """To any text, since peers name replicas: nothing is told, and nobody reads the letter."""
+        """A message to an unknown replica raises no error and reaches no replica, whatever the name.
+
+        Peers supply these names, so any string can occur.
+        """
         async with self.open_replica() as one, self.open_replica() as two, two.courier.mailbox() as mailbox:
             for text in (*HOSTILE, new_replica_id(), one.id, two.id.swapcase(), two.id[:-1], f"{two.id}\0"):
                 await one.courier.send(text, b"to nobody")
             assert await deliver_all(one.courier, two.id, mailbox, [b"letter"]) == {b"letter"}
 
     async def test_letter_needs_no_sign_of_life(self) -> None:
-        """Neither of the sender nor of the receiver, who may be dead to others by now."""
+        """Messages are delivered without heartbeats: sender and receiver can count as dead."""
         async with self.open_replica() as one, self.open_replica() as two, two.courier.mailbox() as mailbox:
             await two.courier.heartbeat(lease_ms=HOUR)
             await two.courier.leave()
             await deliver_all(one.courier, two.id, mailbox, [b"letter"])
 
     async def test_many_letters_come_at_once(self) -> None:
-        """From two replicas, none of which loses the letters of the other."""
+        """Two replicas send many messages concurrently, and none is lost because of the other replica."""
         async with self.open_replica() as one, self.open_replica() as two, two.courier.mailbox() as mailbox:
             ours, theirs = [[f"{name} {n}".encode() for n in range(50)] for name in ("ours", "theirs")]
             async with trio.open_nursery() as nursery:
@@ -85,7 +89,8 @@ class _MessageTests(TestedStorage):
                 sent.set()
 
     async def test_replica_has_one_mailbox_at_a_time(self) -> None:
-        """Raises `RuntimeError` for a second one, and leaves the first alone; afterwards there may be another."""
+        """Opening a second mailbox raises `RuntimeError` and leaves the first unchanged; after closing it, another can
+        be opened."""
         async with self.open_replica() as one, self.open_replica() as two:
 
             async def open_another() -> None:
@@ -99,7 +104,8 @@ class _MessageTests(TestedStorage):
                 await deliver_all(one.courier, two.id, mailbox, [b"second"])
 
     async def test_mailbox_that_nobody_reads_holds_up_nobody(self) -> None:
-        """Letters are lost in the end, which a gap tells; later letters are not."""
+        """A mailbox that isn't read blocks no sender: messages are lost and replaced by `HINTS_LOST`, and later ones
+        arrive."""
         async with self.open_replica() as one, self.open_replica() as two, two.courier.mailbox() as mailbox:
             for number in range(1500):
                 await one.courier.send(two.id, str(number).encode())
@@ -109,13 +115,13 @@ class _MessageTests(TestedStorage):
             await deliver_all(one.courier, two.id, mailbox, [b"later"])
 
     async def test_waiting_for_a_letter_can_be_cancelled(self) -> None:
-        """The mailbox stays open."""
+        """After a cancelled wait for a message, the mailbox stays open."""
         async with self.open_replica() as one, self.open_replica() as two, two.courier.mailbox() as mailbox:
             await cancel_one_wait(mailbox)
             await deliver_all(one.courier, two.id, mailbox, [b"letter"])
 
     async def test_cancelled_post_may_send_or_not(self) -> None:
-        """The courier goes on."""
+        """After a cancelled `send`, the courier still works."""
         async with self.open_replica() as one, self.open_replica() as two, two.courier.mailbox() as mailbox:
             for at in interruptions():
                 await at.call(one.courier.send, two.id, b"letter")
@@ -124,10 +130,11 @@ class _MessageTests(TestedStorage):
 
 
 class _LivenessTests(TestedStorage):
-    """The tests of `live`, `leave` and `dead`."""
+    """The tests of `heartbeat`, `leave` and `find_dead`."""
 
     async def test_replica_is_not_alive_before_its_first_sign_of_life(self) -> None:
-        """Others may have acted on that."""
+        """Before its first heartbeat a replica counts as dead, and its first heartbeat returns false: others may have
+        acted on it."""
         async with self.open_replica() as one, self.open_replica() as two:
             assert set(await two.courier.find_dead([one.id, two.id])) == {one.id, two.id}
             assert await one.courier.heartbeat(lease_ms=HOUR) is False
@@ -135,7 +142,7 @@ class _LivenessTests(TestedStorage):
                 assert set(await each.courier.find_dead([one.id, two.id])) == {two.id}
 
     async def test_sign_of_life_lengthens_the_lease(self) -> None:
-        """The call returns true, as long as the lease is not over, and the new one counts from then on."""
+        """A heartbeat returns true if the lease hasn't expired, and the new lease counts from that moment."""
         async with self.open_replica() as one, self.open_replica() as two, self.open_replica() as control:
             for lease in LENGTHS:
                 await one.courier.heartbeat(lease_ms=lease)
@@ -145,10 +152,11 @@ class _LivenessTests(TestedStorage):
                     assert not await is_dead(two.courier, one.id)
                     assert await one.courier.heartbeat(lease_ms=HOUR) is True
                     return
-        raise AssertionError("no sign of life came in time")
+        raise AssertionError("each lease expired before the second heartbeat; the storage is too slow")
 
     async def test_replica_is_dead_when_its_lease_is_over(self) -> None:
-        """Not before; and the replica is told so with its next sign of life, and is alive again then."""
+        """A replica is dead once its lease has expired, and not before; its next heartbeat returns false and revives
+        it."""
         async with self.open_replica() as one, self.open_replica() as two:
             begun = trio.current_time()
             await one.courier.heartbeat(lease_ms=100)
@@ -158,7 +166,7 @@ class _LivenessTests(TestedStorage):
             assert await one.courier.heartbeat(lease_ms=HOUR) is True
 
     async def test_replica_that_has_left_is_dead(self) -> None:
-        """At once, however long its lease is; and may live again."""
+        """After `leave` a replica is dead at once, however long its lease is; a heartbeat revives it."""
         async with self.open_replica() as one, self.open_replica() as two:
             await one.courier.heartbeat(lease_ms=HOUR)
             await two.courier.heartbeat(lease_ms=HOUR)
@@ -170,14 +178,14 @@ class _LivenessTests(TestedStorage):
             assert list(await two.courier.find_dead([one.id, two.id])) == []
 
     async def test_replica_that_ends_without_leaving_is_alive_until_its_lease_is_over(self) -> None:
-        """As after the death of a process."""
+        """A replica that ends without `leave`, as when its process dies, is alive until its lease expires."""
         async with self.open_replica() as two:
             async with self.open_replica() as one:
                 await one.courier.heartbeat(lease_ms=HOUR)
             assert not await is_dead(two.courier, one.id)
 
     async def test_any_text_that_is_no_replica_is_dead(self) -> None:
-        """Also beside thousands of others."""
+        """Any string that isn't the id of a living replica counts as dead, also among thousands of strings."""
         async with self.open_replica() as one:
             await one.courier.heartbeat(lease_ms=HOUR)
             never = [*HOSTILE, one.id.swapcase(), one.id[:-1], f"{one.id}\0", *(f"never {n}" for n in range(40_000))]
@@ -185,7 +193,7 @@ class _LivenessTests(TestedStorage):
             assert list(await one.courier.find_dead([])) == []
 
     async def test_cancelled_sign_of_life_is_whole_or_nothing(self) -> None:
-        """One that returned counts, and one that was cancelled does not; likewise the end."""
+        """A heartbeat or `leave` takes effect if it returned, and has no effect if it was cancelled."""
         async with self.open_replica() as two:
             for at in interruptions():
                 async with self.open_replica() as one:
@@ -197,19 +205,21 @@ class _LivenessTests(TestedStorage):
 
 
 class CourierSuite(_MessageTests, _LivenessTests):
-    """The tests that every `Courier` has to pass, for each sentence of its docstrings. A letter that does not come is
-    sent again. See `SharedStorageSuite`."""
+    """The tests that every `Courier` must pass, for each sentence of its docstrings.
+
+    The tests send a message again if it doesn't arrive. See `SharedStorageSuite`.
+    """
 
 
 async def is_dead(courier: Courier, replica: str) -> bool:
-    """Return whether the replica is not alive."""
+    """Return whether the replica counts as dead."""
     return replica in await courier.find_dead([replica])
 
 
 async def deliver_all(
     courier: Courier, replica: str, mailbox: AsyncIterator[bytes | HintsLost], messenger: Sequence[bytes]
 ) -> set[bytes]:
-    """Send ``messenger`` again and again until all have come, and return all that came."""
+    """Send the messages repeatedly until all have arrived, and return all messages that arrived."""
     async with trio.open_nursery() as nursery:
         have_come = trio.Event()
         nursery.start_soon(_send_until, have_come, courier.send, replica, messenger)

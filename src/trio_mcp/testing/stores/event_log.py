@@ -1,6 +1,6 @@
-"""EventLogSuite: the events of a stream are appended by its holder alone, in order, and read by everybody.
+"""EventLogSuite: tests that only the holder of a stream appends events, in order, and that every replica can read them.
 
-Each stream has one holder, who alone appends, until another takes its place.
+Each stream has one holder. Only the holder can append, until another takes the stream over.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ _NUMBERS = (1, 2, 3)
 
 
 class _HolderTests(TestedStorage):
-    """The tests of `open`, `take` and `finish_dead`."""
+    """The tests of `open`, `take_over` and `finish_dead`."""
 
     async def test_stream_begins_without_events(self) -> None:
-        """Every replica sees so, with any bytes as the request's id."""
+        """A new stream has no events, for every replica and with any bytes as the request id."""
         async with self.open_replica() as one, self.open_replica() as two:
             for number, request_id in enumerate((b"7", b"", ALL_BYTES, bytes(2**20))):
                 name = f"stream {number}"
@@ -39,7 +39,7 @@ class _HolderTests(TestedStorage):
                     assert await StreamUnderTest(each.events, name).read_after(0) == StoredEvents(stream, 1, [])
 
     async def test_stream_with_a_taken_name_is_refused(self) -> None:
-        """The first one stays; another session may have a stream of the same name."""
+        """A second stream with the same name is refused and the first stays; another session can use the name."""
         async with self.open_replica() as one, self.open_replica() as two:
             await one.events.open("session", "stream", holder="me", request_id=b"1", retention_ms=HOUR)
             for holder, request_id in (("you", b"1"), ("me", b"2"), ("me", b"")):
@@ -50,7 +50,7 @@ class _HolderTests(TestedStorage):
             await two.events.open("other", "stream", holder="you", request_id=b"2", retention_ms=HOUR)
 
     async def test_open_of_a_stream_can_be_made_again(self) -> None:
-        """Until something has happened to the stream."""
+        """`open` can be repeated until the stream has changed."""
         async with self.open_replica() as one:
             log = await open_stream(one.events)
             await log.open()
@@ -59,14 +59,14 @@ class _HolderTests(TestedStorage):
             assert await log.lines() == [b"a"]
 
     async def test_take_begins_a_stream(self) -> None:
-        """One that answers no request."""
+        """If the stream doesn't exist, `take_over` creates one that answers no request."""
         async with self.open_replica() as one, self.open_replica() as two:
             begun = StoredStream("own", "me", b"", last=0, dropped=0, note=b"", is_finished=False)
             assert await StreamUnderTest(one.events, "own").take_over("me") == begun
             assert await StreamUnderTest(two.events, "own").stream() == begun
 
     async def test_take_names_another_holder(self) -> None:
-        """The former one appends nothing more; events, note and numbers stay."""
+        """After `take_over` the former holder can't append; events, note and numbers stay the same."""
         async with self.open_replica() as one, self.open_replica() as two:
             log = await open_stream(one.events)
             assert await log.append(1, [b"a"], note=b"note")
@@ -80,7 +80,7 @@ class _HolderTests(TestedStorage):
             assert again == await log.stream()
 
     async def test_take_leaves_a_finished_stream_alone(self) -> None:
-        """The finished stream is returned unchanged."""
+        """For a finished stream, `take_over` changes nothing and returns the stream."""
         async with self.open_replica() as one:
             log = await open_stream(one.events)
             assert await log.append(1, [b"a"], finish=True)
@@ -90,7 +90,7 @@ class _HolderTests(TestedStorage):
             assert await log.stream() == finished
 
     async def test_last_of_many_who_take_a_stream_appends(self) -> None:
-        """And no other, of twenty at the same time."""
+        """If twenty holders take a stream over concurrently, only the last one can append."""
         async with self.open_replica() as one, self.open_replica() as two:
             holders = [f"holder {number}" for number in range(20)]
             logs = (StreamUnderTest(one.events), StreamUnderTest(two.events))
@@ -101,7 +101,7 @@ class _HolderTests(TestedStorage):
             assert can_append == [last]
 
     async def test_stream_of_the_dead_is_finished(self) -> None:
-        """With a last line, and for good: nobody is its holder then."""
+        """`finish_dead` appends a last line and finishes the stream for good, without a holder."""
         async with self.open_replica() as one, self.open_replica() as two:
             log = await open_stream(one.events)
             assert await log.append(1, [b"a"], note=b"note")
@@ -117,7 +117,7 @@ class _HolderTests(TestedStorage):
             assert await log.lines() == [b"a", ALL_BYTES]
 
     async def test_stream_of_a_living_holder_is_not_finished(self) -> None:
-        """Only where the dead one is its holder still; nor one that is finished, or is not there."""
+        """`finish_dead` only finishes an unfinished stream that the dead holder still holds."""
         async with self.open_replica() as one:
             log = await open_stream(one.events)
             for dead in ("you", "", "ME", "me\0"):
@@ -133,7 +133,7 @@ class _HolderTests(TestedStorage):
                 assert await one.events.read_after(name, "stream", 0, retention_ms=HOUR) is None
 
     async def test_one_of_many_finishes_the_stream_of_the_dead(self) -> None:
-        """Its line is the last one, of twenty at the same time."""
+        """Of twenty concurrent `finish_dead` calls one succeeds, and its line is the last."""
         async with self.open_replica() as one, self.open_replica() as two:
             log = await open_stream(one.events)
             lines = [str(number).encode() for number in range(20)]
@@ -143,7 +143,8 @@ class _HolderTests(TestedStorage):
             assert await log.lines() == [lines[results.index(True)]]
 
     async def test_holder_or_the_one_who_takes_it_for_dead_finishes_a_stream(self) -> None:
-        """Never both: of an end and the end of the dead at the same time, one is kept, and the other is told."""
+        """If the holder finishes a stream concurrently with `finish_dead`, exactly one succeeds and the other returns
+        false."""
         async with self.open_replica() as one, self.open_replica() as two:
             for number in range(10):
                 ours = await open_stream(one.events, f"stream {number}")
@@ -155,7 +156,7 @@ class _HolderTests(TestedStorage):
                 assert await ours.lines() == [b"end" if ended else b"dead"]
 
     async def test_cancelled_call_to_an_event_log_is_whole_or_nothing(self) -> None:
-        """A call that returned has changed the stream, and one that was cancelled has not."""
+        """A call changes the stream if it returned, and changes nothing if it was cancelled."""
         async with self.open_replica() as one:
             events = one.events
             for at in interruptions():
@@ -173,10 +174,10 @@ class _HolderTests(TestedStorage):
 
 
 class _AppendTests(TestedStorage):
-    """The tests of `append` and `after`."""
+    """The tests of `append` and `read_after`."""
 
     async def test_events_are_read_as_they_were_appended(self) -> None:
-        """In their order, by every replica, with any bytes."""
+        """Every replica reads the events unchanged and in order, with any bytes."""
         async with self.open_replica() as one, self.open_replica() as two:
             log = await open_stream(one.events)
             assert await log.append(1, [b"a", b"", ALL_BYTES]) is True
@@ -187,14 +188,14 @@ class _AppendTests(TestedStorage):
                 assert (found.stream.last, found.stream.dropped, found.stream.is_finished) == (5, 0, False)
 
     async def test_thousands_of_events_are_appended_in_one_call(self) -> None:
-        """There is no bound but that of the bytes."""
+        """The number of events isn't limited, only their bytes."""
         async with self.open_replica() as one:
             log, lines = await open_stream(one.events), [str(number).encode() for number in range(5000)]
             assert await log.append(1, lines)
             assert await log.lines() == lines
 
     async def test_events_behind_a_number_are_read(self) -> None:
-        """Behind the last there are none, nor beyond."""
+        """`read_after` returns the events after a number; there are none after the last event or a higher number."""
         async with self.open_replica() as one:
             log, lines = await open_stream(one.events), [str(number).encode() for number in range(1, 10)]
             assert await log.append(1, lines)
@@ -203,7 +204,7 @@ class _AppendTests(TestedStorage):
                 assert (found.first, [*found.lines], found.stream.last) == (number + 1, lines[number:], 9)
 
     async def test_unknown_stream_is_none_for_any_text(self) -> None:
-        """A peer may come back with any text."""
+        """An unknown session or stream gives `None`, because a peer can reconnect with any string."""
         async with self.open_replica() as one:
             log = await open_stream(one.events)
             assert await log.append(1, [b"a"])
@@ -215,7 +216,8 @@ class _AppendTests(TestedStorage):
                 assert await one.events.read_after(text, "stream", 0, retention_ms=HOUR) is None
 
     async def test_sessions_streams_and_holders_may_have_any_text(self) -> None:
-        """None stands for another, nor do two together."""
+        """Sessions, streams and holders can have any string as their name, and no pair of names is mistaken for
+        another."""
         async with self.open_replica() as one, self.open_replica() as two:
             names = [*product(HOSTILE, ("s",)), *product(("s",), HOSTILE), ("a:b", "c"), ("a", "b:c"), ("a\0", "b")]
             for session_id, name in names:
@@ -227,7 +229,8 @@ class _AppendTests(TestedStorage):
                 assert await log.lines() == [repr((session_id, name)).encode()]
 
     async def test_append_by_another_than_the_holder_is_refused(self) -> None:
-        """Nothing is changed, not even the note, and no number is too high."""
+        """An append by anyone but the holder changes nothing, not even the note, and returns false even for a number
+        too high."""
         async with self.open_replica() as one:
             log = await open_stream(one.events)
             before = await log.stream()
@@ -237,7 +240,7 @@ class _AppendTests(TestedStorage):
             assert await log.lines() == []
 
     async def test_note_is_that_of_the_last_append_with_one(self) -> None:
-        """With lines or without; `None` is none, and an empty one is one."""
+        """The note is that of the last append with a note: `None` sets none, and an empty note counts."""
         async with self.open_replica() as one, self.open_replica() as two:
             log = await open_stream(one.events)
             said: Sequence[tuple[int, bytes | None, bytes]] = [
@@ -254,7 +257,7 @@ class _AppendTests(TestedStorage):
             assert await log.lines() == [b"line"] * 3
 
     async def test_number_that_is_too_high_is_refused(self) -> None:
-        """Events between would be missing. Nothing is changed."""
+        """An append that would leave a gap in the numbers raises `ValueError` and changes nothing."""
         async with self.open_replica() as one:
             log = await open_stream(one.events)
             assert await log.append(1, [b"a"])
@@ -264,7 +267,7 @@ class _AppendTests(TestedStorage):
             assert await log.stream() == before
 
     async def test_append_can_be_made_again(self) -> None:
-        """Lines with known numbers are dropped, and the others appended."""
+        """A repeated append drops the lines whose numbers are stored already, and appends the rest."""
         async with self.open_replica() as one:
             log = await open_stream(one.events)
             for _ in range(2):
@@ -275,7 +278,8 @@ class _AppendTests(TestedStorage):
             assert (await log.stream()).note == b"two"
 
     async def test_append_that_comes_late_changes_nothing(self) -> None:
-        """Its note is of the past; the call returns true, since its lines are there."""
+        """A late repetition of an append changes nothing, not even the note, and returns true because its lines are
+        stored."""
         async with self.open_replica() as one:
             log = await open_stream(one.events)
             assert await log.append(1, [b"a"], note=b"old")
@@ -286,7 +290,7 @@ class _AppendTests(TestedStorage):
             assert await log.stream() == before
 
     async def test_nothing_follows_the_end_of_a_stream(self) -> None:
-        """An end with lines or without."""
+        """After a stream is finished, with lines or without, nothing can be appended."""
         async with self.open_replica() as one, self.open_replica() as two:
             for count in (0, 1, 2):
                 log = await open_stream(one.events, f"stream {count}")
@@ -301,7 +305,7 @@ class _AppendTests(TestedStorage):
                 assert await log.lines() == [b"a"] + [b"end"] * count
 
     async def test_end_of_a_stream_can_be_made_again(self) -> None:
-        """The call returns true for the holder that has finished the stream so."""
+        """Finishing a stream again returns true for the holder that finished it with the same lines."""
         async with self.open_replica() as one:
             for lines in ([], [b"a"], [b"a", b"b"]):
                 log = await open_stream(one.events, f"stream {len(lines)}")
@@ -311,7 +315,7 @@ class _AppendTests(TestedStorage):
                 assert await log.lines() == lines
 
     async def test_one_of_many_appends_with_the_same_number_is_kept(self) -> None:
-        """The others are dropped, as if made again."""
+        """Of concurrent appends with the same number one is stored, and the others are dropped like repetitions."""
         async with self.open_replica() as one, self.open_replica() as two:
             logs = (await open_stream(one.events), StreamUnderTest(two.events))
             lines = [str(number).encode() for number in range(20)]
@@ -321,7 +325,7 @@ class _AppendTests(TestedStorage):
             assert kept in lines
 
     async def test_watcher_of_events_is_told(self) -> None:
-        """Of all that is appended, taken or finished, by this replica and by others."""
+        """A watcher is notified of streams that this replica or another appends to, takes over or finishes."""
         async with self.open_replica() as one, self.open_replica() as two:
             for number, other in enumerate((one, two)):
                 log = await open_stream(other.events, f"stream {number}")
@@ -339,7 +343,7 @@ class _AppendTests(TestedStorage):
                     await expect_hints(hints, ("session", lost.name))
 
     async def test_watcher_of_events_is_told_of_any_text(self) -> None:
-        """The names come unchanged."""
+        """A notification contains the names of session and stream unchanged, whatever the strings are."""
         async with self.open_replica() as one, self.open_replica() as two, one.events.watch() as hints:
             names = [*product(HOSTILE, ("s",)), *product(("s",), HOSTILE), ("a:b", "c"), ("a", "b:c")]
             for session_id, name in names:
@@ -347,7 +351,7 @@ class _AppendTests(TestedStorage):
                 await expect_hints(hints, (session_id, name))
 
     async def test_watcher_of_events_is_not_told_of_the_past(self) -> None:
-        """A watcher that leaves takes no hint from another; waiting for a hint can be cancelled."""
+        """A watcher gets only later notifications, also while another watcher leaves or cancels its wait."""
         async with self.open_replica() as one, self.open_replica() as two:
             before, after = await open_stream(two.events, "before"), await open_stream(two.events, "after")
             async with one.events.watch() as earlier:
@@ -363,7 +367,7 @@ class _AppendTests(TestedStorage):
                 await expect_hints(hints, ("session", "before"))
 
     async def test_watcher_of_events_that_does_not_read_holds_up_nobody(self) -> None:
-        """Where hints are lost in the end, a gap tells; later hints are not."""
+        """A watcher that doesn't read blocks no writer: lost notifications are reported, and later ones arrive."""
         async with self.open_replica() as one, self.open_replica() as two, one.events.watch() as hints:
             log = await open_stream(two.events)
             for number in range(1, 1501):
@@ -374,4 +378,4 @@ class _AppendTests(TestedStorage):
 
 
 class EventLogSuite(_HolderTests, _AppendTests, EventLimitTests):
-    """The tests that every `EventLog` has to pass, for each sentence of its docstrings. See `SharedStorageSuite`."""
+    """The tests that every `EventLog` must pass, for each sentence of its docstrings. See `SharedStorageSuite`."""

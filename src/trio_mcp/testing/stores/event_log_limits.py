@@ -1,6 +1,6 @@
-"""EventLimitTests: an `EventLog` keeps of a session as much as fits, for as long as somebody may come back.
+"""EventLimitTests: tests of how many events an `EventLog` stores for a session, and for how long.
 
-`StreamUnderTest` makes calls about one stream, in all tests of event logs.
+All tests of event logs use `StreamUnderTest` for their calls about one stream.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _NO_LIMIT = 2**30
 
 @frozen
 class StreamUnderTest:
-    """Calls to ``events`` about one stream, by default without a bound that matters."""
+    """Makes the calls about one stream of ``events``. By default, limits are too high to matter."""
 
     events: EventLog
     name: str = "stream"
@@ -32,7 +32,7 @@ class StreamUnderTest:
         await self.events.open(self.session_id, self.name, holder=holder, request_id=b"1", retention_ms=retention_ms)
 
     async def append(self, first: int, lines: Sequence[bytes], **changes: Any) -> bool:
-        """Append ``lines`` to the stream, with the usual options but for ``changes``."""
+        """Append ``lines`` to the stream. ``changes`` override the usual options."""
         usual: dict[str, Any] = {
             "holder": "me",
             "limit": _NO_LIMIT,
@@ -43,38 +43,38 @@ class StreamUnderTest:
         return await self.events.append(self.session_id, self.name, first=first, lines=lines, **usual | changes)
 
     async def take_over(self, holder: str, retention_ms: int = HOUR) -> StoredStream:
-        """Name another holder of the stream, or begin it."""
+        """Make ``holder`` the holder of the stream, which is created if it doesn't exist."""
         return await self.events.take_over(self.session_id, self.name, holder=holder, retention_ms=retention_ms)
 
     async def finish_dead(self, dead: str, line: bytes, *, limit: int = _NO_LIMIT, retention_ms: int = HOUR) -> bool:
-        """Finish the stream of ``dead``."""
+        """Finish the stream if ``dead`` is its holder."""
         return await self.events.finish_dead(
             self.session_id, self.name, dead_holder=dead, line=line, limit=limit, retention_ms=retention_ms
         )
 
     async def read_after(self, number: int) -> StoredEvents:
-        """Return the stream, and its events behind ``number``."""
+        """Return the stream, with its events after ``number``."""
         found = await self.events.read_after(self.session_id, self.name, number, retention_ms=HOUR)
         assert found is not None, f"there is no stream {self.name}"
         return found
 
     async def stream(self) -> StoredStream:
-        """Return the stream as kept."""
+        """Return the stream as stored."""
         return (await self.read_after(0)).stream
 
     async def lines(self) -> list[bytes]:
-        """Return the lines that are kept, after checking their numbers."""
+        """Return the stored lines, after checking their numbers."""
         found = await self.read_after(0)
         assert found.first == found.stream.dropped + 1
         assert found.stream.last == found.stream.dropped + len(found.lines)
         return list(found.lines)
 
     async def is_there(self) -> bool:
-        """Return whether there is the stream."""
+        """Return whether the stream exists."""
         return await self.events.read_after(self.session_id, self.name, 0, retention_ms=HOUR) is not None
 
     async def is_gone(self) -> bool:
-        """Return whether there is no stream of this name, which lasts no longer by the question."""
+        """Return whether no stream has this name. This doesn't extend the lifetime of its session."""
         try:
             await self.open("another holder")
         except ValueError:
@@ -85,17 +85,18 @@ class StreamUnderTest:
 async def open_stream(
     events: EventLog, name: str = "stream", session_id: str = "session", *, holder: str = "me", retention_ms: int = HOUR
 ) -> StreamUnderTest:
-    """Open a stream, and return it."""
+    """Open a stream, and return the object for its calls."""
     stream = StreamUnderTest(events, name, session_id)
     await stream.open(holder, retention_ms)
     return stream
 
 
 class EventLimitTests(TestedStorage):
-    """The tests of how much is kept, and for how long."""
+    """The tests of how many events are stored, and for how long."""
 
     async def test_oldest_events_of_a_session_go_first(self) -> None:
-        """Of any stream: at most so many bytes of lines are kept, and the numbers tell of the missing ones."""
+        """If a session exceeds its bytes, the oldest events of its streams are dropped first; the numbers show which
+        are missing."""
         async with self.open_replica() as one, self.open_replica() as two:
             a, b = await open_stream(one.events, "a"), await open_stream(two.events, "b")
             for number in range(1, 6):
@@ -111,7 +112,7 @@ class EventLimitTests(TestedStorage):
                 assert (found.first, len(found.lines), found.stream.dropped) == (first, count, 3)
 
     async def test_newest_event_of_each_stream_goes_last(self) -> None:
-        """Also of a stream that is finished."""
+        """The newest event of each stream is dropped last, even if the stream is finished."""
         async with self.open_replica() as one:
             ended, open_, busy = [await open_stream(one.events, name) for name in ("ended", "open", "busy")]
             assert await ended.append(1, [b"e1", b"e2"], finish=True)
@@ -123,7 +124,7 @@ class EventLimitTests(TestedStorage):
             assert await busy.lines() == [b"b"] * 4
 
     async def test_newest_events_go_when_nothing_else_is_left_to_go(self) -> None:
-        """The oldest first."""
+        """If only the newest events of the streams are left, the oldest of these is dropped first."""
         async with self.open_replica() as one:
             logs = [await open_stream(one.events, f"stream {number}") for number in range(4)]
             for log in logs:
@@ -132,7 +133,7 @@ class EventLimitTests(TestedStorage):
             assert [(await log.stream()).last for log in logs] == [2, 2, 2, 2]
 
     async def test_event_that_is_too_large_is_not_kept(self) -> None:
-        """The event counts, and all others go before."""
+        """An event that is too large isn't stored, but gets a number, and all other events are dropped before."""
         async with self.open_replica() as one:
             small, large = await open_stream(one.events, "small"), await open_stream(one.events, "large")
             assert await small.append(1, [b"a"])
@@ -144,7 +145,7 @@ class EventLimitTests(TestedStorage):
             assert await large.lines() == [b"b"]
 
     async def test_bytes_of_a_session_are_bounded_by_itself(self) -> None:
-        """Others keep theirs; the end of the dead counts, too."""
+        """Each session has its own limit of bytes, and the line of `finish_dead` counts."""
         async with self.open_replica() as one:
             theirs, ours = await open_stream(one.events, session_id="theirs"), await open_stream(one.events)
             assert await theirs.append(1, [bytes(100)] * 5, limit=500)
@@ -154,7 +155,7 @@ class EventLimitTests(TestedStorage):
             assert await theirs.lines() == [bytes(100)] * 5
 
     async def test_repeated_append_does_not_count_twice(self) -> None:
-        """Nor do events that have gone."""
+        """Neither repeated appends nor dropped events count towards the limit of bytes."""
         async with self.open_replica() as one:
             log = await open_stream(one.events)
             for number in range(1, 30):
@@ -163,7 +164,8 @@ class EventLimitTests(TestedStorage):
             assert await log.lines() == [b"12345"] * 5
 
     async def test_finished_stream_is_forgotten_after_a_while(self) -> None:
-        """Its bytes count no more; the streams that are not finished stay."""
+        """A finished stream is deleted after its retention time and its bytes no longer count; unfinished streams
+        stay."""
         async with self.open_replica() as one, self.open_replica() as two:
             for keep in LENGTHS:
                 stays, ended, dead = [
@@ -172,7 +174,7 @@ class EventLimitTests(TestedStorage):
                 assert await stays.append(1, [b"12345"])
                 assert await ended.append(1, [b"12345"], finish=True, retention_ms=keep)
                 if not await dead.finish_dead("me", b"12345", retention_ms=keep) or not await stays.is_there():
-                    continue  # the session was forgotten before anybody has used it again
+                    continue  # this machine was too slow: the session expired before the test used it again
                 for log in (ended, dead):
                     await wait_until(partial(_is_forgotten, StreamUnderTest(two.events, log.name, log.session_id)))
                     assert not await log.append(1, [b"12345"], finish=True)
@@ -181,10 +183,10 @@ class EventLimitTests(TestedStorage):
                 await ended.open()
                 assert (await ended.stream()).last == 0
                 return
-        raise AssertionError("no session could be used before it was forgotten")
+        raise AssertionError("each session expired before it could be used again; the storage is too slow")
 
     async def test_session_lasts_by_an_end_that_is_told_again(self) -> None:
-        """As by any append that returns true."""
+        """Finishing a stream again extends the lifetime of its session, like any append that returns true."""
         async with self.open_replica() as one:
             for keep in LENGTHS:
                 log = await open_stream(one.events, session_id=f"{keep}")
@@ -192,15 +194,15 @@ class EventLimitTests(TestedStorage):
                 assert await log.append(1, [b"a"], finish=True)
                 await StreamUnderTest(one.events, "more", log.session_id).take_over("me", keep)
                 if not await log.append(1, [b"a"], finish=True):
-                    continue  # the session was forgotten before
+                    continue  # this machine was too slow: the session expired before
                 await other.open(retention_ms=keep)
                 await wait_until(other.is_gone)
                 assert await log.is_there()
                 return
-        raise AssertionError("no session could be used before it was forgotten")
+        raise AssertionError("each session expired before it could be used again; the storage is too slow")
 
     async def test_finished_stream_is_kept_for_its_time(self) -> None:
-        """Reading changes nothing about that."""
+        """Reading a finished stream doesn't change how long it is stored."""
         async with self.open_replica() as one:
             log = await open_stream(one.events)
             begun = trio.current_time()
@@ -209,7 +211,8 @@ class EventLimitTests(TestedStorage):
             assert await wait_until(partial(_is_forgotten, log)) - begun > 0.09
 
     async def test_finished_streams_are_bounded_by_their_number(self) -> None:
-        """The first ones to be finished are forgotten; others, that are older, are not."""
+        """If a session has too many finished streams, those that finished first are deleted, even if others were opened
+        before."""
         async with self.open_replica() as one:
             open_ = await open_stream(one.events, "open")
             assert await open_.append(1, [b"a"])
@@ -221,7 +224,8 @@ class EventLimitTests(TestedStorage):
             assert await open_.lines() == [b"a"]
 
     async def test_session_without_use_is_forgotten(self) -> None:
-        """With all its streams, whose numbers begin anew."""
+        """A session that isn't used is deleted with all its streams, and a new stream of the same name begins at number
+        1."""
         async with self.open_replica() as one, self.open_replica() as two:
             log = await open_stream(one.events)
             begun = trio.current_time()
@@ -233,7 +237,8 @@ class EventLimitTests(TestedStorage):
             assert await log.lines() == [b"c"]
 
     async def test_session_in_use_is_not_forgotten(self) -> None:
-        """Any stream that is opened, taken, appended to, finished or read, by any replica, keeps all streams."""
+        """Opening, taking over, appending to, finishing or reading a stream, on any replica, keeps all streams of its
+        session."""
         async with self.open_replica() as one, self.open_replica() as two:
 
             async def opens(other: StreamUnderTest) -> bool:
@@ -257,7 +262,7 @@ class EventLimitTests(TestedStorage):
                 await _outlives(one.events, two.events, use)
 
     async def test_session_is_forgotten_on_demand(self) -> None:
-        """All its streams are, and the streams of others stay; to forget an unknown session is no error."""
+        """`delete` removes all streams of one session and no others; deleting an unknown session raises no error."""
         async with self.open_replica() as one, self.open_replica() as two:
             logs = [await open_stream(one.events, f"stream {number}") for number in range(3)]
             other = await open_stream(one.events, "stream 0", "other")
@@ -277,7 +282,7 @@ _Use: TypeAlias = Callable[[StreamUnderTest], Coroutine[Any, Any, bool]]
 
 
 async def _outlives(events: EventLog, others: EventLog, use: _Use) -> None:
-    """Check that a session which is in ``use`` once is there longer than another."""
+    """Check that a session outlives an unused one if ``use`` is called once."""
     for keep in LENGTHS:
         log = await open_stream(events, session_id=f"{use.__name__} {keep}", retention_ms=keep)
         control = await open_stream(events, session_id=f"{use.__name__} {keep}, without use", retention_ms=keep)
@@ -285,7 +290,7 @@ async def _outlives(events: EventLog, others: EventLog, use: _Use) -> None:
             await wait_until(control.is_gone)
             assert await log.is_there()
             return
-    raise AssertionError("no session could be used before it was forgotten")
+    raise AssertionError("each session expired before it could be used again; the storage is too slow")
 
 
 async def _is_forgotten(log: StreamUnderTest) -> bool:

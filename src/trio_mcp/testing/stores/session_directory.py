@@ -1,4 +1,4 @@
-"""SessionDirectorySuite: each session has its facts, which one at a time changes, until the end."""
+"""SessionDirectorySuite: tests that sessions are stored with their data, which one writer at a time changes."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from .tested_storage import (
 
 
 class SessionDirectorySuite(TestedStorage):
-    """The tests that every `SessionDirectory` has to pass, for each sentence of its docstrings. See
+    """The tests that every `SessionDirectory` must pass, for each sentence of its docstrings. See
     `SharedStorageSuite`."""
 
     async def test_session_is_read_as_it_was_opened(self) -> None:
-        """By every replica, with any bytes."""
+        """Every replica reads the data of a session unchanged, with any bytes."""
         async with self.open_replica() as one, self.open_replica() as two:
             for number, facts in enumerate((b"", ALL_BYTES, bytes(2**20))):
                 mark = await open_session(one.sessions, f"session {number}", facts)
@@ -37,7 +37,8 @@ class SessionDirectorySuite(TestedStorage):
                     assert await read(each.sessions, f"session {number}") == StoredSession(facts, mark)
 
     async def test_unknown_session_is_none_for_any_text(self) -> None:
-        """A peer may ask for, change and end anything."""
+        """For an unknown id, `read` returns `None` and changing or deleting does nothing, because a peer can send any
+        string."""
         async with self.open_replica() as one:
             await open_session(one.sessions, "known")
             for text in HOSTILE:
@@ -47,7 +48,7 @@ class SessionDirectorySuite(TestedStorage):
                 assert await read(one.sessions, text) is None
 
     async def test_session_exists_from_its_opening_until_its_end(self) -> None:
-        """As every replica sees it, for any text; and asking makes no session last longer."""
+        """`exists` is true on every replica while a session is open, and doesn't extend its lifetime."""
         async with self.open_replica() as one, self.open_replica() as two:
             for text in HOSTILE:
                 assert await two.sessions.exists(text) is False
@@ -60,7 +61,7 @@ class SessionDirectorySuite(TestedStorage):
             assert await read(one.sessions, "short") is None
 
     async def test_session_may_have_any_text_as_its_id(self) -> None:
-        """None stands for another."""
+        """A session can have any string as its id, and no id is mistaken for another."""
         async with self.open_replica() as one, self.open_replica() as two:
             marks = [await open_session(one.sessions, text, b"%d" % number) for number, text in enumerate(HOSTILE)]
             for number, text in enumerate(HOSTILE):
@@ -69,7 +70,7 @@ class SessionDirectorySuite(TestedStorage):
             assert [await read(one.sessions, text) for text in HOSTILE] == [None] * len(HOSTILE)
 
     async def test_session_with_a_taken_id_is_refused(self) -> None:
-        """The first one stays, and the other does not count."""
+        """A second session with the same id is refused and doesn't count; the first stays."""
         async with self.open_replica() as one, self.open_replica() as two:
             mark = await open_session(one.sessions, "same", b"first")
             for most in (5, 1):
@@ -78,7 +79,8 @@ class SessionDirectorySuite(TestedStorage):
             await open_session(one.sessions, "other", limit=2)
 
     async def test_full_directory_opens_no_other_session(self) -> None:
-        """Raises `StoreFull` with ``most`` sessions that are all used, and the only ones of their callers."""
+        """`open` raises `StoreFull` if there are ``limit`` sessions, each of them used and the only one of its
+        caller."""
         async with self.open_replica() as one, self.open_replica() as two:
             await open_session(one.sessions, "one", limit=2, is_used=True)
             await open_session(two.sessions, "two", limit=2, is_used=True)
@@ -89,7 +91,7 @@ class SessionDirectorySuite(TestedStorage):
             await open_session(two.sessions, "three", limit=2)
 
     async def test_caller_gets_as_many_sessions_as_it_leaves_for_others(self) -> None:
-        """Half of all, if no other caller has any; the next caller half of the rest."""
+        """A caller gets half of all sessions if no other caller has any, and the next caller gets half of the rest."""
         async with self.open_replica() as one, self.open_replica() as two:
             for caller, share in ((b"ann", 4), (b"bob", 2), (ALL_BYTES, 1), (b"", 1)):
                 names = [f"{number} of {caller!r}" for number in range(share)]
@@ -100,7 +102,10 @@ class SessionDirectorySuite(TestedStorage):
                 assert await existing_sessions(two.sessions, *names, "more") == names
 
     async def test_first_session_of_a_caller_ends_one_of_the_caller_that_has_the_most(self) -> None:
-        """The one with the least time left, and its id is returned; watchers are told of it."""
+        """If the directory is full, the first session of a caller evicts one of the caller that has the most.
+
+        The session with the least time left is evicted. `open` returns its id, and watchers are notified.
+        """
         async with self.open_replica() as one, self.open_replica() as two, one.sessions.watch() as hints:
             left = {"a": 3, "b": 2, "\ud800": 5, "d": 4}
             for name, hours in left.items():
@@ -111,14 +116,14 @@ class SessionDirectorySuite(TestedStorage):
             for name, first in (("i", "b"), ("j", "a")):
                 assert await try_open_session(two.sessions, name, name.encode(), limit=8, is_used=True) == first
                 await expect_hints(hints, first)
-            # Ann and Bob have two each now.
+            # Ann and Bob have two sessions each now.
             last = await try_open_session(one.sessions, "k", b"k", limit=8)
             assert last in ("d", "e", "f")
             rest = {"\ud800", *"defghijk"} - {last}
             assert set(await existing_sessions(one.sessions, *left, *"efghijk")) == rest
 
     async def test_session_that_was_never_used_ends_before_others(self) -> None:
-        """Neither read nor changed, that is, however much time it has left."""
+        """A session that was never read or changed is evicted before others, however much time it has left."""
         async with self.open_replica() as one, self.open_replica() as two:
             mark = await open_session(one.sessions, "changed", caller=b"ann", limit=8)
             assert await change_session(two.sessions, "changed", b"facts", mark)
@@ -131,7 +136,8 @@ class SessionDirectorySuite(TestedStorage):
             assert await try_open_session(one.sessions, "f", b"fay", limit=8, is_used=True) == "unused"
 
     async def test_caller_with_its_share_gives_up_a_session_of_its_own_that_was_never_used(self) -> None:
-        """The one with the least time left, and no session that is used."""
+        """A caller that has used up its share evicts its own unused session with the least time left, and never a used
+        one."""
         async with self.open_replica() as one, self.open_replica() as two:
             await try_open_session(one.sessions, "bobs", b"bob", limit=7, idle_ms=1000)
             await try_open_session(one.sessions, "used", b"ann", limit=7, is_used=True, idle_ms=2000)
@@ -142,7 +148,8 @@ class SessionDirectorySuite(TestedStorage):
             await expect_error(StoreFull, try_open_session(one.sessions, "fifth", b"ann", limit=7))
 
     async def test_caller_without_a_session_ends_an_unused_one_where_no_caller_has_two(self) -> None:
-        """The one with the least time left, of any caller."""
+        """If no caller has two sessions, a new caller evicts the unused session with the least time left, of any
+        caller."""
         async with self.open_replica() as one, self.open_replica() as two:
             await try_open_session(one.sessions, "ann", b"ann", limit=3, idle_ms=2 * HOUR)
             await try_open_session(two.sessions, "bob", b"bob", limit=3)
@@ -152,7 +159,7 @@ class SessionDirectorySuite(TestedStorage):
             await expect_error(StoreFull, try_open_session(one.sessions, "fay", b"fay", limit=3))
 
     async def test_no_session_ends_for_another_where_there_are_more_than_the_bound(self) -> None:
-        """One place less would not be enough: a bound of zero tells whether a session is there, for example."""
+        """If more sessions exist than the limit allows, none is evicted, because one eviction would not be enough."""
         async with self.open_replica() as one:
             for number in range(3):
                 await try_open_session(one.sessions, f"{number}", b"ann")
@@ -162,13 +169,16 @@ class SessionDirectorySuite(TestedStorage):
             assert await existing_sessions(one.sessions, "0", "1", "2") == ["0", "1", "2"]
 
     async def test_shares_of_sessions_hold_while_many_open(self) -> None:
-        """Of twenty of one caller at the same time, at two replicas, as many are there in the end as the share has
-        room for; a first session of each of twenty other callers ends one that is there, once."""
+        """The shares of callers hold while many sessions are opened concurrently on two replicas.
+
+        One caller opens twenty, and keeps as many as its share allows. Then each of twenty other callers opens its
+        first session, which evicts one existing session, once.
+        """
         async with self.open_replica() as one, self.open_replica() as two:
             directories = (one.sessions, two.sessions)
 
             async def try_all(callers: Sequence[bytes], kind: str) -> tuple[set[str], list[str]]:
-                """Return the names of sessions that were opened, and of those that ended for others."""
+                """Return the names of the sessions that were opened, and of those that were evicted."""
                 names = [f"{kind} {number}" for number in range(len(callers))]
                 calls = [
                     partial(try_open_session, directories[number % 2], name, callers[number], limit=9)
@@ -191,7 +201,7 @@ class SessionDirectorySuite(TestedStorage):
             assert len(opened_here) - len(ended) == 9
 
     async def test_sessions_that_have_ended_count_for_no_caller(self) -> None:
-        """Neither as one of all, nor as one of the caller, whatever has ended them."""
+        """A session that has ended for any reason no longer counts, neither in total nor for its caller."""
         async with self.open_replica() as one, self.open_replica() as two:
             for number in range(4):
                 await open_session(one.sessions, f"ann {number}", caller=b"ann", limit=8, is_used=True, idle_ms=1)
@@ -209,7 +219,8 @@ class SessionDirectorySuite(TestedStorage):
             assert await try_open_session(two.sessions, "f", b"fay", limit=8) == "again 0"
 
     async def test_many_sessions_that_have_ended_hide_no_caller_that_has_the_most(self) -> None:
-        """However many have ended since the last one was opened."""
+        """The caller with the most sessions is found, however many sessions have ended since the last one was
+        opened."""
         async with self.open_replica() as one, self.open_replica() as two:
             for number in range(250):
                 each = (one, two)[number % 2]
@@ -223,7 +234,7 @@ class SessionDirectorySuite(TestedStorage):
             assert await existing_sessions(two.sessions, *"bcde") == ["b", "d"]
 
     async def test_one_of_many_opens_the_same_session(self) -> None:
-        """The facts are by the first one."""
+        """If many calls open the same id concurrently, the first succeeds, and its data is stored."""
         async with self.open_replica() as one, self.open_replica() as two:
             facts = [str(number).encode() for number in range(20)]
             calls = [partial(open_session, (one, two)[int(f) % 2].sessions, "same", f) for f in facts]
@@ -233,7 +244,7 @@ class SessionDirectorySuite(TestedStorage):
             assert [await read(two.sessions, "same")] == won
 
     async def test_session_that_nobody_uses_ends(self) -> None:
-        """The session is unknown then, counts no more, and its id is free."""
+        """A session that isn't used expires: it becomes unknown, no longer counts, and its id is free."""
         async with self.open_replica() as one, self.open_replica() as two:
             mark = await open_session(one.sessions, "one", idle_ms=1)
             await wait_until_gone(two.sessions, "one")
@@ -244,14 +255,14 @@ class SessionDirectorySuite(TestedStorage):
             assert await read(one.sessions, "one") == StoredSession(b"again", again)
 
     async def test_session_does_not_end_before_its_time(self) -> None:
-        """The time by which it ends is none that another session has."""
+        """A session doesn't expire before its own time, whatever time another session has."""
         async with self.open_replica() as one:
             await open_session(one.sessions, "lasts")
             assert await measure_lifetime(one.sessions, 100) > 0.09
             assert await read(one.sessions, "lasts") is not None
 
     async def test_session_lasts_from_its_last_reading(self) -> None:
-        """Or change: by whichever replica."""
+        """The lifetime of a session counts from its last read or change, on any replica."""
         async with self.open_replica() as one, self.open_replica() as two:
 
             async def look(session_id: str, _: bytes) -> bool:
@@ -264,7 +275,7 @@ class SessionDirectorySuite(TestedStorage):
                 await _lengthens(one.sessions, use)
 
     async def test_change_of_a_session_replaces_its_facts(self) -> None:
-        """And its mark, for every replica."""
+        """`change` replaces the data and the mark of a session, for every replica."""
         async with self.open_replica() as one, self.open_replica() as two:
             mark = await open_session(one.sessions, "one", b"old")
             for facts in (ALL_BYTES, b"", bytes(2**20)):
@@ -274,7 +285,7 @@ class SessionDirectorySuite(TestedStorage):
                     assert await read(each.sessions, "one") == StoredSession(facts, mark)
 
     async def test_change_of_a_session_with_another_mark_is_refused(self) -> None:
-        """Nothing is changed: neither facts nor mark."""
+        """If the expected mark is wrong, `change` replaces neither data nor mark."""
         async with self.open_replica() as one, self.open_replica() as two:
             old = await open_session(one.sessions, "one")
             mark = new_mark()
@@ -284,7 +295,7 @@ class SessionDirectorySuite(TestedStorage):
             assert await read(two.sessions, "one") == StoredSession(b"new", mark)
 
     async def test_session_that_has_ended_is_not_changed(self) -> None:
-        """A change opens nothing."""
+        """`change` doesn't reopen a session that has ended."""
         async with self.open_replica() as one, self.open_replica() as two:
             mark = await open_session(one.sessions, "one")
             assert await two.sessions.delete("one") is True
@@ -293,7 +304,7 @@ class SessionDirectorySuite(TestedStorage):
             assert await read(one.sessions, "one") is None
 
     async def test_first_of_many_changes_of_a_session_wins(self) -> None:
-        """Of twenty at the same time, at two replicas, one succeeds."""
+        """Of twenty concurrent changes on two replicas, one succeeds."""
         async with self.open_replica() as one, self.open_replica() as two:
             mark = await open_session(one.sessions, "one")
             facts = [str(number).encode() for number in range(20)]
@@ -304,21 +315,21 @@ class SessionDirectorySuite(TestedStorage):
             assert results.count(None) == 19
 
     async def test_one_of_many_ends_a_session(self) -> None:
-        """The others are told that there was none."""
+        """Of many concurrent `delete` calls one returns true, and the others return false."""
         async with self.open_replica() as one, self.open_replica() as two:
             await open_session(one.sessions, "one")
             results = await run_concurrently([partial((one, two)[n % 2].sessions.delete, "one") for n in range(10)])
             assert sorted(map(str, results)) == ["False"] * 9 + ["True"]
 
     async def test_cancelled_open_of_a_session_is_whole_or_nothing(self) -> None:
-        """An open that returned has opened the session, and one that was cancelled has not."""
+        """`open` stores the session if it returned, and stores nothing if it was cancelled."""
         async with self.open_replica() as one:
             for at in interruptions():
                 returned = await at.call(open_session, one.sessions, f"session {at.step}")
                 assert (await read(one.sessions, f"session {at.step}") is not None) == bool(returned)
 
     async def test_cancelled_change_of_a_session_is_whole_or_nothing(self) -> None:
-        """Likewise."""
+        """`change` replaces the data if it returned, and changes nothing if it was cancelled."""
         async with self.open_replica() as one:
             mark, facts = await open_session(one.sessions, "one"), b"facts"
             for at in interruptions():
@@ -328,7 +339,7 @@ class SessionDirectorySuite(TestedStorage):
                 assert await read(one.sessions, "one") == StoredSession(facts, mark or b"")
 
     async def test_cancelled_end_of_a_session_is_whole_or_nothing(self) -> None:
-        """Likewise."""
+        """`delete` removes the session if it returned, and changes nothing if it was cancelled."""
         async with self.open_replica() as one:
             for at in interruptions():
                 await open_session(one.sessions, f"session {at.step}")
@@ -336,7 +347,7 @@ class SessionDirectorySuite(TestedStorage):
                 assert (await read(one.sessions, f"session {at.step}") is None) == bool(returned)
 
     async def test_watcher_of_sessions_is_told_of_changes_and_ends(self) -> None:
-        """By this replica and by others; a refused change is none."""
+        """A watcher is notified of sessions that this replica or another changes or deletes."""
         async with self.open_replica() as one, self.open_replica() as two:
             for each in (one, two):
                 marks = [await open_session(two.sessions, text) for text in HOSTILE]
@@ -349,7 +360,7 @@ class SessionDirectorySuite(TestedStorage):
                         await expect_hints(hints, text)
 
     async def test_watcher_of_sessions_is_not_told_of_the_past(self) -> None:
-        """Nor of a session that has ended because its time is over."""
+        """A watcher isn't notified of earlier changes, or of sessions that expire."""
         async with self.open_replica() as one, self.open_replica() as two:
             marks = {name: await open_session(one.sessions, name) for name in ("before", "before, elsewhere", "after")}
             async with one.sessions.watch() as earlier:
@@ -362,7 +373,7 @@ class SessionDirectorySuite(TestedStorage):
                 assert not {"before", "before, elsewhere", "control"} & set(await expect_hints(hints, "after"))
 
     async def test_all_watchers_of_sessions_are_told(self) -> None:
-        """A watcher that leaves takes no hint from another; waiting for a hint can be cancelled."""
+        """All watchers are notified, also while another watcher leaves or cancels its wait."""
         async with self.open_replica() as one, one.sessions.watch() as hints:
             mark = await open_session(one.sessions, "one")
             await open_session(one.sessions, "two")
@@ -375,7 +386,7 @@ class SessionDirectorySuite(TestedStorage):
             await expect_hints(hints, "two")
 
     async def test_watcher_of_sessions_that_does_not_read_holds_up_nobody(self) -> None:
-        """Where hints are lost in the end, a gap tells; later hints are not."""
+        """A watcher that doesn't read blocks no writer: lost notifications are reported, and later ones arrive."""
         async with self.open_replica() as one, self.open_replica() as two, one.sessions.watch() as hints:
             mark: bytes | None = await open_session(one.sessions, "one")
             for name in ("last", "later"):
@@ -392,7 +403,8 @@ class SessionDirectorySuite(TestedStorage):
 async def open_session(
     sessions: SessionDirectory, session_id: str, facts: bytes = b"facts", *, caller: bytes | None = None, **options: Any
 ) -> bytes:
-    """Open a session, by default of a caller of its own, with ``options`` of `try_open_session`. Return its mark."""
+    """Open a session, by default of a caller of its own, and return its mark. ``options`` are those of
+    `try_open_session`."""
     mark = new_mark()
     caller = session_id.encode(errors="surrogatepass") if caller is None else caller
     await try_open_session(sessions, session_id, caller, facts=facts, mark=mark, **options)
@@ -410,8 +422,8 @@ async def try_open_session(
     limit: int = 1_000_000,
     is_used: bool = False,
 ) -> str | None:
-    """Open a session of ``caller``, by default without a bound that matters, and return the id of the session that has
-    ended for it."""
+    """Open a session of ``caller``, by default without a limit that matters. Return the id of the session that was
+    evicted."""
     mark = new_mark() if mark is None else mark
     ended = await sessions.open(session_id, facts, caller=caller, mark=mark, idle_ms=idle_ms, limit=limit)
     if is_used:
@@ -420,23 +432,23 @@ async def try_open_session(
 
 
 async def existing_sessions(sessions: SessionDirectory, *names: str) -> list[str]:
-    """Return the ids of the sessions that are there. None of them lasts longer by this, or counts as used."""
+    """Return the ids of the sessions that exist. This neither extends their lifetimes nor counts as use."""
     return [name for name in names if await sessions.exists(name)]
 
 
 async def read(sessions: SessionDirectory, session_id: str) -> StoredSession | None:
-    """Return the session, which lasts then."""
+    """Return the session, and extend its lifetime."""
     return await sessions.read(session_id, idle_ms=HOUR)
 
 
 async def change_session(sessions: SessionDirectory, session_id: str, facts: bytes, was: bytes) -> bytes | None:
-    """Change the session, and return its new mark; `None` where the change is refused."""
+    """Change the session, and return its new mark; `None` if the change is refused."""
     mark = new_mark()
     return mark if await sessions.change(session_id, facts, expected_mark=was, mark=mark, idle_ms=HOUR) else None
 
 
 async def wait_until_gone(sessions: SessionDirectory, session_id: str) -> float:
-    """Wait until the session has ended, which lasts no longer by this, and return the time then."""
+    """Wait until the session has ended, without extending its lifetime, and return the time."""
 
     async def is_gone() -> bool:
         return not await existing_sessions(sessions, session_id)
@@ -445,14 +457,14 @@ async def wait_until_gone(sessions: SessionDirectory, session_id: str) -> float:
 
 
 async def measure_lifetime(sessions: SessionDirectory, idle_ms: int) -> float:
-    """Open a session, wait until the end by the time ``idle_ms``, and return the seconds that this took."""
+    """Open a session that expires after ``idle_ms``, wait until it has expired, and return the seconds this took."""
     begun = trio.current_time()
     await open_session(sessions, "control", idle_ms=idle_ms)
     return await wait_until_gone(sessions, "control") - begun
 
 
 async def _lengthens(sessions: SessionDirectory, use: Callable[[str, bytes], Coroutine[Any, Any, bool]]) -> None:
-    """Check that a session which is in ``use`` once outlives its first time."""
+    """Check that a session outlives its initial lifetime if ``use`` is called once."""
     for idle in LENGTHS:
         session_id = f"{use.__name__} {idle}"
         mark = await open_session(sessions, session_id, idle_ms=idle)
@@ -460,4 +472,4 @@ async def _lengthens(sessions: SessionDirectory, use: Callable[[str, bytes], Cor
             await measure_lifetime(sessions, idle)
             assert await read(sessions, session_id) is not None
             return
-    raise AssertionError("no session could be used before it was over")
+    raise AssertionError("each session expired before it could be used; the storage is too slow")

@@ -1,5 +1,8 @@
-"""SharedStorageSuite has all tests of a storage that replicas share; ReplayGuardSuite and RateLimitsSuite those of what
-is counted for all replicas, so that nobody gets more by asking another one."""
+"""SharedStorageSuite: all tests of a storage that replicas share.
+
+ReplayGuardSuite and RateLimitsSuite test what is counted for all replicas together, so that a client gains nothing by
+using another replica.
+"""
 
 from __future__ import annotations
 
@@ -28,10 +31,10 @@ from .tested_storage import (
 
 
 class ReplayGuardSuite(TestedStorage):
-    """The tests that every `ReplayGuard` has to pass, for each sentence of its docstrings. See `SharedStorageSuite`."""
+    """The tests that every `ReplayGuard` must pass, for each sentence of its docstrings. See `SharedStorageSuite`."""
 
     async def test_value_is_new_once(self) -> None:
-        """On whichever replica; others are new."""
+        """A value is new only once, on whichever replica it is used first."""
         async with self.open_replica() as one, self.open_replica() as two:
             digests = [bytes(32), bytes([0] * 31 + [1]), ALL_BYTES[:32], ALL_BYTES[-32:], b"*" * 32, sha256().digest()]
             for number, digest in enumerate(digests):
@@ -40,14 +43,14 @@ class ReplayGuardSuite(TestedStorage):
                 assert [await use(each, digest) for digest in digests] == [False] * len(digests)
 
     async def test_one_of_many_who_use_a_value_succeeds(self) -> None:
-        """Of twenty at the same time, at two replicas."""
+        """Of twenty concurrent uses of a value on two replicas, one succeeds."""
         async with self.open_replica() as one, self.open_replica() as two:
             for number in range(10):
                 calls = [partial(use, (one, two)[n % 2], digest(f"{number}")) for n in range(20)]
                 assert sorted(map(str, await run_concurrently(calls))) == ["False"] * 19 + ["True"]
 
     async def test_value_is_forgotten_after_its_time(self) -> None:
-        """Not before; and somebody who tries meanwhile changes nothing of that."""
+        """A value is forgotten after its time and not before, and further attempts to use it don't change that time."""
         async with self.open_replica() as one, self.open_replica() as two:
             for ttl in LENGTHS:
                 begun = trio.current_time()
@@ -56,10 +59,10 @@ class ReplayGuardSuite(TestedStorage):
                     assert await wait_until(partial(use, two, digest(f"{ttl}"))) - begun > 0.9 * ttl / 1000
                     assert await use(one, digest(f"{ttl}")) is False
                     return
-        raise AssertionError("no value could be used before it was forgotten")
+        raise AssertionError("each value was forgotten before it could be used again; the storage is too slow")
 
     async def test_cancelled_use_of_a_value_is_whole_or_nothing(self) -> None:
-        """A use that returned is remembered, and one that was cancelled is not."""
+        """`add` stores the value if it returned, and stores nothing if it was cancelled."""
         async with self.open_replica() as one:
             for at in interruptions():
                 returned = await at.call(use, one, digest(f"{at.step}"))
@@ -67,10 +70,11 @@ class ReplayGuardSuite(TestedStorage):
 
 
 class RateLimitsSuite(TestedStorage):
-    """The tests that every `RateLimits` has to pass, for each sentence of its docstrings. See `SharedStorageSuite`."""
+    """The tests that every `RateLimits` must pass, for each sentence of its docstrings. See `SharedStorageSuite`."""
 
     async def test_bucket_has_its_burst_at_first(self) -> None:
-        """For all replicas together; then the time until the next token is told, however often somebody asks."""
+        """A new bucket holds ``burst`` tokens for all replicas together; then `acquire` returns the time until the next
+        token."""
         async with self.open_replica() as one, self.open_replica() as two:
             for burst in (1, 2, 5):
                 key = b"burst %d" % burst
@@ -80,14 +84,15 @@ class RateLimitsSuite(TestedStorage):
                     assert HOUR - 60_000 < await acquire(each, key, burst=burst) <= HOUR
 
     async def test_large_burst_is_taken_whole(self) -> None:
-        """Also where the time between two tokens is no whole number: parts of milliseconds add up."""
+        """All tokens of a large burst can be taken, even if the time between two tokens isn't a whole number of
+        milliseconds."""
         async with self.open_replica() as one:
             for most in (7, 700_000):
                 taken = [await acquire(one, b"%d" % most, limit=most, burst=300) for _ in range(300)]
                 assert taken == [0] * 300
 
     async def test_tokens_come_one_after_the_other(self) -> None:
-        """The time to the next one is a part of the time for all, rounded up."""
+        """The time until the next token is ``period_ms / limit``, rounded up."""
         async with self.open_replica() as one:
             for most, longest in ((2, HOUR // 2), (7, HOUR // 7 + 1), (1000, HOUR // 1000)):
                 key = b"most %d" % most
@@ -95,7 +100,7 @@ class RateLimitsSuite(TestedStorage):
                 assert longest * 0.5 < await acquire(one, key, limit=most) <= longest
 
     async def test_bucket_may_have_any_bytes_as_its_key(self) -> None:
-        """None stands for another."""
+        """A bucket can have any bytes as its key, and no key is mistaken for another."""
         async with self.open_replica() as one, self.open_replica() as two:
             texts = [text.encode(errors="surrogatepass") for text in HOSTILE]
             keys = [*texts, b"\0\0", ALL_BYTES, bytes(2**16)]
@@ -104,7 +109,7 @@ class RateLimitsSuite(TestedStorage):
                     assert (await acquire(each, key) == 0) == is_free
 
     async def test_token_is_there_after_the_time_that_was_told(self) -> None:
-        """Not earlier, and then one alone."""
+        """One token is available after the time that `acquire` returned, and not earlier."""
         async with self.open_replica() as one, self.open_replica() as two:
             begun = trio.current_time()
             assert await acquire(one, b"key", period_ms=200) == 0
@@ -112,8 +117,7 @@ class RateLimitsSuite(TestedStorage):
             assert trio.current_time() - begun > 0.19
 
     async def test_tokens_come_at_their_rate(self) -> None:
-        """Of a bucket that is empty, nobody takes more than so many in so much time, also where there is more than one
-        in each millisecond."""
+        """An empty bucket refills at its rate, also with more than one token in each millisecond."""
         async with self.open_replica() as one:
             for most, count in ((100, 30), (2000, 200)):
                 begun = trio.current_time()
@@ -121,7 +125,7 @@ class RateLimitsSuite(TestedStorage):
                 assert trio.current_time() - begun > count / most - 0.01
 
     async def test_bucket_that_is_full_gets_no_more(self) -> None:
-        """After any time there is its burst, and no more."""
+        """A bucket never holds more tokens than its burst, however long it is unused."""
         async with self.open_replica() as one:
             for _ in range(3):
                 assert await acquire(one, b"key", period_ms=1, burst=3) == 0
@@ -130,13 +134,13 @@ class RateLimitsSuite(TestedStorage):
             assert [wait == 0 for wait in taken] == [True, True, True, False]
 
     async def test_many_take_no_more_than_there_is(self) -> None:
-        """Of thirty at the same time, at two replicas, as many get a token as the bucket has."""
+        """Of thirty concurrent calls on two replicas, as many get a token as the bucket holds."""
         async with self.open_replica() as one, self.open_replica() as two:
             calls = [partial(acquire, (one, two)[n % 2], b"key", burst=7) for n in range(30)]
             assert (await run_concurrently(calls)).count(0) == 7
 
     async def test_cancelled_take_of_a_token_is_whole_or_nothing(self) -> None:
-        """A call that returned has taken one, and one that was cancelled none."""
+        """`acquire` takes a token if it returned, and takes none if it was cancelled."""
         async with self.open_replica() as one:
             for at in interruptions():
                 key = b"key %d" % at.step
@@ -148,7 +152,7 @@ class _JoinTests(TestedStorage):
     """The tests of `join`."""
 
     async def test_each_replica_has_an_id_of_its_own(self) -> None:
-        """That comes never back."""
+        """Each replica gets a new id, which is never reused."""
         ids = list[str]()
         for _ in range(3):
             async with self.open_replica() as one, self.open_replica() as two:
@@ -156,7 +160,7 @@ class _JoinTests(TestedStorage):
         assert len(set(ids)) == 6
 
     async def test_replicas_have_one_secret(self) -> None:
-        """Of 32 bytes, from the first replica to the last."""
+        """All replicas, from the first to the last, have the same secret of 32 bytes."""
         secrets = list[bytes]()
 
         async def join() -> None:
@@ -169,19 +173,19 @@ class _JoinTests(TestedStorage):
         assert len(set(secrets)) == 1
 
     async def test_secret_is_not_shown(self) -> None:
-        """Not where somebody prints a replica."""
+        """The ``repr`` of a replica doesn't contain the secret."""
         async with self.open_replica() as one:
             assert str(one.secret)[2:-1] not in repr(one)
 
     async def test_replicas_share_tasks(self) -> None:
-        """One reads the records of the other, and is told of these."""
+        """A replica reads the task records of another, and is notified of them."""
         async with self.open_replica() as one, self.open_replica() as two, two.tasks.watch() as hints:
             created = await create(one.tasks, record("task"))
             assert await read_record(two.tasks, "task") == created
             await expect_hints(hints, "task")
 
     async def test_what_is_shared_outlives_its_replicas(self) -> None:
-        """A replica that comes when all others have ended finds all as before."""
+        """A replica that starts after all others have ended finds their data unchanged."""
         async with self.open_replica() as one:
             created = await create(one.tasks, record("task"))
             await open_session(one.sessions, "session", b"facts")
@@ -202,7 +206,8 @@ class _JoinTests(TestedStorage):
             assert await acquire(two, b"key") > 0
 
     async def test_state_of_callers_has_nothing_in_common_with_sessions(self) -> None:
-        """It's a directory like that of sessions, which all replicas share, if the storage keeps state at all."""
+        """The state of callers is stored separately from sessions, in the same way, if the storage keeps state at
+        all."""
         async with self.open_replica() as one, self.open_replica() as two:
             if one.state is None or two.state is None:
                 return
@@ -220,7 +225,7 @@ class _JoinTests(TestedStorage):
             assert await three.state.delete("name")
 
     async def test_servers_with_different_names_share_nothing(self) -> None:
-        """However much their names resemble each other."""
+        """Servers with different names share no data, however similar the names are."""
         names = (
             *("tested", "tested:2", "tested.2", "Tested", "*", "{tested}", "tested 2", "te", "\N{SNOWMAN}"),
             "../tested",
@@ -245,10 +250,10 @@ class _JoinTests(TestedStorage):
 class SharedStorageSuite(
     _JoinTests, SessionDirectorySuite, EventLogSuite, ChangeLogSuite, CourierSuite, ReplayGuardSuite, RateLimitsSuite
 ):
-    """The tests that every `SharedStorage` has to pass, for each sentence of the docstrings of its parts, besides
+    """The tests that every `SharedStorage` must pass, for each sentence of its docstrings, except those of
     `TaskStoreSuite`.
 
-    A test class inherits the tests, and opens replicas; pytest needs ``pytest-trio`` and ``trio_mode = true``::
+    Inherit the suite in a test class that opens replicas. pytest needs ``pytest-trio`` and ``trio_mode = true``::
 
         class TestMyStorage(SharedStorageSuite):
             @pytest.fixture(autouse=True)
@@ -258,11 +263,11 @@ class SharedStorageSuite(
             def open_replica(self, name="tested"):
                 return MyStorage(self.path).join(name)
 
-    Several replicas are open at the same time, as if in several processes. Who has written one part, and takes the
-    others from elsewhere, inherits the suite of this part alone: they are `SessionDirectorySuite`, `EventLogSuite`,
-    `ChangeLogSuite`, `CourierSuite`, `ReplayGuardSuite` and `RateLimitsSuite`, and use no other parts of a replica.
+    A test opens several replicas at the same time, as if in several processes. If you implement only one part of the
+    storage, inherit the suite of that part: `SessionDirectorySuite`, `EventLogSuite`, `ChangeLogSuite`, `CourierSuite`,
+    `ReplayGuardSuite` or `RateLimitsSuite`. Each of these uses no other part of a replica.
 
-    Real time passes in some tests: the clock of trio may not jump.
+    Some tests wait in real time, so don't use a virtual clock.
     """
 
 
@@ -272,12 +277,12 @@ def digest(text: str) -> bytes:
 
 
 async def use(replica: Replica, value: bytes, *, ttl_ms: int = HOUR) -> bool:
-    """Return whether the value is new, and remember it."""
+    """Store the value, and return whether it was new."""
     return await replica.replay_guard.add(value, ttl_ms=ttl_ms)
 
 
 async def acquire(replica: Replica, key: bytes, *, limit: int = 1, period_ms: int = HOUR, burst: int = 1) -> int:
-    """Take a token, or return the whole milliseconds until there is one."""
+    """Take a token and return 0, or return the whole milliseconds until there is one."""
     wait = await replica.rate_limits.acquire(key, limit=limit, period_ms=period_ms, burst=burst)
     assert isinstance(wait, int)
     assert wait >= 0
@@ -285,7 +290,7 @@ async def acquire(replica: Replica, key: bytes, *, limit: int = 1, period_ms: in
 
 
 async def _acquire_in_time(replica: Replica, key: str, count: int, *, limit: int, period_ms: int, burst: int) -> None:
-    """Take ``count`` tokens, waiting as long as is told for each."""
+    """Take ``count`` tokens. For each, wait as long as `acquire` says."""
     with trio.fail_after(PATIENCE):
         for _ in range(count):
             while wait := await acquire(replica, key.encode(), limit=limit, period_ms=period_ms, burst=burst):

@@ -1,7 +1,7 @@
-"""TaskStoreSuite has all tests of a store of tasks.
+"""TaskStoreSuite: all tests of a task store.
 
-Records are listed in one order, and are gone when their time is over. Who watches is told of changes, and holds up
-nobody.
+Records are listed in one order, and are deleted when their time has passed. Watchers are notified of changes, and never
+block a writer.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class PageTests(TestedTaskStorage):
     """The tests of `page` and `expire`."""
 
     async def test_page_is_in_the_order_of_creation(self) -> None:
-        """Records of the same millisecond, too, and of two stores."""
+        """Pages list records in the order of creation, even within one millisecond and from two stores."""
         async with self.open_store() as store, self.open_store() as other:
             names = [f"{99 - number}" for number in range(40)]
             for number, name in enumerate(names):
@@ -40,7 +40,7 @@ class PageTests(TestedTaskStorage):
             assert await ids(store, None) == names
 
     async def test_page_has_records_of_its_scope_alone(self) -> None:
-        """The empty scope is one like others."""
+        """A page lists only the records of one scope; the empty scope is a scope like any other."""
         async with self.open_store() as store:
             anns = await create(store, record("a"))
             await create(store, record("b", scope="bob"))
@@ -50,7 +50,7 @@ class PageTests(TestedTaskStorage):
             assert list(await store.page("carol", None, 9)) == []
 
     async def test_pages_follow_each_other(self) -> None:
-        """A page has as many records as were asked for, and the next page begins behind the position."""
+        """A page has at most ``limit`` records, and the next page begins after the given position."""
         async with self.open_store() as store:
             at = [cursor_of(await create(store, record(f"task {number}"))) for number in range(8)]
             for most in (0, -1):
@@ -61,7 +61,7 @@ class PageTests(TestedTaskStorage):
             assert await ids(store, at[7], 3) == []
 
     async def test_paging_is_stable_while_records_come_go_and_change(self) -> None:
-        """No record that is there all the time is missed, or comes twice."""
+        """A record that exists the whole time is listed exactly once while others are created, changed and deleted."""
         async with self.open_store() as store, self.open_store() as other:
             created = [await create(store, record(f"task {number}")) for number in range(6)]
             first = await store.page("ann", None, 2)
@@ -73,7 +73,7 @@ class PageTests(TestedTaskStorage):
             assert names == [*(f"task {number}" for number in range(6)), "late"]
 
     async def test_position_is_good_when_its_record_is_gone(self) -> None:
-        """Nor does it matter whose the record was, or whether there was one."""
+        """A position stays valid if its record is deleted, belongs to another scope, or never existed."""
         async with self.open_store() as store:
             created = [await create(store, record(f"task {number}")) for number in range(3)]
             gone = cursor_of(created[1])
@@ -83,7 +83,7 @@ class PageTests(TestedTaskStorage):
             assert await ids(store, (2**62, "\ud800")) == []
 
     async def test_records_are_deleted_after_their_time(self) -> None:
-        """The phase does not matter, nor the holder; a record without such a time stays."""
+        """`expire` deletes records after their time, whatever their phase and holder; a record without a time stays."""
         async with self.open_store() as store, self.open_store() as other:
             past = await create(store, record("past", holder="one"), ttl_ms=1, retention_ms=0)
             end = await create(store, record("end"), ttl_ms=0, retention_ms=1)
@@ -97,14 +97,14 @@ class PageTests(TestedTaskStorage):
             assert await other.read(None, "past") is None
 
     async def test_expire_deletes_no_more_than_it_is_asked_for(self) -> None:
-        """The others are there for the next."""
+        """`expire` deletes at most ``limit`` records, and leaves the rest to the next call."""
         async with self.open_store() as store:
             created = [await create(store, record(f"task {number}"), ttl_ms=1, retention_ms=0) for number in range(5)]
             await wait_past(store, created[-1], created[-1].kept_until or 0)
             assert [await store.expire(limit=most) for most in (0, 2, 2, 2, 2)] == [0, 2, 2, 1, 0]
 
     async def test_record_that_may_be_deleted_is_not_listed(self) -> None:
-        """Also before it is deleted."""
+        """An expired record isn't listed, even before it is deleted."""
         async with self.open_store() as store:
             past = await create(store, record("past"), ttl_ms=1, retention_ms=0)
             await create(store, record("present"))
@@ -112,7 +112,7 @@ class PageTests(TestedTaskStorage):
             assert await ids(store, None, 1) == ["present"]
 
     async def test_latest_time_counts(self) -> None:
-        """A change may set another time, later or earlier, or none."""
+        """A change can set another time to delete the record: later, earlier or never."""
         async with self.open_store() as store:
             for name in ("later", "earlier", "never"):
                 one = await create(store, record(name), ttl_ms=1 if name == "later" else HOUR, retention_ms=0)
@@ -123,7 +123,7 @@ class PageTests(TestedTaskStorage):
             assert await ids(store, None) == ["later", "never"]
 
     async def test_deleted_records_leave_room(self) -> None:
-        """A record that is gone counts in no bound."""
+        """A deleted record no longer counts towards any limit."""
         async with self.open_store() as store:
             for turn in range(3):
                 one = await create(store, record(f"task {turn}"), ttl_ms=0, retention_ms=0, limit=1, scope_limit=1)
@@ -131,7 +131,7 @@ class PageTests(TestedTaskStorage):
                 assert await store.expire(limit=9) == 1
 
     async def test_cancelled_expire_is_whole_or_nothing(self) -> None:
-        """An expire that returned has deleted all, and one that was cancelled none."""
+        """`expire` deletes all expired records if it returned, and none if it was cancelled."""
         async with self.open_store() as store:
 
             async def expire() -> int:
@@ -150,12 +150,12 @@ class PageTests(TestedTaskStorage):
 
 
 def cursor_of(record: TaskRecord) -> TaskCursor:
-    """Return the position of a record."""
+    """Return the position of a record in the listing."""
     return record.position, record.id
 
 
 async def ids(store: TaskStore, after: TaskCursor | None, limit: int = 99) -> list[str]:
-    """Return the ids of a page."""
+    """Return the ids of the records on one page."""
     return [each.id for each in await store.page("ann", after, limit)]
 
 
@@ -163,7 +163,7 @@ class LeaseTests(TestedTaskStorage):
     """The tests of `claim` and `renew`, and of the lease after a `change`."""
 
     async def test_task_without_a_holder_is_claimed(self) -> None:
-        """The record has the holder, the lease, and the next epoch and version, and is kept so."""
+        """`claim` stores and returns the record with the holder, the lease, and the next epoch and version."""
         async with self.open_store() as store, self.open_store() as other:
             one = await create(store, record("one", epoch=2, version=5))
             claimed = (await claim(store, "me:1", lease_ms=1000))["one"]
@@ -173,7 +173,7 @@ class LeaseTests(TestedTaskStorage):
             assert await read_record(other, "one") == claimed
 
     async def test_task_is_claimed_when_its_lease_is_over(self) -> None:
-        """A lease lasts until its time has passed; a task that waits for an answer is claimed like any other."""
+        """A task can be claimed once its lease has expired, also while it waits for an answer."""
         async with self.open_store() as store:
             await create(store, record("alive", holder="alive"))
             late = await create(store, record("over", holder="dead"), lease_ms=1)
@@ -183,7 +183,7 @@ class LeaseTests(TestedTaskStorage):
             assert await claim(store, "you") == {}
 
     async def test_lease_lasts_until_its_time_has_passed(self) -> None:
-        """A task is not taken in the last moment of its lease."""
+        """A task isn't claimed in the last millisecond of its lease."""
         async with self.open_store() as store:
             for number in range(20):
                 one = await create(store, record(f"task {number}", holder="me"), lease_ms=2)
@@ -192,7 +192,7 @@ class LeaseTests(TestedTaskStorage):
                 assert (await read_stored(store, one.id)).now > one.leased_until
 
     async def test_task_that_nobody_may_run_is_not_claimed(self) -> None:
-        """Ended, cancelled and external tasks are left alone."""
+        """Ended, cancelled and external tasks aren't claimed."""
         async with self.open_store() as store:
             await create(store, record("ended", phase=TaskPhase.ENDED))
             await create(store, record("cancelled", phase=TaskPhase.CANCELLED))
@@ -204,7 +204,7 @@ class LeaseTests(TestedTaskStorage):
             assert await claim(store, "me") == {}
 
     async def test_only_tasks_of_the_named_tools_are_claimed(self) -> None:
-        """The others are left to who has their tools, however long they wait."""
+        """Only tasks of the named tools are claimed; the others wait for a process that has their tools."""
         async with self.open_store() as store, self.open_store() as other:
             for number in range(5):
                 await create(store, record(f"old {number}", name="other"))
@@ -217,7 +217,7 @@ class LeaseTests(TestedTaskStorage):
             assert len(await claim(other, "you", names=("other",))) == 5
 
     async def test_claim_takes_no_more_than_it_asks_for(self) -> None:
-        """Those that have waited longest come first, and the others are there for the next."""
+        """`claim` takes at most ``limit`` tasks, those that have waited longest first, and leaves the rest."""
         async with self.open_store() as store:
             leases = [await create(store, record(f"over {number}", holder="dead"), lease_ms=1) for number in range(2)]
             await wait_past(store, leases[-1], leases[-1].leased_until)
@@ -231,7 +231,7 @@ class LeaseTests(TestedTaskStorage):
             assert set(second) == {"over 0", "over 1"}
 
     async def test_no_task_is_claimed_twice(self) -> None:
-        """Ten claim at the same time, in two stores, and each task has one holder."""
+        """Of ten concurrent claims in two stores, each task is claimed by one."""
         async with self.open_store() as store, self.open_store() as other:
             for number in range(50):
                 await create(store, record(str(number)))
@@ -248,7 +248,8 @@ class LeaseTests(TestedTaskStorage):
             assert sorted(claimed) == sorted([(each.id, each.holder, 1) for each in await store.page("ann", None, 99)])
 
     async def test_task_that_was_given_up_is_claimed_at_once(self) -> None:
-        """The change that gives up the lease may change the record, too."""
+        """A task whose holder gave it up can be claimed at once, and the change that gives it up can change other
+        fields."""
         async with self.open_store() as store:
             await create(store, record("one"))
             claimed = (await claim(store, "me"))["one"]
@@ -260,7 +261,7 @@ class LeaseTests(TestedTaskStorage):
             assert await change(store, again, holder="me") is None
 
     async def test_renewed_lease_is_longer(self) -> None:
-        """The mark stays, so that the holder's next change succeeds."""
+        """`renew` extends the lease and keeps the mark, so that the next change of the holder succeeds."""
         async with self.open_store() as store, self.open_store() as other:
             await create(store, record("one"))
             await create(store, record("two"))
@@ -275,7 +276,8 @@ class LeaseTests(TestedTaskStorage):
             assert await change(store, claimed["one"], holder="me") is not None
 
     async def test_renewal_tells_which_tasks_are_lost(self) -> None:
-        """Lost are the tasks of a successor, and tasks that have ended, were given up or given away, or are gone."""
+        """`renew` returns the lost tasks: those with another holder, and those that have ended, were given up or away,
+        or are gone."""
         async with self.open_store() as store:
             names = ("mine", "taken", "ended", "cancelled", "given up", "given away", "gone")
             for name in names:
@@ -292,7 +294,7 @@ class LeaseTests(TestedTaskStorage):
             assert set(lost) == {*names, "never"} - {"mine"}
 
     async def test_renewal_names_the_holder_of_each_task(self) -> None:
-        """A process has several: one for each of its claims."""
+        """`renew` takes a holder for each task, because a process has one holder for each of its claims."""
         async with self.open_store() as store:
             for number in range(2):
                 await create(store, record(f"task {number}"))
@@ -302,7 +304,7 @@ class LeaseTests(TestedTaskStorage):
             assert await claim(store, "you") == {}
 
     async def test_thousands_of_leases_are_renewed_at_once(self) -> None:
-        """There is no bound on how many there are."""
+        """`renew` has no limit on the number of tasks."""
         async with self.open_store() as store:
             for number in range(40):
                 await create(store, record(f"task {number}", holder="me"))
@@ -311,7 +313,7 @@ class LeaseTests(TestedTaskStorage):
             assert set(lost) == {f"task {number}" for number in range(40, 40_000)}
 
     async def test_lease_that_is_over_and_not_claimed_is_renewed(self) -> None:
-        """The task is still the holder's until another claims the task."""
+        """An expired lease can be renewed until another holder claims the task."""
         async with self.open_store() as store:
             one = await create(store, record("one", holder="me"), lease_ms=1)
             await wait_past(store, one, one.leased_until)
@@ -319,12 +321,12 @@ class LeaseTests(TestedTaskStorage):
             assert await claim(store, "you") == {}
 
     async def test_renewal_of_nothing_loses_nothing(self) -> None:
-        """A process without tasks may renew."""
+        """A process without tasks can call `renew`, which returns no lost tasks."""
         async with self.open_store() as store:
             assert set(await store.renew({}, lease_ms=HOUR)) == set()
 
     async def test_cancelled_claim_is_whole_or_nothing(self) -> None:
-        """A claim that was cancelled leaves each task to the next claim."""
+        """A cancelled `claim` leaves every task unclaimed."""
         async with self.open_store() as store:
             for at in interruptions():
                 for number in range(3):
@@ -333,7 +335,7 @@ class LeaseTests(TestedTaskStorage):
                 assert len(await claim(store, f"you {at.step}")) == (0 if returned else 3)
 
     async def test_cancelled_renewal_is_whole_or_nothing(self) -> None:
-        """A renewal that was cancelled leaves each lease alone."""
+        """A cancelled `renew` leaves every lease unchanged."""
         async with self.open_store() as store:
             held = {"one": "me", "two": "me"}
             for name in held:
@@ -356,17 +358,17 @@ class HintTests(TestedTaskStorage):
     """The tests of `watch`."""
 
     async def test_watcher_is_told_of_each_kind_of_change(self) -> None:
-        """A record that is created, changed, claimed or deleted gives a hint."""
+        """Creating, changing, claiming or deleting a record notifies the watchers."""
         async with self.open_store() as store:
             await _expect_all_hints(store, store)
 
     async def test_watcher_is_told_of_changes_in_other_stores(self) -> None:
-        """Another store of the same storage stands for another process."""
+        """A watcher is notified of changes in another store of the same storage, which simulates another process."""
         async with self.open_store() as store, self.open_store() as other:
             await _expect_all_hints(store, other)
 
     async def test_watcher_is_not_told_of_the_past(self) -> None:
-        """The first hint is of a change after the stream was opened."""
+        """The first notification is about a change after `watch` was entered."""
         async with self.open_store() as store, self.open_store() as other:
             await create(store, record("before"))
             await create(other, record("before, elsewhere"))
@@ -376,7 +378,7 @@ class HintTests(TestedTaskStorage):
                     assert await anext(hints) == "after"
 
     async def test_all_watchers_are_told(self) -> None:
-        """A watcher that leaves takes no hint from another."""
+        """All watchers are notified, and a watcher that leaves takes no notification from another."""
         async with self.open_store() as store, store.watch() as hints:
             async with store.watch() as others:
                 await create(store, record("one"))
@@ -386,7 +388,7 @@ class HintTests(TestedTaskStorage):
             await expect_hints(hints, "two")
 
     async def test_watcher_that_does_not_read_holds_up_nobody(self) -> None:
-        """Hints that nobody reads are lost in the end, which a gap tells; later hints are not."""
+        """A watcher that doesn't read blocks no writer: lost notifications are reported, and later ones arrive."""
         async with self.open_store() as store, store.watch() as hints:
             one = await create(store, record("one"))
             with trio.fail_after(PATIENCE):
@@ -396,7 +398,7 @@ class HintTests(TestedTaskStorage):
                     one = changed
                 gaps, is_over = 0, False
                 while not is_over:
-                    # Without a gap so far, a busy machine may just be slow.
+                    # If no loss has been reported yet, the machine may just be slow.
                     with trio.move_on_after(0.1 if gaps else 2.0) as scope:
                         gaps += isinstance(await anext(hints), HintsLost)
                     is_over = scope.cancelled_caught
@@ -405,7 +407,7 @@ class HintTests(TestedTaskStorage):
             await expect_hints(hints, "two")
 
     async def test_waiting_for_a_hint_can_be_cancelled(self) -> None:
-        """The stream goes on afterwards."""
+        """After a cancelled wait for a notification, the watcher still gets later ones."""
         async with self.open_store() as store, store.watch() as hints:
             await cancel_one_wait(hints)
             await create(store, record("one"))
@@ -430,9 +432,9 @@ async def _expect_all_hints(store: TaskStore, other: TaskStore) -> None:
 
 
 class TaskStoreSuite(RecordTests, PageTests, LeaseTests, HintTests):
-    """The tests that every `TaskStore` has to pass, for each sentence of its docstrings.
+    """The tests that every `TaskStore` must pass, for each sentence of its docstrings.
 
-    A test class inherits the tests, and opens the store; pytest needs ``pytest-trio`` and ``trio_mode = true``::
+    Inherit the suite in a test class that opens the store. pytest needs ``pytest-trio`` and ``trio_mode = true``::
 
         class TestMyStore(TaskStoreSuite):
             @pytest.fixture(autouse=True)
@@ -442,5 +444,5 @@ class TaskStoreSuite(RecordTests, PageTests, LeaseTests, HintTests):
             def open_store(self):
                 return MyStore(self.path)
 
-    Real time passes in some tests: the clock of trio may not jump.
+    Some tests wait in real time, so don't use a virtual clock.
     """

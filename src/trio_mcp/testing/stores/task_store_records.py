@@ -1,6 +1,7 @@
-"""RecordTests: records are kept whole, found by their own scope alone, and changed by one at a time.
+"""RecordTests: tests that task records are stored whole, found only by their own scope, and changed by one writer at a
+time.
 
-`TestedStorage` opens the store under test; what stands beside it is used by all groups of tests.
+`TestedTaskStorage` opens the store under test. All groups of tests use the functions in this module.
 """
 
 from __future__ import annotations
@@ -17,21 +18,21 @@ from ...classes import define
 from ...stores.task_store import Outcome, StoredTask, StoreFull, TaskPhase, TaskRecord, TaskStore, new_mark
 
 HOUR: Final = 3_600_000
-"""Milliseconds that do not pass in a test."""
+"""One hour in milliseconds: longer than any test runs."""
 
 T = TypeVar("T")
 
 
 class TestedTaskStorage:
-    """The storage under test: empty when a test begins."""
+    """The storage under test, which is empty when a test begins."""
 
     def open_store(self) -> AbstractAsyncContextManager[TaskStore]:
-        """Open a store; each store that one test opens keeps its records in the same storage."""
-        raise NotImplementedError("the test class that inherits the suite defines open_store()")
+        """Open a store. All stores that one test opens share the same storage."""
+        raise NotImplementedError("a test class that inherits this suite must define open_store()")
 
 
 def record(task_id: str, **changes: Any) -> TaskRecord:
-    """Return a new record, as a caller of `TaskStore.create` makes it, that is as usual but for ``changes``."""
+    """Return a new record, as a caller of `TaskStore.create` makes it. ``changes`` override the usual values."""
     usual = TaskRecord(
         id=task_id,
         scope="ann",
@@ -47,25 +48,25 @@ def record(task_id: str, **changes: Any) -> TaskRecord:
 
 
 async def create(store: TaskStore, new: TaskRecord, **changes: Any) -> TaskRecord:
-    """Create a record, for an hour and without a bound that matters but for ``changes``."""
+    """Create a record that lasts an hour, without a limit that matters. ``changes`` override these options."""
     times = dict.fromkeys(("lease_ms", "ttl_ms", "retention_ms"), HOUR)
     return await store.create(new, **{**times, "limit": 1_000_000, "scope_limit": 1_000_000, **changes})
 
 
 def next_of(record: TaskRecord, **changes: Any) -> TaskRecord:
-    """Return the next version of ``record``, under another mark."""
+    """Return the next version of ``record``, with a new mark."""
     return attrs.evolve(record, version=record.version + 1, mark=new_mark(), **changes)
 
 
 def finished(record: TaskRecord) -> TaskRecord:
-    """Return the next version, in which the task has ended."""
+    """Return the next version of the record, in which the task has ended."""
     return next_of(record, phase=TaskPhase.ENDED, outcome=Outcome(b"{}"), holder=None, leased_until=0)
 
 
 async def change(
     store: TaskStore, record: TaskRecord, *, holder: str | None = None, give_up: bool = False, **changes: Any
 ) -> TaskRecord | None:
-    """Change ``record`` as it is kept, by ``holder`` or by anybody. Return the next one; `None` where the store
+    """Change a stored record, as ``holder`` or, with `None`, as anyone. Return the new record; `None` if the store
     refuses."""
     following = next_of(record, **changes)
     is_kept = await store.change(following, expected_mark=record.mark, holder=holder, give_up=give_up)
@@ -75,25 +76,25 @@ async def change(
 async def claim(
     store: TaskStore, holder: str, *, lease_ms: int = HOUR, limit: int = 1000, names: Collection[str] = ("report",)
 ) -> dict[str, TaskRecord]:
-    """Claim tasks for ``holder``, and return their records by the ids."""
+    """Claim tasks for ``holder``, and return their records by id."""
     return {each.id: each for each in await store.claim(holder, lease_ms=lease_ms, limit=limit, names=names)}
 
 
 async def read_stored(store: TaskStore, task_id: str) -> StoredTask:
-    """Return the record as it is kept, and the store's present."""
+    """Return the stored record, with the current time of the store's clock."""
     found = await store.read(None, task_id)
     assert found is not None, f"{task_id} is not kept"
     return found
 
 
 async def read_record(store: TaskStore, task_id: str) -> TaskRecord:
-    """Return the record as it is kept."""
+    """Return the stored record."""
     return (await read_stored(store, task_id)).record
 
 
 async def wait_past(store: TaskStore, record: TaskRecord, moment: int) -> None:
-    """Wait until a ``moment`` is over, by the clock of the store, which keeps ``record``."""
-    while (await read_stored(store, record.id)).now <= moment:  # noqa: ASYNC110 - the clock is of the store
+    """Wait until ``moment`` has passed on the clock of the store. ``record`` is any record in that store."""
+    while (await read_stored(store, record.id)).now <= moment:  # noqa: ASYNC110 - the store has its own clock
         await trio.sleep(0.001)
 
 
@@ -103,18 +104,19 @@ async def expect_error(error: type[Exception], call: Awaitable[object]) -> None:
         result = await call
     except error:
         return
-    raise AssertionError(f"{error.__name__} was expected, and {result!r} came")
+    raise AssertionError(f"expected {error.__name__}, but the call returned {result!r}")
 
 
 @define(eq=False)
 class Interruption:
-    """Cancels calls when their task waits for the ``step``-th time. ``has_waited`` says whether any waited so often."""
+    """Cancels calls when their task waits for the ``step``-th time. ``has_waited`` is true if any call waited that
+    often."""
 
     step: int
     has_waited: bool = False
 
     async def call(self, function: Callable[..., Awaitable[T]], *args: Any) -> list[T]:
-        """Call ``function`` with ``args``, and return its result, if there was one."""
+        """Call ``function`` with ``args``. Return a list with its result; an empty list if the call was cancelled."""
 
         class Cancelling(trio.abc.Instrument):
             left = self.step
@@ -144,10 +146,10 @@ def interruptions() -> Iterator[Interruption]:
 
 
 class RecordTests(TestedTaskStorage):
-    """The tests of `create`, `void`, `read`, `marks` and `change`."""
+    """The tests of `create`, `discard`, `read`, `marks` and `change`."""
 
     async def test_record_is_read_as_it_was_created(self) -> None:
-        """Each field comes back, from every store of the storage."""
+        """Every store of the storage reads each field of a record as it was created."""
         whole = record(
             "whole",
             scope="\N{SNOWMAN} ann\0",
@@ -179,7 +181,7 @@ class RecordTests(TestedTaskStorage):
                 assert attrs.evolve(old, **times) == new
 
     async def test_store_fills_in_the_times(self) -> None:
-        """Lengths of time become times of the store's clock, which goes on."""
+        """The store turns durations into times of its own clock, which keeps running."""
         async with self.open_store() as store:
             one = await create(store, record("one", holder="me"), lease_ms=1000, ttl_ms=2000, retention_ms=3000)
             begun = one.created_at
@@ -190,25 +192,25 @@ class RecordTests(TestedTaskStorage):
             await wait_past(store, one, now)
 
     async def test_task_without_a_time_to_live_is_for_ever(self) -> None:
-        """There is neither an end nor a deletion."""
+        """A task without a time to live never expires and is never deleted."""
         async with self.open_store() as store:
             one = await create(store, record("one"), ttl_ms=None, retention_ms=5)
             assert (one.expires_at, one.kept_until) == (None, None)
 
     async def test_task_without_a_holder_has_no_lease(self) -> None:
-        """The lease is told by 0."""
+        """The lease of a task without a holder is 0."""
         async with self.open_store() as store:
             assert (await create(store, record("one"))).leased_until == 0
 
     async def test_large_record_is_kept_whole(self) -> None:
-        """A store leaves the bounds of a record to its caller."""
+        """A large record is stored whole, because the caller enforces the limits of a record."""
         large = record("large", params=bytes(2**20), questions={str(number): bytes(100) for number in range(1000)})
         async with self.open_store() as store:
             assert await read_record(store, (await create(store, large)).id) == await read_record(store, "large")
             assert (await read_record(store, "large")).size == large.size
 
     async def test_unknown_id_is_no_record(self) -> None:
-        """A peer may ask for any text, and finds nothing."""
+        """An unknown id has no record, whatever string a peer sends."""
         async with self.open_store() as store:
             await create(store, record("known"))
             for text in ("", "unknown", "KNOWN", "known\0", "%", "*", "\ud800", "x" * 100_000):
@@ -216,7 +218,8 @@ class RecordTests(TestedTaskStorage):
                 assert await store.read(None, text) is None
 
     async def test_record_of_another_scope_does_not_exist(self) -> None:
-        """The empty scope is one like others; `None` stands for the server itself, which sees all."""
+        """A record is only found with its own scope, which can be empty, or with `None`: the server itself, which sees
+        all scopes."""
         async with self.open_store() as store:
             anns, nobodys = await create(store, record("a")), await create(store, record("n", scope=""))
             assert await store.read("", "a") is None
@@ -228,7 +231,7 @@ class RecordTests(TestedTaskStorage):
                 assert read.record == one
 
     async def test_record_with_a_taken_id_is_refused(self) -> None:
-        """The record that was first stays, and the other does not count."""
+        """A second record with the same id is refused and doesn't count; the first stays."""
         async with self.open_store() as store:
             one = await create(store, record("same"))
             await expect_error(ValueError, create(store, record("same", scope="bob")))
@@ -236,7 +239,7 @@ class RecordTests(TestedTaskStorage):
             await create(store, record("bobs", scope="bob"), limit=2, scope_limit=1)
 
     async def test_full_store_keeps_no_other_record(self) -> None:
-        """Raises `StoreFull` with ``most`` records, of one scope or of many."""
+        """`create` raises `StoreFull` if there are ``limit`` records, of one scope or of many."""
         async with self.open_store() as store:
             for name in ("one", "two"):
                 await create(store, record(name, scope=name), limit=2, scope_limit=2)
@@ -245,7 +248,8 @@ class RecordTests(TestedTaskStorage):
             await create(store, record("three", scope="three"), limit=3, scope_limit=2)
 
     async def test_full_scope_leaves_room_for_others(self) -> None:
-        """Raises `StoreFull` with ``most_of_scope`` records of the scope, and creates records of another."""
+        """`create` raises `StoreFull` if the scope has ``scope_limit`` records, and still creates records of other
+        scopes."""
         async with self.open_store() as store:
             await create(store, record("anns"), limit=9, scope_limit=1)
             await expect_error(StoreFull, create(store, record("more"), limit=9, scope_limit=1))
@@ -253,7 +257,7 @@ class RecordTests(TestedTaskStorage):
             await create(store, record("bobs", scope="bob"), limit=9, scope_limit=1)
 
     async def test_bounds_hold_while_many_create(self) -> None:
-        """Of twenty that create at the same time, in two stores, as many succeed as there is room for."""
+        """Of twenty concurrent `create` calls in two stores, as many succeed as the limits allow."""
         async with self.open_store() as store, self.open_store() as other:
             created: list[str] = []
 
@@ -272,7 +276,7 @@ class RecordTests(TestedTaskStorage):
             assert {each.id for each in await store.page("ann", None, 99)} == set(created)
 
     async def test_void_deletes_a_record(self) -> None:
-        """It returns true, and the record leaves room."""
+        """`discard` deletes a record, returns true, and the record no longer counts."""
         async with self.open_store() as store, self.open_store() as other:
             await create(store, record("one", holder="me"))
             assert await other.discard("one", retention_ms=HOUR) is True
@@ -281,7 +285,10 @@ class RecordTests(TestedTaskStorage):
             await create(store, record("two"), limit=1, scope_limit=1)
 
     async def test_void_refuses_a_creation_that_is_still_under_way(self) -> None:
-        """It returns false, and the id is refused for a while; others are not."""
+        """`discard` of an unknown id returns false, and refuses this id, and no other, for a while.
+
+        A `create` call that is still under way then fails.
+        """
         async with self.open_store() as store, self.open_store() as other:
             assert await store.discard("late", retention_ms=HOUR) is False
             assert await store.discard("late", retention_ms=HOUR) is False
@@ -293,7 +300,8 @@ class RecordTests(TestedTaskStorage):
             await create(store, record("soon"))
 
     async def test_marks_are_those_of_the_records_that_are_kept(self) -> None:
-        """They come from every store of the storage, and change with each write."""
+        """`marks` returns the marks of the stored records, from every store of the storage; each write changes the
+        mark."""
         async with self.open_store() as store, self.open_store() as other:
             one, two = await create(store, record("one")), await create(store, record("two", scope="bob"))
             assert dict(await other.marks(["one", "two", "never", "\ud800"])) == {"one": one.mark, "two": two.mark}
@@ -303,14 +311,14 @@ class RecordTests(TestedTaskStorage):
             assert dict(await store.marks([])) == {}
 
     async def test_marks_of_thousands_are_told(self) -> None:
-        """There is no bound on how many are asked for."""
+        """`marks` has no limit on the number of ids."""
         async with self.open_store() as store:
             created = [await create(store, record(f"task {number}")) for number in range(40)]
             asked = [*(each.id for each in created), *(f"never {number}" for number in range(40_000))]
             assert dict(await store.marks(asked)) == {each.id: each.mark for each in created}
 
     async def test_change_replaces_the_record(self) -> None:
-        """Each field is as in the new record, from every store of the storage."""
+        """`change` replaces each field of the record, for every store of the storage."""
         async with self.open_store() as store, self.open_store() as other:
             one = await create(store, record("one", message="old", answers={"a": b"1"}))
             new = await change(store, one, message="new", poll_ms=5, questions={"b": b"2"}, kept_until=None)
@@ -319,7 +327,7 @@ class RecordTests(TestedTaskStorage):
             assert await read_record(other, "one") == new
 
     async def test_change_of_a_record_with_another_mark_is_refused(self) -> None:
-        """Equal numbers decide nothing: the mark alone does."""
+        """`change` compares only the mark: equal version numbers don't make it succeed."""
         async with self.open_store() as store:
             one = await create(store, record("one"))
             new = await change(store, one, message="new")
@@ -330,14 +338,14 @@ class RecordTests(TestedTaskStorage):
             assert await read_record(store, "one") == new
 
     async def test_change_of_an_unknown_record_is_refused(self) -> None:
-        """A change creates nothing."""
+        """`change` doesn't create a record."""
         async with self.open_store() as store:
             one = record("one")
             assert not await store.change(next_of(one), expected_mark=one.mark, holder=None)
             assert await store.read(None, "one") is None
 
     async def test_change_by_the_holder_is_kept(self) -> None:
-        """The one that the claim or the creation has named."""
+        """The holder that was set by `claim` or `create` can change the record."""
         async with self.open_store() as store:
             one = await create(store, record("one", holder="me"))
             new = await change(store, one, holder="me", message="new")
@@ -345,8 +353,10 @@ class RecordTests(TestedTaskStorage):
             assert await read_record(store, "one") == new
 
     async def test_change_by_another_holder_is_refused(self) -> None:
-        """A process that has lost the task to a successor changes nothing, whatever it has read; anybody may, who
-        names no holder."""
+        """A process that lost the task to another holder can't change the record, even with the current mark.
+
+        A call without a holder can always change it.
+        """
         async with self.open_store() as store:
             await create(store, record("one"))
             new = (await claim(store, "quick"))["one"]
@@ -357,7 +367,7 @@ class RecordTests(TestedTaskStorage):
             assert await change(store, new, message="an answer") is not None
 
     async def test_holder_changes_nothing_of_a_task_that_has_ended(self) -> None:
-        """The end of a cancelled task stays: its handler has no say any more."""
+        """After a task is cancelled, its holder can't change the record any more."""
         async with self.open_store() as store:
             one = await create(store, record("one", holder="me"))
             cancelled = await change(store, one, phase=TaskPhase.CANCELLED)
@@ -365,7 +375,7 @@ class RecordTests(TestedTaskStorage):
             assert await change(store, cancelled, holder="me", message="but I") is None
 
     async def test_change_leaves_the_lease_as_it_is_kept(self) -> None:
-        """Whoever changes a task may know an earlier holder and lease, or none."""
+        """`change` keeps the stored holder, epoch and lease, because the caller may have outdated ones."""
         async with self.open_store() as store:
             await create(store, record("one"))
             one = before = (await claim(store, "me"))["one"]
@@ -377,7 +387,7 @@ class RecordTests(TestedTaskStorage):
                 assert one.mark == following.mark
 
     async def test_task_that_ends_has_no_holder(self) -> None:
-        """Nor has one whose work is done elsewhere from now on."""
+        """A task that has ended, or has become external, has no holder."""
         async with self.open_store() as store:
             for name, phase in (("ends", TaskPhase.CANCELLED), ("leaves", TaskPhase.WORKING)):
                 one = await create(store, record(name, holder="me"))
@@ -386,7 +396,7 @@ class RecordTests(TestedTaskStorage):
                 assert (kept.holder, kept.leased_until) == (None, 0)
 
     async def test_first_of_many_changes_wins(self) -> None:
-        """Of twenty that change the same record at the same time, in two stores, one succeeds."""
+        """Of twenty concurrent changes of one record in two stores, one succeeds."""
         async with self.open_store() as store, self.open_store() as other:
             one, won = await create(store, record("one")), list[str]()
 
@@ -400,14 +410,14 @@ class RecordTests(TestedTaskStorage):
             assert [(await read_record(store, "one")).message] == won
 
     async def test_cancelled_create_is_whole_or_nothing(self) -> None:
-        """A create that returned has kept the record, and one that was cancelled has not."""
+        """`create` stores the record if it returned, and stores nothing if it was cancelled."""
         async with self.open_store() as store:
             for at in interruptions():
                 returned = await at.call(create, store, record(f"task {at.step}"))
                 assert (await store.read("ann", f"task {at.step}") is not None) == bool(returned)
 
     async def test_cancelled_void_is_whole_or_nothing(self) -> None:
-        """A void that returned has deleted the record, and one that was cancelled has not."""
+        """`discard` deletes the record if it returned, and changes nothing if it was cancelled."""
 
         async def void(task_id: str) -> bool:
             return await store.discard(task_id, retention_ms=HOUR)
@@ -419,7 +429,7 @@ class RecordTests(TestedTaskStorage):
                 assert (await store.read(None, f"task {at.step}") is None) == bool(returned)
 
     async def test_cancelled_change_is_whole_or_nothing(self) -> None:
-        """A change that returned has kept the next version, and one that was cancelled has not."""
+        """`change` stores the next version if it returned, and changes nothing if it was cancelled."""
         async with self.open_store() as store:
             await create(store, record("one"))
 

@@ -1,5 +1,5 @@
-"""TestedStorage opens replicas of the storage under test; the functions beside are for all suites of
-`SharedStorage`."""
+"""TestedStorage opens replicas of the storage under test. All suites of `SharedStorage` use the functions in this
+module."""
 
 from __future__ import annotations
 
@@ -15,30 +15,30 @@ from ...stores.task_store import HintsLost
 T = TypeVar("T")
 
 PATIENCE: Final = 60.0
-"""Seconds after which something is taken never to come."""
+"""Seconds after which a test gives up waiting."""
 
 HOSTILE: Final = (
     *("", "\0", "a\0b", "*", "?", "[a-z]", "%", "a", "A", "a:b", "a.b", "{a}", "../a", "'", "\n"),
     *("\N{SNOWMAN}", "\ud800", "\udcff", "x" * 100_000),
 )
-"""Texts that stand for something else in one storage or another."""
+"""Strings with a special meaning in one storage or another."""
 
 ALL_BYTES: Final = bytes(range(256))
 
 LENGTHS: Final = (100, 1000, 10_000, 100_000)
-"""Milliseconds in which a busy machine should get to the next call: where it does not, a test tries the next length."""
+"""Milliseconds in which even a busy machine should reach the next call. If it doesn't, a test tries the next value."""
 
 
 class TestedStorage:
-    """The storage under test: empty when a test begins."""
+    """The storage under test, which is empty when a test begins."""
 
     def open_replica(self, name: str = "tested") -> AbstractAsyncContextManager[Replica]:
-        """Open a replica of the server ``name``. All replicas that one test opens have the same storage in common."""
-        raise NotImplementedError("the test class that inherits the suite defines open_replica()")
+        """Open a replica of the server ``name``. All replicas that one test opens share the same storage."""
+        raise NotImplementedError("a test class that inherits this suite must define open_replica()")
 
 
 async def run_concurrently(calls: Sequence[Callable[[], Awaitable[T]]]) -> list[T | Exception]:
-    """Make ``calls`` at the same time, and return the result or the exception of each."""
+    """Make ``calls`` concurrently, and return the result or the exception of each."""
     results = dict[int, T | Exception]()
 
     async def make(number: int, call: Callable[[], Awaitable[T]]) -> None:
@@ -54,15 +54,15 @@ async def run_concurrently(calls: Sequence[Callable[[], Awaitable[T]]]) -> list[
 
 
 async def wait_until(holds: Callable[[], Awaitable[bool]]) -> float:
-    """Ask again and again until ``holds`` returns true, and return the time then, in trio's seconds."""
+    """Call ``holds`` repeatedly until it returns true, and return the time then, in trio's seconds."""
     with trio.fail_after(PATIENCE):
-        while not await holds():  # noqa: ASYNC110 - the clock is of the storage
+        while not await holds():  # noqa: ASYNC110 - the storage has its own clock
             await trio.sleep(0.005)
     return trio.current_time()
 
 
 async def expect_hints(hints: AsyncIterator[T | HintsLost], *wanted: T) -> list[T]:
-    """Wait until all hints that are ``wanted`` have come, and return all that came."""
+    """Wait until all notifications in ``wanted`` have arrived, and return all that arrived."""
     seen = list[T]()
     with trio.fail_after(PATIENCE):
         while not all(each in seen for each in wanted):
@@ -73,7 +73,7 @@ async def expect_hints(hints: AsyncIterator[T | HintsLost], *wanted: T) -> list[
 
 
 async def expect_hint_or_loss(hints: AsyncIterator[T | HintsLost], last: T) -> None:
-    """Wait for ``last``, which came behind many that nobody has read, or for the notice that hints were lost."""
+    """Wait for the notification ``last``, or for the one that says that notifications were lost."""
     with trio.fail_after(PATIENCE):
         async for hint in hints:
             if isinstance(hint, HintsLost) or hint == last:
@@ -81,7 +81,7 @@ async def expect_hint_or_loss(hints: AsyncIterator[T | HintsLost], last: T) -> N
 
 
 async def cancel_one_wait(hints: AsyncIterator[object]) -> None:
-    """Cancel a task that waits for a hint."""
+    """Cancel a task that waits for a notification."""
     with trio.move_on_after(0.01) as scope:
         while True:
             await anext(hints)
