@@ -85,7 +85,7 @@ def test_a_bad_recording_is_named_with_its_line(tmp_path: Path) -> None:
     for words in (("timeline", tmp_path / "bad.jsonl"), ("replay", tmp_path / "bad.jsonl", "--", "true")):
         ended = typed(*words)
         assert ended.returncode == 2
-        assert "bad.jsonl, line 1: no header of a recording" in ended.stderr
+        assert "bad.jsonl, line 1: not the header of a recording" in ended.stderr
 
 
 def test_the_status_of_a_recorded_server_is_that_of_the_command(tmp_path: Path) -> None:

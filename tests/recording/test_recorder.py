@@ -241,17 +241,17 @@ async def test_a_long_message_keeps_its_method_and_id(server: Server, tmp_path: 
 
 
 def test_a_folder_that_is_not_there_is_an_error_at_once(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match="no folder"):
+    with pytest.raises(FileNotFoundError, match="the folder .* doesn.t exist"):
         Recorder(tmp_path / "none" / "calls.jsonl")
 
 
 @pytest.mark.parametrize(
     ("lines", "number", "words"),
     [
-        (["{}"], 1, "no header"),
-        (["nonsense"], 1, "no header"),
-        ([""], 1, "no header"),
-        (['{"recording":2,"id":"a","role":"client","pid":1,"wall":0}'], 1, "version 2"),
+        (["{}"], 1, "not the header"),
+        (["nonsense"], 1, "not the header"),
+        ([""], 1, "not the header"),
+        (['{"recording":2,"id":"a","role":"client","pid":1,"wall":0}'], 1, "version 1, not 2"),
         (['{"recording":1,"id":"a","role":"client","pid":1,"wall":0}', '{"t":1,"dir":"up"}'], 2, "up"),
         (['{"recording":1,"id":"a","role":"client","pid":1,"wall":0}', '{"t":1}', DEEP], 3, "nested"),
     ],

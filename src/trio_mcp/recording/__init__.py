@@ -1,1 +1,1 @@
-"""Recordings of connections: how recordings are written, read back, drawn on one axis, and played again."""
+"""Recordings of connections: write them to files, read them, draw them as timelines, and replay them."""

@@ -1,8 +1,8 @@
-"""Comparing finds the differences between what a recording has and what comes now.
+"""Comparison: the differences between recorded messages and the messages of a replay.
 
-Ids and times are no differences, nor are values that a side makes anew for each peer, such as cursors and ids of tasks:
-`Comparison.with_live_values` puts the present values in their place. Masked values are replaced in the same way, as far
-as they came from the other side.
+Ids and times aren't compared. Neither are values that a side creates anew for each peer, such as cursors and task ids:
+`Comparison.with_live_values` replaces the recorded values by those of the replay. Masked values are replaced in the
+same way, if they came from the other side.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ _LONGEST: Final = 500
 
 @frozen
 class Difference:
-    """Something that is otherwise than in the recording."""
+    """A difference between a recording and its replay."""
 
     where: str
-    """The request and the place in its answer, ``tools/call echo (id 3): result.content[0].text`` for example."""
+    """The request and the path in its answer, for example ``tools/call echo (id 3): result.content[0].text``."""
     recorded: str
     live: str
 
@@ -40,7 +40,7 @@ class Difference:
 
 
 class Comparison:
-    """The differences that were found so far, and the present values in the place of recorded ones."""
+    """The differences found so far, and the values that replace recorded ones during the replay."""
 
     def __init__(self) -> None:
         self._values: dict[str, Any] = {}
@@ -48,12 +48,12 @@ class Comparison:
         self.differences: list[Difference] = []
 
     def add_difference(self, where: str, recorded: str, live: str) -> None:
-        """Note a difference."""
+        """Add a difference, unless 1,000 were found already."""
         if len(self.differences) < _MOST_DIFFERENCES:
             self.differences.append(Difference(where, recorded[:_LONGEST], live[:_LONGEST]))
 
     def with_live_values(self, data: Any) -> Any:
-        """Return ``data`` of the recording with the present values."""
+        """Return recorded ``data`` with the values of the replay in place of recorded ones."""
         if isinstance(data, dict):
             members = cast("dict[str, Any]", data)
             return {self._live(name): self.with_live_values(value) for name, value in members.items()}
@@ -65,7 +65,7 @@ class Comparison:
         return self._values.get(text, text)
 
     def compare(self, name: str, recorded: Any, live: Any) -> None:
-        """Note each difference between ``recorded`` and ``live`` data of the message with this ``name``."""
+        """Add each difference between the ``recorded`` and the ``live`` data of the message ``name``."""
         self._walk(name + ": ", "", recorded, live)
 
     def _walk(self, name: str, path: str, recorded: Any, live: Any) -> None:
@@ -88,7 +88,7 @@ class Comparison:
     def _walk_members(self, name: str, path: str, recorded: dict[str, Any], live: dict[str, Any]) -> None:
         recorded = {self._live(part): value for part, value in recorded.items()}
         if path.endswith("inputRequests") and len(recorded) == len(live):
-            # 2026-07-28 mrtr: the keys of questions are whatever the server likes.
+            # 2026-07-28 mrtr: a server can choose any keys for its questions.
             self._values.update(zip(recorded, live, strict=True))
             recorded = dict(zip(live, recorded.values(), strict=True))
         for part in {**recorded, **live}:
@@ -103,14 +103,14 @@ class Comparison:
                 self._walk(name, inner, recorded[part], live[part])
 
     def is_same(self, recorded: Any, live: Any) -> bool:
-        """Return whether ``recorded`` and ``live`` data have no difference. Nothing is noted."""
+        """Return whether ``recorded`` and ``live`` data don't differ. Adds no differences."""
         trial = Comparison()
         trial._values = dict(self._values)
         trial.compare("", recorded, live)
         return not trial.differences
 
     def masked_text(self, live: Any) -> str:
-        """Return ``live`` data as text, without its secrets."""
+        """Return ``live`` data as text, with its secrets masked."""
         try:
             return text_of(self._masking.masked(live))
         except RecursionError:

@@ -1,11 +1,11 @@
-"""Entries are the lines of a recording: a `Header`, then frames and events in the order of their writing.
+"""The lines of a recording: a `Header`, then messages and events in the order in which they were written.
 
     {"recording": 1, "id": "5f…", "role": "client", "pid": 4711, "wall": 1764208000.25, "trio": 71.5, "network": "pipe"}
     {"t": 1840, "dir": "out", "bytes": 97, "message": {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": …}}
     {"t": 2210, "event": "handler.began", "id": 1}
 
-``t`` are microseconds since the header. `read_recording` reads the lines back one by one, so that the length of a
-recording costs no memory. A `Recording` writes the file of one connection: the thread of the `Recorder` carries out
+``t`` is in microseconds since the header. `read_recording` reads the lines one by one, so a long recording needs no
+more memory than a short one. A `Recording` writes the file of one connection: the thread of the `Recorder` carries out
 each `WriteJob`.
 """
 
@@ -29,9 +29,10 @@ from .masking import Masking
 
 VERSION: Final = 1
 MOST_LINE: Final = 64 * 1024 * 1024
-"""Bytes of the longest line that is read."""
+"""Maximum bytes of a line that is read."""
 _HEAVIEST: Final = 64 * 1024 * 1024
-"""Maximum bytes in memory of a line that is read completely: many small values take thirty times their length."""
+"""Maximum bytes that a line takes in memory if it is read completely. Many small values take thirty times their
+length."""
 _Time: TypeAlias = Annotated[int, msgspec.Meta(ge=-(2**53), le=2**53)]
 _Seconds: TypeAlias = Annotated[float, msgspec.Meta(ge=-1e12, le=1e12)]
 
@@ -48,15 +49,25 @@ EventName: TypeAlias = Literal[
     "unreadable",
     "connection.ended",
 ]
-"""Events, which are not on the wire. ``call.began``: a request of ours was made, ``for`` another one, maybe of another
-recording of this process; ``call.left``: its caller left. ``cancel.received``: a cancel reached the request, ``cause``
-says why; ``cancel.delivered``: the handler was resumed by the cancel, so its ``finally`` begins; ``handler.returned``:
-the function has ended; ``cleanup.done``: so have all its tasks. ``frames.dropped``: ``count`` frames came faster than
-the thread could write; ``recording.full``: nothing more is written."""
+"""Events of a recording: what happened without a message on the wire.
+
+- ``call.began``: this side made a request. ``for`` is the request it was made for, if any, which can be in another
+  recording of the process.
+- ``call.left``: the caller left the request.
+- ``handler.began``: the handler of a request started.
+- ``cancel.received``: the request was cancelled. ``cause`` says why.
+- ``cancel.delivered``: the handler resumed with `Cancelled`, so its ``finally`` begins.
+- ``handler.returned``: the handler function ended.
+- ``cleanup.done``: the handler and all its tasks ended.
+- ``frames.dropped``: ``count`` messages arrived faster than the thread could write them.
+- ``recording.full``: nothing more is written.
+- ``unreadable``: input arrived that isn't a message.
+- ``connection.ended``: the connection ended.
+"""
 
 
 class BadRecording(MCPError):
-    """A file is no recording, or a line of the file cannot be read; ``line`` is the number of the line, from 1."""
+    """A file isn't a recording, or has an invalid line. ``line`` is the number of the line, from 1."""
 
     def __init__(self, path: str, line: int, reason: str) -> None:
         super().__init__(f"{path}, line {line}: {reason}")
@@ -69,26 +80,26 @@ class Header(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The first line of a recording."""
 
     recording: int
-    """Version of the form; `VERSION` is read here."""
+    """Version of the file format. Only `VERSION` can be read."""
     id: str
-    """Name of the recording, by which events of other recordings of the process refer to this one."""
+    """Id of the recording. Events in other recordings of the process use it to refer to this one."""
     role: str
-    """The side that recorded, ``client`` or ``server``; ``relay`` stands between the two, and ``out`` is the
-    client's direction there."""
+    """The side that recorded: ``client``, ``server`` or ``relay``. A ``relay`` is between the two, and its ``out`` is
+    the direction from client to server."""
     pid: int
     """Id of the process that wrote the recording."""
     wall: _Seconds
-    """Seconds since the epoch at ``t`` 0."""
+    """Seconds since the epoch when ``t`` is 0."""
     trio: _Seconds = 0.0
-    """trio's clock at ``t`` 0."""
+    """Time of trio's clock when ``t`` is 0."""
     network: str | None = None
-    """The way of the messages: see `Transport.network`."""
+    """The transport of the messages. See `Transport.network`."""
     software: str = ""
     """Name and version of the software that wrote the recording."""
 
 
 class Reference(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A request of a recording."""
+    """Identifies a request in a recording."""
 
     recording: str
     id: int | str
@@ -97,37 +108,39 @@ class Reference(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class RecordedEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A line after the first: a frame, which has ``dir``, or an event, which has ``event``."""
+    """A line after the header: a message, which has ``dir``, or an event, which has ``event``."""
 
     t: _Time
     """Microseconds since the header."""
     dir: Literal["in", "out"] | None = None
-    """``in``: received; ``out``: sent."""
+    """``in`` for a received message, ``out`` for a sent one."""
     bytes: int = 0
-    """Length of the message on the wire."""
+    """Length of the message on the wire, in bytes."""
     message: Any = None
-    """The message without its secrets: an object, a list for a batch; `None` where the text was not JSON."""
+    """The message with its secrets masked: an object, or a list for a batch; `None` if the text wasn't JSON."""
     cut: bool = False
-    """True where the message was too long to be kept whole: its parameters and result are left out."""
+    """True if the message was too long to be recorded whole. Its parameters and result are left out then."""
     event: str | None = None
-    """Name of the event: see `EventName`."""
+    """Name of the event, an `EventName`."""
     id: int | str | None = None
     """Id of the request that the event is about."""
     cause: str | None = None
-    """Cause of a cancel."""
+    """Cause of a cancellation."""
     reason: str | None = None
-    """Words for people."""
+    """A reason, as readable text."""
     work_for: Reference | None = msgspec.field(default=None, name="for")
-    """The request that a call was made for."""
+    """The request whose handler made this call."""
     count: int = 0
-    """Number of frames that were dropped."""
+    """Number of messages that were dropped."""
     post: int = 0
-    """Number of the exchange over HTTP that the message or the request belongs to, where one recording has the messages
-    of many clients, whose ids may be the same; else 0."""
+    """Number of the HTTP exchange that the message or request belongs to; else 0.
+
+    It is only set if one recording has the messages of many clients, who can use the same ids.
+    """
 
     @property
     def messages(self) -> list[dict[str, Any]]:
-        """The messages of the frame, each of a batch by itself; empty for an event."""
+        """The messages of this line: one, or those of a batch; empty for an event."""
         message: Any = self.message
         found = cast("list[Any]", message) if isinstance(message, list) else [message]
         return [each for each in found if isinstance(each, dict)]
@@ -153,22 +166,24 @@ def head_of(data: bytes | msgspec.Raw) -> Any:
 
 
 class _CutEntry(RecordedEntry, frozen=True, kw_only=True):
-    """An entry whose message is too large to be read completely."""
+    """A line whose message is too large to be read completely."""
 
     message: msgspec.Raw = msgspec.Raw(b"null")
 
 
 @frozen
 class Recorded:
-    """A recording that is read: its ``header``, and the number of its bytes."""
+    """A recording that can be read: its ``header``, and the size of its file in bytes."""
 
     path: str
     header: Header
     size: int
 
     def __iter__(self) -> Iterator[RecordedEntry]:
-        """Read the entries from the file, one by one. Raises `BadRecording` for a line that is none; the last line may
-        be torn, where the process died."""
+        """Read the entries from the file, one by one. Raises `BadRecording` for an invalid line.
+
+        The last line can be incomplete, if the process died while it was written; it is left out.
+        """
         with open(self.path, "rb") as file:
             _line(file, self.path, 1)
             number = 1
@@ -199,14 +214,14 @@ def _entry(line: bytes) -> RecordedEntry:
 
 
 def nests_too_deep(line: bytes, message: Any) -> bool:
-    """Return whether ``message``, which was read from ``line``, has more than `MOST_LEVELS` levels."""
+    """Return whether ``message``, read from ``line``, is nested in more than `MOST_LEVELS` levels."""
     return line.count(b"[") + line.count(b"{") > MOST_LEVELS and is_too_deep(message)
 
 
 def read_recording(path: str | os.PathLike[str]) -> Recorded:
-    """Read the header of the recording at ``path``; iterate over the result for its entries.
+    """Read the header of the recording at ``path``. Iterate over the returned object to read the entries.
 
-    Raises `OSError`, and `BadRecording` for a file that is no recording, or one of a later version.
+    Raises `OSError`, and `BadRecording` for a file that isn't a recording or has another version of the format.
     """
     name = str(Path(path))
     with open(name, "rb") as file:
@@ -215,16 +230,16 @@ def read_recording(path: str | os.PathLike[str]) -> Recorded:
     try:
         header = _headers.decode(line)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise BadRecording(name, 1, f"no header of a recording: {_error_text(error)}") from None
+        raise BadRecording(name, 1, f"not the header of a recording: {_error_text(error)}") from None
     if header.recording != VERSION:
-        raise BadRecording(name, 1, f"a recording of version {header.recording}, and version {VERSION} is read here")
+        raise BadRecording(name, 1, f"the recording must have version {VERSION}, not {header.recording}")
     return Recorded(name, header, size)
 
 
 def _line(file: Any, path: str, number: int) -> bytes:
     line: bytes = file.readline(MOST_LINE + 1)
     if len(line) > MOST_LINE:
-        raise BadRecording(path, number, f"a line of more than {MOST_LINE} bytes")
+        raise BadRecording(path, number, f"the line must have at most {MOST_LINE} bytes")
     return line
 
 
@@ -233,19 +248,18 @@ def _error_text(error: Exception) -> str:
 
 
 def plain_id(value: object) -> RequestId | None:
-    """Return a ``value`` that may be the id of a request, else `None`."""
+    """Return ``value`` if it can be the id of a request, else `None`."""
     return value if type(value) is int or type(value) is str else None
 
 
 _ENTRY: Final = 200
-"""Bytes that a message or an event takes besides its text."""
+"""Bytes that a message or an event takes in memory in addition to its text."""
 _encoder: Final = msgspec.json.Encoder()
 
 
 @define(eq=False)
 class WriteJob:
-    """Something for the thread: a message with its direction, an event, or, with ``written``, the end of a
-    recording."""
+    """A job for the thread of the recorder: write a message or an event, or, with ``written``, end a recording."""
 
     recording: Recording
     t: int
@@ -263,7 +277,7 @@ class WriteJob:
 
 @define(eq=False)
 class Recording:
-    """The recording of one connection. All methods may be called from any task and never wait, but for `aclose`."""
+    """Writes the recording of one connection. Any task can call its methods; only `aclose` waits."""
 
     _put: Callable[[WriteJob], bool]
     _written: Callable[[Recording], Awaitable[None]]
@@ -271,7 +285,7 @@ class Recording:
     header: Header
     masking: Masking = attrs.field(factory=Masking, init=False)
     is_over: bool = attrs.field(default=False, init=False)
-    """True once nothing more is written; set in the thread."""
+    """True once the thread writes nothing more. Only the thread sets it."""
     _file: IO[bytes] | None = attrs.field(default=None, init=False)
     _dropped: int = attrs.field(default=0, init=False)
     _is_closed: bool = attrs.field(default=False, init=False)
@@ -282,8 +296,13 @@ class Recording:
     def frame(
         self, direction: Literal["in", "out"], data: bytes | bytearray, at: float | None = None, *, post: int = 0
     ) -> None:
-        """Note a message, without its framing, that goes ``out`` or has come ``in``, now or ``at`` a time on trio's
-        clock. ``post``: see `Entry.post`."""
+        """Record a message that is sent (``out``) or was received (``in``).
+
+        Args:
+            data: The message without its framing.
+            at: Its time on trio's clock, now by default.
+            post: See `Entry.post`.
+        """
         if self._is_closed:
             return
         if self._dropped:
@@ -304,7 +323,7 @@ class Recording:
         work_for: Reference | None = None,
         post: int = 0,
     ) -> None:
-        """Note an event, which happened now or ``at`` a time on trio's clock. ``post``: see `Entry.post`."""
+        """Record an event. ``at`` is its time on trio's clock, now by default. For ``post`` see `Entry.post`."""
         if not self._is_closed:
             entry = RecordedEntry(
                 t=self._now(at), event=name, id=request_id, cause=cause, reason=reason, work_for=work_for, post=post
@@ -313,7 +332,7 @@ class Recording:
                 self._dropped += 1
 
     def finish(self) -> None:
-        """End the recording, whose last lines the thread writes. Idempotent."""
+        """End the recording without waiting until the thread has written its last lines. Idempotent."""
         if not self._is_closed:
             self.event("connection.ended")
             self._is_closed = True
@@ -321,7 +340,7 @@ class Recording:
             self._put(WriteJob(self, 0, written=lambda: None))
 
     async def aclose(self) -> None:
-        """End the recording, and wait until the last line is written, for two seconds at most, also when cancelled.
+        """End the recording, and wait at most two seconds until its last line is written, even if cancelled.
         Idempotent."""
         if not self._is_closed:
             self.event("connection.ended")
@@ -331,10 +350,10 @@ class Recording:
     # In the thread
 
     def open(self) -> IO[bytes]:
-        """Return the file, which is opened at the first call. Raises `OSError`."""
+        """Return the file. The first call opens it. Raises `OSError`."""
         if self._file is None:
             with contextlib.suppress(FileNotFoundError):
-                self.path.unlink()  # not to write through a link, nor with the mode of an older file
+                self.path.unlink()  # so that an older link isn't followed, and the mode of an older file isn't kept
             descriptor = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
             self._file = open(descriptor, "wb")  # noqa: SIM115 - closed by `close`
             self._file.write(_encoder.encode(self.header) + b"\n")
@@ -348,4 +367,4 @@ class Recording:
 
 
 ExchangeReference: TypeAlias = tuple[Recording, int]
-"""A recording, and the number of the exchange there: see `Entry.post`."""
+"""A recording, and the number of an exchange in it. See `Entry.post`."""

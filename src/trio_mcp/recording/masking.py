@@ -1,11 +1,11 @@
-"""Masking takes secrets out of messages before messages are written down.
+"""Masking: replaces the secrets in messages before they are written to a recording.
 
-The same secret of one recording has the same mask, so that a `requestState` can be followed from its answer to its
-retry; a mask says nothing of the secret, since its key is made for each recording and forgotten.
+In one recording, the same secret always gets the same mask, so that a `requestState` can be followed from its answer to
+its retry. A mask reveals nothing about the secret, because its key is created for each recording and never stored.
 
-A peer may send a message that is made to be slow. So each step over a text takes linear time, and a text longer than
-`LONGEST` isn't searched but masked whole. `re` tries a pattern at each character: an unbounded part of a pattern may
-only begin at few characters, at the first one of a run, or after a word that the part can't contain.
+A peer can send a message that is designed to be slow to search. Therefore each step takes linear time, and a text
+longer than `LONGEST` isn't searched but masked whole. `re` tries a pattern at each character: an unbounded part of a
+pattern can only begin at few characters, at the first one of a run, or after a word that the part can't contain.
 
 Secrets are found by their forms, and by the names of members, parameters, headers, cookies, options and environment
 variables. A name is split into words in any spelling: ``accessToken``, ``access_token``, ``Access-Token``,
@@ -84,13 +84,13 @@ def words_of_name(name: str) -> list[str]:
 
 
 def is_count(name: str) -> bool:
-    """Return whether a number with this name counts tokens: whether the name ends in ``tokens``."""
+    """Return whether a number with this name counts tokens, because the name ends in ``tokens``."""
     return words_of_name(name)[-1:] == ["tokens"]
 
 
 def names_secret(name: str) -> bool:
-    """Return whether the value under ``name`` is taken for a secret, by its name alone."""
-    return _names_secret(name[-_NAME_END:])  # a peer may choose long names, and the cache keeps them
+    """Return whether ``name`` suggests that its value is a secret."""
+    return _names_secret(name[-_NAME_END:])  # cut, because the cache keeps names, and a peer can send long ones
 
 
 @lru_cache(1000)
@@ -114,20 +114,22 @@ def _names_secret(name: str) -> bool:
 
 
 MASK: Final = "masked:"
-"""Beginning of each mask."""
+"""The prefix of every mask."""
 _MASKED: Final = re.compile(f"{MASK}[0-9a-f]{{10}}")
 Mask = Callable[[str], str]
-"""Returns the mask of a secret."""
+"""A function that returns the mask of a secret."""
 
 _PRIVATE_KEY: Final = re.compile(
     r"----[ -]BEGIN [A-Z0-9 ]{0,30}PRIVATE KEY(?: BLOCK)?[ -]----.*?(?:----[ -]END [A-Z0-9 ]{0,50}[ -]----|\Z)",
     re.DOTALL,
 )
-"""RFC 7468. Headers may come before the key (RFC 1421). Without an end, the rest of the text is the key."""
+"""A private key (RFC 7468). Headers can come before the key (RFC 1421). Without an end line, the rest of the text is
+the key."""
 _URL: Final = re.compile(r"""://[^\s"<>`]++""")
 _AUTHORITY: Final = re.compile(r"[^/?#]*+")
 _WITH_PASSWORD: Final = re.compile(r"[^:\[\]]*+:(?!\d{0,5}+\Z)")
-"""An authority that doesn't end in a port: the rest of the password has unencoded special characters."""
+"""The authority of a URL if it doesn't end in a port: then the rest of the password has unencoded special
+characters."""
 _FORMS: Final = re.compile(
     r"""
     (?P<scheme>\b(?:bearer|dpop|negotiate|ntlm)[ \t]{1,8}+)[A-Za-z0-9._~+/=-]{8,}+   # RFC 9110 section 11
@@ -302,7 +304,7 @@ _any: Final = msgspec.json.Decoder()
 
 
 class Masking:
-    """The masks of one recording."""
+    """Masks the secrets of one recording."""
 
     def __init__(self) -> None:
         self._key = secrets.token_bytes(16)

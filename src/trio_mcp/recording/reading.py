@@ -1,9 +1,9 @@
-"""Reading reads one recording into the requests of its connection, in bounded memory.
+"""RecordingReader: reads the requests of one recording, in bounded memory.
 
-A `TimedRequest` is a request with its times, as one recording has them, or both sides of a connection together.
+A `TimedRequest` is a request with its times, from one recording or from both sides of a connection.
 
-Of more requests than `MOST_REQUESTS`, of more ticks of one than `MOST_TICKS`, and of more in all than
-`MOST_TICKS_IN_ALL`, the rest is counted.
+A reader keeps at most `MOST_REQUESTS` requests, `MOST_TICKS` ticks of a request and `MOST_TICKS_IN_ALL` ticks in total.
+The rest is only counted.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ TIMES: Final = (
     *("sent", "answered", "left", "cancel_sent"),
     *("received", "began", "cancel_read", "finally_began", "returned", "replied", "done"),
 )
-"""The fields that are times."""
+"""The fields of `TimedRequest` that are times."""
 
 
 @define(eq=False)
 class Tick:
-    """Progress, a log message or a question of a round, at a time on the common axis."""
+    """A progress report, a log message or a round of questions, with its time on the common axis."""
 
     at: float
     kind: Literal["progress", "log", "asks"]
@@ -40,44 +40,47 @@ class Tick:
 
 @define(eq=False)
 class TimedRequest:
-    """A request with its times in seconds on the common axis; `None`: not recorded. The times of the caller's recording
-    come first, then the times of the other side's."""
+    """A request with its times, in seconds on the common axis; `None` for a time that wasn't recorded.
+
+    The first times come from the caller's recording, the others (from ``received`` on) from the recording of the other
+    side.
+    """
 
     id: RequestId
     origin: Origin
-    """The side of the connection that has sent the request."""
+    """The side that sent the request."""
     method: str
     name: str = ""
-    """Name of the tool or prompt, or the URI."""
+    """Name of the tool or prompt, or URI of the resource."""
     sent: float | None = None
     answered: float | None = None
-    """The answer was received."""
+    """When the caller received the answer."""
     left: float | None = None
-    """The caller left the call."""
+    """When the caller left the call."""
     cancel_sent: float | None = None
     received: float | None = None
     began: float | None = None
     cancel_read: float | None = None
     cause: str | None = None
     finally_began: float | None = None
-    """The handler was resumed by its cancel."""
+    """When the handler resumed with its cancellation."""
     returned: float | None = None
     replied: float | None = None
-    """The answer was sent."""
+    """When the answer was sent."""
     done: float | None = None
-    """The handler and its tasks have ended."""
+    """When the handler and all its tasks had ended."""
     failed: bool = False
     ticks: list[Tick] = attrs.field(factory=list[Tick])
     more_ticks: int = 0
     parent: TimedRequest | None = None
-    """The request that this one was made for, or the round before."""
+    """The request whose handler made this one, or the previous round of the same call."""
     depth: int = 0
     asked: Reference | None = None
-    """The name of the parent."""
+    """The reference to the parent, as recorded."""
     state_brought: str | None = None
-    """The `requestState` that a retry brings, masked."""
+    """The masked `requestState` that a retry sends."""
     state_given: str | None = None
-    """The `requestState` of the answer, which a retry brings back."""
+    """The masked `requestState` of the answer, which a retry sends back."""
     token: RequestId | None = None
     """The progress token of the call."""
     post: int = 0
@@ -85,12 +88,12 @@ class TimedRequest:
 
     @property
     def started_at(self) -> float:
-        """The first time."""
+        """The earliest recorded time."""
         return min(self._times())
 
     @property
     def ended_at(self) -> float:
-        """The last time."""
+        """The latest recorded time."""
         return max(self._times())
 
     def _times(self) -> list[float]:
@@ -98,7 +101,7 @@ class TimedRequest:
         return [each for each in times if each is not None] + [tick.at for tick in self.ticks]
 
     def shift(self, seconds: float) -> None:
-        """Move all times by ``seconds``."""
+        """Add ``seconds`` to all times."""
         for field in TIMES:
             at = getattr(self, field)
             if at is not None:
@@ -107,14 +110,14 @@ class TimedRequest:
             tick.at += seconds
 
     def complete(self, other: TimedRequest) -> None:
-        """Take the times of the ``other`` side of the same request."""
+        """Fill in the times that the ``other`` side recorded for the same request."""
         for field in TIMES:
             if getattr(self, field) is None:
                 setattr(self, field, getattr(other, field))
         self.cause = self.cause or other.cause
         self.asked = self.asked or other.asked
         self.failed |= other.failed
-        if not self.ticks or (other.ticks and other.received is not None):  # the side that sent them knows when
+        if not self.ticks or (other.ticks and other.received is not None):  # the side that sent them has exact times
             self.ticks, self.more_ticks = other.ticks, other.more_ticks
 
 
@@ -122,11 +125,11 @@ MOST_REQUESTS: Final = 20_000
 MOST_TICKS: Final = 200
 MOST_TICKS_IN_ALL: Final = 100_000
 _LONGEST: Final = 200
-"""Characters of the words that are kept."""
+"""Maximum characters that are kept of a text."""
 _MOST_PARTS: Final = 20
 """Maximum items, members and levels of a value that is shown."""
 _COMPARED: Final = 20
-"""Requests by which two recordings are known for the two sides of one connection."""
+"""How many requests are compared to recognize two recordings as the two sides of one connection."""
 
 
 class _OpenRequests:
@@ -136,7 +139,7 @@ class _OpenRequests:
         self._open = set[TimedRequest]()
         self._counts: dict[Origin | int, int] = {}
         self._stacks: dict[Origin | int, list[TimedRequest]] = {}
-        """Requests in order; may include answered ones."""
+        """Requests in order. Answered requests may still be in a list."""
 
     def add(self, request: TimedRequest) -> None:
         self._open.add(request)
@@ -167,18 +170,18 @@ def _keys(request: TimedRequest) -> list[Origin | int]:
 
 
 class RecordingReader:
-    """One recording, on its way into memory."""
+    """Reads one recording into memory."""
 
     def __init__(self, recorded: Recorded) -> None:
         self.recorded = recorded
         self.role: Origin = "server" if recorded.header.role == "server" else "client"
         self.requests: dict[tuple[Origin, RequestId], list[TimedRequest]] = {}
-        """The requests by direction and id, the oldest one first: ids are used again."""
+        """The requests by origin and id, oldest first, because an id can be reused."""
         self.count = self.left_out = 0
         self._ticks = 0
         self._has_posts = False
         self._posted: dict[tuple[int, RequestId], TimedRequest] = {}
-        """The requests of many clients, by the exchange that brought them."""
+        """The requests of many clients, by HTTP exchange and id."""
         self._open = _OpenRequests()
         self._tokens: dict[tuple[Origin, RequestId], TimedRequest] = {}
         self._asked: dict[RequestId, Reference] = {}
@@ -265,7 +268,7 @@ class RecordingReader:
         return self._open.last(post) if post else None
 
     def _only_one(self, origin: Origin) -> TimedRequest | None:
-        """Return the open request that can be meant by a log message, which names none; `None` where several can."""
+        """Return the request that a log message belongs to: the only open one; `None` if there are several."""
         return self._open.last(origin) if self._open.count(origin) == 1 else None
 
     def _tick(self, request: TimedRequest | None, at: float, kind: Any, words: str) -> None:
@@ -324,7 +327,8 @@ class RecordingReader:
     # Both sides
 
     def is_other_side_of(self, other: RecordingReader) -> bool:
-        """Return whether both recordings are of one connection: opposite roles, and the same first requests."""
+        """Return whether the two recordings belong to one connection: they have opposite roles and the same first
+        requests."""
         if self.role == other.role:
             return False
         mine = [(key, each[0].method) for key, each in islice(self.requests.items(), _COMPARED)]
@@ -334,12 +338,12 @@ class RecordingReader:
         return common > 0 and 2 * common >= min(len(mine), len(other.requests))
 
     def all(self) -> Iterator[TimedRequest]:
-        """Return the requests, by direction and id."""
+        """Return all requests, grouped by origin and id."""
         for each in self.requests.values():
             yield from each
 
     def pairs(self, other: RecordingReader) -> Iterator[tuple[TimedRequest, TimedRequest]]:
-        """Return each request with the same one in ``other``."""
+        """Return each request together with the same request in ``other``."""
         for key, mine in self.requests.items():
             theirs = other.requests.get(key, [])
             if self._has_posts or other._has_posts:
@@ -348,12 +352,12 @@ class RecordingReader:
                 yield from zip(mine, theirs, strict=False)
 
     def shift(self, seconds: float) -> None:
-        """Move all times by ``seconds``."""
+        """Add ``seconds`` to the times of all requests."""
         for request in self.all():
             request.shift(seconds)
 
     def merge(self, other: RecordingReader | None) -> list[TimedRequest]:
-        """Return all requests, with the times of the ``other`` side."""
+        """Return all requests, completed by the times that the ``other`` side recorded."""
         if other is None:
             return list(self.all())
         seen = set[TimedRequest]()
@@ -364,7 +368,8 @@ class RecordingReader:
 
 
 def _nearest(mine: list[TimedRequest], theirs: list[TimedRequest]) -> Iterator[tuple[TimedRequest, TimedRequest]]:
-    """Return pairs of requests with the same id, where one side has those of many clients: the nearest in time."""
+    """Return pairs of requests with the same id that are nearest in time, if one side has the requests of many
+    clients."""
     left = theirs[:_COMPARED]
     for each in mine[:_COMPARED]:
         fitting = [other for other in left if (other.method, other.name) == (each.method, each.name)]
@@ -375,7 +380,7 @@ def _nearest(mine: list[TimedRequest], theirs: list[TimedRequest]) -> Iterator[t
 
 
 def _shown(data: Any) -> str:
-    """Return a short text for ``data`` of a message."""
+    """Return a short text for a value in a message."""
     if isinstance(data, str):
         return data[:_LONGEST]
     return str(data) if is_small(data, _MOST_PARTS, _LONGEST, _MOST_PARTS) else "(large)"

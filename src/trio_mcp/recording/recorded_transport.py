@@ -1,5 +1,6 @@
-"""RecordedTransport stands between a connection and its transport, and notes each message; `RecordedRequests` observes
-the requests of that connection.
+"""RecordedTransport wraps the transport of a connection, and records each message.
+
+`RecordedRequests` records what happens to the requests of that connection.
 """
 
 from __future__ import annotations
@@ -24,23 +25,25 @@ if TYPE_CHECKING:
     from .entries import ExchangeReference, Recording
 
 _working_for: Final[ContextVar[Reference | None]] = ContextVar("trio_mcp.recording.working_for", default=None)
-"""The request that the current task works for, where the connection of the request is recorded."""
+"""The request whose handler runs in the current task, if its connection is recorded."""
 
 
 class RecordedTransport(FramedTransport):
-    """Passes everything on to ``transport`` and notes each message in ``recording``: one of ours at the moment of
-    its sending, one of the peer's at the moment of its receipt."""
+    """Wraps ``transport``, and records each message in ``recording``.
+
+    Messages of this side are recorded when they are sent, and those of the peer when they are received.
+    """
 
     def __init__(self, transport: FramedTransport, recording: Recording) -> None:
         self._transport = transport
         self._recording = recording
         self._rest = 0
-        """Bytes of a message that `send_nowait` has begun, which `send` gets first."""
+        """Bytes of a message that `send_nowait` has begun to send. `send` continues with these."""
         self.network = transport.network
         self.names_calls = transport.names_calls
 
     async def receive(self) -> Received:
-        """Receive from the transport: see `FramedTransport.receive`."""
+        """Receive from the wrapped transport. See `FramedTransport.receive`."""
         try:
             received = await self._transport.receive()
         except UnreadableFrame as error:
@@ -53,7 +56,7 @@ class RecordedTransport(FramedTransport):
         return received
 
     async def send(self, messages: bytes | bytearray) -> None:
-        """Send by the transport: see `FramedTransport.send`."""
+        """Send over the wrapped transport. See `FramedTransport.send`."""
         begin, self._rest = self._rest, 0
         for line in bytes(messages[begin:]).split(b"\n"):
             if line:
@@ -61,8 +64,8 @@ class RecordedTransport(FramedTransport):
         await self._transport.send(messages)
 
     def send_nowait(self, message: bytes) -> int:
-        """Send by the transport: see `FramedTransport.send_nowait`."""
-        at = trio.current_time()  # from before, since the peer may have the message before this task goes on
+        """Send over the wrapped transport, without waiting. See `FramedTransport.send_nowait`."""
+        at = trio.current_time()  # before sending: the peer may get the message before this task resumes
         count = self._transport.send_nowait(message)
         if count:
             self._recording.frame("out", message[:-1], at)
@@ -70,19 +73,20 @@ class RecordedTransport(FramedTransport):
         return count
 
     def make_outbox(self, high_water: int, recorded: SendRecorder | None = None) -> Outbox:
-        """Return the outbox of the transport, by way of this: see `FramedTransport.make_outbox`."""
+        """Return an outbox of the wrapped transport that sends through this one. See `FramedTransport.make_outbox`."""
         return self._transport.make_outbox(high_water, recorded or SendRecorder(self.send_nowait, self._record))
 
     def _record(self, message: bytes) -> None:
         self._recording.frame("out", message)
 
     def observed_by(self, tracing: Tracing | None) -> Tracing | None:
-        """Return an observer that tells the recording, and ``tracing``: see `FramedTransport.observed_by`."""
+        """Return an observer that records requests, and passes them to ``tracing``. See
+        `FramedTransport.observed_by`."""
         place = self._recording, 0
         return RecordedRequests(lambda _: place, self._transport.observed_by(tracing))
 
     async def aclose(self) -> None:
-        """Close the transport, and end the recording."""
+        """Close the wrapped transport, and end the recording."""
         try:
             await self._transport.aclose()
         finally:
@@ -91,8 +95,10 @@ class RecordedTransport(FramedTransport):
 
 @define(eq=False)
 class RecordedRequests:
-    """Tells the recording of a request, which ``find`` finds, and then ``tracing``, of the requests of one connection.
-    See `Tracing` and `Tracer`."""
+    """Records what happens to the requests of one connection, and then passes it to ``tracing``.
+
+    ``find`` returns the recording of a request. See `Tracing` and `Tracer`.
+    """
 
     _find: Callable[[InboundRequest | OutboundRequest], ExchangeReference | None]
     _tracing: Tracing | None
@@ -137,7 +143,7 @@ class RecordedRequests:
 
 
 class _RecordedCall:
-    """A request of ours. See `CallSpan`."""
+    """A request that this side sent. See `CallSpan`."""
 
     def __init__(
         self, place: ExchangeReference, request: OutboundRequest, params: dict[str, Any] | None, span: CallSpan | None
@@ -156,7 +162,7 @@ class _RecordedCall:
 
 
 class _RecordedHandler:
-    """A request of the peer. See `HandlerSpan`."""
+    """A request that the peer sent. See `HandlerSpan`."""
 
     def __init__(self, place: ExchangeReference, request: InboundRequest, span: HandlerSpan | None) -> None:
         self._recording, self._post = place

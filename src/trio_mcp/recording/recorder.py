@@ -1,7 +1,7 @@
-"""Recorder writes recordings, one file a connection, in a thread of its own: no connection waits for a disk.
+"""Recorder writes recordings, one file for each connection, in its own thread, so that no connection waits for a disk.
 
-The connection hands over bytes as they are; decoding, masking and writing are the thread's. Messages that come faster
-than the thread can write are dropped and counted, and a disk that fails ends the recordings with one line in the log.
+A connection passes its bytes unchanged; the thread decodes, masks and writes them. Messages that arrive faster than the
+thread can write are dropped and counted. If the disk fails, the recordings end with one line in the log.
 """
 
 from __future__ import annotations
@@ -29,20 +29,21 @@ if TYPE_CHECKING:
 logger = logging.getLogger("trio_mcp")
 
 _MOST_WAITING: Final = 16 * 1024 * 1024
-"""Bytes of messages that wait for the thread."""
+"""Maximum bytes of messages that wait for the thread."""
 _MOST_FILES: Final = 1000
 _AT_ONCE: Final = 0.05
-"""Seconds that the end of a connection blocks for the last lines: a virtual clock does not wait for threads."""
+"""Seconds for which the end of a connection blocks until the last lines are written. A virtual clock doesn't wait for
+threads, so blocking is the only way."""
 _AT_MOST: Final = 2.0
-"""Seconds that the end of a connection waits for the last lines."""
+"""Maximum seconds that the end of a connection waits until the last lines are written."""
 NO_JSON: Final = "no JSON"
-"""Reason for an entry without a message: text that isn't JSON."""
+"""Reason of an entry that has no message, because its text isn't JSON."""
 _encoder: Final = msgspec.json.Encoder()
 _decoder: Final = msgspec.json.Decoder()
 
 
 def new_header(role: str, network: str | None) -> Header:
-    """Return the first line of a recording that begins now."""
+    """Return the header of a recording that begins now."""
     return Header(
         recording=VERSION,
         id=secrets.token_hex(8),
@@ -61,14 +62,22 @@ def _software() -> str:
 
 
 class Recorder:
-    """Records connections to the file ``path``, a line for each message and event; an older file is replaced. Of
-    several connections the second goes to ``name-2.jsonl``, and so on, for ``path`` ``name.jsonl``.
+    """Records connections to files in JSON Lines, one line for each message and event.
 
-    All files together get ``max_bytes``, and one line ``max_line_bytes``: of a longer message the method and the id are
-    kept. Only this user may read the files. Values of keys that name a secret (``password``, ``token``, ``api_key``,
-    ``requestState``, ...) and credentials are masked; arguments and results are recorded otherwise. Raises
-    `FileNotFoundError` where there is no such folder. Later failures, of a full disk for example, end the recordings
-    with a line in the log, and no connection.
+    The first connection is recorded in ``path``, for example ``name.jsonl``, the second in ``name-2.jsonl``, and so on.
+    Existing files are replaced. Only your user can read the files.
+
+    Values whose key names a secret (``password``, ``token``, ``api_key``, ``requestState``, ...) and credentials are
+    masked. All other arguments and results are recorded. If writing fails later, for example because the disk is full,
+    the recordings end with a line in the log, and the connections continue.
+
+    Args:
+        path: The file of the first connection.
+        max_bytes: Maximum bytes of all files together.
+        max_line_bytes: Maximum bytes of one line. Of a longer message only the method and the id are recorded.
+
+    Raises:
+        FileNotFoundError: The folder of ``path`` doesn't exist.
     """
 
     def __init__(
@@ -77,7 +86,7 @@ class Recorder:
         self._path = Path(path)
         if not self._path.parent.is_dir():
             raise FileNotFoundError(
-                f"there is no folder {str(self._path.parent)!r} for the recording {self._path.name!r}"
+                f"cannot record to {str(self._path)!r}: the folder {str(self._path.parent)!r} doesn't exist"
             )
         self._remaining_bytes = max_bytes
         self._max_line_bytes = max_line_bytes
@@ -91,14 +100,14 @@ class Recorder:
         self._is_over = False
 
     def _recorded(self, transport: FramedTransport, role: str) -> FramedTransport:
-        """Return ``transport`` for a connection in which our side is ``role``, with all its messages recorded."""
+        """Return a transport that records all messages of ``transport``. ``role`` is the role of this side."""
         from .recorded_transport import RecordedTransport
 
         recording = self._start(role, transport.network)
         return transport if recording is None else RecordedTransport(transport, recording)
 
     def _start(self, role: str, network: str | None = None) -> Recording | None:
-        """Start the recording of one more connection. Return `None` when there are as many as may be."""
+        """Start the recording of another connection. Return `None` if the maximum number of files is reached."""
         with self._lock:
             if self._is_over or self._opened == _MOST_FILES:
                 return None
@@ -108,7 +117,7 @@ class Recorder:
         return Recording(self._put, self._written, path, new_header(role, network))
 
     def _put(self, job: WriteJob) -> bool:
-        """Hand ``job`` to the thread. Return false, with nothing done, when too much waits there. Never waits."""
+        """Pass ``job`` to the thread without waiting. Return false, with nothing done, if too many bytes wait there."""
         with self._lock:
             if job.written is None and (self._is_over or self._waiting + job.size > _MOST_WAITING):
                 return False
@@ -118,7 +127,7 @@ class Recorder:
                 thread = threading.Thread(target=self._run, name="trio_mcp recording", daemon=True)
                 try:
                     thread.start()
-                except RuntimeError:  # no room for a thread, or the end of the interpreter
+                except RuntimeError:  # no thread can be started, or the interpreter is shutting down
                     self._jobs.clear()
                     self._waiting, self._is_over = 0, True
                     return False
@@ -127,7 +136,7 @@ class Recorder:
         return True
 
     async def _written(self, recording: Recording) -> None:
-        """Wait until ``recording`` is in its file whole, for two seconds at most."""
+        """Wait until ``recording`` is completely written to its file, for two seconds at most."""
         done, told = threading.Event(), trio.Event()
         token = trio.lowlevel.current_trio_token()
 
@@ -162,7 +171,7 @@ class Recorder:
                 self._waiting -= job.size
             try:
                 self._write(job)
-            except Exception as error:  # of the disk mostly, and whatever it is, no connection ends with it
+            except Exception as error:  # usually an error of the disk; no connection may end because of it
                 self._fail(job, error)
             if job.written is not None:
                 job.written()
@@ -205,8 +214,10 @@ class Recorder:
 
 
 def entry_of(job: WriteJob, limit: int) -> RecordedEntry:
-    """Return the masked entry of a message. If the message has more than ``limit`` bytes, its parameters and result are
-    removed before the search for secrets."""
+    """Return the entry of a message, with secrets masked.
+
+    If the message has more than ``limit`` bytes, its parameters and result are removed before the search for secrets.
+    """
     assert job.data is not None, "a message"
     message: Any = None
     reason: str | None = None
@@ -220,12 +231,12 @@ def entry_of(job: WriteJob, limit: int) -> RecordedEntry:
     except RecursionError:
         reason = "nested too deep"
     except (msgspec.MsgspecError, UnicodeDecodeError):
-        reason = NO_JSON  # don't quote the text, which may hold secrets
+        reason = NO_JSON  # the text isn't quoted, because it may contain secrets
     return RecordedEntry(
         t=job.t, dir=job.dir, bytes=len(job.data), message=message, cut=cut, reason=reason, post=job.post
     )
 
 
 def recorder_of(record: Recorder | str | os.PathLike[str] | None) -> Recorder | None:
-    """Return the recorder for the ``record`` of a user."""
+    """Return the recorder for a ``record`` option: `None`, a path or a `Recorder`."""
     return record if record is None or isinstance(record, Recorder) else Recorder(record)

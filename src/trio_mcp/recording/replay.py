@@ -1,9 +1,9 @@
-"""Replaying plays one side of a recording again, against the other side as it is now, and tells of the differences.
+"""Replay: plays one side of a recording against the other side as it is now, and reports the differences.
 
-The messages go in their order. Before each one the replay waits for the messages of the other side that had come before
-it in the recording; a cancel is sent after as long as in the recording. What is compared: answers, questions, and
-notifications, see `Comparison`. Progress may come in fewer or more steps, which is a matter of time; the last step
-before an answer is compared.
+Messages are sent in their recorded order. Before each message, the replay waits for the messages of the other side that
+preceded it in the recording. A cancel is sent after the same delay as in the recording. Answers, questions and
+notifications are compared, see `Comparison`. Progress may arrive in fewer or more steps, which depends on timing; only
+the last step before an answer is compared.
 """
 
 from __future__ import annotations
@@ -28,17 +28,19 @@ from .entries import Recorded, RecordedEntry, plain_id
 
 @frozen
 class ConnectionOpening:
-    """The beginning of the first connection in a recording."""
+    """How the client opened the first connection in a recording."""
 
     legacy: str | None = None
-    """The revision that ``initialize`` offered; `None` where there was none."""
+    """The revision offered by ``initialize``; `None` without a handshake."""
     modern: str | None = None
-    """The modern revision of the first request; `None` where a handshake came first."""
+    """The modern revision of the first request; `None` if the connection began with a handshake."""
 
 
 def opening_of(recorded: Recorded) -> ConnectionOpening:
-    """Return how the client of ``recorded`` has begun: by its first request that was answered with a result. Raises
-    `OSError` and `BadRecording`."""
+    """Return how the client of ``recorded`` opened its connection, from its first request that got a result.
+
+    Raises `OSError` and `BadRecording`.
+    """
     begun: dict[Any, ConnectionOpening] = {}
     for entry in recorded:
         for message in entry.messages:
@@ -53,7 +55,7 @@ def opening_of(recorded: Recorded) -> ConnectionOpening:
 
 
 _MOST = 100
-"""Requests among which the first one is that was answered."""
+"""How many requests are searched for the first one that was answered."""
 
 
 def _opened_by(message: dict[str, Any]) -> ConnectionOpening:
@@ -66,14 +68,14 @@ def _opened_by(message: dict[str, Any]) -> ConnectionOpening:
 
 
 def meta_of(params: Any) -> dict[str, Any]:
-    """Return the ``_meta`` of ``params``; empty where there is none."""
+    """Return the ``_meta`` of ``params``; empty if there is none."""
     found: Any = as_object(params).get("_meta")
     return as_object(found)
 
 
 @define(eq=False)
 class ReceivedMessage:
-    """A request or a notification of the other side, as it is now."""
+    """A request or a notification that the other side sent during the replay."""
 
     method: str
     params: Any
@@ -81,37 +83,38 @@ class ReceivedMessage:
 
     @property
     def value(self) -> float:
-        """The progress that a notification tells of."""
+        """The progress that a progress notification reports."""
         found = self.member("progress")
         return found if isinstance(found, int | float) else -math.inf
 
     def member(self, name: str) -> Any:
-        """Return a member of the parameters; `None` where there is none."""
+        """Return a member of the parameters; `None` if there is none."""
         params: Any = self.params
         return as_object(params).get(name)
 
 
 @define(eq=False)
 class SentRequest:
-    """A request of the side that is played."""
+    """A request of the side that is replayed."""
 
     id: RequestId
     name: str
     token: RequestId | None = None
     last: Any = None
-    """The parameters of the last progress that was recorded."""
+    """The parameters of the last recorded progress notification."""
     is_expected: bool = False
-    """True once its answer in the recording was reached."""
+    """True once the replay has reached the answer in the recording."""
 
 
 _CANCELLED: Final = "notifications/cancelled"
 _PROGRESS: Final = "notifications/progress"
 _HIGH_WATER: Final = 64 * 1024
 _FRESH: Final = 1_000_000_000
-"""Ids from here on stand for ids that were used twice, by several clients of one recording."""
+"""Requests get ids from this number on if their recorded id was used already, by another client of the same
+recording."""
 
 Key: TypeAlias = tuple[int, RequestId | None]
-"""A request of the recording: see `Entry.post`."""
+"""Identifies a request of the recording by exchange and id. See `Entry.post`."""
 
 
 async def replay(
@@ -121,8 +124,10 @@ async def replay(
     side: Literal["client", "server"] = "client",
     patience: float = 10.0,
 ) -> list[Difference]:
-    """Play the ``side`` of ``recorded`` against the other side, at the other end of ``transport``, and return the
-    differences. A message may come ``patience`` seconds late. The transport is closed in the end.
+    """Replay one ``side`` of ``recorded`` over ``transport``, and return the differences in the messages of the other
+    side.
+
+    A message can be up to ``patience`` seconds late. The transport is closed at the end.
 
     Raises `OSError` and `BadRecording`.
     """
@@ -150,22 +155,22 @@ class _Player:
         self._is_over = False
         self._replies: dict[RequestId, dict[str, Any]] = {}
         self._received: list[ReceivedMessage] = []
-        """Messages of the other side that none of the recording stands for so far."""
+        """Messages of the other side that don't match any recorded message so far."""
         self._sent: dict[Key, SentRequest] = {}
         self._tokens: dict[Key, SentRequest] = {}
-        """The requests by their progress tokens in the recording."""
+        """The requests by the progress tokens in the recording."""
         self._used = set[RequestId]()
-        """The present ids of the requests of the side that is played."""
+        """The ids that the replay uses for the requests it sends."""
         self._left = set[RequestId]()
-        """Present ids of the requests that were cancelled."""
+        """The ids of the requests that the replay has cancelled."""
         self._unreadable: list[str] = []
-        """Why input from the other side isn't a message, such as text that a server prints."""
+        """Why inputs from the other side aren't messages. A server may print text, for example."""
         self._unreadable_before = 0
-        """Number of such inputs in the recording."""
+        """Number of such invalid inputs in the recording."""
         self._unreadable_counted = 0
-        """Number of such inputs that came before the last message."""
+        """Number of such invalid inputs that arrived before the last message."""
         self._matched: dict[Key, ReceivedMessage] = {}
-        """The present request in the place of each recorded one of the other side."""
+        """For each recorded request of the other side, the request received in its place during the replay."""
         self.comparing = Comparison()
 
     # The other side
@@ -218,7 +223,7 @@ class _Player:
             self._outbox.close()
 
     async def _until(self, ready: Callable[[], object]) -> bool:
-        """Wait until ``ready()``. Return false when the other side does not come to that."""
+        """Wait until ``ready()`` is true. Return false if the time is over or the other side ends first."""
         with trio.move_on_after(self._patience):
             while not (ready() or self._is_over):
                 await self._news.park()
@@ -244,13 +249,13 @@ class _Player:
             if entry.dir is not None:
                 last = entry.t
             elif entry.event == "cancel.received" and entry.cause == "disconnect" and self._side == "client":
-                # 2026-07-28 streamable HTTP, Cancellation: the end of the stream was the cancel.
+                # 2026-07-28 streamable HTTP, section Cancellation: the client cancelled by closing the stream.
                 await self._leave(self._sent.get((entry.post, entry.id)), None, 0.0)
         self._report_missing()
 
     def _report_missing(self) -> None:
-        # As with progress, fewer are not a difference: text that a program prints at its end may come too late. For the
-        # same reason, text after the last message may be missing in the recording.
+        # Fewer invalid inputs aren't a difference, as with progress: text that a program prints at its end may arrive
+        # too late. For the same reason, text after the last message may be missing in the recording.
         for reason in self._unreadable[self._unreadable_before : self._unreadable_counted]:
             self.comparing.add_difference(f"a message of the {self._other}", "a message", reason)
         for heard in self._received:
@@ -279,7 +284,7 @@ class _Player:
         elif message_id is not None:
             met = self._matched.get((entry.post, message_id))
             if met is None or met.id is None:
-                return  # what it answers has not come, as was told
+                return  # the request that this answers hasn't arrived, which was reported already
             self._outbox.put(_reply(met.id, message, self._addressed(message.get("result"), entry.post)) + b"\n")
         with trio.move_on_after(self._patience) as scope:
             await self._outbox.flushed()
@@ -301,14 +306,14 @@ class _Player:
         self._outbox.put_request(live, method, params, None)
 
     async def _leave(self, sent: SentRequest | None, reason: str | None, gap: float) -> None:
-        """Cancel a request, after the pause of the recording."""
+        """Cancel a request, after the same delay as in the recording."""
         if sent is not None and sent.id not in self._left and not sent.is_expected:
             await trio.sleep(gap)
             self._left.add(sent.id)
             self._outbox.put_cancel(sent.id, reason)
 
     def _addressed(self, data: Any, post: int) -> Any:
-        """Return ``data`` of ours with the present ids of the requests that it names."""
+        """Return ``data`` that this side sends, with the ids that the other side uses in the replay."""
         if not isinstance(data, dict):
             return data
         members = dict(cast("dict[str, Any]", data))
@@ -332,7 +337,7 @@ class _Player:
     async def _expect_reply(self, message: dict[str, Any], message_id: RequestId, entry: RecordedEntry) -> None:
         sent = self._sent.get((entry.post, message_id))
         if sent is None:
-            return  # it answers a message that was not recorded, or was too long
+            return  # the request wasn't recorded, or was too long
         sent.is_expected = True
         if not await self._until(lambda: sent.id in self._replies):
             self.comparing.add_difference(sent.name, "an answer", "none")
@@ -365,7 +370,7 @@ class _Player:
             self.comparing.add_difference(f"the progress of {sent.name}", text_of(params), "none")
 
     async def _expect_call(self, given: ReceivedMessage, entry: RecordedEntry) -> None:
-        """Wait for a request or a notification, and take the one that is most like the ``given`` one."""
+        """Wait for a request or a notification, and take the received one that is most similar to ``given``."""
         cancelled = plain_id(given.member("requestId")) if given.method == _CANCELLED else None
         about = self._matched.get((entry.post, cancelled))
 

@@ -1,7 +1,7 @@
-"""A timeline as an SVG picture: a row for each request, the caller's view above, the handler's below.
+"""Draw a timeline as an SVG picture: one row for each request, with the caller above and the handler below.
 
-Colours follow the reader's choice of light or dark, by a media query. Names of peers are text and nothing else: cut,
-and without characters that an XML reader, a terminal or the direction of text would obey.
+A media query chooses light or dark colours, as the reader prefers. Names that come from peers are only text: they are
+cut, and without characters that an XML reader, a terminal or the text direction would interpret.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ _RIGHT: Final = 64
 _LINE: Final = 16
 _MOST_LABEL: Final = 38
 _MOST_TOLD: Final = 8
-"""Rows beside whose marks there is room for words."""
+"""Maximum number of rows for which the marks get labels; with more rows there is no room."""
 
 _CUT: Final = 0.04
-"""The width of an idle gap on the axis, as a part of the time with requests."""
+"""The width of a shortened idle gap on the axis, as a fraction of the time with requests."""
 _LONG_GAP: Final = 0.5
-"""An idle gap is cut if it is longer than this part of the time with requests."""
+"""An idle gap is shortened if it is longer than this fraction of the time with requests."""
 
 _STYLE: Final = Path(__file__).with_name("timeline.css").read_text("utf-8")
 
@@ -48,26 +48,28 @@ _LEGEND: Final = (
 
 
 def svg(timeline: Timeline, title: str = "", *, width: int = 1000) -> str:
-    """Return the picture of ``timeline``, ``width`` pixels wide, in which the first `MOST_ROWS` requests are drawn. In
-    a narrow one names stand above the bars; with few requests the marks have words."""
+    """Return ``timeline`` as an SVG picture of ``width`` pixels, with the first `MOST_ROWS` requests.
+
+    In a narrow picture, names are above the bars. If there are few requests, the marks have labels.
+    """
     return "\n".join(_Drawing(timeline, title, width).parts()) + "\n"
 
 
 def shown(text: str, limit: int = _MOST_LABEL) -> str:
-    """Return ``text`` cut to ``limit`` characters, with escapes for all but plain ones, ready for XML."""
+    """Return ``text`` for XML, cut to ``limit`` characters, with characters that aren't printable escaped."""
     plain = "".join(one if one.isprintable() else ascii(one)[1:-1] for one in text[: limit + 1])
     return escape(plain if len(plain) <= limit else plain[: limit - 1] + "…")
 
 
 def duration(seconds: float) -> str:
-    """Return a duration in a unit that fits."""
+    """Return a duration as text, in µs, ms or s."""
     if abs(seconds) < 0.001:
         return f"{seconds * 1e6:.0f} µs"
     return f"{seconds * 1e3:.4g} ms" if abs(seconds) < 1 else f"{seconds:.4g} s"
 
 
 def _busy(rows: Sequence[TimedRequest]) -> list[tuple[float, float]]:
-    """Return the times in which requests run, with the idle times between them that are too short to be cut."""
+    """Return the times with requests. Idle gaps that are too short to be shortened are included."""
     times = sorted((row.started_at, row.ended_at) for row in rows) or [(0.0, 1.0)]
     merged = [times[0]]
     for begin, end in times[1:]:
@@ -93,19 +95,19 @@ class _Drawing:
         self._segments = _busy(self._rows)
         self._begin = self._segments[0][0]
         self._cut = _CUT * sum(end - begin for begin, end in self._segments)
-        """Seconds that an idle gap takes on the axis."""
+        """Seconds that a shortened idle gap takes on the axis."""
         self._span = max(self._on_axis(self._segments[-1][1]), 1e-6)
         self._width = max(width, _LEAST_WIDTH)
         self._is_narrow = self._width < _NARROW
-        """Names stand above their bars then, not before them."""
+        """True if names are drawn above their bars, and not before them."""
         self._is_told = len(self._rows) <= _MOST_TOLD
-        """True where there is room to write the words beside the marks."""
+        """True if there is room for labels beside the marks."""
         longest = max((_indent(row) + 7 * len(_label(row)[:_MOST_LABEL]) for row in self._rows), default=0)
         self._left = 12 if self._is_narrow else min(_LABELS, longest + 24)
         self._bar = 14 if self._is_told else 9
 
     def _on_axis(self, at: float) -> float:
-        """Return the seconds from the beginning of the axis, on which idle gaps are cut."""
+        """Return the position of a time on the axis, in seconds from its beginning, with long idle gaps shortened."""
         passed = 0.0
         for begin, end in self._segments:
             if at < begin:
@@ -164,7 +166,7 @@ class _Drawing:
         return f"{told} · {apart}"
 
     def _axis(self, top: int, bottom: int) -> Iterator[str]:
-        room = (self._width - self._left - _RIGHT) / 90  # numbers that stand side by side
+        room = (self._width - self._left - _RIGHT) / 90  # how many numbers fit beside each other
         step = 10 ** math.floor(math.log10(self._span / room))
         step *= next(factor for factor in (1, 2, 5, 10) if self._span / (step * factor) <= room)
         for begin, end in self._segments:
@@ -184,7 +186,7 @@ class _Drawing:
         return 8 + 2 * self._bar + 2 + _LINE * (self._is_narrow + bool(above) + bool(below))
 
     def _row_text(self, row: TimedRequest) -> tuple[str, str]:
-        """Return the words for the marks of the caller, and those for the marks of the handler."""
+        """Return the labels for the marks of the caller, and for the marks of the handler."""
         if not self._is_told:
             return "", ""
         above = {"caller left": row.left if row.cancel_sent is None else None, "cancel sent": row.cancel_sent}
@@ -239,13 +241,13 @@ class _Drawing:
         yield "</g>"
 
     def _text(self, words: str, at: float, y: float) -> Iterator[str]:
-        """Write ``words`` at a time: to its right where there is room, else as far right as they go."""
+        """Write ``words`` to the right of a time if there is room, else at the right edge."""
         if words:
             x = max(12.0, min(self._x(at), self._width - 8 - 6.4 * len(words)))
             yield f'<text class="told" x="{round(x, 2)}" y="{y}">{escape(words)}</text>'
 
     def _rect(self, kind: str, begin: float, end: float | None, last: float, y: float) -> str:
-        """Return a bar, pale where its end was not recorded."""
+        """Return a bar, which is pale if its end wasn't recorded."""
         x = self._x(begin)
         width = max(round(self._x(last if end is None else end) - x, 2), 1.5)
         pale = " open" if end is None else ""
@@ -254,7 +256,7 @@ class _Drawing:
     # The legend
 
     def _legend(self, y: float) -> Iterator[tuple[int, str]]:
-        """Return the parts of the legend, each with the number of its line."""
+        """Return the parts of the legend, each with its line number."""
         x, line = 12.0, 0
         seen = {word for row in self._rows for word in _seen(row)}
         for form, words in _LEGEND:
@@ -278,7 +280,7 @@ def _indent(row: TimedRequest) -> int:
 
 
 def _seen(row: TimedRequest) -> Iterator[str]:
-    """Return the words of the legend for what the row shows."""
+    """Return the entries of the legend that a row needs."""
     if row.sent is not None:
         yield "failed call" if row.failed else "call"
     if row.began is not None or row.received is not None:
@@ -302,7 +304,7 @@ def _mark(tick: Tick, x: float, y: float) -> str:
 
 
 def _wrapped(text: str, width: int) -> Iterator[str]:
-    """Return ``text`` in lines, cut at the dots between its parts."""
+    """Return ``text`` in lines, broken at the dots between its parts."""
     line = ""
     for part in text.split(" · "):
         longer = f"{line} · {part}" if line else part
@@ -315,7 +317,7 @@ def _wrapped(text: str, width: int) -> Iterator[str]:
 
 
 def _times_text(row: TimedRequest) -> str:
-    """Return the times of ``row`` in words, from its beginning on."""
+    """Return the times of ``row`` as text, relative to its beginning."""
     words = {
         "sent": row.sent,
         "received": row.received,

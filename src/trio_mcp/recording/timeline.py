@@ -1,15 +1,16 @@
-"""Timeline puts recordings on one axis: the requests of a connection as seen by both sides.
+"""Timeline: the requests of several recordings on one time axis, as seen by both sides of a connection.
 
-A request is found in the recording of the other side by its direction, its id, and how often the id was used before;
-where a server over HTTP has many clients in one recording, whose ids are the same, the one nearest in time is meant.
-The clocks of two processes are compared by round trips, as NTP does (RFC 5905, section 8): no message arrives before it
-was sent, so the quickest one each way say how far apart the clocks may be. The middle is taken, and half of the room is
-the uncertainty; clocks that contradict no message are taken as they are.
+A request is matched with the recording of the other side by its direction, its id, and how often the id was used
+before. If a server over HTTP recorded many clients that use the same ids, the request that is nearest in time is taken.
 
-`perfetto` writes a timeline as trace events: async nestable events, one row a request. They follow the Trace Event
-Format: ``b`` and ``e`` begin and end a slice of the row that ``id2`` names within its process, and ``n`` is a moment in
-the row; ``ts`` are microseconds. The rows of the callers, one process of the trace, have the calls; the rows of the
-other side have the handlers, with their cleanup.
+The clocks of two processes are compared by round trips, as NTP does (RFC 5905, section 8). No message arrives before it
+was sent, so the fastest message in each direction limits the offset between the clocks. The middle of this range is
+taken as the offset, and half of its width is the uncertainty. If the range contains 0, the clocks aren't corrected.
+
+`perfetto` writes a timeline as trace events: async nestable events, one row for each request, in the Trace Event
+Format. ``b`` and ``e`` begin and end a slice of the row that ``id2`` names within its process, ``n`` is a moment in the
+row, and ``ts`` is in microseconds. The trace has two processes: the rows of the callers contain the calls, and the rows
+of the other side contain the handlers with their cleanup.
 """
 
 from __future__ import annotations
@@ -29,24 +30,30 @@ from .reading import RecordingReader, TimedRequest
 
 @frozen
 class Timeline:
-    """The requests of all recordings, parents before the requests that were made for them."""
+    """The requests of all recordings. A request comes before the requests that its handler made."""
 
     requests: Sequence[TimedRequest]
     left_out: int
-    """Number of requests beyond `MOST_REQUESTS`."""
+    """Number of requests that were left out because there were more than `MOST_REQUESTS`."""
     offset: float | None
-    """Seconds that the clock of the second process is ahead of the first, in the first two recordings of one
-    connection, by round trips; 0 where the clocks agree as
-    far as messages tell, and `None` where no call is in both recordings."""
+    """How many seconds the clock of the second process is ahead of the first, in the first two recordings of one
+    connection.
+
+    It is estimated from round trips: 0 if no message contradicts equal clocks, and `None` if no call is in both
+    recordings.
+    """
     uncertainty: float
-    """Seconds by which ``offset`` may be wrong."""
+    """The possible error of ``offset``, in seconds."""
     sides: Sequence[str]
-    """Words for each recording."""
+    """A description of each recording."""
 
 
 def timeline(recordings: Sequence[Recorded]) -> Timeline:
-    """Return the requests of ``recordings``: of the two sides of one connection, or of several connections, by a proxy
-    for example. Raises `OSError` and `BadRecording`."""
+    """Return the requests of ``recordings`` on one time axis.
+
+    The recordings can be the two sides of one connection, or belong to several connections, for example of a proxy.
+    Raises `OSError` and `BadRecording`.
+    """
     readings = [RecordingReader(each) for each in recordings]
     for reading in readings:
         reading.read()
@@ -54,7 +61,7 @@ def timeline(recordings: Sequence[Recorded]) -> Timeline:
     rest = list(readings)
     offset, uncertainty = None, 0.0
     ahead: dict[int, float] = {}
-    """Seconds that the clock of each process is ahead of the first one's."""
+    """How many seconds the clock of each process is ahead of the first process."""
     while rest:
         first = rest.pop(0)
         other = next((each for each in rest if first.is_other_side_of(each)), None)
@@ -85,11 +92,11 @@ def timeline(recordings: Sequence[Recorded]) -> Timeline:
 
 
 def _offset(first: RecordingReader, other: RecordingReader) -> tuple[float, float] | None:
-    """Return how far the clock of ``other`` is ahead, and the uncertainty; `None` without a whole round trip."""
+    """Return how far the clock of ``other`` is ahead, and the uncertainty; `None` without a complete round trip."""
     least, most = -math.inf, math.inf
     for mine, theirs in first.pairs(other):
         if mine.sent is not None:
-            # Nothing arrives before it is sent.
+            # No message arrives before it was sent.
             most = min(most, _passed(mine.sent, theirs.received), _passed(mine.cancel_sent, theirs.cancel_read))
             least = max(least, -_passed(theirs.replied, mine.answered))
         else:
@@ -103,15 +110,15 @@ def _offset(first: RecordingReader, other: RecordingReader) -> tuple[float, floa
 
 
 def _passed(sent: float | None, received: float | None) -> float:
-    """Return the seconds from the sending by one clock to the receipt by the other one; infinite where unknown."""
+    """Return the seconds from sending, on one clock, to receiving, on the other; infinite if unknown."""
     return math.inf if sent is None or received is None else received - sent
 
 
 class _StartedRequests:
-    """Requests whose handler has begun, by recording, id and exchange of a `Reference`."""
+    """Requests whose handler has started, by the recording, id and exchange of a `Reference`."""
 
     def __init__(self, requests: Iterable[tuple[str, TimedRequest]]) -> None:
-        """Take ``requests``, each with the id of its recording."""
+        """Each of ``requests`` comes with the id of its recording."""
         self._found: dict[tuple[str, RequestId, int], tuple[list[float], list[TimedRequest]]] = {}
         handled = [(each.started_at, recording, each) for recording, each in requests if each.began is not None]
         for begin, recording, each in sorted(handled, key=lambda found: found[0]):
@@ -127,7 +134,7 @@ class _StartedRequests:
 
 
 def _nested(requests: Iterable[TimedRequest], begun: _StartedRequests) -> list[TimedRequest]:
-    """Return ``requests`` by their times, each behind the request that it was made for."""
+    """Return ``requests`` in order of time, each after the request whose handler made it."""
     ordered = sorted(requests, key=lambda each: each.started_at)
     states: dict[tuple[str, str], TimedRequest] = {}
     children: dict[TimedRequest | None, list[TimedRequest]] = {None: []}
@@ -149,7 +156,7 @@ def _nested(requests: Iterable[TimedRequest], begun: _StartedRequests) -> list[T
 
 
 def _parent(request: TimedRequest, begun: _StartedRequests) -> TimedRequest | None:
-    """Return the request that ``request`` was made for: the last of its id that had begun by then."""
+    """Return the request whose handler made ``request``: the last one with the recorded id that had begun by then."""
     asked = request.asked
     if asked is None:
         return None
@@ -162,7 +169,7 @@ _HANDLERS: Final = 2
 
 
 def perfetto(timeline: Timeline) -> bytes:
-    """Return ``timeline`` as JSON."""
+    """Return ``timeline`` as JSON for Perfetto."""
     begin = min((each.started_at for each in timeline.requests), default=0.0)
     events = [*_names(_CALLERS, "calls"), *_names(_HANDLERS, "handlers")]
     for number, request in enumerate(timeline.requests):
@@ -176,7 +183,7 @@ def _names(pid: int, name: str) -> Iterator[dict[str, Any]]:
 
 
 class _RequestRows:
-    """The rows of one request, which is the one with this ``number``."""
+    """The rows of one request in a Perfetto trace. ``number`` identifies the request."""
 
     def __init__(self, request: TimedRequest, number: int, begin: float) -> None:
         self._request = request
@@ -184,7 +191,7 @@ class _RequestRows:
         self._begin = begin
 
     def _event(self, phase: str, pid: int, name: str, at: float, **args: Any) -> dict[str, Any]:
-        # A plain id would be one row in all processes, which Perfetto shows under none of them.
+        # A plain id would be one row shared by all processes, which Perfetto shows under none of them.
         row = {"local": f"{self._number:#x}"}
         event: dict[str, Any] = {"ph": phase, "cat": "mcp", "id2": row, "pid": pid, "tid": pid, "name": name}
         event["ts"] = round((at - self._begin) * 1e6, 3)
@@ -201,7 +208,7 @@ class _RequestRows:
         yield last
 
     def events(self) -> Iterator[dict[str, Any]]:
-        """Return the events of both processes."""
+        """Return the trace events of the request in both processes."""
         request = self._request
         name = f"{request.method} {request.name}".strip()
         args = {"id": request.id, "from": request.origin, "cause": request.cause, "failed": request.failed}
