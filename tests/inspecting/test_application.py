@@ -176,11 +176,11 @@ async def test_no_file_of_the_page_names_another_host_or_makes_markup_of_text(pa
 @pytest.mark.parametrize(
     ("body", "words"),
     [
-        (b"{", "no JSON"),
-        (b"[]", "no object"),
-        (b"[" * 100_000, "no JSON"),
-        (b'"\xff"', "no JSON"),
-        (b"{}", "no such thing"),
+        (b"{", "must be JSON"),
+        (b"[]", "must be a JSON object"),
+        (b"[" * 100_000, "must be JSON"),
+        (b'"\xff"', "must be JSON"),
+        (b"{}", "unknown request"),
     ],
 )
 async def test_a_senseless_body_is_refused_with_words(page: Served, body: bytes, words: str) -> None:

@@ -162,7 +162,7 @@ async def test_a_form_is_answered_in_the_page_and_what_does_not_fit_is_refused(e
         await opened.heard("question.over", id=question["id"])
         await opened.ended(run)
         assert opened.result(run)["content"][0]["text"] == "accept {'name': 'Ann', 'age': 3}"
-        with pytest.raises(InvalidPageAnswer, match="no more"):
+        with pytest.raises(InvalidPageAnswer, match="no longer open"):
             await opened.do("answer", question=question["id"], answer={"action": "decline"})
 
 

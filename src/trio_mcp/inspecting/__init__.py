@@ -1,3 +1,4 @@
-"""A page in the browser to look at a server and to use the server: ``trio-mcp inspect --web``. The page is served on
-loopback alone, by our own HTTP server, and only to whom its address was told.
+"""The web inspector (``trio-mcp inspect --web``): a page in the browser to inspect a server and to call it.
+
+Our own HTTP server serves the page on loopback. Only requests with the token in the page's address are accepted.
 """

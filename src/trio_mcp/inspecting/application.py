@@ -1,5 +1,7 @@
-"""PageApplication serves the page over HTTP, to this machine alone. A request without the token of the address, or
-from another page, is refused by its head.
+"""PageApplication: the HTTP application of the web inspector, for this machine only.
+
+It reads the head of each request, and refuses requests without the token of the page's address, and those that come
+from other pages.
 """
 
 from __future__ import annotations
@@ -37,12 +39,12 @@ _POLICY: Final = (
     "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
 _PICTURE_POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'; sandbox"
-"""A picture brings its own style, and no scripts."""
+"""Content Security Policy of pictures, which contain their own styles and no scripts."""
 _HEADERS: Final = {
     "Cache-Control": "no-store",
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
-    "Referrer-Policy": "no-referrer",  # the token is in the address
+    "Referrer-Policy": "no-referrer",  # the address of the page contains the token
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
 }
@@ -70,7 +72,7 @@ def _refusal(status: HTTPStatus, reason: str) -> Answer:
 
 
 class PageApplication(HttpApplication):
-    """The page of ``inspection`` at ``/TOKEN/``. The tasks of its requests run in ``nursery``."""
+    """Serves the page of ``inspection`` at ``/TOKEN/``. Requests run as tasks in ``nursery``."""
 
     def __init__(self, inspection: Inspection, token: str, nursery: trio.Nursery) -> None:
         self._inspection = inspection
@@ -89,11 +91,11 @@ class PageApplication(HttpApplication):
     # Admission
 
     def admit(self, head: RequestHead) -> HeadDecision:
-        """Refuse requests without the token and those of foreign pages: see `HttpApplication.admit`."""
+        """Refuse requests without the token, and those that come from other pages. See `HttpApplication.admit`."""
         if not (self._knows_token(head.path) and self._is_own_page(head)):
-            return _refusal(HTTPStatus.FORBIDDEN, "open the whole address that trio-mcp inspect --web has printed")
+            return _refusal(HTTPStatus.FORBIDDEN, "open the complete address that trio-mcp inspect --web printed")
         if head.method != ("POST" if head.path.endswith("/do") else "GET"):
-            return _refusal(HTTPStatus.METHOD_NOT_ALLOWED, "there is no such method here")
+            return _refusal(HTTPStatus.METHOD_NOT_ALLOWED, "this address only allows GET, or POST for /do")
         return Admitted()
 
     def _knows_token(self, path: str) -> bool:
@@ -101,10 +103,10 @@ class PageApplication(HttpApplication):
         return secrets.compare_digest(first.encode("utf-8", "replace"), self._token.encode())
 
     def _is_own_page(self, head: RequestHead) -> bool:
-        """Return whether the request comes from the page itself, or, to read something, from the bar for addresses.
+        """Return whether the request comes from the page itself or, if it only reads, from the browser's address bar.
 
-        The name of the host is checked against DNS rebinding, the origin against foreign pages that have found out the
-        token; a browser says by Sec-Fetch-Site when such a page only embeds or links.
+        The host is checked to prevent DNS rebinding, and the origin to refuse other pages that have found out the
+        token. If such a page only embeds the inspector or links to it, the browser reveals that in Sec-Fetch-Site.
         """
         host, origin = head.headers.get("host", ""), head.headers.get("origin")
         if not self._checks.allows_host(host):
@@ -117,21 +119,21 @@ class PageApplication(HttpApplication):
         return origin is None or origin == f"http://{host}"
 
     def serve(self, head: RequestHead, body: bytes, response: ResponseHandle, caller: object | None) -> None:
-        """Start the task of an admitted request: see `HttpApplication.serve`."""
+        """Start the task of an admitted request. See `HttpApplication.serve`."""
         run = self._routes.find(head.path)
         assert run is not None, "the path begins with the token"
         run(head, body, response)
 
     def refusal(self, status: HTTPStatus, reason: str, head: RequestHead | None) -> Answer:
-        """Return the answer to a fault of HTTP: see `HttpApplication.refusal`."""
+        """Return the response to an invalid HTTP request. See `HttpApplication.refusal`."""
         return _refusal(status, reason)
 
     def hold(self, head: RequestHead | None, caller: object | None, client: object) -> HeldBytes:
-        """Return a count for bytes that are read but not served: see `HttpApplication.hold`."""
+        """Return a count of the bytes that are read but not served yet. See `HttpApplication.hold`."""
         return self._unread.held_for(self._caller)
 
     def report_unserved(self, body: UnservedBody) -> None:
-        """Do nothing: nobody waits for a refused request. See `HttpApplication.report_unserved`."""
+        """Do nothing, because no client waits for a refused request. See `HttpApplication.report_unserved`."""
 
     # Routes
 
@@ -139,16 +141,16 @@ class PageApplication(HttpApplication):
         name = request.path.removeprefix(f"/{self._token}/") or "page.html"
         body = self._files.get(name)
         if body is None:
-            return _response("there is no such file\n", status=HTTPStatus.NOT_FOUND)
+            return _response("file not found\n", status=HTTPStatus.NOT_FOUND)
         return _response(body, _TYPES[Path(name).suffix])
 
     async def _do(self, request: RouteRequest) -> RouteResponse:
         try:
             given: Any = decode_value(request.body)
         except (ValueError, RecursionError):
-            return _failed("this is no JSON")
+            return _failed("the body must be JSON")
         if not isinstance(given, dict):
-            return _failed("this is no object")
+            return _failed("the body must be a JSON object")
         asked = cast("JSONObject", given)
         try:
             if asked.get("do") == "result":
@@ -168,7 +170,7 @@ class PageApplication(HttpApplication):
         return _response(picture, _TYPES[".svg"], policy=_PICTURE_POLICY)
 
     async def _events(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Stream all events until the page goes."""
+        """Stream all events until the page closes its connection."""
         feed = self._inspection.feed
         is_full = feed.is_full
         kind = "text/plain" if is_full else "text/event-stream"
@@ -189,12 +191,12 @@ def _failed(words: str, status: HTTPStatus = HTTPStatus.BAD_REQUEST) -> RouteRes
 
 
 class _Connections:
-    """The connections of browsers and of other programs on this machine."""
+    """The open HTTP connections, of browsers and of other programs on this machine."""
 
     def __init__(self, application: PageApplication) -> None:
         self._application = application
         self._open: dict[HttpConnection, None] = {}
-        """The connections, oldest first."""
+        """The open connections, oldest first."""
 
     async def serve(self, stream: trio.abc.Stream) -> None:
         """Serve one connection. If there are too many, close the oldest connection without a request in progress. If
@@ -218,7 +220,7 @@ class _Connections:
         return True
 
     async def watch(self) -> None:
-        """Let connections end when their time is over."""
+        """Close connections whose timeouts have expired, once a second."""
         while True:
             await trio.sleep(1)
             for connection in tuple(self._open):
@@ -229,8 +231,11 @@ _IN_USE: Final = 2
 
 
 def _worth(connection: HttpConnection) -> int:
-    """Return the rank of ``connection``; the lowest is closed first. Requests need the token, so silent and refused
-    connections come first. A browser reopens a connection that is closed between two requests."""
+    """Return the rank of ``connection``: the connection with the lowest rank is closed first.
+
+    Silent and refused connections have the lowest rank, since they haven't sent the token. Idle connections come next:
+    a browser reopens a connection that is closed between two requests.
+    """
     if ConnectionPhase.ASKED <= connection.phase <= ConnectionPhase.SERVED:
         return _IN_USE
     return int(connection.phase is ConnectionPhase.IDLE)
@@ -239,8 +244,10 @@ def _worth(connection: HttpConnection) -> int:
 async def serve_page(
     inspection: Inspection, port: int = 0, *, task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED
 ) -> None:
-    """Serve the page of ``inspection`` on loopback until cancelled. Report its address, with a fresh token. Raises
-    `OSError` where the ``port`` cannot be had."""
+    """Serve the page of ``inspection`` on loopback until cancelled.
+
+    The ``task_status`` reports the page's address, with a new token. Raises `OSError` if the ``port`` isn't available.
+    """
     token = secrets.token_urlsafe(24)
     listeners = await trio.open_tcp_listeners(port, host=HOST)
     async with trio.open_nursery() as nursery:
@@ -255,9 +262,11 @@ async def serve_page(
 async def inspect_in_page(
     target: Target, on_address: Callable[[str], None], *, era: Era, timeout: float, port: int
 ) -> None:
-    """Connect to ``target`` and serve its page until cancelled; ``on_address`` gets the address. ``era`` and
-    ``timeout``: see `Inspection`. Raises as ``target.open`` when there is no connection at the beginning, and
-    `OSError`."""
+    """Connect to ``target``, and serve its page until cancelled.
+
+    Calls ``on_address`` with the page's address. For ``era`` and ``timeout`` see `Inspection`. Raises the errors of
+    ``target.open`` if the first connection fails, and `OSError`.
+    """
     inspection = Inspection(target, era=era, timeout=timeout)
     async with open_service_nursery("the page is closed") as nursery:
         await nursery.start(inspection.run)

@@ -1,6 +1,6 @@
-"""FrameLog records the last messages of the connection in memory, for a list and a picture.
+"""FrameLog: keeps the latest messages of the connection in memory, for the list of messages and the timeline.
 
-A message is kept as received. When a page first shows a message, a thread masks its secrets.
+A message is stored as received. When a page first shows a message, a thread masks its secrets.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from ..recording.timeline import timeline
 
 MOST_FRAMES: Final = 1000
 _MOST_BYTES: Final = 32 * 1024 * 1024
-"""Bytes of all kept messages."""
+"""Maximum bytes of all stored messages."""
 _LONGEST: Final = 1024 * 1024
-"""Bytes of a message that is kept whole."""
+"""Maximum bytes of a message that is stored whole."""
 _MOST_NAME: Final = 200
 _encoder: Final = msgspec.json.Encoder()
 _entries: Final = msgspec.json.Decoder(RecordedEntry)
@@ -42,7 +42,7 @@ class _FrameHead(msgspec.Struct):
 
 
 class _CancelHead(msgspec.Struct):
-    """The request that ``notifications/cancelled`` cancels."""
+    """The parameters of ``notifications/cancelled`` that the list shows."""
 
     requestId: int | str | None = None
 
@@ -51,7 +51,7 @@ _heads: Final = msgspec.json.Decoder(list[_FrameHead] | _FrameHead)
 
 
 class LoggedFrame:
-    """A message or an event, with its number. ``summary`` is its line in the list."""
+    """A message or an event, with a number. ``summary`` is its line in the list."""
 
     def __init__(
         self, number: int, job: WriteJob, wall: float, methods: dict[tuple[str | None, int | str], str]
@@ -65,7 +65,8 @@ class LoggedFrame:
 
     @property
     def entry(self) -> RecordedEntry:
-        """The masked entry. Read it in a thread: the first read searches the message for secrets."""
+        """The entry with its secrets masked. Read it in a thread, because the first read searches the message for
+        secrets."""
         job = self._job
         if job is not None:
             entry = entry_of(job, _LONGEST) if job.entry is None else job.entry
@@ -82,10 +83,10 @@ class _LoggedRecording(Recorded):
 
 
 class FrameLog(Recorder):
-    """Keeps the messages of the present connection. ``added`` is called with each, and must be quick."""
+    """Stores the messages of the current connection. ``added`` is called with each, and must return quickly."""
 
     def __init__(self, added: Callable[[LoggedFrame], None]) -> None:
-        super().__init__(os.devnull)  # nothing is written there: `start` makes recordings that end here
+        super().__init__(os.devnull)  # nothing is written to a file: the recordings of `_start` end in this object
         self._added = added
         self._header: Header | None = None
         self._frames = deque[LoggedFrame]()
@@ -93,10 +94,10 @@ class FrameLog(Recorder):
         self._number = 0
         self._looking = trio.CapacityLimiter(1)
         self._methods: dict[tuple[str | None, int | str], str] = {}
-        """Methods of the requests without a response yet, by direction and id, oldest first."""
+        """Methods of the unanswered requests, by direction and id, oldest first."""
 
     def _start(self, role: str, network: str | None = None) -> Recording | None:
-        """Begin with the messages of a new connection: see `Recorder._start`."""
+        """Remove all messages, and store those of a new connection. See `Recorder._start`."""
         self._header = header = new_header(role, network)
         self._frames.clear()
         self._methods.clear()
@@ -104,9 +105,9 @@ class FrameLog(Recorder):
         return Recording(self._put, self._written, Path(os.devnull), header)
 
     def _put(self, job: WriteJob) -> bool:
-        """Keep a message or an event, and drop the oldest ones: see `Recorder._put`."""
+        """Store a message or an event, and drop the oldest ones if there are too many. See `Recorder._put`."""
         header = self._header
-        if header is None or job.recording.header is not header:  # the last words of an older connection
+        if header is None or job.recording.header is not header:  # a late message of an earlier connection
             return True
         self._number += 1
         frame = LoggedFrame(self._number, job, header.wall, self._methods)
@@ -118,22 +119,22 @@ class FrameLog(Recorder):
         return True
 
     async def _written(self, recording: Recording) -> None:
-        """Return at once: everything is kept."""
+        """Return at once, because `_put` has already stored everything."""
         await trio.lowlevel.checkpoint()
 
     @property
     def frames(self) -> tuple[LoggedFrame, ...]:
-        """The kept messages and events, oldest first."""
+        """The stored messages and events, oldest first."""
         return tuple(self._frames)
 
     async def message(self, number: int) -> Any:
-        """Return the message with this number, masked; for an event, the event. Raises `KeyError`."""
+        """Return the message or event with this number, with its secrets masked. Raises `KeyError`."""
         kept = {frame.number: frame for frame in self._frames}[number]
         entry = await trio.to_thread.run_sync(lambda: kept.entry, limiter=self._looking)
         return entry.message if entry.event is None else msgspec.to_builtins(entry)
 
     async def picture(self, begin: float, end: float, title: str) -> str:
-        """Return a picture of the last requests between two times on trio's clock."""
+        """Return an SVG timeline of the requests between two times on trio's clock, at most the last `MOST_ROWS`."""
         header, frames = self._header, self.frames
 
         def drawn() -> str:
@@ -148,7 +149,10 @@ class FrameLog(Recorder):
 
 
 def _summary(number: int, job: WriteJob, wall: float, methods: dict[tuple[str | None, int | str], str]) -> JSONObject:
-    """Return the line for the list. Reads only the head of a message. ``methods`` names the method of a response."""
+    """Return the line of a message in the list. Only the head of the message is read.
+
+    ``methods`` has the methods of requests, which name the lines of their responses.
+    """
     kind, words, given = "event", "", None
     if job.entry is not None:
         words, given = job.entry.event or "", job.entry.id

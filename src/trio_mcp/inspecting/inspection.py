@@ -1,7 +1,7 @@
-"""Inspection is a server under inspection: its connection, which can be made anew, and the answers to its pages.
+"""Inspection: a server under inspection, with its connection, which can be reopened, and the answers to its pages.
 
-Queries of pages are lists, completions, tasks etc., each a function of the client and of the request of a page, with an
-answer that is plain data.
+Pages send queries for lists, completions, tasks etc. Each query is a function of the client and of the page's request,
+and returns plain data.
 """
 
 from __future__ import annotations
@@ -38,16 +38,17 @@ from .questions import PageQuestions
 from .runs import Outcome, PageFeed, Run, Runs, cut, error_text
 
 MOST_LISTED: Final = 5000
-"""Tools, resources, ... of one list that are shown."""
+"""Maximum number of items, for example tools or resources, that are shown of one list."""
 _MOST_TASKS: Final = 200
 
 
 class InvalidPageRequest(ValueError):
-    """A page asks for something that makes no sense, or not now. The message is for the user."""
+    """A page sent a request that is invalid, or isn't possible now. The message is shown to the user."""
 
 
 async def list_offers(client: Client, asked: JSONObject) -> JSONObject:
-    """Return a list of the server, up to a bound, and what is wrong with it. Raises as a call if nothing came."""
+    """Return a list of the server, up to a limit, and the problems found in it. If nothing arrived, raises as a call
+    does."""
     lists: dict[Any, Callable[[], AsyncIterator[Any]]] = {
         "tools": client.list_tools,
         "resources": client.list_resources,
@@ -57,7 +58,7 @@ async def list_offers(client: Client, asked: JSONObject) -> JSONObject:
     }
     kind = asked.get("kind")
     if not (isinstance(kind, str) and kind in lists):
-        raise InvalidPageRequest("there is no such list")
+        raise InvalidPageRequest(f"unknown list: must be one of {', '.join(lists)}")
     found = await collect(lists[kind](), limit=MOST_LISTED)
     if found.error is not None and not found.items:
         raise found.error
@@ -70,13 +71,13 @@ async def complete(client: Client, asked: JSONObject) -> JSONObject:
     refs = {"prompt": PromptReference, "template": ResourceTemplateReference}
     kind, name, argument, value = (asked.get(key) for key in ("kind", "name", "argument", "value"))
     if not all(isinstance(each, str) for each in (kind, name, argument, value)) or kind not in refs:
-        raise InvalidPageRequest("a completion is of an argument, of a prompt or a template")
+        raise InvalidPageRequest("a completion needs the name and an argument of a prompt or a template")
     found = await client.complete(refs[kind](cast("str", name)), cast("str", argument), cast("str", value))
     return {"values": [cut(each, 1000) for each in found.values[:100]]}
 
 
 async def log_level(client: Client, asked: JSONObject) -> None:
-    """Ask the server for logs of a level and above."""
+    """Set the lowest level of the log messages that the server sends."""
     level: Any = asked.get("level")
     await client.set_log_level(LogLevel(level))
 
@@ -89,7 +90,7 @@ async def ping(client: Client, asked: JSONObject) -> JSONObject:
 
 
 async def list_tasks(client: Client, asked: JSONObject) -> JSONObject:
-    """Return the listed tasks, where the server lists any, and the ids of further tasks that were seen here."""
+    """Return the tasks that the server lists, if it can, and the ids of further tasks that this inspector has seen."""
     listed: list[JSONObject] = []
     declared = client.server_capabilities.tasks
     if client.revision.tasks == "core" and declared is not None and declared.list is not None:
@@ -106,14 +107,14 @@ async def task(client: Client, asked: JSONObject) -> JSONObject:
 
 
 async def cancel_task(client: Client, asked: JSONObject) -> None:
-    """Ask the server to cancel a task."""
+    """Request the cancellation of a task."""
     await client.resume_task(_id_of(asked)).cancel()
 
 
 def _id_of(asked: JSONObject) -> str:
     task: Any = asked.get("task")
     if not (isinstance(task, str) and task):
-        raise InvalidPageRequest("a task has an id")
+        raise InvalidPageRequest("the id of the task must be a non-empty string")
     return task
 
 
@@ -135,20 +136,22 @@ QUERIES: Final[dict[str, Callable[[Client, JSONObject], Awaitable[Any]]]] = {
     "task": task,
     "cancelTask": cancel_task,
 }
-"""The queries by their names in the requests of pages."""
+"""The queries, by the names that pages use."""
 
 
 _MOST_LOGS: Final = 300
 _LOG_LEVEL: Final = LogLevel.INFO
-"""The level of logs until the user wants another."""
+"""The lowest level of log messages, until the user chooses another."""
 _MOST_FRAMES_SHOWN: Final = 300
 
 Era = Literal["auto", "modern", "legacy"]
 
 
 class Inspection:
-    """The server at ``target``, for pages, which ask by `do` and are told by `feed`. Each step of connecting and
-    listing may take ``timeout`` seconds; calls take their time."""
+    """The server at ``target``, for pages, which send requests to `do` and get events from `feed`.
+
+    Each step of connecting and listing can take ``timeout`` seconds. Calls have no timeout.
+    """
 
     def __init__(self, target: Target, *, era: Era = "auto", timeout: float = 30) -> None:
         self._target = target
@@ -163,7 +166,7 @@ class Inspection:
         self._logs = deque[JSONObject](maxlen=_MOST_LOGS)
         self._log_number = 0
         self._tasks = dict[str, None]()
-        """Ids of the tasks that were seen here, oldest first."""
+        """Ids of the tasks that this inspector has seen, oldest first."""
         self._client: Client | None = None
         self._connections = 0
         self._nursery: ServiceNursery | None = None
@@ -174,8 +177,11 @@ class Inspection:
     # The connection
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Connect, and stay connected until cancelled; report that as started. After the loss of the connection, wait
-        until a page wants another. Raises as ``open`` of a target does when the first connection fails."""
+        """Connect, and stay connected until cancelled. Reports that it is started once it is connected.
+
+        If the connection is lost, waits until a page requests a new one. If the first connection fails, raises the
+        errors of the target's ``open``.
+        """
         is_first = True
         while True:
             self._again = trio.Event()
@@ -186,7 +192,7 @@ class Inspection:
                     raise
                 self._changed({"state": "lost", "reason": error_text(error)})
             else:
-                self._again.set()  # it was left for another
+                self._again.set()  # closed by `reconnect`: open the next connection at once
             self._client, self._nursery, is_first = None, None, False
             await self._again.wait()
             self._changed({"state": "connecting"})
@@ -212,11 +218,11 @@ class Inspection:
             "on_list_changed": self._list_changed,
             "on_unreadable": self._unreadable,
             "record": self._frames,
-            "cache": None,  # whoever looks wants to see what the server says now
+            "cache": None,  # the user wants to see current responses
         }
 
     async def _request_logs(self, client: Client) -> None:
-        # A modern server sends no logs unless it is asked, a legacy one those that it chooses unless it is told.
+        # Without a log level, a modern server sends no logs, and a legacy server sends those that it chooses.
         if client.server_capabilities.logging is not None:
             try:
                 with trio.fail_after(self._timeout):
@@ -267,15 +273,17 @@ class Inspection:
     # What pages ask
 
     async def do(self, asked: JSONObject) -> Any:
-        """Carry out a request of a page, and return the answer as plain data. Raises `InvalidPageRequest`, `BadAnswer`,
-        `TooManyRuns`, `ValueError`, and as a call."""
+        """Carry out a request of a page, and return the answer as plain data.
+
+        Raises `InvalidPageRequest`, `InvalidPageAnswer`, `TooManyRuns`, `ValueError`, and the errors of a call.
+        """
         name: Any = asked.get("do")
         if name == "frame":
             return await self.frame(asked)
         if isinstance(name, str) and name in _AT_ONCE:
             return _AT_ONCE[name](self, asked)
         if not (isinstance(name, str) and name in QUERIES):
-            raise InvalidPageRequest("there is no such thing to do")
+            raise InvalidPageRequest("unknown request: the member 'do' doesn't name one")
         if name == "tasks":
             asked = {**asked, "seen": list(self._tasks)[::-1]}
         with trio.fail_after(self._timeout):
@@ -285,11 +293,12 @@ class Inspection:
         """Return the result of a run as JSON. Raises `InvalidPageRequest`."""
         result = self._run(number).result
         if result is None:
-            raise InvalidPageRequest("there is no result")
+            raise InvalidPageRequest("this request has no result yet")
         return result
 
     async def picture(self, number: int | None) -> str:
-        """Return a picture of all requests, or of the time of the run with this number. Raises `InvalidPageRequest`."""
+        """Return a timeline of the last requests, or of the time in which one run was active. Raises
+        `InvalidPageRequest`."""
         if number is None:
             return await self._frames.picture(-math.inf, math.inf, "The last requests")
         run = self._run(number)
@@ -298,17 +307,17 @@ class Inspection:
 
     def _connected(self) -> Client:
         if self._client is None or self._nursery is None:
-            raise InvalidPageRequest("there is no connection to the server")
+            raise InvalidPageRequest("not connected to the server")
         return self._client
 
     def _run(self, number: Any) -> Run:
         try:
             return self._runs[number]
         except (KeyError, TypeError):
-            raise InvalidPageRequest("this request is kept no longer") from None
+            raise InvalidPageRequest("this request is no longer stored") from None
 
     def reconnect(self, asked: JSONObject) -> None:
-        """Connect anew, which ends all runs."""
+        """Open a new connection, which ends all runs."""
         self._again.set()
         self._leaving.cancel(reason="connected anew from the page")
 
@@ -320,7 +329,7 @@ class Inspection:
         """Answer a question of the server."""
         number, answer = asked.get("question"), asked.get("answer")
         if not (isinstance(number, int) and isinstance(answer, dict)):
-            raise InvalidPageRequest("an answer is an object, for a question")
+            raise InvalidPageRequest("an answer must be an object, with the number of its question")
         self._questions.answer(number, cast("JSONObject", answer))
 
     async def frame(self, asked: JSONObject) -> Any:
@@ -328,15 +337,15 @@ class Inspection:
         try:
             return await self._frames.message(cast("int", asked.get("frame")))
         except (KeyError, TypeError):
-            raise InvalidPageRequest("this message is kept no longer") from None
+            raise InvalidPageRequest("this message is no longer stored") from None
 
     def start(self, asked: JSONObject) -> JSONObject:
-        """Start a run: a call, a reading, a prompt, or the wait for a task."""
+        """Start a run: call a tool, read a resource, get a prompt, or wait for a task."""
         client, kind, name = self._connected(), asked.get("kind"), asked.get("name")
         assert self._nursery is not None, "there is a connection"
         given: Any = asked.get("arguments")
         if not isinstance(name, str) or not (given is None or isinstance(given, dict)):
-            raise InvalidPageRequest("a request has a name, and arguments that are an object")
+            raise InvalidPageRequest("a request must have a name, and its arguments must be an object")
         arguments = cast("JSONObject | None", given)
 
         async def work(run: Run, on_progress: OnProgress) -> Outcome:
@@ -364,7 +373,7 @@ class Inspection:
             return unstructure(result, client.revision), is_error
 
         if kind not in ("call", "task", "result", "read", "prompt"):
-            raise InvalidPageRequest("there is no such kind of request")
+            raise InvalidPageRequest("unknown kind of request: must be call, task, result, read or prompt")
         return {"run": self._runs.start(self._nursery, kind, name, arguments, work).number}
 
     def _has_task(self, run: Run, task: str) -> None:
@@ -384,7 +393,7 @@ _AT_ONCE: Final[dict[str, Callable[[Inspection, JSONObject], Any]]] = {
 
 
 class _StderrSink:
-    """Passes a server's standard error on to ``copy``, and its lines to ``line``. See `TextSink`."""
+    """Passes a server's standard error to ``copy``, and calls ``line`` with each line. See `TextSink`."""
 
     def __init__(self, line: Callable[[str], None], copy: TextSink | None) -> None:
         self._line = line
@@ -399,7 +408,7 @@ class _StderrSink:
 
 
 def _about(client: Client) -> JSONObject:
-    """Return the facts of the server itself."""
+    """Return what the page shows about the server itself."""
     revision, declared = client.revision, client.server_capabilities
     extensions = declared.extensions or {}
     kinds = {
@@ -417,7 +426,7 @@ def _about(client: Client) -> JSONObject:
         "era": "legacy" if revision.handshake else "modern",
         "instructions": None if client.instructions is None else cut(client.instructions, 20_000),
         "capabilities": unstructure(declared, revision),
-        # Some servers have tools without declaring any.
+        # Some servers have tools without declaring the capability.
         "has": [*(kind for kind, is_there in kinds.items() if is_there), *([] if kinds["tools"] else ["tools"])],
         "logs": declared.logging is not None,
         "completions": declared.completions is not None,

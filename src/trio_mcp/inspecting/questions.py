@@ -1,4 +1,4 @@
-"""PageQuestions are the questions of a server that wait for an answer in the page."""
+"""PageQuestions: the questions of a server that wait for an answer in the page."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from ..protocol.types.sampling import CreateMessageParams, CreateMessageResult, 
 from .runs import PageFeed, run_number
 
 MOST_QUESTIONS: Final = 32
-"""Questions of one kind that wait for the user at the same time."""
+"""Maximum number of questions of one kind that wait for the user concurrently."""
 _REFUSED: Final = -1
-"""The user rejected the request (2025-11-25 sampling, Error Handling)."""
+"""Error code for a request that the user rejected (2025-11-25 sampling, Error Handling)."""
 _MOST_ROOTS: Final = 100
 
 
 class InvalidPageAnswer(ValueError):
-    """The answer of the page does not fit. The message is for the user."""
+    """An answer from the page doesn't match its question. The message is shown to the user."""
 
 
 @define(eq=False)
@@ -38,9 +38,9 @@ class _Question:
     number: int
     kind: str
     data: JSONObject
-    """The question as the specification defines it."""
+    """The parameters of the question, as the specification defines them."""
     run: int | None
-    """The number of the run that the server asks for; `None` if that is unknown."""
+    """The number of the run that the server's question belongs to; `None` if unknown."""
     answered: trio.Event = attrs.field(factory=trio.Event)
     answer: JSONObject = attrs.field(factory=dict[str, Any])
 
@@ -49,7 +49,7 @@ class _Question:
 
 
 class PageQuestions:
-    """The open questions, each told to ``feed``, and withdrawn with its answer or the end of its call."""
+    """The open questions. Each is published to ``feed``, and withdrawn when it is answered or its call ends."""
 
     def __init__(self, feed: PageFeed) -> None:
         self._feed = feed
@@ -57,10 +57,10 @@ class PageQuestions:
         self._open: dict[int, _Question] = {}
         self._roots: list[JSONObject] = []
         self.revision: Revision = LATEST_LEGACY
-        """The revision for the words of questions. A server that asks before the connection is open is legacy."""
+        """The revision for the form of questions. A server that asks before the connection is open is legacy."""
 
     def options(self) -> ClientOptions:
-        """Return the handlers among the options of a client."""
+        """Return the client options that make this object answer questions."""
         return {
             "elicitation": self.form,
             "elicitation_url": self.url,
@@ -71,32 +71,32 @@ class PageQuestions:
         }
 
     def snapshot(self) -> Sequence[JSONObject]:
-        """Return the open questions in the form for pages."""
+        """Return the open questions, as JSON data for pages."""
         return [question.as_json() for question in self._open.values()]
 
     # Asked by the client
 
     async def form(self, question: ElicitFormParams) -> ElicitResult:
-        """Have a form filled in. Raises `CodedError` for a form that is too large to be shown."""
+        """Let the user fill in a form. Raises `CodedError` if the form is too large to be shown."""
         check_form_size(question.requested_schema)
         shown = attrs.evolve(question, requested_schema=with_fitting_defaults(question.requested_schema))
         answer = await self._answer_to("form", self._plain(shown))
         return ElicitResult(answer["action"], answer.get("content"))
 
     async def url(self, question: ElicitURLParams) -> ElicitResult:
-        """Show the page that the server wants the user to visit. Nothing is opened or fetched before the user does."""
+        """Show the URL that the server wants the user to visit. Only the user opens it; nothing is fetched before."""
         check_url(question.url)
         return ElicitResult((await self._answer_to("url", self._plain(question)))["action"])
 
     async def sample(self, request: CreateMessageParams) -> CreateMessageResult:
-        """Let the user write the answer of a model. Raises `CodedError` when the user refuses."""
+        """Let the user write the answer in place of a model. Raises `CodedError` if the user refuses."""
         answer = await self._answer_to("sampling", self._plain(request))
         if "text" not in answer:
             raise CodedError(_REFUSED, "the user refused to answer in place of a model")
         return CreateMessageResult("assistant", TextContent(answer["text"]), "a person at a page", "endTurn")
 
     async def roots(self) -> list[Root]:
-        """Let the user say which directories the server is told of; the last answer is offered again."""
+        """Let the user choose the roots that the server gets. The last answer is offered again."""
         answer = await self._answer_to("roots", {"roots": self._roots})
         self._roots = answer["roots"]
         return [structure(root, Root) for root in self._roots]
@@ -106,7 +106,7 @@ class PageQuestions:
 
     async def _answer_to(self, kind: str, data: JSONObject) -> JSONObject:
         if len(self._open) >= 3 * MOST_QUESTIONS:
-            raise CodedError(INTERNAL_ERROR, "too many questions wait for the user")
+            raise CodedError(INTERNAL_ERROR, "too many questions are waiting for the user")
         question = _Question(next(self._numbers), kind, data, run_number.get())
         self._open[question.number] = question
         self._feed.publish(("question", question.number), question.as_json())
@@ -120,11 +120,13 @@ class PageQuestions:
     # Answered by the page
 
     def answer(self, number: int, answer: JSONObject) -> None:
-        """Take the answer of the user. Raises `BadAnswer` for one that does not fit, and for a question that waits no
-        more."""
+        """Answer a question with the input of the user.
+
+        Raises `InvalidPageAnswer` if the answer doesn't match the question, or the question is no longer open.
+        """
         question = self._open.get(number)
         if question is None or question.answered.is_set():
-            raise InvalidPageAnswer("this question waits no more")
+            raise InvalidPageAnswer("this question is no longer open")
         question.answer = _CHECKS[question.kind](question.data, answer)
         question.answered.set()
 
@@ -132,16 +134,16 @@ class PageQuestions:
 def _elicited(data: JSONObject, answer: JSONObject) -> JSONObject:
     action = answer.get("action")
     if action not in ("accept", "decline", "cancel"):
-        raise InvalidPageAnswer("an answer accepts, declines or cancels")
+        raise InvalidPageAnswer("an answer must be 'accept', 'decline' or 'cancel'")
     if action != "accept" or "requestedSchema" not in data:
         return {"action": action}
     content: Any = answer.get("content")
     if not isinstance(content, dict):
-        raise InvalidPageAnswer("a form is an object")
+        raise InvalidPageAnswer("the content of a form must be an object")
     try:
         faults = SchemaValidator({"$schema": CHECKS_FORMATS} | data["requestedSchema"]).faults(content)
     except ValueError as error:
-        raise InvalidPageAnswer(f"the form of the server makes no sense: {error}") from None
+        raise InvalidPageAnswer(f"the server's form has an invalid schema: {error}") from None
     if faults is not None:
         raise InvalidPageAnswer(faults)
     return {"action": action, "content": content}
@@ -152,20 +154,20 @@ def _sampled(_: JSONObject, answer: JSONObject) -> JSONObject:
         return {}
     text: Any = answer.get("text")
     if not isinstance(text, str):
-        raise InvalidPageAnswer("the answer of a model is text")
+        raise InvalidPageAnswer("the model's answer must be text")
     return {"text": text}
 
 
 def _rooted(_: JSONObject, answer: JSONObject) -> JSONObject:
     roots: Any = answer.get("roots")
     if not isinstance(roots, list) or len(cast("list[Any]", roots)) > _MOST_ROOTS:
-        raise InvalidPageAnswer(f"roots are a list of {_MOST_ROOTS} at most")
+        raise InvalidPageAnswer(f"roots must be a list of at most {_MOST_ROOTS}")
     try:
         found = [structure(root, Root) for root in cast("list[Any]", roots)]
     except ValueError as error:
         raise InvalidPageAnswer(str(error)) from None
     if not all(root.uri.startswith("file://") for root in found):
-        raise InvalidPageAnswer("a root begins with file://")
+        raise InvalidPageAnswer("the URI of a root must begin with file://")
     return {"roots": [{"uri": root.uri, "name": root.name} for root in found]}
 
 

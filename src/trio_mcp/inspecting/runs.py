@@ -1,7 +1,7 @@
-"""Runs are the requests that the user has started in the page, each in a task and a cancel scope of its own.
+"""Runs: the requests that the user has started in the page, each in its own task and cancel scope.
 
-A `PageFeed` sends all events to the pages, as server-sent events. The unread part of a page is bounded: a later state
-of the same thing replaces the earlier one, and a page that is far behind is shown everything again.
+A `PageFeed` sends all events to the pages, as server-sent events. The unread events of a page are limited: a newer
+state of the same item replaces the older one, and a page that falls too far behind gets everything again.
 """
 
 from __future__ import annotations
@@ -27,39 +27,41 @@ from ..runtime.calls import OnProgress, Progress
 from ..transports.sse import KEEP_ALIVE, events
 
 MOST_PAGES: Final = 8
-"""Pages that are open at the same time."""
+"""Maximum number of pages that are open at the same time."""
 _MOST_WAITING: Final = 2000
-"""Unread things of a page; with more, the page is shown everything anew."""
+"""Maximum number of unread items of a page. If there are more, the page gets everything again."""
 _AT_ONCE: Final = 200
-"""Things that are written in one piece."""
+"""Maximum number of items that are written together."""
 _PAUSE: Final = 0.03
-"""Seconds between two pieces, in which several changes of one thing are told once."""
+"""Seconds between two writes. Several changes of one item in this time are sent as one."""
 _KEEP_ALIVE: Final = 15.0
 
 Snapshot = Callable[[], Iterable[tuple[Hashable, JSONObject]]]
 
 
 class PageFeed:
-    """The news for all pages. ``snapshot`` returns all that a page has to know at its beginning, each thing under the
-    key under which its changes are told."""
+    """Sends events to all pages.
+
+    ``snapshot`` returns everything that a new page needs: each item, with the key that its later changes have.
+    """
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
         self._pages: set[PageStream] = set()
 
     def publish(self, key: Hashable, thing: JSONObject) -> None:
-        """Tell all pages of ``thing``, which replaces an unread thing of the same ``key``."""
+        """Send ``thing`` to all pages. It replaces an unread item with the same ``key``."""
         for page in self._pages:
             page.put(key, thing)
 
     @property
     def is_full(self) -> bool:
-        """True while no more pages may be opened."""
+        """True if the maximum number of pages is open."""
         return len(self._pages) >= MOST_PAGES
 
     @contextmanager
     def opened(self) -> Generator[PageStream]:
-        """Open the stream of one more page, which begins with everything."""
+        """Open the stream of another page, which begins with everything."""
         page = PageStream(self._snapshot)
         self._pages.add(page)
         try:
@@ -69,7 +71,7 @@ class PageFeed:
 
 
 class PageStream:
-    """The unread news of one page."""
+    """The unread events of one page."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
@@ -82,18 +84,18 @@ class PageStream:
         self._waiting.update(self._snapshot())
 
     def put(self, key: Hashable, thing: JSONObject) -> None:
-        """Let ``thing`` be told. Synchronous."""
+        """Add ``thing`` to the unread events."""
         self._waiting[key] = thing
         if len(self._waiting) > _MOST_WAITING:
             self._restart()
         self._wakeup.wake()
 
     async def next_events(self) -> bytes:
-        """Wait for news, and return the news as events; a comment after a while without any."""
+        """Wait for unread items, and return them as server-sent events; a comment if there are none for a while."""
         with trio.move_on_after(_KEEP_ALIVE):
             while not self._waiting:
                 await self._wakeup.sleep()
-            await trio.sleep(_PAUSE)  # a handler that reports each step is no reason to draw the page for each
+            await trio.sleep(_PAUSE)  # so that the page isn't redrawn for every step that a handler reports
         if not self._waiting:
             return KEEP_ALIVE
         keys = list(self._waiting)[:_AT_ONCE]
@@ -105,22 +107,22 @@ logger = logging.getLogger("trio_mcp")
 
 MOST_RUNNING: Final = 64
 MOST_KEPT: Final = 100
-"""Requests that are shown, the running ones included."""
+"""Maximum number of requests that are shown, including the running ones."""
 _MOST_BYTES: Final = 64 * 1024 * 1024
-"""Bytes of all kept results."""
+"""Maximum bytes of all stored results."""
 _MOST_WORDS: Final = 4000
 
 Outcome = tuple[Any, bool]
-"""A result as plain data, and true where the result tells of a failure."""
+"""A result as plain data, and whether the result reports a failure."""
 Work = Callable[["Run", OnProgress], Awaitable[Outcome]]
 
 
 run_number: Final = ContextVar[int | None]("run_number", default=None)
-"""The number of the run that the current task makes, and of the run whose question a handler answers."""
+"""The number of the run that the current task carries out, or whose question it answers."""
 
 
 class TooManyRuns(Exception):
-    """The bound on running requests is reached."""
+    """The maximum number of requests is running already."""
 
 
 def cut(text: str, limit: int = _MOST_WORDS) -> str:
@@ -129,7 +131,7 @@ def cut(text: str, limit: int = _MOST_WORDS) -> str:
 
 
 def error_text(error: BaseException) -> str:
-    """Return ``error`` in words for the user."""
+    """Return ``error`` as a text for the user."""
     match error:
         case trio.TooSlowError():
             return cut("the server did not answer in time" + (f": {error}" if str(error) else ""))
@@ -145,13 +147,13 @@ def error_text(error: BaseException) -> str:
 
 @define(eq=False)
 class Run:
-    """A request. Times are on trio's clock, but for ``since``, in milliseconds since the epoch."""
+    """A request started in the page. Times are on trio's clock, except ``since``: milliseconds since the epoch."""
 
     number: int
     kind: str
     name: str
     given: str
-    """The arguments as JSON, cut."""
+    """The arguments as JSON, shortened."""
     since: float
     started_at: float
     scope: trio.CancelScope = attrs.field(factory=trio.CancelScope)
@@ -160,18 +162,18 @@ class Run:
     progress: Progress | None = None
     reports: int = 0
     task: str | None = None
-    """Id of the task that the server has made of the request."""
+    """Id of the task that the server created for the request."""
     error: str = ""
-    """The error, in words."""
+    """The error as text; empty without one."""
     result: bytes | None = attrs.field(default=None, repr=False)
     """The result as JSON."""
     is_error: bool = False
-    """True for a result that tells of a failure."""
+    """True if the result reports a failure."""
     warning: str | None = None
-    """What is wrong with the result, in words."""
+    """What is wrong with the result, as text."""
 
     def as_json(self) -> JSONObject:
-        """Return the form for pages."""
+        """Return the run as JSON data for pages."""
         progress = self.progress
         return {
             "what": "run",
@@ -200,7 +202,7 @@ class Run:
 
 
 class Runs:
-    """The last requests, each change told to ``feed``."""
+    """The last requests. Each change is published to ``feed``."""
 
     def __init__(self, feed: PageFeed) -> None:
         self._feed = feed
@@ -209,7 +211,7 @@ class Runs:
         self._bytes = 0
 
     def snapshot(self) -> Sequence[JSONObject]:
-        """Return the kept requests in the form for pages."""
+        """Return the stored requests, as JSON data for pages."""
         return [run.as_json() for run in self._runs.values()]
 
     def __getitem__(self, number: int) -> Run:
@@ -219,7 +221,7 @@ class Runs:
     def start(self, nursery: ServiceNursery, kind: str, name: str, arguments: Any, work: Work) -> Run:
         """Start a request in ``nursery``. Raises `TooManyRuns`."""
         if sum(run.ended is None for run in self._runs.values()) >= MOST_RUNNING:
-            raise TooManyRuns(f"{MOST_RUNNING} requests run already: cancel one, or wait")
+            raise TooManyRuns(f"{MOST_RUNNING} requests are running already: cancel one, or wait")
         given = "" if arguments is None else cut(encode_value(arguments).decode(), 500)
         run = Run(next(self._numbers), kind, cut(name, 500), given, time.time() * 1000, trio.current_time())
         self._runs[run.number] = run
@@ -229,14 +231,16 @@ class Runs:
         return run
 
     def cancel(self, number: int) -> None:
-        """Leave a request, which stops its handler in the server. A request that has ended stays as it is. Raises
-        `KeyError`."""
+        """Cancel a request, which also cancels its handler in the server. A request that has ended doesn't change.
+
+        Raises `KeyError`.
+        """
         run = self._runs[number]
         run.scope.cancel(reason="cancelled in the page")
         self.publish(run)
 
     def publish(self, run: Run) -> None:
-        """Tell the pages how ``run`` is."""
+        """Send the state of ``run`` to the pages."""
         if run.number in self._runs:
             self._feed.publish(("run", run.number), run.as_json())
 
@@ -261,14 +265,14 @@ class Runs:
             run.status, run.error = "failed", error_text(error)
         finally:
             if run.status == "running":
-                run.status = "lost"  # nobody has ended the request but the end of the connection
+                run.status = "lost"  # the connection ended before the request
             run.ended = trio.current_time()
             self._bytes += len(run.result or b"")
             self._discard_old()
             self.publish(run)
 
     def _discard_old(self) -> None:
-        """Forget the oldest requests that have ended, where there are too many."""
+        """Delete the oldest requests that have ended, if there are too many."""
         for run in [run for run in self._runs.values() if run.ended is not None]:
             if len(self._runs) <= MOST_KEPT and self._bytes <= _MOST_BYTES:
                 return
