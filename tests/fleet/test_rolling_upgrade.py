@@ -152,7 +152,7 @@ async def test_facts_of_the_next_version_outlive_what_this_one_writes(autojump_c
 
 @pytest.mark.parametrize(
     ("facts", "words"),
-    [({"form": 2}, "the form 2, which this replica does not know"), ({"revision": "2027-01-01"}, "a revision")],
+    [({"form": 2}, "format 2, which this replica doesn't know"), ({"revision": "2027-01-01"}, "protocol revision")],
     ids=["form", "revision"],
 )
 async def test_session_that_only_the_next_version_can_read_is_left_to_it(

@@ -70,7 +70,7 @@ def test_facts_that_make_no_sense_are_refused(text: bytes) -> None:
 
 def test_facts_of_another_form_are_refused() -> None:
     other = msgspec.msgpack.decode(encode_state(FACTS)) | {"form": 2}
-    with pytest.raises(SessionStateUnreadable, match="have the form 2"):
+    with pytest.raises(SessionStateUnreadable, match="in format 2"):
         decode_state(msgspec.msgpack.encode(other))
 
 

@@ -1,1 +1,1 @@
-"""The fleet: what several processes of one server share, and how they reach each other."""
+"""Replicas: what several processes of one server share, and how they exchange messages."""

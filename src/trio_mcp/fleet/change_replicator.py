@@ -1,8 +1,9 @@
-"""ChangeReplicator tells the other replicas of a server of changes here, and the observers here of changes there.
+"""ChangeReplicator: replicates change notifications between the replicas of a server.
 
-`ReplicatedNotifications` writes the notifications of extensions as things in the log of changes.
+It writes changes of this replica to a shared change log, and notifies local observers of changes on other replicas.
+`ReplicatedNotifications` writes extension notifications to the same log.
 
-A change is told late where the storage fails, and twice now and then, but never not at all.
+If the storage fails, a change arrives late, and sometimes twice, but it is never lost.
 """
 
 from __future__ import annotations
@@ -36,30 +37,30 @@ if TYPE_CHECKING:
 logger = logging.getLogger("trio_mcp")
 
 NOTIFICATION_PREFIX: Final = "told:"
-"""The beginning of the names of these things."""
+"""Prefix of log entries that contain an extension notification."""
 MAX_LENGTH: Final = 4096
-"""Characters of the longest thing: the log remembers many."""
+"""Maximum characters of a log entry, because the log stores many."""
 _KNOWN_LIMIT: Final = 10_000
 _PURPOSE: Final = b"trio-mcp told 1 "
 EVERYTHING: Final = "everything"
-"""The thing that stands for all, where too many have changed to be named."""
+"""Log entry that stands for all things, if too many have changed to list them."""
 _RESOURCE: Final = "resource:"
 _LISTS: Final = frozenset(("tools", "prompts", "resources"))
 _NONE: Final = frozenset[str]()
 _PENDING_LIMIT: Final = 1000
-"""Things that wait to be noted, beyond which no notification of an extension does."""
+"""If this many entries wait to be written, further extension notifications aren't replicated."""
 _COALESCE: Final = 0.01
 _POLL_INTERVAL: Final = 5.0
 _FAREWELL_TIMEOUT: Final = 1.0
 _FIRST_REPEAT: Final = 0.1
 _LONGEST_REPEAT: Final = 2.0
 _UNKNOWN_CURSOR: Final = ""
-"""A place that no log knows: everything may have changed since."""
+"""A position that isn't in any log, so that everything may have changed since."""
 
 
 class _ReplicatedNotification(msgspec.Struct, frozen=True, array_like=True):
     source: str
-    """The server that has told, in its process."""
+    """Id of the server that sent the notification, in its process."""
     number: int
     method: str
     params: dict[str, Any]
@@ -69,30 +70,33 @@ _decoder: Final = msgspec.msgpack.Decoder(_ReplicatedNotification)
 
 
 class ReplicatedNotifications:
-    """Notifications of these ``rows``, sealed by the secrets of ``cipher``, which all replicas have."""
+    """Encodes and decodes the extension notifications in ``rows``, sealed with the secrets of ``cipher`` (the same on
+    all replicas)."""
 
     def __init__(self, cipher: StateCipher, rows: Mapping[str, Method]) -> None:
         self._keys = cipher.keys_for(_PURPOSE)
         self._rows = rows
         self._known = BoundedDict[tuple[str, int], None](_KNOWN_LIMIT)
-        """Notifications of others that have come."""
+        """The notifications of other replicas that were already received."""
 
     def encode(self, source: str, number: int, row: Method, params: Any) -> str | None:
-        """Return the thing for a notification, the ``number``-th of ``source``; `None` for one that is too long."""
+        """Return the log entry for a notification, the ``number``-th of ``source``; `None` if it is too long."""
         told = _ReplicatedNotification(source, number, row.name, unstructure(params, LATEST_MODERN))
         sealed = self._keys.seal(msgspec.msgpack.encode(told), _PURPOSE)
         thing = NOTIFICATION_PREFIX + base64.urlsafe_b64encode(sealed).decode()
         return thing if len(thing) <= MAX_LENGTH else None
 
     def decode_new(self, changed: Collection[str], own_source: str) -> list[tuple[Method, Any]]:
-        """Return the notifications among the things that have ``changed`` which have not come before, those of each
-        source in order, but none of the source ``own_source``. What cannot be read is skipped, and logged."""
+        """Return the notifications in ``changed`` that were not received before, in order for each source.
+
+        Notifications from ``own_source`` are left out. Unreadable ones are skipped and logged.
+        """
         come = [self._unseal(thing) for thing in changed if thing.startswith(NOTIFICATION_PREFIX)]
         news: list[tuple[Method, Any]] = []
         for told in sorted((told for told in come if told is not None), key=lambda told: told.number):
             key = told.source, told.number
             row = self._rows.get(told.method)
-            if told.source == own_source or key in self._known or row is None:  # another version has no such row
+            if told.source == own_source or key in self._known or row is None:  # without a row, another version sent it
                 continue
             self._known[key] = None
             try:
@@ -105,16 +109,19 @@ class ReplicatedNotifications:
         try:
             sealed = decode_base64url(thing.removeprefix(NOTIFICATION_PREFIX))
             return decode_stored("a notification", _decoder.decode, self._keys.open(sealed, _PURPOSE))
-        except (ValueError, UnreadableRecord):  # sealed with other secrets, or of another version
+        except (ValueError, UnreadableRecord):  # sealed with other secrets, or in the format of another version
             pass
         logger.warning("a notification of another replica cannot be read: it has other secrets, or another version")
         return None
 
 
 class ChangeReplicator:
-    """One of the ``observers`` of a server, all of whom are told at once of changes here: this one notes changes in the
-    ``log``. While `run` runs, the others are told of changes on other replicas. ``notifications`` has the form of
-    notifications of extensions, where there are any."""
+    """An observer that records the changes of this replica in ``log``, for the other replicas.
+
+    It is one of the ``observers`` of a server, which are notified at once of changes on this replica. While `run` runs,
+    it notifies the others of changes on other replicas. ``notifications`` encodes extension notifications, if there are
+    any.
+    """
 
     def __init__(
         self, observers: Observers, log: ChangeLog, notifications: ReplicatedNotifications | None = None
@@ -124,42 +131,42 @@ class ChangeReplicator:
         self._log = log
         self._cursor: ChangeCursor = _UNKNOWN_CURSOR
         self._pending: dict[str, None] = {}
-        """Things that have changed here, and are to be noted."""
+        """Changes of this replica that wait to be recorded."""
         self._recording = _NONE
-        """Things that are being noted."""
+        """Changes that are being recorded."""
         self._writer = Sleeper()
         self._signal = ChangeSignal(_POLL_INTERVAL)
         self._is_lost = False
-        """True where hints were lost, so that none moves the place before the log was asked."""
+        """True after lost notifications, until the log is read. The cursor doesn't move before that."""
         self._own = Counter[frozenset[str]]()
-        """The notes of ours without a hint so far, forgotten where hints were lost."""
+        """Records of this replica whose notification hasn't arrived yet. Cleared when notifications were lost."""
 
     @property
     def cursor(self) -> ChangeCursor:
-        """The place in the log up to which the observers were told; empty where nobody knows."""
+        """The log position up to which the observers are notified; empty if unknown."""
         return self._cursor
 
     @property
     def unrecorded(self) -> Collection[str]:
-        """Things that have changed here, of which the log may not know yet."""
+        """Changes of this replica that may not be in the log yet."""
         return self._recording.union(self._pending)
 
     # What changes here
 
     def list_changed(self, method: str) -> None:
-        """Note that a list has changed: see `Observer.list_changed`."""
+        """Record that a list has changed. See `Observer.list_changed`."""
         self._queue(method.split("/")[1])
 
     def resource_updated(self, uri: str) -> None:
-        """Note that a resource has changed: see `Observer.resource_updated`."""
+        """Record that a resource has changed. See `Observer.resource_updated`."""
         self._queue(_RESOURCE + uri)
 
     def everything_changed(self) -> None:
-        """Note that everything has changed: see `Observer.everything_changed`."""
+        """Record that everything has changed. See `Observer.everything_changed`."""
         self._queue(EVERYTHING)
 
     def send_extension_notification(self, row: Method, params: object) -> None:
-        """Note a notification of an extension, unless that is too long, or too many wait: see
+        """Record an extension notification, unless it is too long or too many wait. See
         `Observer.send_extension_notification`."""
         if self._notifications is None:
             return
@@ -175,7 +182,7 @@ class ChangeReplicator:
         if EVERYTHING in self._pending:
             return
         self._pending[thing] = None
-        if thing == EVERYTHING or len(self._pending) > CHANGES_LIMIT:  # nobody could remember them
+        if thing == EVERYTHING or len(self._pending) > CHANGES_LIMIT:  # more than the log can store
             told = (each for each in self._pending if each.startswith(NOTIFICATION_PREFIX))
             self._pending = dict.fromkeys((EVERYTHING, *told))
         self._writer.wake()
@@ -193,14 +200,14 @@ class ChangeReplicator:
             self._recording = _NONE
 
     async def _record(self, changed: frozenset[str]) -> bool:
-        self._own[changed] += 1  # before, since the hint may be faster than the answer
+        self._own[changed] += 1  # before the call, since the notification may arrive before it returns
         try:
             await self._log.record(changed)
         except OSError as error:
             logger.debug("a change was not noted, and is again: %s", error)
             if self._own[changed]:
                 self._forget_own(changed)
-            else:  # the hint that was taken for ours may be of another replica, where the same has changed
+            else:  # the notification that was taken for this record may belong to the same change on another replica
                 self._notify_observers(changed)
             return False
         return True
@@ -211,7 +218,7 @@ class ChangeReplicator:
             del self._own[changed]
 
     async def _record_rest(self) -> None:
-        """Note the rest, as far as the storage works."""
+        """Record the remaining changes, if the storage is available."""
         left = self._recording.union(self._pending)
         if left:
             with trio.move_on_after(_FAREWELL_TIMEOUT, shield=True):
@@ -220,13 +227,13 @@ class ChangeReplicator:
     # What changes on other replicas
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Tell, in both directions, until cancelled. Started once no change is missed any more."""
+        """Replicate changes in both directions until cancelled. Started once no later change can be missed."""
         async with self._log.watch() as hints, trio.open_nursery() as nursery:
             self._observers.add(self)
             try:
                 try:
                     self._cursor = (await self._log.read_since(None)).cursor
-                except OSError as error:  # once the log can be asked, everything is told
+                except OSError as error:  # the observers are notified of everything once the log can be read
                     logger.debug("the log of changes could not be asked: %s", error)
                 nursery.start_soon(self._record_pending)
                 nursery.start_soon(self._poll)
@@ -252,11 +259,11 @@ class ChangeReplicator:
             self._notify_observers(changed)
 
     async def _poll(self) -> None:
-        """Ask the log where hints were lost, and from time to time, since nobody may know that."""
+        """Read the log after lost notifications, and at intervals, since a loss may go unnoticed."""
         attempt = 1
         while True:
             await self._signal.next_poll()
-            self._is_lost = True  # what is hinted at from now on may be in the answer, or not
+            self._is_lost = True  # the changes of notifications from now on may be in the answer or not
             try:
                 changes = await self._log.read_since(self._cursor)
             except OSError as error:
@@ -272,7 +279,7 @@ class ChangeReplicator:
 
     def _notify_observers(self, changed: Collection[str]) -> None:
         for observer in tuple(self._observers):
-            if not isinstance(observer, ChangeReplicator):  # of the same server, served twice: it has been told, too
+            if not isinstance(observer, ChangeReplicator):  # another one reads the log itself
                 notify_changes(observer, changed)
         if self._notifications is None:
             return
@@ -283,7 +290,7 @@ class ChangeReplicator:
 
 
 def notify_changes(observer: Observer, changed: Collection[str]) -> None:
-    """Tell ``observer`` of the things that have ``changed``."""
+    """Notify ``observer`` of the things that have ``changed``."""
     if EVERYTHING in changed:
         observer.everything_changed()
         return

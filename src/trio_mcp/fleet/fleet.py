@@ -1,4 +1,5 @@
-"""`ReplicaFleet` connects a running server with its other replicas; `FleetStorage` is the base of all storages."""
+"""`ReplicaFleet` connects a running server with its other replicas. `FleetStorage` is the base of all shared
+storages."""
 
 from __future__ import annotations
 
@@ -27,7 +28,10 @@ if TYPE_CHECKING:
 
 
 class ReplicaFleet(HttpFleet):
-    """The fleet of one replica: messages, forwarded retries, replicated changes and sessions. See `FleetStorage`."""
+    """The connections of one replica with the others: messages, forwarded retries, replicated changes and sessions.
+
+    See `FleetStorage`.
+    """
 
     def __init__(
         self,
@@ -44,7 +48,7 @@ class ReplicaFleet(HttpFleet):
         self.retries = RetryForwarder(host, self.messenger, cipher, vocabulary)
 
     def count_sent(self) -> int:
-        """Return the number of the messages that this replica has sent so far. See `Fleet.count_sent`."""
+        """Return how many messages this replica has sent so far. See `Fleet.count_sent`."""
         return self.messenger.sent_count
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -56,7 +60,7 @@ class ReplicaFleet(HttpFleet):
             task_status.started()
 
     async def forward(self, scope: RequestScope, retry: RemoteRetry) -> Any:
-        """Have another replica resume a handler. See `Fleet.forward`."""
+        """Forward a retry to the replica whose handler it resumes. See `Fleet.forward`."""
         return await self.retries.forward(scope, retry)
 
     def shut_down(self, *, hurry: bool) -> None:
@@ -64,7 +68,7 @@ class ReplicaFleet(HttpFleet):
         self.retries.shut_down(hurry=hurry)
 
     async def drain(self) -> None:
-        """Wait until nothing is parked or forwarded here. See `Fleet.drain`."""
+        """Wait until no handler is parked and no retry is forwarded on this replica. See `Fleet.drain`."""
         await self.retries.drain()
 
     def open_sessions(self, running: RunningServer, nursery: trio.Nursery, retry_interval: float) -> SharedSessionTable:

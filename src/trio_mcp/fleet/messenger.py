@@ -1,8 +1,8 @@
-"""`Messenger` brings messages from replica to replica, each once, and tells the sender of the end of each.
+"""`Messenger` delivers messages between replicas exactly once, and returns a receipt for each to its sender.
 
-A `Courier` may lose a message, or bring a message late or twice. So a message goes out again until its receipt comes,
-or until its receiver is dead by the clock of the storage: a missing receipt alone never means death, since a busy
-replica that is taken for dead would lose all that runs there. A receiver knows the messages that were read by their
+A `Courier` may lose a message, or deliver it late or twice. Therefore a message is sent again until its receipt
+arrives, or its receiver is dead by the clock of the storage. A missing receipt alone never counts as death: a busy
+replica that was taken for dead would lose all calls that run there. A receiver recognizes repeated messages by their
 numbers.
 """
 
@@ -31,69 +31,76 @@ from ..stores.task_store import HintsLost, UnreadableRecord
 logger = logging.getLogger("trio_mcp")
 
 LEASE_SECONDS: Final = 5.0
-"""Seconds without a sign of life after which a replica counts as dead."""
+"""Seconds without a heartbeat after which a replica counts as dead."""
 _HEARTBEAT_INTERVAL: Final = 1.6
-"""Seconds between two signs of life: three in the length of a lease."""
+"""Seconds between two heartbeats: there are three in each lease."""
 _FIRST_RETRY_DELAY: Final = 0.25
 _MAX_RETRY_DELAY: Final = 1.0
-"""Seconds until a message without a receipt goes out again: the first time, and at most."""
+"""Seconds until a message without a receipt is sent again: the first and the longest delay."""
 _KNOWN_MESSAGES_LIMIT: Final = 10_000
-"""Messages of others that are known again. Each is forgotten long after its sender has its receipt."""
+"""How many received messages are remembered, to recognize copies. Each is forgotten long after its sender got the
+receipt."""
 _MAX_NAME_LENGTH: Final = 100
 """Maximum characters of a message kind, and of the id of the replica that gets the receipt."""
 _ACK_QUEUE_LIMIT: Final = 1000
-"""Receipts that wait to go out. One that is dropped is asked for by the same message, which comes again."""
+"""Maximum number of queued receipts. If one is dropped, its message arrives again, and the receipt is sent then."""
 
 
 class ReplicaDead(Exception):
-    """The receiver of a message is not alive. The message may have been read, and nothing can come of that any more."""
+    """The receiver of a message is dead. It may have read the message, but won't act on it any more."""
 
 
 class MessageRefused(Exception):
-    """The receiver has read the message, and refuses: the text says why."""
+    """The receiver read the message and refused it, for the reason in the text."""
 
 
 class _MessageEnvelope(msgspec.Struct, frozen=True, array_like=True):
-    """A message, or a receipt, on its way. A message of a kind that is unknown, to a replica of another version for
-    example, is refused; one of another form altogether is not read, and its sender waits until one of the two has
-    ended."""
+    """A message or a receipt, as sent by a courier.
+
+    A replica refuses messages of an unknown kind, for example from another version. It ignores data of any other form,
+    and the sender of such data waits until one of the two replicas has ended.
+    """
 
     kind: Annotated[str, msgspec.Meta(max_length=_MAX_NAME_LENGTH)]
-    """``taken`` or ``refused`` for a receipt; else the subject, by which the reader is found."""
+    """``taken`` or ``refused`` for a receipt, else the kind of message, which determines its handler."""
     sender: Annotated[str, msgspec.Meta(max_length=_MAX_NAME_LENGTH)]
     number: int
-    """Number of the message, among all messages of its first sender."""
+    """Number of the message, counted by its original sender. A receipt has the number of its message."""
     content: bytes
 
 
 _ACK_KINDS: Final = frozenset(("taken", "refused"))
 
 _Ack: TypeAlias = "tuple[str, bytes] | None"
-"""The kind and the content of the receipt of a message; `None` while there is none."""
+"""The kind and the content of a message's receipt; `None` while there is none."""
 
 
 @define(eq=False)
 class ReplicaMessage:
-    """A message that has come, and waits for its receipt: until `ack` or `refuse`, its sender sends more copies,
-    and none of the copies is read."""
+    """A message from another replica that must be answered by `ack` or `refuse`.
+
+    Until then its sender sends further copies, which aren't passed to the handler.
+    """
 
     sender: str
-    """The replica that has sent the message."""
+    """The id of the replica that sent the message."""
     content: bytes
     _reply: Callable[[str, bytes], None]
 
     def ack(self, content: bytes = b"") -> None:
-        """Tell the sender that the message was read. The first `ack` or `refuse` counts."""
+        """Send the receipt of the message, with ``content``. Only the first `ack` or `refuse` counts."""
         self._reply("taken", content)
 
     def refuse(self, reason: str) -> None:
-        """Tell the sender that the message was read, and why that is of no use."""
+        """Send a receipt that refuses the message, with the reason."""
         self._reply("refused", reason.encode(errors="replace"))
 
 
 class Messenger:
-    """The messages of ``replica``. While `run` runs, the replica gives signs of life. Nothing is lost behind a gap,
-    since missing messages come again."""
+    """Sends and receives the messages of ``replica``, and sends its heartbeats while `run` runs.
+
+    If the courier loses messages, none is lost in the end, because they are sent again.
+    """
 
     def __init__(self, replica: Replica) -> None:
         self.replica = replica
@@ -101,33 +108,36 @@ class Messenger:
         self._handlers: dict[str, Callable[[ReplicaMessage], None]] = {}
         self._last = 0
         self._replies: dict[int, _Reply] = {}
-        """The messages of ours without a receipt, by number."""
+        """The sent messages without a receipt, by number."""
         self._acks = BoundedDict[tuple[str, int], _Ack](_KNOWN_MESSAGES_LIMIT)
         self._ack_queue = deque[tuple[str, int]](maxlen=_ACK_QUEUE_LIMIT)
-        """Messages of others, by their names: their receipts are to go out."""
+        """Received messages, by sender and number, whose receipts are to be sent."""
         self._ack_wakeup = Sleeper()
         self._steady_since = math.inf
-        """Time since which all signs of life were given in time."""
+        """Since when all heartbeats were on time."""
 
     async def is_dead(self, replica: str) -> bool:
-        """Return whether ``replica`` has ended; false, too, where nobody can tell. Raises the errors of the storage.
+        """Return whether ``replica`` has ended; false if that is unknown. Raises the errors of the storage.
 
-        For a while after the storage could not be reached, the leases of replicas that live may be over: until each has
-        given its next sign of life. So a replica that has only begun cannot tell, either."""
+        After an outage of the storage, leases of living replicas may have expired, until each has sent its next
+        heartbeat. For that time, and for as long after the start of this replica, the answer is unknown.
+        """
         if trio.current_time() - self._steady_since < 2 * _HEARTBEAT_INTERVAL:
             return False
         dead = await self._courier.find_dead([replica, self.replica.id])
-        # A storage that has forgotten our own sign of life knows nothing of others.
+        # A storage that has lost our own heartbeat has lost those of other replicas too.
         return replica in dead and self.replica.id not in dead
 
     @property
     def sent_count(self) -> int:
-        """Number of the messages that `send` was asked to bring so far: copies and receipts do not count."""
+        """How many messages were passed to `send` so far, without copies and receipts."""
         return self._last
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Live, and carry messages and receipts, until cancelled; then count as dead. Started once the replica lives,
-        for which a storage that fails is waited for."""
+        """Send heartbeats, and transfer messages and receipts, until cancelled. The replica counts as dead afterwards.
+
+        Started after the first heartbeat, which is retried while the storage fails.
+        """
         async with self._courier.mailbox() as mailbox:
             try:
                 async with trio.open_nursery() as nursery:
@@ -138,7 +148,7 @@ class Messenger:
                     async for letter in mailbox:
                         if not isinstance(letter, HintsLost):
                             self._receive(letter)
-            finally:  # behind the last sign of life, which may have been on its way
+            finally:  # after the last heartbeat, which may still have been on its way
                 with trio.move_on_after(1, shield=True):
                     await self._leave()
 
@@ -155,7 +165,7 @@ class Messenger:
     async def _leave(self) -> None:
         try:
             await self._courier.leave()
-        except OSError as error:  # the lease runs out by itself
+        except OSError as error:  # the lease will expire
             logger.debug("the end of this replica could not be told: %s", error)
 
     async def _send_heartbeats(self) -> None:
@@ -163,7 +173,7 @@ class Messenger:
             await trio.sleep(_HEARTBEAT_INTERVAL)
             try:
                 was_alive = await self._courier.heartbeat(lease_ms=_milliseconds(LEASE_SECONDS))
-            except OSError as error:  # the storage logs its outages; the next sign may come in time
+            except OSError as error:  # the storage logs its outages; the next heartbeat may still be in time
                 logger.debug("no sign of life could be given: %s", error)
                 self._steady_since = trio.current_time()
                 continue
@@ -176,12 +186,19 @@ class Messenger:
     # Messages of ours
 
     async def send(self, replica: str, kind: str, content: bytes, *, patience: float) -> bytes:
-        """Bring ``content`` to the reader of this ``kind`` in ``replica``, and return the receipt. Messages that are
-        sent one after another arrive in order; messages that are sent at the same time, in any.
+        """Send ``content`` to the handler of ``kind`` in ``replica``, and return the content of the receipt.
 
-        Raises `ReplicaDead` and `MessageRefused`; and the error of the storage, an `OSError`, after ``patience``
-        seconds of failures: the message may have arrived then, or may arrive later. So may a message whose sending is
-        cancelled.
+        Messages sent one after another arrive in order; messages sent concurrently arrive in any order.
+
+        Args:
+            patience: For how many seconds a failing storage is retried.
+
+        Raises:
+            ReplicaDead: The receiver is dead.
+            MessageRefused: The receiver refused the message.
+            OSError: The storage failed for ``patience`` seconds. The message may have arrived, or may arrive later.
+
+        Cancellation: a message whose sending is cancelled may have arrived, or may arrive later.
         """
         self._last += 1
         number, reply = self._last, _Reply()
@@ -192,13 +209,13 @@ class Messenger:
             for attempt in count(1):
                 is_dead, error = False, None
                 try:
-                    # Asked for before the second copy at the earliest: nearly all messages have a receipt by then.
+                    # Checked at the earliest before the second copy, since nearly all messages have a receipt by then.
                     is_dead = reply.is_late and await self.is_dead(replica)
                     if not is_dead:
                         await self._courier.send(replica, letter, number=number)
                 except OSError as failed:
                     error = failed
-                if reply.has_arrived:  # which counts for more than what the storage said meanwhile
+                if reply.has_arrived:  # a receipt counts more than what the storage reported meanwhile
                     return await reply.wait()
                 if is_dead:
                     raise ReplicaDead(f"the replica {replica} has ended")
@@ -216,8 +233,10 @@ class Messenger:
     # Messages of others
 
     def register(self, kind: str, handler: Callable[[ReplicaMessage], None]) -> None:
-        """Have ``handler`` called with each message of this ``kind`` that comes, once. A reader must not wait, and
-        decides by `ReplicaMessage.ack` or `ReplicaMessage.refuse`, then or later."""
+        """Call ``handler`` once with each message of this ``kind``.
+
+        The handler must not wait. It answers with `ReplicaMessage.ack` or `ReplicaMessage.refuse`, at once or later.
+        """
         self._handlers[kind] = handler
 
     def _receive(self, data: bytes) -> None:
@@ -239,12 +258,12 @@ class Messenger:
         self._acks[key] = None
         letter = ReplicaMessage(envelope.sender, envelope.content, partial(self._store_ack, key))
         reader = self._handlers.get(envelope.kind)
-        if reader is None:  # of a version to come
+        if reader is None:  # from a later version
             letter.refuse(f"this replica knows no letters of the kind {clean(envelope.kind[:100])}")
             return
         try:
             reader(letter)
-        except Exception:  # a defect, which concerns this message alone
+        except Exception:  # a bug, which must only affect this message
             logger.exception("a letter of the kind %s could not be read", envelope.kind)
             letter.refuse("the letter could not be read")
 
@@ -266,19 +285,19 @@ class Messenger:
                     continue
                 try:
                     await self._courier.send(sender, _encode(receipt[0], self.replica.id, number, receipt[1]))
-                except OSError as error:  # the message comes again, and asks for its receipt
+                except OSError as error:  # the message arrives again, and so requests its receipt
                     logger.debug("a receipt could not be sent: %s", error)
             await self._ack_wakeup.sleep()
 
 
 class _Reply:
-    """The receipt of one message of ours, which its sender waits for."""
+    """The receipt of one sent message, for which its sender waits."""
 
     def __init__(self) -> None:
         self._envelope: _MessageEnvelope | None = None
         self._sleeper = Sleeper()
         self.is_late = False
-        """True when one copy has gone out, and no receipt came."""
+        """True once a copy was sent and no receipt arrived in time."""
 
     @property
     def has_arrived(self) -> bool:

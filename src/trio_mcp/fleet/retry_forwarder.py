@@ -1,9 +1,9 @@
-"""RetryForwarder forwards retries to the replicas in which their handlers are parked, and relays the lines of the
-handlers to the clients.
+"""RetryForwarder forwards retries to the replicas in which their handlers are parked, and relays the handlers' lines to
+the clients.
 
-The taker of a retry has checked everything, as for any retry, and runs the retry as an ordinary request, which takes a
-slot, and whose cancel scope is the abort signal. The owner runs the handler. Each tells the other the end; and since
-messages get lost with their writers, each asks from time to time after the calls that are open.
+The forwarding replica checks a retry like any other, and runs it as an ordinary request, which takes a slot; its cancel
+scope cancels the remote handler. The owner runs the handler. Each replica reports the end of a call to the other. Since
+messages are lost when their sender dies, each also checks its open calls at intervals.
 """
 
 from __future__ import annotations
@@ -49,11 +49,11 @@ logger = logging.getLogger("trio_mcp")
 
 _CHECK_INTERVAL: Final = 1.0
 _SEND_TIMEOUT: Final = 1.0
-"""Seconds for which the storage may fail before a retry was sent: its client waits, and may come again."""
+"""For how many seconds a failing storage is retried before a retry is sent. Its client waits, and can send it again."""
 _CANCEL_TIME: Final = 2.0
-"""Seconds that a cancel may take on its way. One that is lost is noticed by the next check."""
+"""Maximum seconds to send a cancel. If it is lost, the next check notices."""
 _FAREWELL_TIMEOUT: Final = 1.0
-"""Seconds in which the ends of retries that run here go out when the server ends."""
+"""Seconds to send the ends of running retries when the server ends."""
 _UNREACHABLE: Final = "Too busy: the process that runs this call cannot be reached now; try again later"
 
 
@@ -61,23 +61,23 @@ _check_acks: Final = msgspec.msgpack.Decoder(CheckAck)
 
 
 class _ForwardedCall:
-    """A call that was carried to ``owner``."""
+    """A call that was forwarded to ``owner``."""
 
     def __init__(self, owner: str) -> None:
         self.owner = owner
         self.is_accepted = False
-        """True once the owner has the retry."""
+        """True once the owner has received the retry."""
         self.is_over = False
-        """True once nothing comes from the owner any more."""
+        """True once the owner sends nothing more."""
         self.batches: dict[int, tuple[ReplicaMessage, LinesMessage]] = {}
-        """Batches without a receipt, by their places, since messages may arrive out of order."""
+        """Batches without a receipt, by number, since messages may arrive out of order."""
         self.next_index = 0
         """Number of the next batch."""
         self._failure: CodedError | None = None
         self._sleeper = Sleeper()
 
     def deliver(self, message: ReplicaMessage, batch: LinesMessage) -> None:
-        """Take a batch that has come."""
+        """Store a batch that has arrived."""
         if batch.index < self.next_index:  # a repetition of a batch that was already received
             message.ack()
         elif batch.index >= self.next_index + BATCH_WINDOW:
@@ -87,7 +87,7 @@ class _ForwardedCall:
             self._sleeper.wake()
 
     def fail(self, error: CodedError) -> None:
-        """Have `next_batch` raise ``error``, since no batch comes any more."""
+        """Make `next_batch` raise ``error``, because no more batches will arrive."""
         self.is_over, self._failure = True, error
         self._sleeper.wake()
 
@@ -100,21 +100,20 @@ class _ForwardedCall:
         return self.batches[self.next_index][1]
 
     def ack(self) -> None:
-        """Let the owner send the next batch."""
+        """Send the receipt of the current batch, so that the owner sends another one."""
         letter, _ = self.batches.pop(self.next_index)
         self.next_index += 1
         letter.ack()
 
     def refuse_batches(self) -> None:
-        """Let the owner know that nobody waits for more."""
+        """Refuse all waiting batches, because the client has left."""
         for letter, _ in self.batches.values():
             letter.refuse("the client has left")
         self.batches.clear()
 
 
 class RetryForwarder:
-    """The retries that this replica, ``host``, carries to others, and, in `receiver`, the ones that others carry
-    here."""
+    """Forwards retries from this replica (``host``) to others, and receives theirs with `receiver`."""
 
     def __init__(
         self, host: RequestHost, messenger: Messenger, cipher: StateCipher, vocabulary: Vocabulary = CORE
@@ -126,19 +125,19 @@ class RetryForwarder:
         self.receiver = RetryReceiver(host, messenger, self._seal, self._check_wakeup.wake, vocabulary)
         self._last = 0
         self._forwarded: dict[int, _ForwardedCall] = {}
-        """The calls that were carried and have not ended, by their numbers."""
+        """The forwarded calls that have not ended, by number."""
         self._drain_scope = trio.CancelScope()
-        """Scope of the time that calls and parked handlers have when the server ends."""
+        """Limits the time that calls and parked handlers have when the server ends."""
 
     @property
     def is_idle(self) -> bool:
-        """True while no call is carried, in either direction."""
+        """True while no call is forwarded in either direction."""
         return not (self._forwarded or self.receiver.exchanges)
 
     # Life
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Carry until cancelled."""
+        """Forward and receive retries until cancelled."""
         async with trio.open_nursery() as nursery:
             self._messenger.register(LINES, self._read_lines)
             self._messenger.register(CHECK, self._read_check)
@@ -146,13 +145,16 @@ class RetryForwarder:
             await self.receiver.run(task_status=task_status)
 
     def shut_down(self, *, hurry: bool = False) -> None:
-        """Let retries of others, and parked handlers, go on for `Limits.drain_timeout`: clients may bring the answers
-        to any replica. ``hurry``: less than a second is left for everything."""
+        """Let received retries and parked handlers continue for `Limits.drain_timeout`.
+
+        Clients can send their answers to any replica meanwhile. With ``hurry``, less than a second is left for
+        everything.
+        """
         end = trio.current_time() + (0.0 if hurry else self._host.limits.drain_timeout)
         self._drain_scope.deadline = min(self._drain_scope.deadline, end)
 
     async def drain(self) -> None:
-        """Shut down, and wait until nothing is parked here, and no retry of others runs here."""
+        """Shut down, and wait until no handler is parked and no received retry runs on this replica."""
         self.shut_down()
         with self._drain_scope:
             while self._host.parking or self.receiver.exchanges:
@@ -164,14 +166,16 @@ class RetryForwarder:
         with trio.move_on_after(_FAREWELL_TIMEOUT):
             await self.receiver.wait_finished()
 
-    # Retries that come here, and belong elsewhere
+    # Retries that arrive here and belong to another replica
 
     async def forward(self, scope: RequestScope, retry: RemoteRetry) -> Any:
-        """Have the owner of ``retry``, the request of ``scope``, go on with its handler, and return the result, plain
-        data. The lines of the handler go to the client. The end of this call, for any reason, ends the handler.
+        """Resume the handler of ``retry`` on the replica that owns it, and return the result as plain data.
 
-        Raises `CodedError`: the error of the handler; -31003 where its replica has ended; -31000 where the storage
-        fails.
+        The lines of the handler are sent to the client. If this call ends for any reason, the handler is cancelled.
+        ``scope`` is the request that carries the retry.
+
+        Raises:
+            CodedError: The error of the handler; -31003 if its replica has ended; -31000 if the storage fails.
         """
         self._last += 1
         self._host.load.forwarded_retries += 1
@@ -198,7 +202,7 @@ class RetryForwarder:
             call.is_over = True
             words = f"the process that ran this call does not go on: {error}; call again"
             raise CodedError(REPLICA_LOST, words) from None
-        except OSError as error:  # the storage logs its outages, and any client can come here
+        except OSError as error:  # the storage logs its outages itself
             logger.debug("a retry could not be carried to the replica %s: %s", call.owner, error)
             raise scope.exchange.unavailable(_UNREACHABLE) from None
         call.is_accepted = True
@@ -207,9 +211,9 @@ class RetryForwarder:
         lines = bytearray()
         while True:
             batch = await call.next_batch()
-            before = len(lines)  # bytes of a partly received line
+            before = len(lines)  # bytes of an incomplete line from the previous batch
             lines += batch.lines
-            # Of the last batch, the last line is the reply; of others, it may have come in part.
+            # The last line of the last batch is the reply. The last line of any other batch may be incomplete.
             end = lines.rfind(b"\n", before, max(len(lines) - 1, 0) if batch.is_last else len(lines)) + 1
             if end:
                 scope.put(bytes(lines[:end]))
@@ -229,7 +233,7 @@ class RetryForwarder:
         try:
             with trio.move_on_after(_CANCEL_TIME, shield=True):
                 await self._messenger.send(owner, CANCEL, letter, patience=0)
-        except (ReplicaDead, MessageRefused, OSError) as error:  # it ends there all the same, if not as soon
+        except (ReplicaDead, MessageRefused, OSError) as error:  # the next check ends the call, if a little later
             logger.debug("the cancel of a carried retry was not brought to the replica %s: %s", owner, error)
 
     # Messages
@@ -252,7 +256,7 @@ class RetryForwarder:
             message.ack(msgspec.msgpack.encode(CheckAck(carried, running)))
 
     async def _check(self) -> None:
-        """Ask after open calls, from time to time."""
+        """Check open calls with the other replicas, at intervals."""
         while True:
             while self.is_idle:
                 await self._check_wakeup.sleep()
@@ -310,15 +314,16 @@ def _retry_message(scope: RequestScope, retry: RemoteRetry, number: int) -> Retr
 
 
 def _result_in(line: bytearray, scope: RequestScope) -> Any:
-    """Return the result in ``line``, the reply to the request of ``scope``. Raises `CodedError` for an error."""
+    """Return the result in ``line``, which is the reply to the request of ``scope``. Raises `CodedError` for an error
+    reply."""
     if not line:
         raise replica_lost()
     match decode(line):
-        case Response(_, result) if type(result) is dict:  # nothing else is a result in MCP
+        case Response(_, result) if type(result) is dict:  # every MCP result is an object
             found = cast("dict[str, Any]", result)
             scope.request.failed = found.get("isError") is True
             return found
         case ErrorResponse(_, code, message, data):
             raise CodedError(code, message, data)
         case _:
-            raise CodedError(INTERNAL_ERROR, "Internal error: the replica that ran this call gave no reply")
+            raise CodedError(INTERNAL_ERROR, "Internal error: the replica that ran this call sent no reply")

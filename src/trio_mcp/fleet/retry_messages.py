@@ -1,5 +1,6 @@
-"""The messages by which retries are carried between replicas: sealed, since the tokens of callers, the answers of users
-and their results are inside.
+"""The messages that forward retries between replicas.
+
+They are sealed, because they contain access tokens of callers, answers of users, and results.
 """
 
 from __future__ import annotations
@@ -26,17 +27,17 @@ logger = logging.getLogger("trio_mcp")
 T = TypeVar("T", bound=msgspec.Struct)
 
 RETRY: Final = "retry"
-"""Kind of the messages that carry a retry to the owner of its handler: a sealed `RetryMessage`."""
+"""Kind of the messages that forward a retry to the owner of its handler: a sealed `RetryMessage`."""
 LINES: Final = "retry-lines"
-"""Kind of the messages that carry lines of a handler to the replica that took the retry: a sealed `LinesMessage`."""
+"""Kind of the messages that send lines of a handler to the forwarding replica: a sealed `LinesMessage`."""
 CANCEL: Final = "retry-cancel"
 """Kind of the messages that cancel a retry: a sealed `CancelMessage`."""
 CHECK: Final = "retry-check"
-"""Kind of the messages that ask after calls: a sealed `CheckMessage`. The receipt is a `CheckAck`."""
+"""Kind of the messages that check open calls: a sealed `CheckMessage`. The receipt is a `CheckAck`."""
 
 
 class ForwardedAuth(msgspec.Struct, frozen=True, array_like=True):
-    """The `Auth` of a caller, but the facts that the author has added."""
+    """The `Auth` of a caller, without the data that server code has added."""
 
     token: str
     issuer: str | None
@@ -52,8 +53,10 @@ class ForwardedAuth(msgspec.Struct, frozen=True, array_like=True):
 
     @classmethod
     def of(cls, auth: Auth) -> ForwardedAuth:
-        """Return the facts of ``auth``. Where one of the claims is no JSON, which only the verifier of an author makes,
-        all claims are left out."""
+        """Return the data of ``auth`` that can be sent.
+
+        If one of the claims isn't JSON, which only a custom verifier can cause, all claims are left out.
+        """
         principal = auth.principal
         try:
             claims = pack_value(dict(principal.claims))
@@ -71,7 +74,8 @@ class ForwardedAuth(msgspec.Struct, frozen=True, array_like=True):
         )
 
     def auth(self, before: Auth | None) -> Auth:
-        """Return the caller, with the facts that the author has added to the same caller ``before``."""
+        """Return the caller, with the data that server code added to ``before``, the same caller in an earlier
+        request."""
         principal = Principal(
             issuer=self.issuer,
             subject=self.subject,
@@ -85,62 +89,67 @@ class ForwardedAuth(msgspec.Struct, frozen=True, array_like=True):
 
 
 class RetryMessage(msgspec.Struct, frozen=True, array_like=True):
-    """A retry that its taker has checked: the head, the token, the scopes, and the seal of its state."""
+    """A retry that the forwarding replica has checked: head, token, scopes, and the seal of its state."""
 
     number: int
-    """Number of the call, among all that the taker has carried."""
+    """Number of the call, counted by the forwarding replica."""
     handle: bytes
     id: RequestId
     method: str
     params: bytes
-    """JSON text, with the answers of the client, and the time that is left in ``_meta``."""
+    """The parameters as JSON text, with the client's answers, and the remaining time in ``_meta``."""
     size: int
     principal: PrincipalId | None
     auth: ForwardedAuth | None
     headers: dict[str, str] | None
 
-    def __repr__(self) -> str:  # without answers and headers
+    def __repr__(self) -> str:  # leaves out answers and headers
         return f"RetryMessage(number={self.number!r}, method={self.method!r}, auth={self.auth!r})"
 
 
 class LinesMessage(msgspec.Struct, frozen=True, array_like=True):
-    """A batch of the lines of a handler: bytes of whole lines, or a part of a long line. A batch goes out when the
-    receipt of the one before has come, which is when its taker has room for more."""
+    """A batch of the lines of a handler: whole lines, or a part of a long line.
+
+    The owner sends a few batches ahead of their receipts. The forwarding replica sends a receipt when it has room for
+    more.
+    """
 
     number: int
     """Number of the call."""
     index: int
-    """Number of the batch, from 0 on."""
+    """Number of the batch, from 0."""
     lines: bytes
     is_last: bool
-    """True for the batch with the reply, as its last line. Without any line the call has ended without a reply."""
+    """True for the last batch. Its last line is the reply; without any line, the call has ended without a reply."""
 
 
 class CancelMessage(msgspec.Struct, frozen=True, array_like=True):
-    """The cancel of a carried call: its client has left, or has no time any more."""
+    """Cancels a forwarded call, because its client has left, or its deadline has passed."""
 
     number: int
     is_late: bool
-    """True where the deadline of the caller has passed."""
+    """True if the deadline of the caller has passed."""
     reason: str
 
 
 class CheckMessage(msgspec.Struct, frozen=True, array_like=True):
-    """Asks after the calls between two replicas, by their numbers."""
+    """Checks which of the calls between two replicas are still open. Calls are listed by number."""
 
     forwarded: list[int]
-    """Calls that the sender has carried to the receiver."""
+    """Calls that the sender has forwarded to the receiver."""
     running: list[int]
-    """Calls of the receiver that run at the sender."""
+    """Calls that the receiver has forwarded to the sender, and that run there."""
 
 
 class CheckAck(CheckMessage, frozen=True):
-    """The calls of a `CheckMessage` of which its receiver knows nothing, or nothing any more."""
+    """The calls of a `CheckMessage` that the receiver doesn't know, or no longer knows."""
 
 
 class MessageSeal:
-    """Seals and opens the messages of carried retries, and of sessions, with the secrets of ``cipher``. A message is
-    good for its kind, between two replicas."""
+    """Seals and opens the messages of forwarded retries and of sessions, with the secrets of ``cipher``.
+
+    A sealed message is only valid for its kind, its sender and its receiver.
+    """
 
     def __init__(self, cipher: StateCipher, replica: str) -> None:
         self._keys = cipher.keys_for(b"trio-mcp carried retry 1 ")
@@ -152,7 +161,7 @@ class MessageSeal:
         return self._keys.seal(msgspec.msgpack.encode(content), about)
 
     def open(self, kind: str, message: ReplicaMessage, form: type[T]) -> T | None:
-        """Return the content of ``message``; `None`, and the message is refused, where that cannot be read."""
+        """Return the content of ``message``. If it can't be read, refuse the message and return `None`."""
         about = f"{kind} {message.sender} {self._replica}".encode()
         try:
             content = self._keys.open(message.content, about)

@@ -1,5 +1,6 @@
-"""Retries that other replicas have taken, for handlers that are parked here: `RetryReceiver` resumes the handlers, and
-each `ForwardedExchange` brings the lines of its handler to the replica that waits for the lines.
+"""RetryReceiver resumes the handlers parked in this replica, for retries that other replicas have forwarded.
+
+Each `ForwardedExchange` sends the lines of its handler to the replica that forwarded the retry.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
     from ..state.requests import InboundRequest
 
 STORAGE_TIMEOUT: Final = LEASE_SECONDS
-"""Seconds for which the storage may fail while a retry is carried."""
+"""For how many seconds a failing storage is retried while a retry is forwarded."""
 _BATCH_BYTES_LIMIT: Final = 128 * 1024
 BATCH_WINDOW: Final = 8
 """Maximum batches of one call that are sent without a receipt."""
@@ -47,12 +48,12 @@ _REPLICA_LOST_TEXT: Final = "the process that ran this call has ended; call agai
 
 
 def replica_lost() -> CodedError:
-    """Return the error for a call of a replica that has ended."""
+    """Return the error for a call whose replica has ended."""
     return CodedError(REPLICA_LOST, _REPLICA_LOST_TEXT)
 
 
 class ForwardedExchange(Exchange):
-    """The exchange of a retry that ``forwarder`` has carried here as its call ``number``."""
+    """The exchange of a retry that ``forwarder`` has forwarded to this replica as its call ``number``."""
 
     __slots__ = ("abort_writing", "forwarder", "is_over", "number")
 
@@ -61,7 +62,7 @@ class ForwardedExchange(Exchange):
         self.forwarder = forwarder
         self.number = number
         self.is_over = False
-        """True once nothing more is said."""
+        """True once nothing more is sent."""
         self.abort_writing = trio.CancelScope()
 
     @property
@@ -70,11 +71,11 @@ class ForwardedExchange(Exchange):
 
     @property
     def key(self) -> tuple[str, int]:
-        """The name of the call, which no other call has."""
+        """The unique key of the call."""
         return self.forwarder, self.number
 
     def cancel(self, cause: CancelCause, reason: str) -> None:
-        """Cancel the request, for which nobody waits any more."""
+        """Cancel the request, because its client no longer waits."""
         self._close_silently()
         self.cancel_all(cause, reason)
 
@@ -86,7 +87,7 @@ class ForwardedExchange(Exchange):
     def cancelled(self, request: InboundRequest, cause: CancelCause) -> None:
         if self.is_over:
             return
-        if cause is CancelCause.DEADLINE:  # which has passed for the taker, too
+        if cause is CancelCause.DEADLINE:  # the deadline has passed for the forwarding replica as well
             self._close_silently()
         else:
             self.reply(error_line(ErrorResponse(request.id, REPLICA_LOST, _REPLICA_LOST_TEXT)))
@@ -104,8 +105,10 @@ class ForwardedExchange(Exchange):
 
 
 class RetryReceiver:
-    """The retries that other replicas have carried to the handlers parked in ``host``, while `run` runs. ``on_open`` is
-    called when one comes. ``vocabulary``: the methods that there are."""
+    """Receives retries for the handlers parked in ``host``, while `run` runs.
+
+    ``on_open`` is called when a retry arrives. ``vocabulary`` has the known methods.
+    """
 
     def __init__(
         self,
@@ -120,17 +123,17 @@ class RetryReceiver:
         self._seal = seal
         self._state = StatelessState(vocabulary)
         self.exchanges: dict[tuple[str, int], ForwardedExchange] = {}
-        """The exchanges that have not ended, by the names of their calls."""
+        """The exchanges that have not ended, by the keys of their calls."""
         self._cancelled = BoundedDict[tuple[str, int], None](_CANCELLED_LIMIT)
-        """Calls that were cancelled, perhaps before their coming."""
+        """Calls that were cancelled, perhaps before they arrived."""
         self._on_open = on_open
         self._nursery: trio.Nursery | None = None
         self._all_finished = trio.lowlevel.ParkingLot()
         """The task that waits until no exchange is open."""
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Take retries until cancelled. Retries that run then are cancelled, before any handler runs, with the
-        cause."""
+        """Receive retries until cancelled. Retries that run then are cancelled, with the cause, before any handler runs
+        again."""
         try:
             async with trio.open_nursery() as nursery:
                 self._nursery = nursery
@@ -142,7 +145,7 @@ class RetryReceiver:
             self._nursery = None
 
     async def _sleep_until_cancelled(self) -> None:
-        def abort(_: Any) -> trio.lowlevel.Abort:  # called by trio before any task is woken
+        def abort(_: Any) -> trio.lowlevel.Abort:  # trio calls this before it wakes any task
             self._nursery = None
             self.cancel_all("the server has ended")
             return trio.lowlevel.Abort.SUCCEEDED
@@ -150,17 +153,18 @@ class RetryReceiver:
         await trio.lowlevel.wait_task_rescheduled(abort)
 
     def cancel_all(self, reason: str) -> None:
-        """Cancel all retries that run here, because the server ends. Their takers are told, as far as there is time."""
+        """Cancel all received retries, because the server ends. The forwarding replicas are notified if there is
+        time."""
         for exchange in tuple(self.exchanges.values()):
             exchange.cancel_all(CancelCause.SHUTDOWN, reason)
 
     async def wait_finished(self) -> None:
-        """Wait until no retry runs here, and no end of one is on its way."""
+        """Wait until no received retry runs, and all their ends are sent."""
         while self.exchanges:
             await self._all_finished.park()
 
     def unknown_calls(self, forwarder: str, numbers: Iterable[int]) -> list[int]:
-        """Return the calls of ``forwarder``, out of ``numbers``, for which nothing runs here, or ends."""
+        """Return those of ``numbers``, calls of ``forwarder``, that don't run or end on this replica."""
         return [number for number in numbers if (forwarder, number) not in self.exchanges]
 
     # Messages
@@ -171,7 +175,7 @@ class RetryReceiver:
             return
         if self._nursery is None:
             message.refuse("it ends")
-        elif (message.sender, retry.number) in self._cancelled:  # messages overtake each other
+        elif (message.sender, retry.number) in self._cancelled:  # the cancel arrived before the retry
             message.refuse("its client has left")
         else:
             self._accept(message, retry, self._nursery)
@@ -183,7 +187,7 @@ class RetryReceiver:
             message.refuse(str(error))
             return
         event = self._state.receive(Request(retry.id, retry.method, params, retry.size))
-        if not isinstance(event, RequestReceived):  # it was received elsewhere, by other rules
+        if not isinstance(event, RequestReceived):  # a replica of another version accepted what this one refuses
             message.refuse("it has another version")
             return
         message.ack()
@@ -229,7 +233,7 @@ class RetryReceiver:
             exchange.cancel(CancelCause.DEADLINE if cancel.is_late else CancelCause.DISCONNECT, cancel.reason)
 
     async def _forward_lines(self, exchange: ForwardedExchange) -> None:
-        """Bring the lines of ``exchange`` to its taker, until its end."""
+        """Send the lines of ``exchange`` to the forwarding replica, until its end."""
         lost: str | None = None
         try:
             with exchange.abort_writing:

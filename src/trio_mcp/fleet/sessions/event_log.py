@@ -1,5 +1,6 @@
-"""StreamLog is the log of the streams of one session, which all replicas share, as used by one replica.
-`ResumedStreams` are those that a client has come back for at this replica.
+"""StreamLog: the event log of one session, which all replicas share, as used by one replica.
+
+`ResumedStreams` are the streams that a client has reconnected to on this replica.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ logger = logging.getLogger("trio_mcp")
 T = TypeVar("T")
 
 STORAGE_TIMEOUT: Final = 10.0
-"""Seconds for which a response waits for a log that cannot be reached, before it ends: its client may come back."""
+"""How many seconds a response stays open while the event log is unavailable. Its client can reconnect afterwards."""
 LOST: Final = "the process that ran this call has ended; call again"
 _FIRST_REPEAT: Final = 0.1
 _LONGEST_REPEAT: Final = 1.0
@@ -45,26 +46,26 @@ _NAME_BYTES: Final = 6
 _BEYOND: Final = 10**17
 _MOST_DIGITS: Final = 17
 RESUMED_MESSAGE: Final = "session.resumed"
-"""Kind of the messages that say that a client has come back for a stream, elsewhere."""
+"""Kind of the messages that report that a client has reconnected to a stream on another replica."""
 
 
 def new_stream_name() -> str:
-    """Return the name of a new stream, which no other stream of any session has."""
+    """Return a name for a new stream, unique across all sessions."""
     return secrets.token_hex(_NAME_BYTES)
 
 
 def new_holder(replica: Replica) -> str:
-    """Return a new name for ``replica`` as the holder of a stream."""
+    """Return a new holder name for a stream that ``replica`` writes."""
     return f"{replica.id}:{secrets.token_hex(_NAME_BYTES)}"
 
 
 def replica_of(holder: str) -> str:
-    """Return the id of the replica that ``holder`` names; empty where there is no holder."""
+    """Return the id of the replica that ``holder`` names; empty if there is no holder."""
     return holder.partition(":")[0]
 
 
 def parse_cursor(cursor: str) -> tuple[str, int] | None:
-    """Return the stream and the number that an event id names; `None` for other text."""
+    """Return the stream and the number that an event id names; `None` for any other string."""
     name, _, digits = cursor.rpartition("-")
     if not (name and digits.isascii() and digits.isdigit() and len(digits) <= _MOST_DIGITS):
         return None
@@ -73,8 +74,11 @@ def parse_cursor(cursor: str) -> tuple[str, int] | None:
 
 
 def lost_line(request_id: bytes) -> bytes:
-    """Return the line that ends a stream whose replica is gone. It is an error for the request with this id (JSON
-    text), or, for an array of ids, for all members of a batch. Raises `UnreadableRecord`."""
+    """Return the line that ends a stream whose replica has ended: an error for the request with this id.
+
+    ``request_id`` is JSON text. If it is an array of ids, the line has an error for each member of a batch. Raises
+    `UnreadableRecord`.
+    """
     ids = decode_stored("the id of a request", _ids, request_id)
     lines = [frame_error(each, REPLICA_LOST, LOST) for each in ids]
     return (b"[%b]\n" if request_id.startswith(b"[") else b"%b\n") % b",".join(lines)
@@ -84,12 +88,13 @@ def _ids(request_id: bytes) -> list[RequestId]:
     found = decode_value(request_id)
     ids = cast("list[object]", found if isinstance(found, list) else [found])
     if not all(map(is_request_id, ids)):
-        raise ValueError("it is no id")
+        raise ValueError("a request id must be a string or an integer")
     return cast("list[RequestId]", ids)
 
 
 def standalone_log_id(session_id: str) -> str:
-    """Return the id of the log for the session's own stream. `StreamLog.log_id` for others is the session's id."""
+    """Return the id of the log for the session's standalone stream. The log of all other streams has the session's
+    id."""
     return f"{session_id} own"
 
 
@@ -103,8 +108,10 @@ async def forget_events(events: EventLog, session_id: str) -> None:
 
 
 async def retry_while_unavailable(call: Callable[[], Awaitable[T]], on_timeout: Callable[[OSError], None]) -> T:
-    """Return the result of ``call``, which is called again while the shared storage fails. ``on_timeout`` is
-    called, once, when that has lasted for `STORAGE_TIMEOUT`, and may raise."""
+    """Return the result of ``call``, which is repeated while the shared storage fails.
+
+    If it still fails after `STORAGE_TIMEOUT` seconds, ``on_timeout`` is called once, and may raise.
+    """
     due: float | None = trio.current_time() + STORAGE_TIMEOUT
     for attempt in count(1):
         try:
@@ -119,24 +126,24 @@ async def retry_while_unavailable(call: Callable[[], Awaitable[T]], on_timeout: 
 
 @frozen
 class StreamLog:
-    """The part of the log for the streams ``log_id``, which keeps ``limit`` bytes, for ``retention_ms`` milliseconds
-    after the last use."""
+    """The event log ``log_id``, which stores at most ``limit`` bytes, for ``retention_ms`` milliseconds after its last
+    use."""
 
     events: EventLog
     log_id: str
     limit: int
     retention_ms: int
     keys: KeyRing | None = None
-    """Keys that seal events, if the author has given secrets. An event is only valid for its stream and owner."""
+    """Keys that seal events, if the server has secrets. A sealed event is only valid for its stream and owner."""
     owner: str = ""
-    """The principal that owns the session, in the form of facts."""
+    """The principal that owns the session, in the form of `principal_text`."""
 
     def open(self, name: str, holder: str, request_id: bytes) -> Awaitable[None]:
-        """Begin a stream: see `EventLog.open`."""
+        """Create a stream. See `EventLog.open`."""
         return self.events.open(self.log_id, name, holder=holder, request_id=request_id, retention_ms=self.retention_ms)
 
     def take_over(self, name: str, holder: str) -> Awaitable[StoredStream]:
-        """Make ``holder`` the one who appends: see `EventLog.take_over`."""
+        """Make ``holder`` the only one that can append. See `EventLog.take_over`."""
         return self.events.take_over(self.log_id, name, holder=holder, retention_ms=self.retention_ms)
 
     async def append(
@@ -150,8 +157,10 @@ class StreamLog:
         finish: bool = False,
         more: int = 0,
     ) -> bool:
-        """Append lines: see `EventLog.append`. Return false also where the log has lost events between. A larger
-        bound, by ``more`` bytes, holds for now."""
+        """Append lines. See `EventLog.append`. Also returns false if the log has lost the events before ``first``.
+
+        ``more`` raises the byte limit for this call.
+        """
         lines = self._seal(name, lines)
         try:
             return await self.events.append(
@@ -169,8 +178,10 @@ class StreamLog:
             return False
 
     async def read_after(self, name: str, number: int) -> StoredEvents | None:
-        """Return the events behind ``number``: see `EventLog.read_after`. Raises `UnreadableRecord`, an `OSError`, for
-        events that were sealed with none of the keys."""
+        """Return the events after ``number``. See `EventLog.read_after`.
+
+        Raises `UnreadableRecord`, an `OSError`, for events that weren't sealed with one of the keys.
+        """
         found = await self.events.read_after(self.log_id, name, number, retention_ms=self.retention_ms)
         if found is None or self.keys is None:
             return found
@@ -178,14 +189,14 @@ class StreamLog:
         try:
             return attrs.evolve(found, lines=[self.keys.open(line, about) for line in found.lines])
         except BadSeal:
-            raise UnreadableRecord(errno.EIO, "an event was changed, or sealed with another secret") from None
+            raise UnreadableRecord(errno.EIO, "a stored event was changed, or sealed with another secret") from None
 
     def touch(self, name: str) -> Awaitable[StoredEvents | None]:
-        """Have the log last for `retention_ms` from now."""
+        """Keep the log for `retention_ms` from now."""
         return self.read_after(name, _BEYOND)
 
     def finish_dead(self, stream: StoredStream) -> Awaitable[bool]:
-        """End a stream whose holder is dead: see `EventLog.finish_dead`."""
+        """Finish a stream whose holder is dead. See `EventLog.finish_dead`."""
         return self.events.finish_dead(
             self.log_id,
             stream.name,
@@ -206,9 +217,11 @@ class StreamLog:
 
 
 class ResumedStream:
-    """A stream of ``log`` behind the events that were ``events``, written by any replica: see `ResponseBody`.
-    ``signal`` tells of changes. The response begins with ``first``, and ends at ``until`` at the latest. ``on_closed``
-    is called at the end."""
+    """The body of a response that resumes a stream of ``log``, which any replica may write. See `ResponseBody`.
+
+    The body begins with ``first`` and ``events``, and continues with later events. ``signal`` reports changes of the
+    stream. The response ends at ``until`` at the latest, and ``on_closed`` is called at its end.
+    """
 
     def __init__(
         self,
@@ -236,7 +249,7 @@ class ResumedStream:
         return numbered_events(self.name, events.first, events.lines)
 
     def close(self) -> None:
-        """End the response: another one follows the stream, or its time is over. Idempotent."""
+        """End the response, because another one resumes the stream or its time has passed. Idempotent."""
         self._is_over = True
         self._on_closed(self)
         self.signal.notify()
@@ -268,15 +281,17 @@ class ResumedStream:
         return events
 
     async def _finish_if_dead(self, stream: StoredStream) -> None:
-        """End the stream where nobody else can."""
+        """Finish the stream if its holder is dead."""
         if await self._services.messenger.is_dead(replica_of(stream.holder)):
             await self._log.finish_dead(stream)
             self.signal.notify()
 
 
 class ResumedStreams:
-    """The streams of a session, in ``log``, that clients have come back for to this replica.
-    ``on_resumed`` is called with a stream that this replica writes, and with the replica that was asked for it."""
+    """The streams in ``log`` that a client has reconnected to on this replica.
+
+    If this replica also writes the stream, ``on_resumed`` is called with the stream's name and the id of this replica.
+    """
 
     def __init__(self, services: SessionServices, log: StreamLog, on_resumed: Callable[[str, str], None]) -> None:
         self._services = services
@@ -286,11 +301,11 @@ class ResumedStreams:
         self._streams: dict[str, ResumedStream] = {}
 
     def __bool__(self) -> bool:
-        """True while a stream is followed here."""
+        """True while a response on this replica resumes a stream."""
         return bool(self._streams)
 
     def resume(self, asked: HttpRequest, events: StoredEvents, first: bytes) -> None:
-        """Answer with ``first`` and the stream behind the events that were ``events``."""
+        """Answer with ``first``, the stored ``events``, and the later events of their stream."""
         name, replica = events.stream.name, replica_of(events.stream.holder)
         before = self._streams.pop(name, None)
         if before is not None:
@@ -301,7 +316,7 @@ class ResumedStreams:
         else:
             self.notify_resumed(replica, name, here)
         signal = self._services.watch_stream(self._id, name)
-        signal.notify()  # what came since the reading
+        signal.notify()  # events may have been appended after the read
         until = token_expiry(asked.auth)
         stream = ResumedStream(self._log, self._services, signal, events, first, until, self._remove)
         self._streams[name] = stream
@@ -316,12 +331,12 @@ class ResumedStreams:
             del self._streams[stream.name]
 
     def close_stream(self, name: str) -> None:
-        """End the response here that follows the stream ``name``, if any."""
+        """End the response of this replica that resumes the stream ``name``, if there is one."""
         if (stream := self._streams.get(name)) is not None:
             stream.close()
 
     def expire(self, now: float) -> None:
-        """End responses whose token has ended."""
+        """End responses whose access token has expired."""
         for stream in tuple(self._streams.values()):
             if now >= stream.until:
                 stream.close()
@@ -331,8 +346,10 @@ class ResumedStreams:
         self.expire(math.inf)
 
     def notify_resumed(self, receiver: str, name: str, replica: str) -> None:
-        """Tell the replica ``receiver`` that the client has come back for the stream ``name``, to ``replica``. The
-        response that had the stream may be one whose client is gone unsaid."""
+        """Notify the replica ``receiver`` that the client has reconnected to the stream ``name`` on ``replica``.
+
+        The client of an earlier response may have disconnected unnoticed, so that response has to be ended.
+        """
         self._services.start_soon(self._notify_resumed, receiver, (self._id, name, replica))
 
     async def _notify_resumed(self, receiver: str, content: tuple[str, str, str]) -> None:

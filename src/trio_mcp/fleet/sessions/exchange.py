@@ -1,6 +1,7 @@
-"""SharedExchange is the exchange of a POST to a session that all replicas serve, and InitializeExchange that of the
-POST which opens one. The changes of a request are written for all replicas before the request is answered:
-`PendingChanges` are those on their way.
+"""SharedExchange: the exchange of a POST to a session that all replicas serve.
+
+`InitializeExchange` is the exchange of the POST that opens such a session. Changes of the session that a request causes
+are written for all replicas before the request is answered; `PendingChanges` are the unfinished writes.
 """
 
 from __future__ import annotations
@@ -46,11 +47,11 @@ logger = logging.getLogger("trio_mcp")
 _NOT_OPENED_TEXT: Final = "the session was not opened"
 
 Refusal: TypeAlias = Callable[[bytes], Answer]
-"""Makes an answer with more headers."""
+"""A function that returns an answer with additional headers."""
 
 
 class PendingChange:
-    """A change of the facts that is on its way."""
+    """A change of the session state that is being written."""
 
     def __init__(self, change: Change) -> None:
         self.change = change
@@ -58,35 +59,34 @@ class PendingChange:
         self._refusal: Refusal | None = None
 
     def settle(self, refusal: Refusal | None) -> None:
-        """Note the outcome: `None`, or the answer to a request that needs the change."""
+        """Set the outcome: `None`, or the answer to requests that depend on the change."""
         self._refusal = refusal
         self._done.set()
 
     async def outcome(self) -> Refusal | None:
-        """Wait for the outcome; `None`: the change is kept."""
+        """Wait for the outcome; `None` if the change is stored."""
         await self._done.wait()
         return self._refusal
 
 
 class PendingChanges:
-    """Changes of ``session_state`` by the connection ``served``, in its state and its subscriptions, that others do not
-    know yet."""
+    """The changes that the connection ``served`` made to its state and subscriptions, and that aren't stored yet."""
 
     def __init__(self, services: SessionServices, session_state: SharedSessionState, served: ServerConnection) -> None:
         self._services = services
         self._session_state = session_state
         self._served = served
         self._expected = session_state.current
-        """The facts, with the changes that are on their way."""
+        """The session state, with the unfinished changes applied."""
         self._writes: list[PendingChange] = []
-        """The writes that are on their way, oldest first."""
+        """The unfinished writes, oldest first."""
 
     def __bool__(self) -> bool:
-        """True while a change is on its way."""
+        """True while a write is unfinished."""
         return bool(self._writes)
 
     def apply(self) -> None:
-        """Have the connection go by the facts, and by the changes that are on their way."""
+        """Set the connection to the stored session state, with the unfinished changes applied."""
         told, state = self._session_state.current, self._served.state
         for write in self._writes:
             told = write.change(told)
@@ -97,7 +97,8 @@ class PendingChanges:
             self._served.subscriptions.adopt(told.subscriptions)
 
     def start(self) -> PendingChange | None:
-        """Return the write of all that the connection has changed and other replicas do not know; `None`: nothing."""
+        """Start to write what the connection has changed, and return the last unfinished write; `None` if there is
+        none."""
         state, told = self._served.state, self._expected
         changes = list[Change]()
         if state.initialized and not told.is_initialized:
@@ -139,7 +140,8 @@ def _apply_all(changes: list[Change], state: SessionState) -> SessionState:
 
 
 class SharedExchange(SessionExchange):
-    """The exchange of a POST of ``session``. ``start_write`` returns the write of the changes until then."""
+    """The exchange of a POST to ``session``. ``start_write`` starts to write the changes made so far: see
+    `PendingChanges`."""
 
     __slots__ = ("_requests", "_services", "_start_write")
 
@@ -155,11 +157,11 @@ class SharedExchange(SessionExchange):
         self._services = services
         self._start_write = start_write
         self._requests: tuple[InboundRequest, ...] = ()
-        """The requests that were taken up: more than one in a batch."""
+        """The requests that were accepted; a batch can have several."""
 
     @property
     def request_id(self) -> bytes:
-        """The id of the request as JSON text; of a batch, an array of ids."""
+        """The id of the request as JSON text; for a batch, an array of ids."""
         ids = [request.id for request in self._requests]
         return encode_value(ids if self.request is None else self.request.id)
 
@@ -168,7 +170,7 @@ class SharedExchange(SessionExchange):
         self._requests = (*self._requests, request)
 
     def abort(self, cause: CancelCause, reason: str) -> None:
-        """Cancel the requests."""
+        """Cancel the requests of this exchange."""
         for request in self._requests:
             held = self.find(request)
             if held is not None:
@@ -191,7 +193,7 @@ class SharedExchange(SessionExchange):
             self.refuse_with(refusal)
 
     def refuse_with(self, refusal: Refusal) -> None:
-        """Answer that the request cannot be served now."""
+        """Answer that the request can't be served now."""
         if self.is_stream:
             answer = refusal(b"")
             request_id = None if self.request is None else self.request.id
@@ -203,14 +205,16 @@ class SharedExchange(SessionExchange):
 
     def cancelled(self, request: InboundRequest, cause: CancelCause) -> None:
         if cause is CancelCause.SHUTDOWN and self.is_stream and not self.is_over and request is self.request:
-            # Who resumes the stream, at another replica, learns that nothing more comes.
+            # A client that resumes the stream on another replica gets this line, so it knows that nothing more follows.
             self.outbox.put(lost_line(self.request_id))
         super().cancelled(request, cause)
 
 
 class InitializeExchange(SharedExchange):
-    """The exchange of the POST that opens the session, with ``session_state`` for all replicas. A session whose opening
-    fails ends at once, and so does one whose client does not learn its id."""
+    """The exchange of the POST that opens the session, for all replicas.
+
+    If opening fails, or the client doesn't get the session id, the session ends at once.
+    """
 
     __slots__ = ("_session_state",)
 
@@ -228,7 +232,7 @@ class InitializeExchange(SharedExchange):
         self._session_state = session_state
 
     def commit(self) -> None:
-        """Do nothing: the client learns the id of the session with the answer."""
+        """Do nothing, because the client gets the session id with the answer."""
 
     def reply_at_once(self, line: bytes | None) -> None:
         if line is not None and self.request is not None and self.request.error is None:
@@ -254,7 +258,7 @@ class InitializeExchange(SharedExchange):
             self.answer(HTTPStatus.OK, line)
 
     async def _open(self) -> Refusal | None:
-        """Open the session for all replicas; return the refusal where that is impossible."""
+        """Open the session for all replicas. Return the refusal if that is impossible."""
         revision = self.state.revision
         assert revision is not None, "initialize has settled it"
         facts = attrs.evolve(self._session_state.current, revision=revision.name, cursor=self._services.changes.cursor)

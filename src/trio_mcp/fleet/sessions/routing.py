@@ -1,5 +1,8 @@
-"""Messages to a session that are about requests of other replicas: answers and progress, which name the replica, and
-cancels, whose requests may run anywhere."""
+"""SessionRouter: forwards a client's messages about requests of other replicas.
+
+Answers and progress name the replica that sent the request. A cancel is stored for all replicas, because its request
+can run on any of them.
+"""
 
 from __future__ import annotations
 
@@ -43,37 +46,41 @@ from .state import MAX_CANCELLED_ID, add_cancel
 logger = logging.getLogger("trio_mcp")
 
 FORWARDED_MESSAGE: Final = "session.message"
-"""Kind of the messages that carry one of a client, about a request of the replica that reads it."""
+"""Kind of the messages that forward a client's message to the replica whose request it is about."""
 UNREADABLE_MESSAGE: Final = "session.unreadable"
-"""Kind of the messages that say that the answer to a request cannot be read."""
+"""Kind of the messages that report that the answer to a request can't be read."""
 _RECEIVED_IDS_LIMIT: Final = 100
 _TOO_LATE_TEXT: Final = "the process that ran the request has ended, and takes no answer any more"
 
 Delivery: TypeAlias = Callable[[], Awaitable[object]]
-"""A function that brings a message to another replica, or reads what others have written. Raises as `Messenger.send`
-and `SharedSessionState.change`."""
+"""A function that forwards a message to another replica, or reads the state that others have written.
+
+Raises the errors of `Messenger.send` and `SharedSessionState.change`.
+"""
 
 
 def forward_unreadable(services: SessionServices, session_id: str, owner: str, message: Unreadable) -> Awaitable[bytes]:
-    """Tell the replica ``owner`` that the answer to a request of its cannot be read. Raises as `Messenger.send`."""
+    """Report to the replica ``owner`` that the answer to one of its requests can't be read. Raises as
+    `Messenger.send`."""
     return services.send(owner, UNREADABLE_MESSAGE, (session_id, message.settles, message.reason))
 
 
 class SessionRouter:
-    """The way to other replicas for messages to a session. ``state`` knows the requests that run here."""
+    """Forwards messages of a session to other replicas. ``state`` has the requests that run on this replica."""
 
     def __init__(self, services: SessionServices, session_state: SharedSessionState, state: ConnectionState) -> None:
         self._services = services
         self._session_state = session_state
         self._state = state
         self._received_ids = BoundedDict[int, None](_RECEIVED_IDS_LIMIT)
-        """Hashes of the ids of the newest requests that came here."""
+        """Hashes of the ids of the latest requests that arrived at this replica."""
 
     def route(self, message: Message | Batch, body: bytes) -> tuple[list[Delivery], Message | Batch | None]:
-        """Return the steps to take before the rest of a message is served here, and the rest, if any.
+        """Return the deliveries to make first, and the rest of the message to serve on this replica, if any.
 
-        The id of a request is used once in a session (2025-11-25 basic, Requests). Where a client uses one again, the
-        cancels that were kept so far are for the former request: they are read before the later one begins."""
+        A client must use a request id only once in a session (2025-11-25 basic, Requests). If it reuses one, the stored
+        cancels belong to the earlier request, so they are read before the later request begins.
+        """
         if not isinstance(message, Batch):
             step = None if isinstance(message, Request) else self.delivery_for(message, body)
             steps, rest = ([], message) if step is None else ([step], None)
@@ -92,11 +99,11 @@ class SessionRouter:
             raise SessionEnded
 
     def _route_batch(self, batch: Batch, body: bytes) -> tuple[list[Delivery], Batch | None]:
-        """Return the steps for other replicas, and the rest of the batch, if any."""
+        """Return the deliveries to other replicas, and the rest of the batch, if any."""
         bodies = msgspec.json.decode(body, type=list[msgspec.Raw])
         comes = {(type(member.id), member.id) for member in batch.members if isinstance(member, Request)}
         steps = [
-            # A request that comes in the batch runs here, and so does its cancel.
+            # A cancel of a request in the same batch is served here, like the request.
             None if _cancelled_id(member) in comes else self.delivery_for(member, bytes(raw))
             for member, raw in zip(batch.members, bodies, strict=True)
         ]
@@ -104,7 +111,7 @@ class SessionRouter:
         return [step for step in steps if step is not None], Batch(tuple(rest)) if rest else None
 
     def delivery_for(self, message: Message | Unreadable, body: bytes) -> Delivery | None:
-        """Return the step for other replicas; `None`: there is none."""
+        """Return the delivery of a message to other replicas; `None` if it belongs to this one."""
         named: object = None
         match message:
             case Response() | ErrorResponse():
@@ -124,7 +131,8 @@ class SessionRouter:
         return partial(self._services.send, owner, FORWARDED_MESSAGE, (self._session_state.id, body))
 
     def _cancel_delivery(self, params: dict[str, Any]) -> Delivery | None:
-        """Return the step that tells other replicas of a cancel; `None` for a request that runs here, or has no id."""
+        """Return the delivery of a cancel to other replicas; `None` for a request that runs here, or without a valid
+        id."""
         request_id, reason = params.get("requestId"), params.get("reason")
         if not is_request_id(request_id) or self._state.knows(request_id):
             return None
@@ -137,7 +145,8 @@ class SessionRouter:
         return partial(self._session_state.change, add_cancel(self._services.new_id(), request_id, told))
 
     async def deliver_all(self, deliveries: list[Delivery], posted: HttpRequest) -> bool:
-        """Do ``route`` for the ``posted`` message. Return false where a step fails, and all is answered."""
+        """Make the ``deliveries`` of a ``posted`` message. If one fails, answer the request with an error and return
+        false."""
         response, extra = posted.response, posted.extra
         try:
             for step in deliveries:
@@ -159,7 +168,7 @@ class SessionRouter:
         return False
 
     async def deliver_or_log(self, delivery: Delivery) -> None:
-        """Do ``delivery_for``, of which nobody waits to be told."""
+        """Make a delivery, and log its failure."""
         try:
             await delivery()
         except (ReplicaDead, MessageRefused, OSError) as error:
@@ -167,7 +176,7 @@ class SessionRouter:
 
 
 def _cancelled_id(message: Message | Unreadable) -> tuple[type, RequestId] | None:
-    """Return the id that a cancel names, with its type, since 1 and "1" differ; `None` for other messages."""
+    """Return the id that a cancel names, with its type (1 and "1" differ); `None` for other messages."""
     if not (isinstance(message, Notification) and message.method == "notifications/cancelled"):
         return None
     named: object = as_object(message.params).get("requestId")

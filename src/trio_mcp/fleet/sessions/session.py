@@ -1,9 +1,10 @@
-"""SharedSession is a replica's view of a legacy session that all replicas serve: the facts of the session, as last
-read, a connection that goes on from these facts, and the requests that run here.
+"""SharedSession: one replica's view of a legacy session that all replicas serve.
 
-Nothing is refused on old facts. Two things hold within one replica alone: that an id is used once (a cancel may reach
-two requests with the id, at a time or one after the other), and the order of two messages of a client that does not
-wait for the answer to the first.
+It has the session state as last read, a connection that continues from this state, and the requests that run on this
+replica. No message is refused because of outdated state.
+
+Two rules only hold within one replica: that a request id is used once (otherwise a cancel may reach two requests with
+this id), and the order of two messages from a client that doesn't wait for the first answer.
 """
 
 from __future__ import annotations
@@ -43,17 +44,20 @@ if TYPE_CHECKING:
 logger = logging.getLogger("trio_mcp")
 
 _IDLE: Final = 60.0
-"""Seconds after which a view goes that nobody uses."""
+"""Seconds after which an unused view is removed."""
 _LONGEST_LOOK: Final = 30.0
-"""Seconds between two looks at a session whose client has a response open, or has left requests here, at most."""
+"""Maximum seconds between two checks of a session whose client has an open response or running requests."""
 _LAST_LINES: Final = 2.0
 _HURRIED_LINES: Final = 0.1
-"""Seconds that a replica which ends has to write its last lines to the log, and to send its last answers."""
+"""Seconds that an ending replica has to write its last lines to the log, and to send its last answers."""
 
 
 class SharedSession(ClientSession):
-    """The view of the session ``session_id``. ``peer`` came first; ``opening`` has the parameters of ``initialize``, as
-    JSON text, in the replica that opens the session."""
+    """The view of the session ``session_id``.
+
+    ``peer`` sent the first message to this replica. In the replica that opens the session, ``opening`` has the
+    parameters of ``initialize``, as JSON text.
+    """
 
     def __init__(
         self,
@@ -84,7 +88,7 @@ class SharedSession(ClientSession):
         self._pending_changes = PendingChanges(services, self.session_state, served)
         self._router = SessionRouter(services, self.session_state, state)
         self._streams: set[SharedStream] = set()
-        """The streams that are not finished."""
+        """The unfinished streams."""
         self._left = trio.lowlevel.ParkingLot()
         self._finished = trio.Event()
         self._shutdown_scope = trio.CancelScope()
@@ -93,13 +97,13 @@ class SharedSession(ClientSession):
         self._is_unused = bool(opening)
         """True while the client hasn't used the session, so that other replicas don't know of any use."""
         self._uses = 0
-        """Number of the requests that are being read or written for."""
+        """Number of requests for which something is being read or written."""
         self._context = copy_context()
 
     # Life
 
     async def run(self) -> None:
-        """Serve until the session ends, or nobody uses this view."""
+        """Serve until the session ends, or this view is no longer used."""
         try:
             await self._connection.run()
             if self._connection.connection.lost is None:
@@ -115,26 +119,27 @@ class SharedSession(ClientSession):
             self._finished.set()
 
     def shut_down(self, reason: str, *, drain_timeout: float | None = None, hurry: bool = False) -> None:
-        """End when the requests are done, and the responses to GETs now: their clients listen elsewhere."""
+        """End this view when its requests are done. Responses to GETs end at once: their clients reconnect to another
+        replica."""
         if hurry:
             self._shutdown_scope.deadline = trio.current_time() + _HURRIED_LINES
         self.standalone_streams.end_responses()
         super().shut_down(reason, drain_timeout=drain_timeout, hurry=hurry)
 
     async def ended(self) -> None:
-        """Wait until the last request is over, and its lines are in the log."""
+        """Wait until the last request has ended, and its lines are in the log."""
         await self._finished.wait()
 
     # Facts
 
     @property
     def is_fresh(self) -> bool:
-        """True while nothing needs to be read for a request."""
+        """True if a request can be served without reading the session first."""
         state = self._connection.state
         return self.session_state.is_fresh and (state.initialized or not state.require_initialized)
 
     def on_hint(self) -> None:
-        """Note that the facts may have changed: read the facts, or end a view that nobody uses."""
+        """Handle a notification that the session may have changed: read it, or end this view if it is unused."""
         self.session_state.is_hinted = True
         if self._is_needed:
             self.session_state.read_soon()
@@ -142,7 +147,7 @@ class SharedSession(ClientSession):
             self.close("the session was changed in another process")
 
     def _apply_state(self, before: SessionState | None) -> None:
-        """Go on from the facts that are known now."""
+        """Continue with the session state that was just read or written."""
         facts, state = self.session_state.current, self._connection.state
         if self.is_over:
             return
@@ -150,9 +155,9 @@ class SharedSession(ClientSession):
             state.resume(REVISIONS[facts.revision], initialize_params(facts))
         self._pending_changes.apply()
         self.standalone_streams.check_listener(facts.listener)
-        if before is not None:  # what was cancelled before this view was there does not run here
+        if before is not None:  # requests that were cancelled before this view existed don't run here
             known, here = {cancel.mark for cancel in before.cancels}, f"{self._services.replica.id}."
-            for cancel in facts.cancels:  # one that came here has found no request, and is for none that came later
+            for cancel in facts.cancels:  # a cancel from this replica found no request, and isn't for later ones
                 if cancel.mark not in known and not cancel.mark.startswith(here):
                     self._cancel(cancel)
 
@@ -180,14 +185,14 @@ class SharedSession(ClientSession):
     # Messages
 
     def post(self, message: Message | Batch, posted: HttpRequest, *, opens: bool = False) -> None:
-        """Take a message, or a batch, that was ``posted``. Messages about requests of other replicas go there."""
+        """Handle a ``posted`` message or batch. Messages about requests of other replicas are forwarded to these."""
         steps, rest = self._router.route(message, posted.body)
         if not steps:
             super().post(message, posted, opens=opens)
             if self._is_unused and not opens:
                 self._is_unused = False
                 if not self._pending_changes:
-                    self.session_state.read_soon()  # otherwise the session could be ended for another one
+                    self.session_state.read_soon()  # counts as use: an unused session could be evicted for another
         else:
             self.used_at = trio.current_time()
             self._start_use(posted, self._deliver_then_post, steps, rest)
@@ -203,8 +208,8 @@ class SharedSession(ClientSession):
             super().post(rest, posted)
 
     def receive_message(self, body: bytes) -> bool:
-        """Take a message about a request of this replica, which came to another one. Return False if the view is
-        over."""
+        """Handle a message about a request of this replica that arrived at another one. Return false if the view has
+        ended."""
         if self.is_over:
             return False
         self.used_at = trio.current_time()
@@ -213,8 +218,10 @@ class SharedSession(ClientSession):
         return True
 
     def receive_unreadable(self, request_id: str, reason: str) -> bool:
-        """Fail a request of this replica, whose answer came to another one and cannot be read. Return False if the view
-        is over."""
+        """Fail a request of this replica whose answer arrived at another one and can't be read.
+
+        Return false if the view has ended.
+        """
         if self.is_over:
             return False
         message = Unreadable(reason, None, request_id, is_answer=True)
@@ -222,7 +229,7 @@ class SharedSession(ClientSession):
         return True
 
     def fail_question(self, message: Unreadable, body: bytes) -> None:
-        """Fail the request of ours that ``message`` was meant to answer, here or elsewhere."""
+        """Fail the pending request that ``message`` was meant to answer, whether this replica sent it or another."""
         step = self._router.delivery_for(message, body)
         if step is None:
             super().fail_question(message, body)
@@ -237,7 +244,7 @@ class SharedSession(ClientSession):
     # Streams
 
     def open_stream(self, exchange: SessionExchange, *, primes: bool) -> SharedStream:
-        """Return a stream for the lines of ``exchange``, which begins in a task of its own."""
+        """Return a stream for the lines of ``exchange``. A new task opens it in the log."""
         assert isinstance(exchange, SharedExchange), "this session has no others"
         holder, request_id = new_holder(self._services.replica), exchange.request_id
         lost = partial(self._abort_exchange, exchange)
@@ -256,7 +263,7 @@ class SharedSession(ClientSession):
             self._left.unpark_all()
 
     async def _abort_exchange(self, exchange: SharedExchange) -> None:
-        """Cancel the requests of a stream with which this replica may not go on."""
+        """Cancel the requests of a stream that this replica can't continue to write."""
         try:
             if not await self.session_state.read():
                 return
@@ -265,8 +272,8 @@ class SharedSession(ClientSession):
         exchange.abort(CancelCause.LEASE, "the events of this call cannot be kept by this process any more")
 
     def close_resumed(self, name: str, replica: str) -> None:
-        """End the response of the stream ``name``, for which the client has come back to ``replica``, wherever that
-        response is."""
+        """End the earlier response of the stream ``name``, on any replica, because the client has reconnected to
+        ``replica``."""
         for stream in self._streams:
             if stream.name == name:
                 before, stream.response_at = stream.response_at, replica
@@ -278,7 +285,7 @@ class SharedSession(ClientSession):
 
     @property
     def is_listened_to(self) -> bool:
-        """True while a response takes the lines that belong to no request, here or, as far as is known, elsewhere."""
+        """True while a response carries the standalone stream, on this replica or, as far as is known, on another."""
         return not self.is_over and (self.standalone_streams.is_open or self.standalone_streams.is_elsewhere)
 
     # Time
@@ -293,20 +300,20 @@ class SharedSession(ClientSession):
 
     @property
     def _is_needed(self) -> bool:
-        """True while anything runs here, or waits."""
+        """True while a request, a stream or a write is unfinished."""
         state = self._connection.state
         has_requests = state.inbound or state.outbound or self.posts or self._streams
         return bool(has_requests or self._pending_changes or self._uses) or self.standalone_streams.is_needed
 
     def _start_use(self, posted: HttpRequest, function: Callable[..., Awaitable[None]], *args: Any) -> None:
-        """Run ``function``, which answers ``posted``, and keep the view until its end."""
+        """Run ``function``, which answers ``posted``, and keep the view until it returns."""
         self._uses += 1
         self._services.start_soon(self._run_used, posted, function, *args)
 
     async def _run_used(self, posted: HttpRequest, function: Callable[..., Awaitable[None]], *args: Any) -> None:
         try:
             await function(*args, posted)
-        except Exception:  # a defect, which concerns this request alone
+        except Exception:  # a bug, which must only affect this request
             logger.exception("an HTTP request failed")
             status = HTTPStatus.INTERNAL_SERVER_ERROR
             posted.response.answer(error(status, INTERNAL_ERROR, "Internal error", posted.extra))
@@ -315,15 +322,17 @@ class SharedSession(ClientSession):
             self._left.unpark_all()
 
     def expire(self, now: float) -> None:
-        """Look at the session now and then while its client is here, or has left requests here; end the view where the
-        session has ended, or nobody uses the view."""
+        """Check the session at intervals, while its client is connected or has running requests.
+
+        Ends this view if the session has ended, or the view is unused.
+        """
         self.standalone_streams.expire(now)
         if not self.session_state.is_open or self.is_over:
             return
         timeout = self._limits.session_timeout
         was_reached, self._was_reached = self._was_reached, self._is_reached
         if (was_reached and not self._was_reached) or (self.session_state.is_hinted and self._is_needed):
-            self.session_state.read_soon()  # the time of the session begins now, or a reading has failed
+            self.session_state.read_soon()  # the session's timeout begins now, or a read has failed
         if self._was_reached:
             self.used_at = now
             longest = FRESH_SECONDS if self._connection.state.inbound else _LONGEST_LOOK
@@ -347,7 +356,7 @@ class SharedSession(ClientSession):
             logger.debug("the events of a session could not be kept: %s", failed)
 
     def send_keep_alive(self) -> None:
-        """Have streams that were silent send comments: see `PostExchange.send_keep_alive`."""
+        """Send comments on streams that were silent. See `PostExchange.send_keep_alive`."""
         super().send_keep_alive()
         self.standalone_streams.send_keep_alive()
 
@@ -374,5 +383,5 @@ class SharedSession(ClientSession):
 
 
 def principal_text(principal: PrincipalId | None) -> str:
-    """Return a principal in the form of facts."""
+    """Return a principal in the form that the session state stores."""
     return "" if principal is None else principal.to_json()

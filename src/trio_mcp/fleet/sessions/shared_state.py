@@ -1,7 +1,7 @@
-"""SharedSessionState are the facts of one session, as known to one replica and written for all.
+"""SharedSessionState: the state of one session, as one replica knows it and writes it for all.
 
-Known facts are as old as the last reading: `FRESH_SECONDS` seconds at most, while requests come, and until a hint says
-that the facts have changed. `SessionServices` is common to all sessions of a replica.
+The known state is at most `FRESH_SECONDS` old while requests arrive, and is read again after a notification that it has
+changed. `SessionServices` is shared by all sessions of a replica.
 """
 
 from __future__ import annotations
@@ -37,34 +37,36 @@ logger = logging.getLogger("trio_mcp")
 T = TypeVar("T", bound=msgspec.Struct)
 
 FRESH_SECONDS: Final = 5.0
-"""Seconds for which facts hold that were read."""
+"""For how many seconds the state counts as current after it was read."""
 _WRITE_ATTEMPTS: Final = 20
-"""Tries of a write that others are quicker than."""
+"""Maximum number of attempts to write, if other replicas write at the same time."""
 _SEND_TIMEOUT: Final = 5.0
 _UNUSED_LIFETIME: Final = 60.0
-"""Seconds after which a session ends that its client has opened and not used."""
+"""Seconds after which a session ends if its client never uses it."""
 _REPLICA_ID: Final = 8
-"""Characters of the id of a replica: see `new_replica_id`."""
+"""Number of characters of a replica's id. See `new_replica_id`."""
 _MOST_DIGITS: Final = 18
 _CALLER_BYTES: Final = 16
 _POLL_INTERVAL: Final = 1.0
-"""Seconds between two looks at a stream that another replica writes, if no hint comes before."""
+"""Maximum seconds between two reads of a stream that another replica writes, if no notification arrives."""
 UNREACHABLE_TEXT: Final = "the sessions of this server cannot be reached; try again later"
 SESSION_ENDED_TEXT: Final = "there is no such session: it has ended; send initialize"
 
 
 class SessionEnded(Exception):
-    """The session has ended, on whichever replica."""
+    """The session has ended, on this replica or another."""
 
 
 class SessionStateTooLong(Exception):
-    """The facts of a session would exceed their bound."""
+    """The state of a session would exceed its maximum size."""
 
 
 class SessionServices:
-    """The parts that all sessions of a replica have in common. Their tasks run in ``nursery``. Clients come back
-    ``retry_interval`` seconds after a response broke. ``changes`` notifies the clients of this replica of changes on
-    other replicas."""
+    """What all sessions of a replica share. Their tasks run in ``nursery``.
+
+    Clients reconnect ``retry_interval`` seconds after a response broke. ``changes`` notifies the clients of this
+    replica of changes on other replicas.
+    """
 
     def __init__(
         self,
@@ -81,17 +83,17 @@ class SessionServices:
         self.retry_interval = retry_interval
         self.nursery = nursery
         cipher = running.cipher
-        # The storage knows its own secret, so sealing with that secret would protect nothing.
+        # Sealing with the storage's secret would protect nothing, because that secret is in the storage.
         has_secrets = cipher is running.server._state_cipher
         self._seal = MessageSeal(cipher, self.replica.id) if has_secrets else None
         self.keys = cipher.keys_for(b"trio-mcp session events 2 ") if has_secrets else None
-        """Keys of the events of sessions; `None` if the author has given no secrets."""
+        """Keys that seal the events of sessions; `None` if the server has no secrets."""
         self._state_keys = cipher.keys_for(b"trio-mcp session facts 1 ") if has_secrets else None
         self._caller_secret = cipher.secret_for(b"trio-mcp callers 1 ")
         self._caller_keys = WeakKeyDictionary[Caller, bytes]()
         self._numbers = count(1)
         self._signals: dict[tuple[str, str], set[ChangeSignal]] = {}
-        """The signals for followers of streams, by session and stream."""
+        """The signals for responses that follow streams, by session and stream."""
 
     # Names
 
@@ -100,7 +102,7 @@ class SessionServices:
         return f"{self.replica.id}.{next(self._numbers)}"
 
     def owning_replica(self, value: object) -> str:
-        """Return the other replica that an id, or a token of progress, names; empty for all others."""
+        """Return the other replica that a request id or progress token names; empty for any other value."""
         if not isinstance(value, str):
             return ""
         replica, _, digits = value.rpartition(".")
@@ -108,7 +110,7 @@ class SessionServices:
         return replica if is_ours and replica != self.replica.id else ""
 
     def caller_key(self, caller: Caller) -> bytes:
-        """Return the name under which all replicas count the sessions of ``caller``."""
+        """Return the key under which all replicas count the sessions of ``caller``."""
         caller = caller.whole
         key = self._caller_keys.get(caller)
         if key is None:
@@ -119,7 +121,7 @@ class SessionServices:
                     text = b"address " + address.encode()
                 case ("process", str(machine), int(process)):
                     text = f"process {process} {machine}".encode(errors="surrogateescape")
-                case _:  # each such caller is a separate party
+                case _:  # any other caller has a count of its own
                     text = secrets.token_bytes(_CALLER_BYTES)
             key = self._caller_keys[caller] = hmac.digest(self._caller_secret, text, "sha256")
         return key
@@ -127,7 +129,7 @@ class SessionServices:
     # Changes of streams
 
     def watch_stream(self, session_id: str, stream: str) -> ChangeSignal:
-        """Return a signal of the changes of a stream, until `unwatch_stream`."""
+        """Return a signal that reports changes of a stream, until `unwatch_stream`."""
         signal = ChangeSignal(_POLL_INTERVAL)
         self._signals.setdefault((session_id, stream), set()).add(signal)
         return signal
@@ -151,12 +153,12 @@ class SessionServices:
     # Messages and facts
 
     def send(self, replica: str, kind: str, content: tuple[object, ...]) -> Awaitable[bytes]:
-        """Bring ``content`` to the reader of this ``kind`` in ``replica``: see `Messenger.send`."""
+        """Send ``content`` to the handler of ``kind`` in ``replica``. See `Messenger.send`."""
         encoded = msgspec.msgpack.encode(content) if self._seal is None else self._seal.seal(kind, replica, content)
         return self.messenger.send(replica, kind, encoded, patience=_SEND_TIMEOUT)
 
     def open_message(self, kind: str, message: ReplicaMessage, form: type[T]) -> T | None:
-        """Return the content of ``message``; `None`, and the message is refused, where that cannot be read."""
+        """Return the content of ``message``. If it can't be read, refuse the message and return `None`."""
         if self._seal is None:
             try:
                 return decode_stored("a letter", partial(msgspec.msgpack.decode, type=form), message.content)
@@ -167,12 +169,14 @@ class SessionServices:
         return self._seal.open(kind, message, form)
 
     def seal_state(self, session_id: str, text: bytes) -> bytes:
-        """Return the facts ``text`` sealed for this session, as the storage keeps them."""
+        """Return the encoded state ``text``, sealed for this session if the server has secrets."""
         return text if self._state_keys is None else self._state_keys.seal(text, encoded(session_id))
 
     def read_state(self, session_id: str, stored: bytes) -> SessionState | None:
-        """Return the facts of a session from the storage. `None` if they were changed or never sealed; the client then
-        has to open another session. Raises `SessionStateUnreadable`."""
+        """Return the session state in ``stored``; `None` if it was changed or never sealed.
+
+        The client then has to open another session. Raises `SessionStateUnreadable`.
+        """
         if self._state_keys is None:
             return decode_state(stored)
         try:
@@ -182,7 +186,8 @@ class SessionServices:
             return None
 
     def start_soon(self, function: Callable[..., Awaitable[None]], *args: Any) -> None:
-        """Run ``function`` in a task of its own. A failure is a defect, which concerns one request alone."""
+        """Run ``function`` in a new task. If it raises, which is a bug, the exception is logged and only affects one
+        request."""
 
         async def run() -> None:
             try:
@@ -195,7 +200,7 @@ class SessionServices:
 
 @define(eq=False)
 class _QueuedChange:
-    """A change that its caller waits for."""
+    """A change whose caller waits until it is written."""
 
     change: Change
     is_over: bool = False
@@ -203,8 +208,11 @@ class _QueuedChange:
 
 
 class SharedSessionState:
-    """The facts of the session ``session_id``. ``on_changed`` is called with the facts that were known before, `None`
-    at first, when other ones are known, and ``on_ended`` when the session has ended."""
+    """Reads and writes the state of the session ``session_id``.
+
+    When the known state changes, ``on_changed`` is called with the state known before, or `None` the first time. When
+    the session has ended, ``on_ended`` is called with the reason.
+    """
 
     def __init__(
         self,
@@ -216,7 +224,7 @@ class SharedSessionState:
     ) -> None:
         limits = services.running.limits
         self.current = state
-        """The facts as last read or written."""
+        """The state as last read or written."""
         self._sessions = services.replica.sessions
         self._services = services
         self.id = session_id
@@ -227,16 +235,16 @@ class SharedSessionState:
         self.idle_ms = to_milliseconds(limits.session_timeout)
         self._mark: bytes | None = None
         self.read_at = -math.inf
-        """Time of the last reading, or writing."""
+        """Time of the last read or write."""
         self.is_hinted = False
-        """True when the facts may have changed since the last reading began."""
+        """True if the state may have changed since the last read began."""
         self._own_hints = 0
-        """Number of hints of our own writes that haven't arrived yet."""
+        """Number of this replica's own writes whose notifications haven't arrived yet."""
         self._own_hints_until = -math.inf
-        """Time after which they count as lost."""
+        """Time after which these notifications count as lost."""
         self._is_reading = False
         self._lock = trio.Lock()
-        """Held while facts are read or written, so that older ones never follow newer ones."""
+        """Held while the state is read or written, so that an older state never replaces a newer one."""
         self._queued: list[_QueuedChange] = []
         """The changes whose callers wait, in order."""
 
@@ -247,20 +255,22 @@ class SharedSessionState:
 
     @property
     def is_fresh(self) -> bool:
-        """True while the facts hold without another reading."""
+        """True while the state counts as current and need not be read."""
         return not self.is_hinted and trio.current_time() - self.read_at < min(FRESH_SECONDS, self._timeout / 4)
 
     # Reading
 
     def read_soon(self) -> None:
-        """Read the facts, unless that is about to begin."""
+        """Start to read the state in a new task, unless such a task is about to begin."""
         if not self._is_reading:
             self._is_reading = True
             self._services.start_soon(self._read_now)
 
     def is_own_hint(self) -> bool:
-        """Return whether a received hint belongs to our own write, and so is not news. If another replica has written
-        meanwhile, another hint follows."""
+        """Return whether a notification belongs to a write of this replica, so that it isn't news.
+
+        If another replica has written meanwhile, another notification follows.
+        """
         if trio.current_time() > self._own_hints_until:
             self._own_hints = 0
         if not self._own_hints:
@@ -269,18 +279,19 @@ class SharedSessionState:
         return True
 
     def forget_hints(self) -> None:
-        """Stop expecting hints of our own writes, since hints were lost."""
+        """Stop expecting notifications of this replica's own writes, because notifications were lost."""
         self._own_hints = 0
 
     async def _read_now(self) -> None:
         self._is_reading = False
         try:
             await self.read()
-        except OSError as error:  # the next look comes; the storage logs its outages
+        except OSError as error:  # a later read will succeed; the storage logs its outages
             logger.debug("a session could not be read: %s", error)
 
     async def read(self) -> bool:
-        """Read the facts, for a client that is here, and return whether the session lasts. Raises `OSError`."""
+        """Read the state, which extends the session's lifetime. Return false if the session has ended. Raises
+        `OSError`."""
         async with self._lock:
             return await self._read()
 
@@ -299,15 +310,15 @@ class SharedSessionState:
         return True
 
     def adopt(self, state: SessionState, mark: bytes) -> None:
-        """Use the facts that were read or written under ``mark`` from now on."""
+        """Use a state that was read or written under ``mark`` from now on."""
         before = None if self._mark is None else self.current
         if before is None:
-            initialize_params(state)  # raises if the view can't use the facts
+            initialize_params(state)  # raises if this replica can't use the state
         self.current, self._mark, self.read_at = state, mark, trio.current_time()
         self._on_changed(before)
 
     async def check_exists(self) -> None:
-        """End the view if the session has ended. The session lasts no longer by this."""
+        """End the view if the session has ended. This doesn't extend the session's lifetime."""
         try:
             if not await self._sessions.exists(self.id):
                 self._on_ended(f"the client has not come back for {self._timeout:g} seconds")
@@ -317,9 +328,12 @@ class SharedSessionState:
     # Writing
 
     async def open(self, state: SessionState, caller: Caller) -> str | None:
-        """Open the session of ``caller`` for all replicas. Until its client uses it, the session ends before others.
-        Returns the id of the session that was ended for it, if any: see `SessionDirectory.open`. Raises `StoreFull`,
-        `SessionStateTooLong`, and `OSError` if the storage is unavailable."""
+        """Open the session of ``caller`` for all replicas, and return the id of the session that was evicted for it, if
+        any.
+
+        Until its client uses it, the session is evicted before others. See `SessionDirectory.open`. Raises `StoreFull`,
+        `SessionStateTooLong`, and `OSError` if the storage is unavailable.
+        """
         text, mark, name = _encode_within(state, MAX_STATE_BYTES // 2), new_mark(), self._services.caller_key(caller)
         idle, text = min(self.idle_ms, to_milliseconds(_UNUSED_LIFETIME)), self._services.seal_state(self.id, text)
         try:
@@ -331,11 +345,16 @@ class SharedSessionState:
         return ended
 
     async def change(self, change: Change) -> None:
-        """Have the facts changed for all replicas. Changes that come while another one is written are written together:
-        a client that sends many costs the storage, and other clients, no more than one that sends few.
+        """Apply a change to the state, and write it for all replicas.
 
-        Raises `SessionEnded`, `SessionStateTooLong`, and `OSError` where the storage cannot be reached, or others write
-        all the time: the change may have happened then."""
+        Changes that arrive during a write are written together afterwards. So a client that sends many changes costs
+        the storage no more than one that sends few, and doesn't delay other clients.
+
+        Raises:
+            SessionEnded: The session has ended.
+            SessionStateTooLong: The state would exceed its maximum size.
+            OSError: The storage is unavailable, or other replicas write all the time. The change may be stored.
+        """
         waiting = _QueuedChange(change)
         self._queued.append(waiting)
         try:
@@ -345,7 +364,7 @@ class SharedSessionState:
         finally:
             self._queued.remove(waiting)
         if waiting.error is not None:
-            raise type(waiting.error)(*waiting.error.args)  # one of its own for each
+            raise type(waiting.error)(*waiting.error.args)  # a separate exception for each caller
 
     async def _write(self, changes: list[_QueuedChange]) -> None:
         error: Exception | None = None
@@ -371,7 +390,7 @@ class SharedSessionState:
                     facts = following
             if facts == self.current:
                 return
-            self._own_hints += 1  # before the write, since the hint may arrive before the answer
+            self._own_hints += 1  # before the write, since the notification may arrive before the write returns
             self._own_hints_until = trio.current_time() + FRESH_SECONDS
             is_done = False
             try:
@@ -380,7 +399,7 @@ class SharedSessionState:
                     self.id, sealed, expected_mark=was, mark=mark, idle_ms=self.idle_ms
                 )
             except Uncertain:
-                pass  # the next read finds out
+                pass  # the next read shows whether the write was successful
             finally:
                 if not is_done:
                     self.is_own_hint()
@@ -389,7 +408,7 @@ class SharedSessionState:
                 return
             if not await self._read():
                 raise SessionEnded
-        raise Uncertain("a session could not be changed, since it changes all the time")
+        raise Uncertain(f"the session changed during each of {_WRITE_ATTEMPTS} attempts to change it")
 
     async def delete(self) -> None:
         """End the session for all replicas. Raises `OSError`."""
@@ -405,5 +424,5 @@ def _encode_within(state: SessionState, limit: int) -> bytes:
 
 
 def to_milliseconds(seconds: float) -> int:
-    """Return a length of time in the unit of storages."""
+    """Return a duration in milliseconds, the unit of storages."""
     return max(1, min(round(seconds * 1000), 10**12))

@@ -1,10 +1,9 @@
-"""StandaloneStreams answers the GETs to a session that all replicas serve, and sends the lines that belong to no
-request.
+"""StandaloneStreams: answers GETs to a session that all replicas serve, and sends the lines that belong to no request.
 
-One replica at a time has the session's own stream: the one that took the latest GET. That one alone makes lines
-of changes, while the response is open. A change while nobody listens is told to the next GET, by the place in the log
-of changes that is noted beside the stream. Other lines go by message to the replica that has the stream, or, where
-there is none, into the log, for the next GET.
+One replica at a time holds the session's standalone stream: the one that received the latest GET. Only that replica
+sends change notifications, while its response is open. A change while no response is open is sent to the next GET: the
+position in the change log is stored with the stream. Other lines are forwarded to the replica that holds the stream. If
+there is none, they are stored in the event log for the next GET.
 """
 
 from __future__ import annotations
@@ -53,7 +52,7 @@ from .streams import SSEResponse, StandaloneStream, respond
 logger = logging.getLogger("trio_mcp")
 
 LINES_MESSAGE: Final = "session.lines"
-"""Kind of the messages with lines for the own stream of a session."""
+"""Kind of the messages with lines for the standalone stream of a session."""
 _FIRST_REPEAT: Final = 0.1
 _LONGEST_REPEAT: Final = 2.0
 _NOT_KEPT: Final = "events behind this event id are no longer kept"
@@ -62,8 +61,11 @@ _UNKNOWN: Final = "no stream of this session has this event id, or none has any 
 
 @define(eq=False)
 class StandaloneStreams:
-    """The streams that the client of one session asks for by GET. ``outbox`` has the lines that belong to no request;
-    ``log`` the streams that answer requests, and ``resumed`` those that the client has come back for here."""
+    """The streams that the client of one session requests by GET.
+
+    ``outbox`` has the lines that belong to no request. ``log`` has the streams that answer requests, and ``resumed``
+    those that the client has reconnected to on this replica.
+    """
 
     _services: SessionServices
     _session_state: SharedSessionState
@@ -72,19 +74,19 @@ class StandaloneStreams:
     _log: StreamLog
     _resumed: ResumedStreams
     standalone_log: StreamLog = attrs.field(init=False)
-    """The log of the session's own stream, which lasts as long as the session."""
+    """The log of the session's standalone stream, which is stored as long as the session."""
     _stream: StandaloneStream | None = attrs.field(default=None, init=False)
-    """The own stream; `None` while this replica has none."""
+    """The standalone stream; `None` while this replica doesn't hold it."""
     _stream_lock: trio.Lock = attrs.field(factory=trio.Lock, init=False)
-    """Held while the own stream is taken or written."""
+    """Held while the standalone stream is taken over or written."""
     _sending: trio.CancelScope = attrs.field(factory=trio.CancelScope, init=False)
     _has_started: bool = attrs.field(default=False, init=False)
     _is_sending: bool = attrs.field(default=False, init=False)
     _notified_cursor: str = attrs.field(default="", init=False)
-    """Place in the log of changes at which the response ended; empty once noted."""
+    """Position in the change log at which the response ended; empty once it is stored."""
     _touched_at: float = attrs.field(factory=trio.current_time, init=False)
     _is_ending: bool = attrs.field(default=False, init=False)
-    """True once no more responses may begin."""
+    """True once no more responses can begin."""
 
     def __attrs_post_init__(self) -> None:
         services, limits, log_id = self._services, self._services.running.limits, standalone_log_id(self._log.log_id)
@@ -101,26 +103,26 @@ class StandaloneStreams:
 
     @property
     def is_open(self) -> bool:
-        """True while a response takes the lines that belong to no request."""
+        """True while a response on this replica carries the standalone stream."""
         return self._stream is not None and self._stream.is_open
 
     @property
     def is_elsewhere(self) -> bool:
-        """True where another replica has the own stream, as far as is known."""
+        """True if another replica holds the standalone stream, as far as is known."""
         return replica_of(self._session_state.current.listener) not in ("", self._services.replica.id)
 
     @property
     def is_reached(self) -> bool:
-        """True while the client has a response open."""
+        """True while the client has an open response on this replica."""
         return self.is_open or bool(self._resumed)
 
     @property
     def is_needed(self) -> bool:
-        """True while lines wait, or a response is open."""
+        """True while lines wait to be sent, or a response is open."""
         return self._is_sending or bool(self._outbox.size) or self.is_reached
 
     def check_listener(self, listener: str) -> None:
-        """Let the own stream go where there is another holder by now."""
+        """Give up the standalone stream if it has another holder by now."""
         if self._stream is not None and self._stream.holder != listener:
             self._abandon_stream()
 
@@ -130,7 +132,7 @@ class StandaloneStreams:
             own.close()
 
     def expire(self, now: float) -> None:
-        """End responses whose token has ended, and have the log last."""
+        """End responses whose access token has expired, and extend the lifetime of the log."""
         self._resumed.expire(now)
         own = self._stream
         if own is None or own.pipe is None or not own.is_open:
@@ -148,7 +150,7 @@ class StandaloneStreams:
             logger.debug("the events of a session could not be kept: %s", error)
 
     def send_keep_alive(self) -> None:
-        """Have the own stream send a comment, unless something was sent since the last call."""
+        """Send a comment on the standalone stream, unless something was sent since the last call."""
         if self._stream is not None and self._stream.pipe is not None:
             self._stream.pipe.send_keep_alive()
 
@@ -160,7 +162,7 @@ class StandaloneStreams:
         self._resumed.close_all()
 
     def close(self) -> None:
-        """End all responses, and send nothing more: the session is over here."""
+        """End all responses and send nothing more, because the view of the session ends."""
         self._sending.cancel(reason="the session is over in this process")
         self.end_responses()
         self._abandon_stream()
@@ -168,9 +170,12 @@ class StandaloneStreams:
     # GET
 
     async def get(self, asked: HttpRequest) -> None:
-        """Answer a GET: with the stream that the cursor names, from there on, or with the own stream, from where no
-        response took it. A response that has the stream already ends, on whichever replica that is; one that resumes
-        a stream, where it is on this one."""
+        """Answer a GET with the stream that its cursor names or, without a cursor, with the standalone stream.
+
+        The response continues after the cursor, or after the last event that a response carried. An earlier response of
+        the same stream ends, on whichever replica it is; an earlier response that resumes a stream only ends on this
+        replica.
+        """
         response, extra = asked.response, asked.extra
         try:
             with trio.move_on_after(STORAGE_TIMEOUT) as scope:
@@ -197,7 +202,7 @@ class StandaloneStreams:
             is_own = name == self._session_state.current.standalone_stream
             read = await (self.standalone_log if is_own else self._log).read_after(name, number)
         if read is None or number > read.stream.last or number < read.stream.dropped:
-            # An empty stream would let the client believe that nothing was missed.
+            # An empty stream would wrongly tell the client that nothing was missed.
             is_gone = read is not None and number < read.stream.dropped
             response.answer(invalid(HTTPStatus.BAD_REQUEST, _NOT_KEPT if is_gone else _UNKNOWN, extra))
         elif read.stream.name == self._session_state.current.standalone_stream:
@@ -219,7 +224,7 @@ class StandaloneStreams:
     # The own stream
 
     async def _listen(self, asked: HttpRequest, after: int | None) -> None:
-        """Answer with the own stream, ``after`` a number, or from the first event that no response took."""
+        """Answer with the standalone stream, ``after`` a number, or after the last event that a response carried."""
         async with self._stream_lock:
             had_listener = bool(self._session_state.current.listener)
             own = await self._take_over()
@@ -231,7 +236,7 @@ class StandaloneStreams:
             first = self._retry_line
             if first and after is None:
                 first += priming_event(own.sent_cursor)
-            self._subscriptions.notifies_legacy = True  # so that a change is in the answer, or told behind it
+            self._subscriptions.notifies_legacy = True  # a change is in the answer, or follows as a notification
             try:
                 place, changed = await self._changes(
                     own.cursor or self._session_state.current.cursor, is_known=not had_listener
@@ -249,8 +254,8 @@ class StandaloneStreams:
         notify_changes(self._subscriptions, [EVERYTHING] if is_gap else changed)
 
     async def _take_over(self) -> StandaloneStream:
-        """Take the own stream from its present holder, who learns of that by the facts, also where that is this
-        replica."""
+        """Take over the standalone stream. The former holder, which can be this replica, sees it in the session
+        state."""
         name, holder = self._session_state.current.standalone_stream, new_holder(self._services.replica)
         stream = await self.standalone_log.take_over(name, holder)
         await self._session_state.change(change_listener(holder))
@@ -264,8 +269,10 @@ class StandaloneStreams:
         self._outbox.nudge()
 
     async def _changes(self, cursor: str, *, is_known: bool) -> tuple[ChangeCursor, Collection[str]]:
-        """Return the changes behind ``cursor``, and the place behind that. ``is_known``: where there is no place,
-        nothing was missed."""
+        """Return the changes after ``cursor``, and the position after them.
+
+        If there is no cursor and ``is_known`` is true, nothing was missed.
+        """
         told, log = self._services.changes, self._services.replica.changes
         unnoted = told.unrecorded
         if told.cursor and (cursor == told.cursor or (is_known and not cursor)):
@@ -277,7 +284,7 @@ class StandaloneStreams:
     # Lines that belong to no request
 
     def put_lines(self, lines: bytes) -> bool:
-        """Send ``lines``, which come from another replica. Return false where this one has not the own stream."""
+        """Send ``lines`` of another replica. Return false if this replica doesn't hold the standalone stream."""
         if self._stream is None:
             return False
         self._outbox.put(lines)
@@ -295,7 +302,7 @@ class StandaloneStreams:
             while True:
                 lines = bytes(await outbox.take())
                 place = ""
-                if not outbox.size:  # lines were made of all changes up to here
+                if not outbox.size:  # all changes up to the current position are in the lines
                     place, self._notified_cursor = (
                         self._services.changes.cursor if self.is_open else self._notified_cursor,
                         "",
@@ -321,12 +328,12 @@ class StandaloneStreams:
             await _pause(attempt)
 
     async def _write(self, lines: Sequence[bytes], cursor: str) -> bool:
-        """Write to the own stream. Return false where another replica has the stream."""
+        """Write to the standalone stream. Return false if another replica holds the stream."""
         async with self._stream_lock:
             return self._stream is not None and await self._append(self._stream, lines, cursor)
 
     async def _append(self, stream: StandaloneStream, lines: Sequence[bytes], cursor: str) -> bool:
-        """Write to ``stream``. Return false where another replica has the stream by now."""
+        """Write to ``stream``. Return false if another replica holds the stream by now."""
         for attempt in count(1):
             if self._stream is not stream:
                 break
@@ -334,7 +341,7 @@ class StandaloneStreams:
                 return True
             if not await self._session_state.read():
                 raise SessionEnded
-            if self._stream is stream:  # somebody has taken the stream, but not by the facts, which decide
+            if self._stream is stream:  # taken over in the event log alone: the session state still names this holder
                 stream.resume(
                     await self.standalone_log.take_over(self._session_state.current.standalone_stream, stream.holder)
                 )
@@ -342,7 +349,10 @@ class StandaloneStreams:
         return False
 
     async def _forward(self, lines: Sequence[bytes]) -> bool:
-        """Send to the replica that has the own stream; where there is none, take the stream, and return false."""
+        """Send lines to the replica that holds the standalone stream.
+
+        If there is none, take over the stream and return false.
+        """
         listener = self._session_state.current.listener
         if self.is_elsewhere:
             try:
@@ -361,5 +371,5 @@ class StandaloneStreams:
 
 
 async def _pause(attempt: int) -> None:
-    """Wait before the next attempt; before the second one, no time: what others have changed is known now."""
+    """Wait before the next attempt; not before the second, since the changes of others are known now."""
     await trio.sleep(growing_delay(attempt - 1, first=_FIRST_REPEAT, longest=_LONGEST_REPEAT) if attempt > 1 else 0)

@@ -1,7 +1,7 @@
-"""SessionState are all that the replicas of a server have to know of a legacy session, in a form that is kept.
+"""SessionState: what the replicas of a server need to know about a legacy session, in the form that is stored.
 
-Changes of facts are functions from facts to facts. Each change, applied to its own result, changes nothing: a write
-with an unknown outcome may be made again.
+Changes are functions that take a state and return a state. Each change, applied to its own result, changes nothing, so
+a write with an unknown outcome can be repeated.
 """
 
 from __future__ import annotations
@@ -28,36 +28,39 @@ D = TypeVar("D")
 
 _STREAM_NAME: Final = re.compile(r"[0-9A-Za-z]{1,40}", re.ASCII)
 MAX_STATE_BYTES: Final = 64 * 1024
-"""Bytes of the facts of a session, in the form that is kept."""
+"""Maximum bytes of a session state as stored."""
 CANCELS_LIMIT: Final = 100
-"""Number of the cancels that are kept, the newest ones."""
+"""Maximum number of stored cancels; the newest ones are kept."""
 _MAX_CANCELS: Final = 8 * 1024
-"""Bytes of all cancels that are kept, about."""
+"""Approximate maximum bytes of all stored cancels."""
 _MAX_REASON: Final = 200
 MAX_CANCELLED_ID: Final = 1000
-"""Bytes of the longest id, as JSON text, of a request that is cancelled through another replica."""
+"""Maximum bytes of a request id, as JSON text, that can be cancelled through another replica."""
 _FORM: Final = 1
-"""Version of the form. A field that a replica does not know is kept, and needs no other version; each change that older
-replicas would misread does."""
+"""Version of the format. Unknown fields are kept, and don't need a new version. A change that older replicas would
+misread does."""
 
 
 class SessionStateUnreadable(UnreadableRecord):
-    """The facts of a session have a form or a revision of a later version, which this replica doesn't know, or
-    something other than a replica has changed them."""
+    """The stored state of a session can't be read.
+
+    A later version wrote it, in a format or for a protocol revision that this replica doesn't know, or something other
+    than a replica has changed it.
+    """
 
 
 class Cancel(msgspec.Struct, frozen=True, array_like=True):
-    """The cancel of a request, wherever the request runs."""
+    """The cancel of a request, on whichever replica the request runs."""
 
     mark: str
-    """Text that no other cancel has: the id of the replica that took the cancel, a dot and a number."""
+    """A unique string: the id of the replica that received the cancel, a dot and a number."""
     request_id: bytes
     """The id of the request, as JSON text."""
     reason: str | None
 
 
 class _KnownFields(msgspec.Struct, frozen=True, rename={"standalone_stream": "own_stream", "cursor": "place"}):
-    """The form that is kept: the fields of `SessionState`, some under other names."""
+    """The stored format: the fields of `SessionState`, some under other names."""
 
     form: int
     opening: bytes
@@ -74,29 +77,29 @@ class _KnownFields(msgspec.Struct, frozen=True, rename={"standalone_stream": "ow
 
 @frozen
 class SessionState:
-    """A legacy session, as known to all replicas."""
+    """The state of a legacy session that all replicas share."""
 
     opening: bytes = attrs.field(repr=False)
     """The parameters of ``initialize``, as JSON text."""
     revision: str
-    """Name of the revision that was settled."""
+    """Name of the negotiated protocol revision."""
     principal: str
-    """The principal to whom the session belongs, as JSON text; empty where nobody knows principals."""
+    """The principal that owns the session, as JSON text; empty for an anonymous caller."""
     standalone_stream: str
-    """Name of the stream that clients ask for with GET."""
+    """Name of the stream that clients request by GET."""
     log_level: str = DEFAULT_LOG_LEVEL.value
     is_initialized: bool = False
-    """True once ``notifications/initialized`` has come."""
+    """True once ``notifications/initialized`` has arrived."""
     listener: str = ""
-    """Holder of the session's own stream, who alone makes lines of changes; empty before the first."""
+    """Holder of the standalone stream, which alone sends change notifications; empty before the first."""
     subscriptions: tuple[str, ...] = ()
-    """URIs of the resources whose changes the client is told."""
+    """URIs of the resources that the client has subscribed to."""
     cancels: tuple[Cancel, ...] = ()
-    """The newest cancels for which their takers had no request, oldest first."""
+    """The newest cancels that arrived at a replica without the request, oldest first."""
     cursor: str = ""
-    """Place in the log of changes at which the session was opened; empty where nobody knew."""
+    """Position in the change log when the session was opened; empty if unknown."""
     unknown_fields: tuple[tuple[str, bytes], ...] = attrs.field(default=(), repr=False)
-    """Fields that a later version writes, each with its packed value."""
+    """Fields that a later version has written, each with its encoded value."""
 
 
 _, *_FIELDS = _KnownFields.__struct_fields__
@@ -106,22 +109,22 @@ _decode_fields: Final = msgspec.msgpack.Decoder(dict[str, msgspec.Raw])
 
 
 def encode_state(state: SessionState) -> bytes:
-    """Return ``state`` in the form that is kept."""
+    """Return ``state`` in the stored format."""
     known = _KnownFields(_FORM, *(getattr(state, name) for name in _FIELDS))
     unknown = {name: msgspec.Raw(value) for name, value in state.unknown_fields}
     return msgspec.msgpack.encode({**unknown, **_decode_fields.decode(msgspec.msgpack.encode(known))})
 
 
 def decode_state(text: bytes) -> SessionState:
-    """Return the facts that `encode_state` has written, with the fields of later versions. Raises
-    `SessionStateUnreadable`."""
+    """Return the state that `encode_state` has encoded, with unknown fields of later versions.
+
+    Raises `SessionStateUnreadable`.
+    """
     known, fields = _decode(_parts, text)
     if known.form != _FORM:
-        raise SessionStateUnreadable(
-            f"the facts of a session have the form {known.form}, which this replica does not know"
-        )
+        raise SessionStateUnreadable(f"the session is stored in format {known.form}, which this replica doesn't know")
     if known.revision not in REVISIONS:
-        raise SessionStateUnreadable("a session has a revision of the protocol that this replica does not know")
+        raise SessionStateUnreadable("the session has a protocol revision that this replica doesn't know")
     _decode(_check, known)
     unknown = tuple((name, bytes(value)) for name, value in fields.items() if name not in _KNOWN)
     return SessionState(**{name: getattr(known, name) for name in _FIELDS}, unknown_fields=unknown)
@@ -132,7 +135,7 @@ def _parts(text: bytes) -> tuple[_KnownFields, dict[str, msgspec.Raw]]:
 
 
 def _check(known: _KnownFields) -> None:
-    if not _STREAM_NAME.fullmatch(known.standalone_stream):  # the name is part of the ids of events
+    if not _STREAM_NAME.fullmatch(known.standalone_stream):  # the name is a part of event ids
         raise ValueError("a stream name must have only letters and digits")
     if not all(is_request_id(decode_value(cancel.request_id)) for cancel in known.cancels):
         raise ValueError("a cancel must name a request")
@@ -151,24 +154,25 @@ def _decode(decode: Callable[[D], T], data: D) -> T:
     try:
         return decode_stored("the facts of a session", decode, data)
     except UnreadableRecord as error:
-        raise SessionStateUnreadable(f"the data of a session is invalid: {error}") from None
+        raise SessionStateUnreadable(f"the stored data of the session is invalid: {error}") from None
 
 
 Change: TypeAlias = Callable[[SessionState], SessionState]
 
 
 def mark_initialized(state: SessionState) -> SessionState:
-    """Note that ``notifications/initialized`` has come."""
+    """Set that ``notifications/initialized`` has arrived."""
     return state if state.is_initialized else attrs.evolve(state, is_initialized=True)
 
 
 def change_log_level(level: str) -> Change:
-    """Return the change by which logs are sent from ``level`` on."""
+    """Return the change that sets the lowest level of the logs that are sent."""
     return lambda facts: facts if facts.log_level == level else attrs.evolve(facts, log_level=level)
 
 
 def change_subscriptions(added: Iterable[str], removed: Iterable[str]) -> Change:
-    """Return the change by which the client is subscribed to ``added`` resources, and to ``removed`` not."""
+    """Return the change that subscribes the client to the ``added`` resources, and unsubscribes it from the ``removed``
+    ones."""
     added, removed = tuple(added), frozenset(removed)
 
     def change(facts: SessionState) -> SessionState:
@@ -179,12 +183,12 @@ def change_subscriptions(added: Iterable[str], removed: Iterable[str]) -> Change
 
 
 def change_listener(holder: str) -> Change:
-    """Return the change by which ``holder`` has the session's own stream."""
+    """Return the change that makes ``holder`` the holder of the standalone stream."""
     return lambda facts: attrs.evolve(facts, listener=holder)
 
 
 def add_cancel(mark: str, request_id: RequestId, reason: str | None) -> Change:
-    """Return the change by which a request is cancelled, on any replica."""
+    """Return the change that cancels a request, on whichever replica it runs."""
     told = None if reason is None else reason[:_MAX_REASON].encode(errors="replace").decode()
     cancel = Cancel(mark, encode_value(request_id), told)
 

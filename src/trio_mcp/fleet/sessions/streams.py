@@ -1,6 +1,7 @@
-"""The streams of a session that this replica writes: `SharedStream` answers a POST, and `StandaloneStream` has the
-lines that belong to no request. Their lines are in the log that all replicas share before they go to the client, by an
-`SSEResponse`.
+"""The streams of a session that this replica writes.
+
+`SharedStream` answers a POST, and `StandaloneStream` has the lines that belong to no request. Lines are first stored in
+the event log that all replicas share, and then sent to the client by an `SSEResponse`.
 """
 
 from __future__ import annotations
@@ -28,8 +29,10 @@ _MILLISECONDS: Final = 1000
 
 
 class SSEResponse:
-    """The events of a stream on their way to one response, which ends at ``until`` at the latest: see `ResponseBody`.
-    ``on_closed`` is called when the response has ended."""
+    """The body of a response that sends the events of a stream. See `ResponseBody`.
+
+    The response ends at ``until`` at the latest, and ``on_closed`` is called when it has ended.
+    """
 
     def __init__(self, high_water: int, until: float = math.inf, on_closed: Callable[[], None] = do_nothing) -> None:
         self.until = until
@@ -41,7 +44,7 @@ class SSEResponse:
         self._was_silent = False
         self._sends_keep_alive = False
         self.is_open = True
-        """True while events that are put go to the client."""
+        """True while new events are sent to the client."""
 
     def put(self, events: bytes) -> None:
         """Send ``events``, unless the response has ended."""
@@ -50,7 +53,7 @@ class SSEResponse:
             self._reader.wake()
 
     def close(self) -> None:
-        """End the response behind the last event. Idempotent."""
+        """End the response after the last event. Idempotent."""
         if not self.is_open:
             return
         self.is_open = False
@@ -59,7 +62,7 @@ class SSEResponse:
         self._writers.unpark_all()
 
     async def wait_for_room(self) -> None:
-        """Wait until few bytes wait, or the response has ended."""
+        """Wait until there is room for more events, or the response has ended."""
         while self.is_open and len(self._waiting) >= self._high_water:
             await self._writers.park()
 
@@ -104,13 +107,16 @@ class _AttachedResponse:
 
 @define(eq=False)
 class SharedStream:
-    """The lines in ``outbox``, which answer the requests with ``request_id``, on their way to the log and then to the
-    response. ``on_lost`` is called when somebody else has ended the stream, or the beginning has failed;
-    ``on_finished`` when later lines are none of this stream. See `ResumableStream`.
+    """Stores the lines of ``outbox`` in the event log, and then sends them to the response of a POST. See
+    `ResumableStream`.
 
-    While the log cannot be reached, nothing goes to the client. After `STORAGE_TIMEOUT` the response ends, and the
-    lines wait, as many as the outbox takes: the handler waits then, too. A stream that was not begun by then is none:
-    the client is told to try again later.
+    ``request_id`` names the requests that these lines answer. ``on_lost`` is called if another replica has ended the
+    stream, or the stream couldn't be created. ``on_finished`` is called when later lines no longer belong to the
+    stream.
+
+    While the log is unavailable, nothing is sent to the client. After `STORAGE_TIMEOUT` the response ends, and lines
+    wait in the outbox; if it is full, the handler waits as well. If the stream wasn't created by then, the client gets
+    an error that advises it to try again later.
     """
 
     _log: StreamLog
@@ -127,15 +133,15 @@ class SharedStream:
     _last: int = attrs.field(default=0, init=False)
     _is_finished: bool = attrs.field(default=False, init=False)
     _closing: float | None = attrs.field(default=None, init=False)
-    """Seconds after which the client shall come back, once the response has the lines in ``_ahead``."""
+    """Seconds after which the client reconnects, once the response has the lines in ``_ahead``."""
     _ahead: bytearray = attrs.field(factory=bytearray, init=False)
-    """Lines that come before the outbox."""
+    """Lines that are sent before those in the outbox."""
     _rest: bytearray = attrs.field(factory=bytearray, init=False)
-    """The last lines of a stream that is finished."""
+    """The last lines of a finished stream."""
     response_at: str = attrs.field(default="", init=False)
-    """The replica with the response that takes the lines, as far as is known; empty: this one."""
+    """Id of the replica whose response carries the lines, as far as is known; empty for this one."""
     scope: trio.CancelScope = attrs.field(factory=trio.CancelScope, init=False)
-    """Scope of `run`."""
+    """The cancel scope of `run`."""
 
     def __attrs_post_init__(self) -> None:
         self._sse_response = SSEResponse(self._outbox.high_water)
@@ -143,20 +149,20 @@ class SharedStream:
 
     @property
     def is_open(self) -> bool:
-        """True while a response takes the lines."""
+        """True while a response carries the lines."""
         return self._sse_response.is_open and self._attached is not None
 
     def attach(self, response: ResponseHandle, extra: bytes, *, retry: float | None = None) -> None:
-        """Send the stream by ``response``, once begun. See `ResumableStream.attach`."""
+        """Send the stream by ``response`` once it is created. See `ResumableStream.attach`."""
         self._attached = _AttachedResponse(response, extra, retry)
         response.on_gone = self._sse_response.close
 
     def detach(self) -> None:
-        """Keep the lines in the log alone."""
+        """Only store the lines in the log from now on."""
         self._sse_response.close()
 
     def close_response(self, retry: float) -> bool:
-        """End the response behind the lines that were put. See `ResumableStream.close_response`."""
+        """End the response after the lines that are in the outbox now. See `ResumableStream.close_response`."""
         if not self.is_open or not self._primes or self._is_finished:
             return False
         self._closing = retry
@@ -165,14 +171,14 @@ class SharedStream:
         return True
 
     def _take_pending(self) -> bytearray:
-        """Take all lines that wait."""
+        """Take all lines out of the outbox."""
         waiting = bytearray()
         while lines := self._outbox.take_nowait():
             waiting += lines
         return waiting
 
     def finish(self, keep_until: float) -> None:
-        """End the stream behind the last line. The log knows how long events are kept. Idempotent."""
+        """Finish the stream after its last line. The log decides how long events are stored. Idempotent."""
         if not self._is_finished:
             self._is_finished = True
             self._rest = self._take_pending()
@@ -184,7 +190,7 @@ class SharedStream:
         self._sse_response.send_keep_alive()
 
     async def run(self) -> None:
-        """Carry the lines until the stream is finished, or lost."""
+        """Store and send the lines until the stream is finished or lost."""
         begun = self._attached
         with self.scope:
             try:
@@ -196,7 +202,7 @@ class SharedStream:
                 await self._on_lost()
             finally:
                 self._sse_response.close()
-                if begun is not None:  # nothing happens where the response has begun
+                if begun is not None:  # has no effect if the response has begun
                     begun.response.answer(unavailable("the events cannot be kept; try again later", begun.extra))
 
     async def _open(self) -> bool:
@@ -213,7 +219,8 @@ class SharedStream:
         respond(attached.response, attached.extra, self._sse_response)
 
     async def _forward_lines(self) -> bool:
-        """Carry the lines, and return true behind the last one; false when another one has ended the stream."""
+        """Store and send the lines. Return true after the last one, and false if another replica has ended the
+        stream."""
         outbox, pipe = self._outbox, self._sse_response
         while True:
             if not (self._ahead or self._is_finished or self._closing is not None):
@@ -232,9 +239,9 @@ class SharedStream:
             await pipe.wait_for_room()
 
     async def _append(self, lines: Sequence[bytes], *, finish: bool) -> bool:
-        """Keep lines, then send the same. Return as `EventLog.append`."""
+        """Store lines, then send them. Returns as `EventLog.append`."""
         pipe, first = self._sse_response, self._last + 1
-        # The result of a call whose client is away may have the size of any message, as other results.
+        # Even if the client is away, a result can have the maximum size of a message, like other results.
         more = 0 if pipe.is_open else min(sum(map(len, lines)), self._max_line)
         append = partial(self._log.append, self.name, self._holder, first, lines, finish=finish, more=more)
         if not await retry_while_unavailable(append, lambda _: pipe.close()):
@@ -249,24 +256,24 @@ def _raise(error: OSError) -> None:
 
 
 class _StreamPosition(msgspec.Struct, frozen=True):
-    """The note beside the own stream of a session."""
+    """The note that is stored with the standalone stream of a session."""
 
     sent: int = 0
-    """Number of the last event that a response took."""
+    """Number of the last event that a response carried."""
     place: str = ""
-    """Place in the log of changes, up to which lines were made of changes; empty where nobody knows."""
+    """Position in the change log up to which changes are in the lines; empty if unknown."""
 
 
 _decode_position: Final = msgspec.json.Decoder(_StreamPosition)
 
 
 class StandaloneStream:
-    """The session's own stream ``name``, as far as ``holder``, in this replica, has the stream."""
+    """The session's standalone stream ``name``, while ``holder`` in this replica holds it."""
 
     def __init__(self, log: StreamLog, name: str, holder: str, stream: StoredStream) -> None:
         self.holder = holder
         self.pipe: SSEResponse | None = None
-        """The way to the client; `None` while no response takes the lines."""
+        """The response that carries the lines; `None` without one."""
         self._log = log
         self._name = name
         self._last = stream.last
@@ -281,12 +288,14 @@ class StandaloneStream:
 
     @property
     def is_open(self) -> bool:
-        """True while a response takes the lines."""
+        """True while a response carries the lines."""
         return self.pipe is not None and self.pipe.is_open
 
     async def unsent(self, after: int | None) -> tuple[bytes, bool] | None:
-        """Return the events that no response took, or all ``after`` a number, and whether some are missing; `None`
-        where the client cannot go on from there."""
+        """Return the events that no response carried, or all ``after`` a number, and whether some are missing.
+
+        Returns `None` if the client can't continue after that number.
+        """
         number = self._sent if after is None else after
         if number >= self._last:
             return (b"", False) if number == self._last or after is None else None
@@ -300,12 +309,14 @@ class StandaloneStream:
 
     @property
     def sent_cursor(self) -> str:
-        """The id of the last event that a response took."""
+        """The id of the last event that a response carried."""
         return f"{self._name}-{self._sent}"
 
     async def write(self, lines: Sequence[bytes], cursor: str) -> bool:
-        """Keep and send lines, if any. Lines were made of all changes up to ``cursor``, empty where nobody knows.
-        Return false, with nothing changed, where another one has the stream."""
+        """Store and send lines, if any. All changes up to ``cursor`` are in these lines (empty if unknown).
+
+        Returns false, with nothing changed, if another replica holds the stream.
+        """
         if not await self._append(lines, cursor):
             return False
         if self.pipe is not None:
@@ -323,7 +334,7 @@ class StandaloneStream:
         return True
 
     def resume(self, stream: StoredStream) -> None:
-        """Go on behind the lines that another one has written meanwhile."""
+        """Continue after the lines that another holder has written meanwhile."""
         self._last = stream.last
 
     def close(self) -> None:
@@ -332,5 +343,5 @@ class StandaloneStream:
             self.pipe.close()
 
     def touch(self) -> Awaitable[Any]:
-        """Have the log last."""
+        """Extend the lifetime of the log."""
         return self._log.touch(self._name)

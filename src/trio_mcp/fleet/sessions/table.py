@@ -1,5 +1,7 @@
-"""SharedSessionTable are the legacy sessions that all replicas serve, each known by the id in its headers: a table of
-the views of this replica, which are made when requests come, and go when nobody uses them."""
+"""SharedSessionTable: this replica's views of the legacy sessions that all replicas serve, by session id.
+
+A view is created when a request arrives, and removed when it is no longer used.
+"""
 
 from __future__ import annotations
 
@@ -35,13 +37,13 @@ from .state import SessionState, SessionStateUnreadable
 logger = logging.getLogger("trio_mcp")
 
 _ID_BYTES: Final = 16
-"""128 bits, which nobody guesses; as visible ASCII."""
+"""128 random bits, which can't be guessed; written as visible ASCII."""
 _LONGEST_ID: Final = 100
 _NOT_HERE: Final = "this replica has no part of the session"
 
 
 class _SessionMessage(msgspec.Struct, frozen=True, array_like=True):
-    """A message about a session. A further field at the end, of a later version, is ignored."""
+    """A message about a session. Additional fields at the end, from a later version, are ignored."""
 
     session_id: str
 
@@ -68,7 +70,7 @@ class _ResumedMessage(_SessionMessage, frozen=True):
 
 
 class _SessionRead:
-    """A session that is being read, for a view to be made."""
+    """A session that is being read, to create a view."""
 
     def __init__(self) -> None:
         self.readers = 0
@@ -76,8 +78,7 @@ class _SessionRead:
 
 
 class SharedSessionTable(FleetSessions[SharedSession]):
-    """The sessions of an endpoint of ``running``, whose tasks run in ``nursery``, with ``messenger`` to other replicas.
-    Clients come back ``retry_interval`` seconds after a response broke."""
+    """The sessions of one HTTP endpoint. ``services`` has what all sessions of the replica share."""
 
     def __init__(self, services: SessionServices) -> None:
         super().__init__(services.nursery)
@@ -91,7 +92,7 @@ class SharedSessionTable(FleetSessions[SharedSession]):
         self._drained_at = math.inf
         """Time when the drain ends; infinite before the drain begins."""
         self._ends_for = ""
-        """Reason why the replica ends; empty while it doesn't."""
+        """Why the replica ends; empty while it doesn't."""
         self._is_watching = trio.Event()
         self._register(FORWARDED_MESSAGE, _ForwardedMessage, lambda view, sent: view.receive_message(sent.body))
         self._register(
@@ -109,15 +110,19 @@ class SharedSessionTable(FleetSessions[SharedSession]):
     # Views
 
     def find(self, session_id: str, principal: PrincipalId | None) -> SharedSession | None:
-        """Return the view of the session with this id, if the view can serve without a reading. `None`: see
-        `look_up`."""
+        """Return the view of the session with this id, if it can serve without reading the session first.
+
+        Otherwise return `None`: use `look_up` then.
+        """
         view = self._sessions.get(session_id)
         return view if view is not None and view.is_fresh and view.principal == principal and not view.is_over else None
 
     def look_up(self, session_id: str, posted: HttpRequest, on_found: Callable[[SharedSession | None], None]) -> None:
-        """Read the session with this id, and call ``on_found`` with the view; with `None` where there is no such
-        session, for this principal (2025-11-25 security best practices, Session Hijacking). Where the shared storage
-        cannot be reached, ``posted`` is answered instead."""
+        """Read the session with this id, and call ``on_found`` with its view.
+
+        Calls it with `None` if there is no such session for this principal (2025-11-25 security best practices, Session
+        Hijacking). If the shared storage is unavailable, ``posted`` is answered instead.
+        """
         self._services.start_soon(self._look_up, session_id, posted, on_found)
 
     async def _look_up(
@@ -130,7 +135,7 @@ class SharedSessionTable(FleetSessions[SharedSession]):
             logger.debug("a session could not be read: %s", failed)
             words = str(failed) if isinstance(failed, SessionStateUnreadable) else UNREACHABLE_TEXT
             posted.response.answer(unavailable(words, posted.extra))
-        except Exception:  # a defect, which concerns this request alone
+        except Exception:  # a bug, which must only affect this request
             logger.exception("an HTTP request failed")
             status = HTTPStatus.INTERNAL_SERVER_ERROR
             posted.response.answer(error(status, INTERNAL_ERROR, "Internal error", posted.extra))
@@ -149,7 +154,7 @@ class SharedSessionTable(FleetSessions[SharedSession]):
         return await self._create_view(session_id, posted) if len(session_id) <= _LONGEST_ID else None
 
     async def _create_view(self, session_id: str, posted: HttpRequest) -> SharedSession | None:
-        """Read the session, and return its view, which may be one that was made meanwhile."""
+        """Read the session and return its view, which may have been created meanwhile."""
         reading = self._readings.setdefault(session_id, _SessionRead())
         reading.readers += 1
         try:
@@ -167,13 +172,13 @@ class SharedSessionTable(FleetSessions[SharedSession]):
             view.session_state.adopt(facts, stored.mark)
             if reading.is_hinted:
                 view.session_state.is_hinted = True
-                view.session_state.read_soon()  # and do not end the view, as for a hint: a request is here
+                view.session_state.read_soon()  # unlike `on_hint`, don't end the view: a request needs it
         return view
 
     def _read_state(
         self, session_id: str, stored: StoredSession | None, principal: PrincipalId | None
     ) -> SessionState | None:
-        """Return the facts of a session of ``principal``; `None` if it doesn't exist. Raises
+        """Return the state of a session of ``principal``; `None` if it doesn't exist. Raises
         `SessionStateUnreadable`."""
         facts = None if stored is None else self._services.read_state(session_id, stored.state)
         return facts if facts is not None and facts.principal == principal_text(principal) else None
@@ -188,8 +193,10 @@ class SharedSessionTable(FleetSessions[SharedSession]):
         return view
 
     def fail_question(self, session_id: str, principal: PrincipalId | None, message: Unreadable) -> None:
-        """Fail the request of ours, in whichever replica, that ``message`` was meant to answer, where it names one, and
-        this ``principal`` has the session."""
+        """Fail the pending request, of any replica, that ``message`` was meant to answer.
+
+        Does nothing if the message names no request, or the session doesn't belong to ``principal``.
+        """
         if message.settles is not None:
             self._services.start_soon(self._fail_question, session_id, principal, message)
 
@@ -206,16 +213,17 @@ class SharedSessionTable(FleetSessions[SharedSession]):
             logger.debug("an answer that cannot be read could not be told of: %s", failed)
 
     def open(self, message: Request, posted: HttpRequest) -> None:
-        """Answer ``initialize``, and open a session for the caller, once there is room among the sessions of all
-        replicas."""
+        """Answer ``initialize``, and open a session for the caller if the limits of all replicas allow it."""
         params = as_object(message.params)
         names = ("protocolVersion", "capabilities", "clientInfo")
         opening = encode_value({name: params[name] for name in names if name in params})
         self._add_view(secrets.token_urlsafe(_ID_BYTES), posted, opening).post(message, posted, opens=True)
 
     def shut_down(self, reason: str, *, hurry: bool) -> None:
-        """End each view when its requests are done, including views that are made from now on for requests accepted
-        earlier. The sessions continue."""
+        """End each view when its requests are done. The sessions continue on other replicas.
+
+        This also applies to views that are created later, for requests accepted earlier.
+        """
         drain = 0.0 if hurry or self._ends_for else self._services.running.limits.drain_timeout
         self._drained_at = min(self._drained_at, trio.current_time() + drain)
         self._ends_for = reason
@@ -227,8 +235,10 @@ class SharedSessionTable(FleetSessions[SharedSession]):
         return max(0.0, self._drained_at - trio.current_time())
 
     async def ended(self) -> None:
-        """Wait until the sessions of all requests are looked up, at most until the drain ends. Then wait until all
-        views have ended."""
+        """Wait until the sessions of all requests are looked up, at most until the drain ends.
+
+        Then wait until all views have ended.
+        """
         while self._poll_schedule and (left := self._drain_left):
             with trio.move_on_after(left):
                 await self._looked_up.park()
@@ -257,8 +267,8 @@ class SharedSessionTable(FleetSessions[SharedSession]):
     # Messages of other replicas
 
     def _register(self, kind: str, form: type[M], deliver: Callable[[SharedSession, M], bool]) -> None:
-        """Have ``deliver`` called with each message of ``kind`` and the view of its session. It returns False if the
-        view is over."""
+        """Call ``deliver`` with each message of ``kind`` and the view of its session. It returns false if the view has
+        ended."""
 
         def read(message: ReplicaMessage) -> None:
             content = self._services.open_message(kind, message, form)
