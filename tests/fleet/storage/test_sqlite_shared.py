@@ -638,7 +638,7 @@ async def test_longest_letter_arrives(path: Path):
     async with SQLiteStorage(path).join("weather") as replica, replica.courier.mailbox() as letters:
         await replica.courier.send(replica.id, letter)
         assert await soon(anext(letters)) == letter
-        with pytest.raises(ValueError, match="a letter has 67108864 bytes at most, not 67108865"):
+        with pytest.raises(ValueError, match="a message must have at most 67108864 bytes, not 67108865"):
             await replica.courier.send(replica.id, letter + b"x")
 
 

@@ -1,1 +1,1 @@
-"""Storages that replicas share: in memory, in a SQLite file, in Redis."""
+"""Storages that replicas share: in memory, in a SQLite file, or in Redis."""

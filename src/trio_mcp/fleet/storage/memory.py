@@ -1,4 +1,4 @@
-"""Memory is the storage that replicas share which run in one trio program: servers in tests, above all."""
+"""MemoryStorage: a storage shared by replicas that run in one trio program, mainly in tests."""
 
 from __future__ import annotations
 
@@ -29,19 +29,19 @@ from .memory_events import MemoryEventLog
 
 _LOG_ID_BYTES: Final = 6
 _ROUNDING: Final = 1e-3
-"""Milliseconds that say nothing in a sum of intervals."""
+"""Milliseconds below which a difference is a rounding error."""
 
 
 class _MemoryChangeLog(WatchedByHints[ChangeHint]):
-    """A `ChangeLog` for one process. Each note has a number, and a place is the name of the log and a number."""
+    """A `ChangeLog` for one process. Each record has a number, and a position is the id of the log and a number."""
 
     def __init__(self) -> None:
         self._id = randomness.token_hex(_LOG_ID_BYTES)
         self._last = 0
         self._changed: dict[str, int] = {}
-        """The numbers of the last notes of things, in their order."""
+        """For each thing, the number of its last record, in order of these numbers."""
         self._forgotten = 0
-        """Number of the last note that is not kept whole."""
+        """Number of the last record from which a thing was dropped."""
         super().__init__(HintQueues[ChangeHint]())
 
     def _cursor(self) -> ChangeCursor:
@@ -72,7 +72,7 @@ class _MemoryChangeLog(WatchedByHints[ChangeHint]):
 
 
 class _Mailboxes:
-    """The part that the couriers of all replicas share."""
+    """What the couriers of all replicas share."""
 
     def __init__(self, now: Callable[[], int]) -> None:
         self.mailboxes: dict[str, HintQueue[bytes]] = {}
@@ -80,7 +80,7 @@ class _Mailboxes:
 
 
 class _MemoryCourier:
-    """A `Courier` between replicas in one process. No message is lost but for want of room, or of a mailbox."""
+    """A `Courier` between replicas in one process. Messages are only lost if a mailbox is full or not open."""
 
     def __init__(self, replica: str, mailboxes: _Mailboxes) -> None:
         self._replica = replica
@@ -88,7 +88,7 @@ class _MemoryCourier:
 
     async def send(self, replica: str, content: bytes, *, number: int | None = None) -> None:
         if len(content) > MAX_MESSAGE_BYTES:
-            raise ValueError(f"a letter has {MAX_MESSAGE_BYTES} bytes at most, not {len(content)}")
+            raise ValueError(f"a message must have at most {MAX_MESSAGE_BYTES} bytes, not {len(content)}")
         mailbox = self._mailboxes.mailboxes.get(replica)
         if mailbox is not None:
             mailbox.put(content)
@@ -97,7 +97,7 @@ class _MemoryCourier:
     async def mailbox(self) -> AsyncGenerator[AsyncIterator[bytes | HintsLost]]:
         mailboxes = self._mailboxes.mailboxes
         if self._replica in mailboxes:
-            raise RuntimeError("the mailbox of this replica is open already")
+            raise RuntimeError("the mailbox of this replica is already open")
         mailboxes[self._replica] = mailbox = HintQueue[bytes]()
         try:
             yield mailbox
@@ -135,7 +135,8 @@ class _MemoryRateLimits:
     def __init__(self, now: Callable[[], int]) -> None:
         self._now = now
         self._started_at: int | None = None
-        """Time of the first call, from which all are counted: floats of times since 1970 are too coarse."""
+        """Time of the first call, from which times are counted: a float can't hold times since 1970 with enough
+        precision."""
         self._full_at = Expiring[bytes, float](now)
 
     async def acquire(self, key: bytes, *, limit: int, period_ms: int, burst: int) -> int:
@@ -152,7 +153,7 @@ class _MemoryRateLimits:
 
 
 class _ServerStorage:
-    """The part that the replicas of one server share."""
+    """What the replicas of one server share."""
 
     def __init__(self, now: Callable[[], int]) -> None:
         self.secret = randomness.token_bytes(SECRET_BYTES)
@@ -167,9 +168,11 @@ class _ServerStorage:
 
 
 class MemoryStorage(FleetStorage):
-    """A storage that replicas share which run in one trio program. All of the storage is gone with this object. The
-    clock is trio's. No method waits, and none fails for want of the storage. Records of tasks leave the process
-    nowhere, so ``secrets`` seal none."""
+    """A storage shared by replicas that run in one trio program, for example in tests.
+
+    Everything is stored in this object. The clock is trio's. No method waits, and the storage is always available. Task
+    records never leave the process, so they aren't sealed with ``secrets``.
+    """
 
     def __init__(self) -> None:
         now = TrioClock()
@@ -177,7 +180,7 @@ class MemoryStorage(FleetStorage):
 
     @asynccontextmanager
     async def join(self, name: str, secrets: Sequence[bytes] = ()) -> AsyncGenerator[Replica]:
-        """Take part as a new replica. See `SharedStorage.join`."""
+        """Join as a new replica. See `SharedStorage.join`."""
         server, replica = self._servers[name], new_replica_id()
         yield Replica(
             id=replica,

@@ -1,4 +1,4 @@
-"""`MemoryEventLog` keeps the events of the legacy sessions in this process."""
+"""`MemoryEventLog` stores the events of legacy sessions in this process."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ class _MemoryStream:
     holder: str
     request_id: bytes
     events: deque[tuple[int, bytes]] = attrs.Factory(deque[tuple[int, bytes]])
-    """The events that are kept, each with its place among all events of the session."""
+    """The stored events, each with its sequence number in the session."""
     last: int = 0
     note: bytes = b""
     kept_until: int | None = None
-    """Time at which the stream is forgotten, which has been finished; `None` before."""
+    """Time at which the finished stream is deleted; `None` before it is finished."""
 
     @property
     def dropped(self) -> int:
@@ -41,12 +41,12 @@ class _SessionStreams:
     def __init__(self) -> None:
         self._streams: dict[str, _MemoryStream] = {}
         self._finished: dict[str, int] = {}
-        """Times until which finished streams are kept, in the order of finishing."""
+        """Times at which finished streams are deleted, in the order in which they were finished."""
         self._order: OrderedDict[int, _MemoryStream] = OrderedDict()
-        """The streams of all events that are kept, by the places of the events, oldest first."""
+        """The streams of all stored events, by the sequence numbers of the events, oldest first."""
         self._next_sequence = 0
         self._size = 0
-        """Bytes of all lines that are kept."""
+        """Bytes of all stored lines."""
 
     def find(self, name: str, now: int) -> _MemoryStream | None:
         for finished in [name for name, until in self._finished.items() if until <= now]:
@@ -68,7 +68,8 @@ class _SessionStreams:
         self._drop_oldest(limit, 0)
 
     def _drop_oldest(self, limit: int, spared: int) -> None:
-        """Drop events until all lines fit into ``limit`` bytes, but the newest ``spared`` ones of each stream."""
+        """Drop the oldest events until all lines fit into ``limit`` bytes. The newest ``spared`` events of each stream
+        stay."""
         dropped = list[int]()
         for place, stream in self._order.items():
             if self._size <= limit:
@@ -100,17 +101,17 @@ class MemoryEventLog(WatchedByHints[tuple[str, str]]):
         super().__init__(HintQueues[tuple[str, str]]())
 
     async def open(self, session_id: str, stream: str, *, holder: str, request_id: bytes, retention_ms: int) -> None:
-        """Begin a stream. See `EventLog.open`."""
+        """Create a stream. See `EventLog.open`."""
         log = self._logs.get(session_id) or _SessionStreams()
         found = log.find(stream, self._now())
         if found is None:
             log.open(stream, holder, request_id)
         elif found.stored() != _MemoryStream(stream, holder, request_id).stored():
-            raise ValueError("the session has a stream with this name")
+            raise ValueError("the session already has a stream with this name")
         self._logs.put(session_id, log, retention_ms)
 
     async def take_over(self, session_id: str, stream: str, *, holder: str, retention_ms: int) -> StoredStream:
-        """Change the holder of a stream, or begin one. See `EventLog.take_over`."""
+        """Change the holder of a stream, or create the stream. See `EventLog.take_over`."""
         log = self._logs.get(session_id) or _SessionStreams()
         found = log.find(stream, self._now()) or log.open(stream, holder, b"")
         if found.kept_until is None:
@@ -140,7 +141,7 @@ class MemoryEventLog(WatchedByHints[tuple[str, str]]):
         if found.kept_until is not None and not (finish and last == found.last):
             return False
         if first > found.last + 1:
-            raise ValueError(f"event {found.last + 1} is the next one of this stream, not {first}")
+            raise ValueError(f"the next event of this stream must have number {found.last + 1}, not {first}")
         if last >= found.last and found.kept_until is None:
             log.append(found, lines[found.last + 1 - first :], limit)
             if note is not None:
@@ -158,7 +159,7 @@ class MemoryEventLog(WatchedByHints[tuple[str, str]]):
     async def finish_dead(
         self, session_id: str, stream: str, *, dead_holder: str, line: bytes, limit: int, retention_ms: int
     ) -> bool:
-        """Finish a stream in place of its holder. See `EventLog.finish_dead`."""
+        """Finish the stream of a dead holder. See `EventLog.finish_dead`."""
         log, found = self._find(session_id, stream)
         if log is None or found is None or found.holder != dead_holder or found.kept_until is not None:
             return False
@@ -170,7 +171,7 @@ class MemoryEventLog(WatchedByHints[tuple[str, str]]):
         return True
 
     async def read_after(self, session_id: str, stream: str, number: int, *, retention_ms: int) -> StoredEvents | None:
-        """Return the events of a stream behind ``number``. See `EventLog.read_after`."""
+        """Return the events of a stream after ``number``. See `EventLog.read_after`."""
         log, found = self._find(session_id, stream)
         if log is None or found is None:
             return None
@@ -180,5 +181,5 @@ class MemoryEventLog(WatchedByHints[tuple[str, str]]):
         return StoredEvents(found.stored(), before + 1, lines)
 
     async def delete(self, session_id: str) -> None:
-        """Forget the streams of a session. See `EventLog.delete`."""
+        """Delete the streams of a session. See `EventLog.delete`."""
         self._logs.pop(session_id)

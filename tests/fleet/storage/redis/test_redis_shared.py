@@ -252,7 +252,7 @@ async def test_servers_and_prefixes_share_nothing(redis_url: str, redis_server: 
 
 
 def test_prefix_with_braces_is_refused():
-    with pytest.raises(ValueError, match="no braces"):
+    with pytest.raises(ValueError, match="must not contain braces"):
         RedisStorage("redis://127.0.0.1", prefix="a{b}")
 
 

@@ -1,1 +1,1 @@
-"""The storage that replicas share by Redis: the link to the server, and the stores that stand on the link."""
+"""Shared storage in Redis: the link to the server, and the stores that use the link."""

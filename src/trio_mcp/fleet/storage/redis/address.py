@@ -1,4 +1,4 @@
-"""The address of Redis: one server, the primary that Sentinel names, or a cluster."""
+"""The address of Redis: one server, a primary found by Sentinel, or a cluster."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _ESCAPES: Final = "a password has @, :, /, ?, #, [ and ] as %40, %3A, %2F, %3F, 
 
 
 class AddressKind(Enum):
-    """The kinds of addresses."""
+    """The kinds of Redis addresses, by the scheme of their URL."""
 
     SERVER = "redis"
     SOCKET = "unix"
@@ -34,15 +34,15 @@ class AddressKind(Enum):
 
 @frozen
 class RedisAddress:
-    """Where Redis is, and who we are there. As text, without credentials."""
+    """The address of Redis, with the credentials to use there. Its text doesn't contain credentials."""
 
     kind: AddressKind
     hosts: Sequence[tuple[str, int]] = ()
-    """Hosts and ports: the server, the sentinels, or nodes of the cluster to ask first."""
+    """Hosts and ports: of the server, of the sentinels, or of the first cluster nodes to query."""
     path: str = ""
     """Path of the Unix socket."""
     service: str = ""
-    """Name by which Sentinel knows the servers."""
+    """The name of the service in Sentinel."""
     db: int = 0
     credentials: Mapping[str, str] = attrs.field(factory=dict[str, str], repr=False)
     sentinel_credentials: Mapping[str, str] = attrs.field(factory=dict[str, str], repr=False)
@@ -54,30 +54,32 @@ class RedisAddress:
 
 
 def parse_url(url: str, ssl_context: ssl.SSLContext | None = None) -> RedisAddress:
-    """Return the address that ``url`` means. With ``rediss``, ``ssl_context`` is used, or a context of the settings in
-    the query: ``ssl_ca_certs``, ``ssl_certfile``, ``ssl_keyfile`` and ``ssl_check_hostname=no``; the certificate of the
-    server is checked in any case. Raises `ValueError`, which shows no credentials."""
+    """Return the address for a Redis URL. Raises `ValueError`, without credentials in its text.
+
+    For ``rediss`` (TLS), ``ssl_context`` is used, or a context made from the query: ``ssl_ca_certs``, ``ssl_certfile``,
+    ``ssl_keyfile`` and ``ssl_check_hostname=no``. The certificate of the server is verified in any case.
+    """
     split = _split(url)
     is_tls = split.scheme.startswith("rediss")
     try:
         kind = AddressKind(split.scheme.replace("rediss", "redis", 1))
     except ValueError:
-        raise ValueError(f"{split.scheme}:// is no address of Redis; write {_WORDS}") from None
+        raise ValueError(f"{split.scheme}:// isn't the address of a Redis server; write {_WORDS}") from None
     if ssl_context is not None and not is_tls:
         raise ValueError(
-            f"{split.scheme}:// makes no use of the SSL context; write {kind.value.replace('redis', 'rediss')}"
+            f"{split.scheme}:// doesn't use the SSL context; write {kind.value.replace('redis', 'rediss')}"
         )
     query = dict(parse_qsl(split.query, keep_blank_values=True))
     allowed = [*(_TLS_SETTINGS if is_tls else ()), *(_SENTINEL_SETTINGS if kind is AddressKind.SENTINEL else ()), "db"]
-    if query.keys() - allowed:  # unnamed, since they may be a part of a password
-        raise ValueError(f"the address of Redis has other settings than these: {', '.join(allowed)}; {_ESCAPES}")
+    if query.keys() - allowed:  # not named in the error, since they may be a part of a password
+        raise ValueError(f"the Redis address has unknown settings; allowed are {', '.join(allowed)}; {_ESCAPES}")
     userinfo, _, hosts = split.netloc.rpartition("@")
     path = unquote(split.path)
     db = query.get("db") or ("" if kind in (AddressKind.SOCKET, AddressKind.SENTINEL) else path.strip("/")) or "0"
     if not (db.isascii() and db.isdigit()) or (kind is AddressKind.CLUSTER and int(db)):
-        raise ValueError("the database of Redis is a number; a cluster has the database 0 alone")
+        raise ValueError("the database in the Redis address must be a number, and 0 for a cluster")
     if kind is AddressKind.SENTINEL and not path.strip("/"):
-        raise ValueError(f"the address names no service; write {_WORDS}")
+        raise ValueError(f"the Redis address must name the service; write {_WORDS}")
     username, _, password = userinfo.partition(":")
     return RedisAddress(
         kind,
@@ -92,13 +94,13 @@ def parse_url(url: str, ssl_context: ssl.SSLContext | None = None) -> RedisAddre
 
 
 def _split(url: str) -> SplitResult:
-    """Return the parts of ``url``. Raises `ValueError` where a password may be among parts that are shown."""
+    """Return the parts of ``url``. Raises `ValueError` if the password may be in parts that errors would show."""
     try:
         split = urlsplit(url)
-    except ValueError:  # which may show the password
-        raise ValueError(f"the address of Redis is no URL; write {_WORDS}; {_ESCAPES}") from None
+    except ValueError:  # its text may contain the password
+        raise ValueError(f"the Redis address isn't a valid URL; write {_WORDS}; {_ESCAPES}") from None
     if split.fragment or (split.netloc and "@" in split.path):
-        raise ValueError(f"the address of Redis has a # or an @ behind its host; {_ESCAPES}")
+        raise ValueError(f"the Redis address has a # or an @ after its host; {_ESCAPES}")
     return split
 
 
@@ -110,9 +112,9 @@ def _hosts(text: str, kind: AddressKind) -> Sequence[tuple[str, int]]:
         try:
             hosts.append((parts.hostname or "127.0.0.1", parts.port or default))
         except ValueError:
-            raise ValueError(f"the address of Redis has a port that is no number; write {_WORDS}") from None
+            raise ValueError(f"the port in the Redis address must be a number; write {_WORDS}") from None
     if len(hosts) > 1 and kind is AddressKind.SERVER:
-        raise ValueError(f"several hosts are of Sentinel or of a cluster; write {_WORDS}")
+        raise ValueError(f"several Redis hosts must be sentinels or nodes of a cluster; write {_WORDS}")
     return hosts
 
 

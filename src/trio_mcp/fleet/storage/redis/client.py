@@ -1,7 +1,7 @@
-"""Connections to Redis by coredis, and the commands and scripts that may be sent on a connection of all callers.
+"""Connections to Redis with coredis, and the commands and scripts allowed on a connection that all callers share.
 
-All that depends on the kind of the address is here, and all that coredis has for errors. coredis is imported with the
-first client: that takes 0.2 s.
+Only this module depends on the kind of address, and on the errors of coredis. coredis is imported with the first
+client, because the import takes 0.2 s.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from ....concurrency.nurseries import sole_exception
 from .address import AddressKind, RedisAddress
 
 Value: TypeAlias = bytes | str | int
-"""A word of a command. Text is sent as UTF-8."""
+"""An argument of a Redis command. Text is sent as UTF-8."""
 
 _FORBIDDEN: Final = frozenset(
     {
-        # These block the connection, as XREAD and XREADGROUP do with BLOCK,
+        # Commands that block the connection; XREAD and XREADGROUP also do with BLOCK.
         *("BLMOVE", "BLMPOP", "BLPOP", "BRPOP", "BRPOPLPUSH", "BZMPOP", "BZPOPMAX", "BZPOPMIN", "WAIT", "WAITAOF"),
-        # have it bring something else than answers,
+        # Commands after which the connection receives something other than replies.
         *("MONITOR", "PSUBSCRIBE", "PSYNC", "PUNSUBSCRIBE", "SSUBSCRIBE", "SUBSCRIBE", "SUNSUBSCRIBE", "SYNC"),
         "UNSUBSCRIBE",
-        # or leave a state on it, for the next caller.
+        # Commands that change the state of the connection for the next caller.
         *("ASKING", "AUTH", "CLIENT", "DISCARD", "EXEC", "HELLO", "MULTI", "QUIT", "READONLY", "READWRITE", "RESET"),
         *("SELECT", "UNWATCH", "WATCH"),
     }
@@ -44,7 +44,7 @@ _MAY_BLOCK: Final = frozenset({"XREAD", "XREADGROUP"})
 
 _SCRIPTS: Final = frozenset({"EVAL", "EVALSHA", "FCALL"})
 _KEY_OF_SCRIPT: Final = 3
-"""Place of the first key in a command that runs a script, behind the number of keys."""
+"""Index of the first key in a command that runs a script, after the number of keys."""
 
 _REFUSED: Final = frozenset(
     {
@@ -52,19 +52,24 @@ _REFUSED: Final = frozenset(
         *("NOREPLICAS", "NOSCRIPT", "OOM", "READONLY", "TRYAGAIN"),
     }
 )
-"""Codes of the errors by which Redis refuses a script before the first change: memory, disk and role are looked at with
-the first command that writes, and no more once the script has changed something."""
+"""Error codes with which Redis refuses a script before its first change.
+
+Redis checks memory, disk and role at the first command of a script that writes, and not again after the script has
+changed something.
+"""
 _NOT_COMPILED: Final = "Error compiling script"
 _FORBIDDEN_WITHIN: Final = "in script"
 
 
 @frozen
 class Script:
-    """A script in Lua, which Redis runs as a whole, without other commands in between. The changes of a script before
-    an error stay, so good scripts tell their findings by the result."""
+    """A Lua script. Redis runs no other commands while it runs.
+
+    If a script fails, the changes that it made before stay. Therefore a script should report errors in its result.
+    """
 
     name: str
-    """The name, for people."""
+    """Name of the script, for error texts."""
     text: str = attrs.field(repr=False)
 
 
@@ -72,8 +77,11 @@ _SECTION: Final = re.compile(r"^--- (library|script) (\w+)(?:: ([\w, ]+))?\n", r
 
 
 def load_scripts(name: str) -> Mapping[str, Script]:
-    """Return the scripts in the file ``name``.lua of this folder, by their names. A line ``--- script NAME: LIBRARIES``
-    begins a script, with the libraries to put before its text; ``--- library NAME`` begins a library."""
+    """Return the scripts in the file ``name``.lua of this folder, by name.
+
+    A line ``--- script NAME: LIBRARIES`` begins a script, and names the libraries that are put before its text. A line
+    ``--- library NAME`` begins a library.
+    """
     _, *parts = _SECTION.split(Path(__file__).with_name(f"{name}.lua").read_text())
     libraries, scripts = dict[str, str](), dict[str, Script]()
     for kind, title, uses, text in zip(parts[::4], parts[1::4], parts[2::4], parts[3::4], strict=True):
@@ -87,33 +95,37 @@ def load_scripts(name: str) -> Mapping[str, Script]:
 
 @cache
 def digest(text: str) -> str:
-    """Return the name by which Redis knows the script ``text``."""
+    """Return the digest by which Redis identifies the script ``text``."""
     return hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()
 
 
 def check_argument_types(words: Iterable[object]) -> None:
-    """Raise `TypeError` where there is something else than `Value`: coredis would end the connection."""
+    """Raise `TypeError` unless all arguments are of type `Value`. For others, coredis would end the connection."""
     for word in words:
         if not isinstance(word, (bytes, str, int)):
-            raise TypeError(f"the words of a command are bytes, text and whole numbers, not {type(word).__name__}")
+            raise TypeError(f"the arguments of a command must be bytes, str or int, not {type(word).__name__}")
 
 
 def check(command: Sequence[Value]) -> None:
-    """Raise `ValueError` for a command that may not be sent on a connection that all callers share, and `TypeError` as
-    `check_argument_types` does."""
+    """Check that a command is allowed on a connection that all callers share.
+
+    Raises `ValueError` if it isn't, and `TypeError` as `check_argument_types` does.
+    """
     check_argument_types(command)
     if (name := _name(command)) in _FORBIDDEN or (name in _MAY_BLOCK and "BLOCK" in map(_upper, command)):
-        raise ValueError(f"{name} blocks the connection that all callers share, or changes its state")
+        raise ValueError(f"{name} isn't allowed: it blocks the connection that all callers share, or changes its state")
 
 
 def runs_script(command: Sequence[Value]) -> bool:
-    """Return whether the command may have changed something before its error."""
+    """Return whether the command runs a script, and so may have changed something before an error."""
     return _name(command) in _SCRIPTS
 
 
 def key_of(command: Sequence[Value]) -> bytes | None:
-    """Return the word that says to which node of a cluster the command goes: the second one, or the first key of a
-    script; `None`: to any."""
+    """Return the key that determines the cluster node of a command: its first argument, or the first key of a script.
+
+    Returns `None` if the command can be sent to any node.
+    """
     place = 1
     if runs_script(command):
         place = _KEY_OF_SCRIPT
@@ -126,7 +138,7 @@ def key_of(command: Sequence[Value]) -> bytes | None:
 
 
 def is_refusal(error: str) -> bool:
-    """Return whether an error, by its words, says that Redis has refused a script before its first change."""
+    """Return whether the text of an error says that Redis refused a script before its first change."""
     code = error.partition(" ")[0]
     return code in _REFUSED or error.startswith(_NOT_COMPILED) or (code == "NOPERM" and _FORBIDDEN_WITHIN not in error)
 
@@ -141,16 +153,19 @@ def _upper(word: Value) -> str:
 
 _SLOTS: Final = 16384
 _NEVER: Final = 1_000_000_000
-"""Number of errors after which coredis asks a cluster for its layout in the background."""
+"""Number of errors after which coredis reads the cluster layout in the background."""
 _POOL: Final = 8
-"""Connections of one client to one server, at most. Commands of all callers share one that is usable."""
+"""Maximum connections of one client to one server. Commands of all callers share a usable one."""
 
 
 @asynccontextmanager
 async def open_client(address: RedisAddress, *, limit: float, max_idle: float) -> AsyncGenerator[RedisClient]:
-    """Open connections for calls of up to ``limit`` seconds. A connection that is silent for ``max_idle`` seconds is
-    closed. Only a cluster gets a command at once. Raises the errors in `failures`, and groups of them."""
-    from coredis import Sentinel, connection  # late: imports of 0.2 s
+    """Open connections to Redis for calls of up to ``limit`` seconds.
+
+    A connection that is silent for ``max_idle`` seconds is closed. Only a cluster gets a command at once. Raises the
+    errors in `failures`, and groups of them.
+    """
+    from coredis import Sentinel, connection  # imported late, because it takes 0.2 s
     from coredis.pool import ClusterConnectionPool, ConnectionPool, SentinelConnectionPool
 
     hosts = [connection.TCPLocation(host, port) for host, port in address.hosts]
@@ -163,10 +178,10 @@ async def open_client(address: RedisAddress, *, limit: float, max_idle: float) -
             connection_class=_closing_buffers(connection.ClusterConnection),
             max_connections=_POOL,
             max_connections_per_node=True,
-            skip_full_coverage_check=True,  # by CONFIG, which users may not call
-            # Answers that name another node teach the layout, too; all nodes are asked anew by the next client.
+            skip_full_coverage_check=True,  # it uses CONFIG, which many users aren't allowed to call
+            # Redirects to another node also update the cluster layout, and the next client queries all nodes again.
             reinitialize_steps=_NEVER,
-            stream_timeout=limit,  # also of the first questions, which nobody else limits
+            stream_timeout=limit,  # also limits the first queries, which have no other timeout
             **options,
         )
         try:
@@ -184,7 +199,7 @@ async def open_client(address: RedisAddress, *, limit: float, max_idle: float) -
                 primary = await self.get_primary_location()
                 return managed(primary, self.service_name, True, **self.connection_kwargs)
 
-        patience = limit / (len(hosts) + 1)  # several may be silent, one after the other
+        patience = limit / (len(hosts) + 1)  # several sentinels may be silent, one after the other
         asked = {"connect_timeout": patience, "stream_timeout": patience, **secured, **address.sentinel_credentials}
         sentinel = Sentinel(hosts, sentinel_kwargs=asked)
         for each in sentinel.sentinels:
@@ -202,8 +217,10 @@ async def open_client(address: RedisAddress, *, limit: float, max_idle: float) -
 
 
 class _ClosesBuffers:
-    """A connection that closes the buffers in the end: coredis leaves open the buffers of a connection that could not
-    be made, and anyio warns of each."""
+    """A connection that closes its buffers at the end.
+
+    coredis leaves the buffers of a failed connection open, and anyio would warn about each.
+    """
 
     async def run(self, **options: Any) -> None:
         try:
@@ -226,24 +243,25 @@ def _close_buffers(owner: object) -> None:
 
 
 class RedisClient:
-    """Connections to Redis. Of a cluster, to each node of ``layout``; a node is `None` elsewhere."""
+    """Connections to Redis. In a cluster, a node is one of ``layout``; otherwise it is `None`."""
 
     def __init__(self, pool: Any, layout: Any = None) -> None:
         self._pool = pool
         self._layout = layout
 
     def nodes(self) -> Sequence[Any]:
-        """Return the nodes that answer for keys."""
+        """Return the primary nodes."""
         return [None] if self._layout is None else self._layout.primaries
 
     def node_of(self, key: bytes | None) -> Any:
-        """Return the node of a key; any node for `None`. Raises `RedisError` where nobody has the slot of the key."""
+        """Return the node for a key; any node for `None`. Raises `RedisError` if no node has the key's slot."""
         if self._layout is None:
             return None
         return self._layout.random_node() if key is None else self._layout.node_for_slot(_slot(key))
 
     def redirect_node(self, node: Any, answer: Any) -> Any:
-        """Return the node that ``answer`` of ``node`` names in its place, where the cluster moves keys; else `None`."""
+        """Return the node to which ``answer`` of ``node`` redirects, because the cluster moves keys; `None` without a
+        redirect."""
         if self._layout is None or not hasattr(answer, "host"):
             return None
         from coredis.connection import TCPLocation
@@ -252,36 +270,40 @@ class RedisClient:
         return self._layout.node_for_location(TCPLocation(answer.host, answer.port))
 
     async def connection(self, node: Any) -> Any:
-        """Return a connection to ``node`` that is usable now, to be given back by `release` before the next checkpoint,
-        once commands were put on the connection. Raises the errors that `failures` names where none can be
-        made. A cancel may cost a place in the pool: who cancels drops the client soon."""
+        """Return a usable connection to ``node``. Raises the errors in `failures` if there is none.
+
+        Put commands on the connection, and call `release` before the next checkpoint. A cancellation may lose a place
+        in the pool, so after one the client must be dropped soon.
+        """
         with _silenced_coredis_logs():
             try:
                 return await self._pool.get_connection(node=node)
             except failures():
                 raise
-            except RuntimeError as error:  # of a pool that was closed while a place in it was waited for
+            except RuntimeError as error:  # the pool was closed while this call waited for a place in it
                 raise OSError(errno.ENOTCONN, "the connections to Redis were closed") from error
-            except Exception as error:  # answers that coredis can't read
+            except Exception as error:  # coredis can't read the answers
                 raise OSError(errno.ENOTCONN, f"could not connect to Redis: {error}") from error
 
     def release(self, connection: Any) -> None:
-        """Give a connection back."""
+        """Return a connection to the pool."""
         self._pool.release(connection)
 
     def renew_connections(self) -> None:
-        """Close all connections, so that the next call makes another one."""
+        """Close all connections, so that the next call opens a new one."""
         self._pool.disconnect()
 
 
 def node_name(node: Any) -> str:
-    """Return the host and port of a node of a cluster; an empty text elsewhere."""
+    """Return the host and port of a cluster node; an empty string without a cluster."""
     return "" if node is None else node.name
 
 
 def failures() -> tuple[type[Exception], ...]:
-    """Return the exceptions of coredis that mean that Redis cannot be used, for an ``except``. Two are of anyio: a
-    connection that is being closed counts as usable still, and takes no command."""
+    """Return the exceptions, for an ``except``, which mean that Redis is unavailable.
+
+    Two of them are of anyio: a connection that is being closed still counts as usable, but accepts no command.
+    """
     from anyio import BrokenResourceError, ClosedResourceError
     from coredis.exceptions import RedisError
 
@@ -289,7 +311,7 @@ def failures() -> tuple[type[Exception], ...]:
 
 
 def reason_of(failure: BaseException) -> str:
-    """Return the words for people about an exception of `failures`: its deepest cause, without credentials."""
+    """Return a readable reason for an exception in `failures`: its deepest cause, without credentials."""
     failure = sole_exception(failure)
     while failure.__cause__ is not None and isinstance(failure.__cause__, failures()):
         failure = sole_exception(failure.__cause__)
@@ -298,7 +320,7 @@ def reason_of(failure: BaseException) -> str:
 
 
 def error_text(answer: Exception) -> str | None:
-    """Return the words of an error that Redis has answered, with the code in front; `None` for another failure."""
+    """Return the text of an error that Redis answered, with its code first; `None` for any other failure."""
     from coredis import exceptions
     from coredis.parser import Parser
 
@@ -307,12 +329,12 @@ def error_text(answer: Exception) -> str | None:
     ):
         return None
     code = next((code for code, kind in Parser.EXCEPTION_CLASSES.items() if kind is type(answer)), "")
-    # coredis keeps the code of an error that it has no class for, but for ERR.
+    # If coredis has no class for an error, its text contains the code, except for ERR.
     return f"{code} {answer}".strip()
 
 
 def _slot(key: bytes) -> int:
-    """Return the slot of a key in a cluster: of the part in the first braces, if any."""
+    """Return the cluster slot of a key, computed from the part in the first braces, if there is one."""
     start = key.find(b"{")
     end = key.find(b"}", start + 1) if start >= 0 else -1
     return crc_hqx(key[start + 1 : end] if end > start + 1 else key, 0) % _SLOTS
@@ -323,8 +345,10 @@ _is_ours: ContextVar[bool] = ContextVar("trio_mcp.redis_connection", default=Fal
 
 @contextmanager
 def _silenced_coredis_logs() -> Generator[None]:
-    """Have coredis log nothing of connections that are made in the block: the link tells loss and return itself, once
-    each, and coredis would add a traceback for each try."""
+    """Silence the logs of coredis for connections that are made in the block.
+
+    The link logs outages itself, one line each, and coredis would add a traceback for each attempt.
+    """
     token = _is_ours.set(True)
     try:
         yield
@@ -333,7 +357,7 @@ def _silenced_coredis_logs() -> Generator[None]:
 
 
 def silence_coredis_logs() -> None:
-    """Have coredis log nothing of the connections that the present task, and the tasks started by this one, make."""
+    """Silence the logs of coredis for connections that are made by the current task, or by tasks that it starts."""
     logger = logging.getLogger("coredis")
     if _not_ours not in logger.filters:
         logger.addFilter(_not_ours)

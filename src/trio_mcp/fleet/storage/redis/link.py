@@ -1,11 +1,11 @@
-"""Link is the way to Redis: scripts, commands and messages, each within a limit, and each sent once.
+"""Link: sends scripts, commands and messages to Redis, each with a time limit, and each once.
 
-A call fails in one of two ways. `StoreDown`: nothing has left, or Redis has refused the call as a whole, and nothing
-has changed. `Uncertain`: the call may have been carried out, or may be later, when a frozen server goes on. Nothing is
-repeated, except a script that Redis did not know, since nothing has run then.
+A call fails in one of two ways. `StoreDown`: nothing was sent, or Redis refused the whole call, and nothing has
+changed. `Uncertain`: the call may have been carried out, or may be later, when a frozen server resumes. No call is
+repeated, except a script that Redis didn't know, since nothing has run then.
 
-No call blocks a connection, as all callers share one; and no connection is waited for beyond the limit. Where Redis
-does not answer, all connections are dropped and new ones are made, which ask Sentinel or the cluster again.
+No call blocks a connection, because all callers share one, and no call waits for a connection longer than the limit. If
+Redis doesn't answer, all connections are dropped, and new ones are made, which query Sentinel or the cluster again.
 """
 
 from __future__ import annotations
@@ -51,75 +51,75 @@ logger = logging.getLogger("trio_mcp")
 
 _PING_EVERY: Final = 1.0
 _IDLE: Final = 2.0
-"""Seconds of silence after which a connection is closed; more, where calls may take longer."""
+"""Seconds of silence after which a connection is closed. The time is longer if calls can take longer."""
 _PROOF_BYTES: Final = 6
 _FIRST_DELAY: Final = 0.1
 _LONGEST_DELAY: Final = 1.0
 _LARGE_TRANSFER_BYTES: Final = 2**18
-"""Bytes of a command, or of an answer, that may take longer than the limit on its way, with all that comes behind."""
+"""Size in bytes from which a command or an answer can exceed the time limit, together with everything sent after it."""
 _LATE_ANSWERS_LIMIT: Final = 2
-"""Calls in a row without an answer within the limit, after which all connections to Redis are dropped."""
+"""Number of consecutive calls without an answer within the limit, after which all connections to Redis are dropped."""
 
 
 @frozen
 class _PendingCommand:
-    """A command on its way."""
+    """A command that was sent and isn't answered yet."""
 
     command: Sequence[Value]
     node: Any
     request: Any
     connection: Any
     before: int
-    """Bytes that had come on the connection by then."""
+    """Bytes that the connection had received when the command was sent."""
 
 
 class Link:
-    """A way to Redis, made by `open_link`. All methods may be called by any number of tasks at a time."""
+    """A connection to Redis, opened by `open_link`. Any number of tasks can call its methods concurrently."""
 
     def __init__(self, address: RedisAddress, limit: float, own_channel: str, *, is_quiet: bool = False) -> None:
         self._address = address
         self._level = logging.DEBUG if is_quiet else logging.WARNING
         self._limit = limit
         self._client: RedisClient | None = None
-        """The connections; `None` while Redis cannot be used."""
+        """The connections; `None` while Redis is unavailable."""
         self._up = trio.Event()
         """Set while there are connections."""
         self._dropped = trio.Event()
-        """Set when the connections are of no use any more."""
+        """Set when the connections can no longer be used."""
         self._late: dict[Any, int] = {}
-        """By node, how many calls in a row had no answer within the limit."""
+        """For each node, the number of consecutive calls without an answer within the limit."""
         self._large: list[tuple[str, Any]] = []
-        """The large commands on their way, by node."""
+        """The large commands that are being sent, by node."""
         self._answers = 0
         self._down_error = f"Redis at {address} cannot be used: "
         self._down_reason = "it was not reached yet"
         self._is_loss_logged = False
         self._subscriptions = ChannelSubscriptions(address, limit, own_channel, self._publish)
         self.round_trips = 0
-        """Number of round trips that calls have made: a pipeline is one. While there are subscriptions, the link itself
-        makes one in five seconds."""
+        """Number of round trips of calls; a pipeline is one. With subscriptions, the link itself makes one every five
+        seconds."""
         self.reconnects = 0
-        """Number of times that Redis was usable again after a time in which Redis was not."""
+        """How often Redis became available again after an outage."""
         self.uncertain = 0
-        """Number of calls that ended with `Uncertain`, questions of the link itself among them."""
+        """Number of calls that ended with `Uncertain`, including those of the link itself."""
 
     @property
     def is_up(self) -> bool:
-        """True while Redis can be used, as far as the link knows, which asks each second."""
+        """True while Redis seems to be available. The link checks that every second."""
         return self._client is not None
 
     @property
     def is_lost(self) -> bool:
-        """True while Redis cannot be used, and the log was told why."""
+        """True while Redis is unavailable and the reason is logged."""
         return self._is_loss_logged
 
     async def wait_until_up(self) -> None:
-        """Wait until Redis can be used."""
+        """Wait until Redis is available."""
         await self._up.wait()
 
     @property
     def gaps(self) -> int:
-        """Number of gaps that were told to readers."""
+        """How often readers got `HINTS_LOST` instead of messages."""
         return self._subscriptions.gaps
 
     @property
@@ -128,11 +128,14 @@ class Link:
         return str(self._address)
 
     async def script(self, script: Script, keys: Sequence[Value], args: Sequence[Value] = ()) -> Any:
-        """Run ``script``, and return the result: numbers, bytes, `None` and lists of such. In a cluster, all ``keys``
-        lie in one slot.
+        """Run ``script``, and return its result: numbers, bytes, `None` and lists of these.
 
-        Raises `StoreDown` where nothing has changed, with the words of Redis where the script was refused, and
-        `Uncertain` where the script may have run, or has failed: the changes before the error stay."""
+        In a cluster, all ``keys`` must be in one slot.
+
+        Raises:
+            StoreDown: Nothing has changed. If Redis refused the script, the text has its reason.
+            Uncertain: The script may have run, or it failed; the changes before its error stay.
+        """
         rest = (len(keys), *keys, *args)
         check_argument_types(rest)
         deadline = trio.current_time() + self._limit
@@ -144,12 +147,16 @@ class Link:
         return answer
 
     async def pipeline(self, commands: Sequence[Sequence[Value]]) -> list[Any]:
-        """Send several commands in one go, and return the results in order, as RESP3 has such: a map is a `dict`. A
-        pipeline is no transaction: commands of others come between. In a cluster, the second word of a command, or the
-        first key of a script, says to which node the command is sent.
+        """Send several commands together, and return their results in order, as in RESP3: a map is a `dict`.
 
-        Raises `StoreDown` where no command has changed anything, and `Uncertain` where at least one may have. Raises
-        `ValueError` for a command that blocks, or that changes the state of the connection, which all share."""
+        A pipeline isn't a transaction: other commands can run in between. In a cluster, the first argument of a
+        command, or the first key of a script, determines the node.
+
+        Raises:
+            StoreDown: No command has changed anything.
+            Uncertain: At least one command may have changed something.
+            ValueError: A command blocks, or changes the state of the connection, which all callers share.
+        """
         for command in commands:
             check(command)
         answers = await self._exchange(commands, trio.current_time() + self._limit) if commands else []
@@ -168,23 +175,27 @@ class Link:
     def subscribe(
         self, channels: Sequence[str]
     ) -> AbstractAsyncContextManager[AsyncIterator[ChannelMessage | HintsLost]]:
-        """Open a stream of the messages on ``channels`` from then on, for one reader. A gap says that messages may
-        have been lost: Redis was away, or the reader was more than 1,000 messages behind. The entry waits until Redis
-        has confirmed, for the limit at most, after which a gap says that messages come from now on. The stream has no
-        end, and raises nothing."""
+        """Open a stream of the messages on ``channels`` from now on, for one reader.
+
+        `HINTS_LOST` in the stream means that messages may have been lost: Redis was unavailable, or the reader was more
+        than 1,000 messages behind. Entering waits until Redis has confirmed the subscription, at most for the limit. If
+        it confirms later, the stream has `HINTS_LOST` at that point. The stream never ends and never raises.
+        """
         return self._subscriptions.subscribe(channels)
 
     async def _publish(self, channel: str, message: bytes) -> None:
         await self.pipeline([("PUBLISH", channel, message)])
 
     async def serve_subscriptions(self) -> None:
-        """Keep the subscriptions, until cancelled."""
+        """Maintain the subscriptions until cancelled."""
         silence_coredis_logs()
         await self._subscriptions.serve()
 
     async def _exchange(self, commands: Sequence[Sequence[Value]], deadline: float) -> list[Any]:
-        """Send the commands, and return the answers, or the exceptions in their places. Raises `StoreDown` where none
-        was sent, and `Uncertain` where one has no answer by the deadline."""
+        """Send the commands, and return their answers, or exceptions in their places.
+
+        Raises `StoreDown` if none was sent, and `Uncertain` if one has no answer by the deadline.
+        """
         client = self._client
         if client is None:
             await trio.lowlevel.checkpoint()
@@ -197,13 +208,14 @@ class Link:
                 if (node := client.redirect_node(each.node, answer)) is not None:
                     answers[place] = await self._follow_redirect(client, node, each.command, answer, deadline)
                 elif (error_text(answer) or "").startswith("READONLY"):
-                    client.renew_connections()  # a failover made this server a replica
+                    client.renew_connections()  # a failover has made this server a read-only replica
         return answers
 
     async def _follow_redirect(
         self, client: RedisClient, node: Any, command: Sequence[Value], answer: Exception, deadline: float
     ) -> Any:
-        """Send a command to the node that another one has named, where nothing has run; return as `_exchange` does."""
+        """Send a command, which has not run, to the node that another node named. Return the answer, or an
+        exception."""
         is_asking = (error_text(answer) or "").startswith("ASK ")
         try:
             (again,) = await self._send(client, [command], deadline, node=node, is_asking=is_asking)
@@ -220,7 +232,7 @@ class Link:
         node: Any = None,
         is_asking: bool = False,
     ) -> list[_PendingCommand]:
-        """Put the commands on connections. Raises `StoreDown`, and nothing was sent then."""
+        """Put the commands on connections. If this raises `StoreDown`, nothing was sent."""
         connections = dict[str, Any]()
         try:
             nodes = await self._connect(client, commands, deadline, node, connections)
@@ -254,33 +266,34 @@ class Link:
         node: Any,
         found: dict[str, Any],
     ) -> Sequence[Any]:
-        """Return the node of each command, ``node`` if given, and add a usable connection to each to ``found``."""
+        """Return the node of each command (``node`` if given), and add a usable connection to each of them to
+        ``found``."""
         nodes = [client.node_of(key_of(command)) if node is None else node for command in commands]
-        # A shield, since coredis may lose a place in its pool to a cancel. The wait ends by the deadline.
+        # Shielded, since coredis may lose a place in its pool to a cancellation. The wait ends at the deadline.
         with trio.CancelScope(deadline=deadline, shield=True) as scope:
             for each in nodes:
                 if (name := node_name(each)) not in found:
                     found[name] = await client.connection(each)
         if scope.cancelled_caught:
             self._record_late_answer(client, next(each for each in nodes if node_name(each) not in found))
-            raise StoreDown(errno.ETIMEDOUT, f"Redis at {self._address} gave no connection within {self._limit} s")
+            raise StoreDown(errno.ETIMEDOUT, f"no connection to Redis at {self._address} within {self._limit} s")
         await trio.lowlevel.checkpoint_if_cancelled()
         if not all(connection.usable for connection in found.values()):
             raise StoreDown(errno.ECONNRESET, f"the connection to Redis at {self._address} was lost")
         return nodes
 
     async def _answer(self, client: RedisClient, sent: _PendingCommand, deadline: float) -> Any:
-        """Return the answer, or the exception in its place. The wait is not cancelled: the command has left."""
+        """Return the answer, or an exception in its place. The wait can't be cancelled, because the command is sent."""
         answer: Any = None
         with trio.CancelScope(deadline=deadline, shield=True) as scope:
             answer = await sent.request
         if scope.cancelled_caught:
-            # Where this process stood still, the answer may have come meanwhile, and be read in this moment.
+            # If this process was frozen, the answer may have arrived meanwhile; this checkpoint lets it be read.
             await trio.lowlevel.cancel_shielded_checkpoint()
             if not sent.request.complete:
                 if not self._is_moving(sent):
                     self._record_late_answer(client, sent.node)
-                raise self._uncertain_error(f"Redis at {self._address} has not answered within {self._limit} s")
+                raise self._uncertain_error(f"Redis at {self._address} did not answer within {self._limit} s")
             answer = await sent.request
         if not isinstance(answer, Exception) or error_text(answer) is not None:
             self._late.pop(node_name(sent.node), None)
@@ -306,8 +319,10 @@ class Link:
         return Uncertain(errno.EIO, words)
 
     def _is_moving(self, sent: _PendingCommand) -> bool:
-        """Return whether an answer is late since much is on its way, to Redis or from there: that says nothing of
-        Redis. Where nothing moves, the connection ends after a while, and its commands with it."""
+        """Return whether an answer is only late because much data is being sent or received, so that Redis may be fine.
+
+        If no data moves, the connection ends after a while, and its commands with it.
+        """
         self._large = self._large_ones()
         if sent.connection.statistics.bytes_read - sent.before >= _LARGE_TRANSFER_BYTES:
             return True
@@ -320,7 +335,7 @@ class Link:
             self._drop(client, f"it does not answer within {self._limit} s")
 
     def _drop(self, client: RedisClient, why: str) -> None:
-        """Have new connections made in place of the connections of ``client``, which are closed."""
+        """Close the connections of ``client``, so that new ones are made."""
         if self._client is client:
             self._client, self._up = None, trio.Event()
             self._log_loss(why)
@@ -339,7 +354,7 @@ class Link:
             logger.log(self._level, "Redis at %s can be used again", self._address)
 
     async def serve(self) -> None:
-        """Keep connections to Redis, until cancelled."""
+        """Maintain connections to Redis until cancelled."""
         silence_coredis_logs()
         attempt = 1
         while True:
@@ -347,7 +362,7 @@ class Link:
             await trio.sleep(growing_delay(attempt, first=_FIRST_DELAY, longest=_LONGEST_DELAY))
 
     async def _use_new_client(self) -> bool:
-        """Make connections for all calls, and return when the connections are lost. False: there were none."""
+        """Make connections for all calls, and return when they are lost. Return false if none could be made."""
         try:
             async with open_client(self._address, limit=self._limit, max_idle=max(_IDLE, self._limit + 1)) as client:
                 try:
@@ -364,12 +379,12 @@ class Link:
                     if self._client is client:
                         self._client, self._up, self._down_reason = None, trio.Event(), "the link was closed"
                 return True
-        except Exception as error:  # after any error, the connections are useless
+        except Exception as error:  # after any error, the connections can't be used
             self._log_loss(reason_of(error))
             return False
 
     async def _watch(self, client: RedisClient) -> None:
-        """Ask Redis for a sign of life each second, unless others ask, until the connections are dropped."""
+        """Send a PING to Redis each second without other answers, until the connections are dropped."""
         while not self._dropped.is_set():
             answers = self._answers
             with trio.move_on_after(_PING_EVERY):
@@ -379,7 +394,7 @@ class Link:
                 try:
                     await self._ping(client)
                 except Uncertain:
-                    continue  # was counted, if there was no answer; where the connection was cut, the next makes one
+                    continue  # a missing answer was counted; if the connection broke, the next PING opens another
                 except StoreDown as error:
                     self._drop(client, error.strerror or "")
 
@@ -401,10 +416,17 @@ async def open_link(
     ssl_context: ssl.SSLContext | None = None,
     is_quiet: bool = False,
 ) -> AsyncGenerator[Link]:
-    """Open a link to the Redis at ``url``, which is closed at the end of the block. The entry does not wait for Redis:
-    until Redis answers, calls raise `StoreDown`. ``limit``: seconds that a call may take. The link sends messages to
-    itself on a channel that begins with ``prefix``. See `parse_url` for addresses, and for ``ssl_context``. With
-    ``is_quiet``, the link logs outages at the level ``DEBUG``, since another link to the same Redis logs them."""
+    """Open a link to the Redis at ``url``, which is closed at the end of the block.
+
+    Entering doesn't wait for Redis: until it answers, calls raise `StoreDown`.
+
+    Args:
+        url: The address, see `parse_url`.
+        limit: Maximum seconds that a call can take.
+        prefix: Prefix of the channel on which the link sends messages to itself.
+        ssl_context: Used for TLS, see `parse_url`.
+        is_quiet: Log outages with level ``DEBUG``, because another link to the same Redis logs them.
+    """
     if not limit > 0:
         raise ValueError(f"limit must be greater than 0, not {limit!r}")
     own_channel = f"{prefix}:proof:{secrets.token_urlsafe(_PROOF_BYTES)}"

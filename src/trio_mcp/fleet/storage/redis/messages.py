@@ -1,12 +1,12 @@
-"""News for other replicas in Redis: `RedisChangeLog` keeps changes, and `RedisCourier` sends messages.
+"""Messages between replicas in Redis: `RedisChangeLog` records changes, and `RedisCourier` sends messages.
 
-The log keeps each thing that has changed on any replica by the number of its last change. Numbers are microseconds of
-the clock of Redis, made to grow. A failover may lose the last numbers; all numbers behind the failover are greater than
-the lost ones, so that a reader who has seen the lost ones misses nothing.
+The change log stores each changed thing with the number of its last change. Numbers are microseconds of the clock of
+Redis, and always grow. A failover may lose the last numbers. All later numbers are greater than the lost ones, so a
+reader that has seen lost numbers misses nothing.
 
-A message is published on the channel of its reader, and also kept in the reader's list for a few seconds. After a lost
-subscription, the reader finds there what it has missed. A long message is kept in its own key, and the channel and the
-list only carry its name, since Redis closes the connection of a reader with too much unread data.
+A message is published on the channel of its reader, and also stored in the reader's list for a few seconds. After a
+lost subscription, the reader reads the missed messages there. A long message is stored in its own key, and the channel
+and the list only carry its name, since Redis closes the connection of a reader with too much unread data.
 """
 
 from __future__ import annotations
@@ -31,20 +31,20 @@ from .link import Link, Value
 logger = logging.getLogger("trio_mcp")
 
 _KEEP: Final = 25 * 3_600_000
-"""Milliseconds for which the log is kept when nobody notes or asks: a day and an hour."""
+"""Milliseconds after which an unused change log is deleted: 25 hours."""
 _HINT_BYTES_LIMIT: Final = 64 * 1024
-"""Bytes of things that a hint tells. A reader asks for more."""
+"""Maximum bytes of changes in a notification. If there are more, readers read the log."""
 _LOG_ID_BYTES: Final = 6
 _MOST_DIGITS: Final = 16
 _SCRIPTS: Final = load_scripts("messages")
 
 
 class RedisChangeLog(WatchedByHints[ChangeHint]):
-    """A `ChangeLog` with keys that begin with ``prefix``. Changes are told on the channel ``bus``, and come from
-    there to ``watchers``.
+    """A `ChangeLog` with keys that begin with ``prefix``.
 
-    A log that nobody uses is forgotten after a day. After a `record` that ended with `Uncertain`, the same call again
-    tells of the things once more, which readers have to bear in any case.
+    Notifications are published on the channel ``bus``, and passed from there to ``watchers``. An unused log is deleted
+    after 25 hours. If a `record` call that ended with `Uncertain` is repeated, readers may get its changes twice, which
+    is always allowed.
     """
 
     def __init__(self, link: Link, prefix: str, bus: str, watchers: HintQueues[ChangeHint]) -> None:
@@ -54,7 +54,7 @@ class RedisChangeLog(WatchedByHints[ChangeHint]):
         super().__init__(watchers)
 
     async def record(self, changed: Collection[str]) -> None:
-        """Note that things have changed. See `ChangeLog.record`."""
+        """Record changes. See `ChangeLog.record`."""
         if not changed:
             return
         things = [encoded(each) for each in changed]
@@ -63,7 +63,7 @@ class RedisChangeLog(WatchedByHints[ChangeHint]):
         await self._link.script(_SCRIPTS["changes_note"], self._keys, args)
 
     async def read_since(self, cursor: ChangeCursor | None) -> ChangesSince:
-        """Return the changes behind ``cursor``. See `ChangeLog.read_since`."""
+        """Return the changes after ``cursor``. See `ChangeLog.read_since`."""
         log, number = ("", 0) if cursor is None else _parse_cursor(cursor)
         args = [_new_id(), b"%d" % _KEEP, encoded(log), b"%d" % number]
         return decode_stored(
@@ -86,15 +86,14 @@ def _decode_changes(reply: Any) -> ChangesSince:
 
 
 def _parse_cursor(cursor: ChangeCursor) -> tuple[str, int]:
-    """Return the log and the number of a place; a log that never was for text that is no place."""
+    """Return the log and the number of a position; for any other string, a log that doesn't exist."""
     log, _, number = cursor.partition(".")
     is_place = bool(log) and number.isascii() and number.isdigit() and len(number) <= _MOST_DIGITS
     return (log, int(number)) if is_place else ("?", 0)
 
 
 def decode_change_hint(message: bytes) -> ChangeHint | HintsLost:
-    """Return the contents of a message on the bus; `HINTS_LOST` for a message without, since there was too much to
-    tell."""
+    """Return the notification in a message on the bus; `HINTS_LOST` if the changes were too long for the message."""
     was, place, told = message[1:].split(b" ", 2)
     if not told:
         return HINTS_LOST
@@ -103,13 +102,13 @@ def decode_change_hint(message: bytes) -> ChangeHint | HintsLost:
 
 
 _INLINE_MESSAGE_LIMIT: Final = 4 * 1024
-"""Bytes of the longest message that is sent through the channel and the list directly."""
+"""Maximum bytes of a message that is sent directly through the channel and the list."""
 _LIST_LIMIT: Final = 1000
 """Maximum messages in the list of one reader, so that a list has at most 4 MiB."""
 _LISTED: Final = 10_000
 """Milliseconds that a message stays in the list: longer than it takes to notice and renew a lost subscription."""
 _RETENTION_MS: Final = 30_000
-"""Milliseconds for which a long message waits for its reader."""
+"""Milliseconds for which a long message is stored for its reader."""
 _PIECE: Final = 256 * 1024
 """Bytes in one piece of a long message, when sent or fetched."""
 _MOST_PIECES: Final = 4
@@ -121,22 +120,24 @@ _READ_AGAIN: Final = 0.25
 _FAREWELL_TIMEOUT: Final = 1.0
 _ID_BYTES: Final = 9
 _WHOLE, _IN_KEY = b"w", b"k"
-"""First byte of a message: the message follows, or its name."""
+"""First byte of a message: what follows is the message itself, or the name of its key."""
 
 
 class RedisCourier:
-    """A `Courier` for ``replica``, with keys and channels that begin with ``prefix``. `on_message` is called with each
-    message on ``channel``, and `on_messages_lost` where messages may have been lost.
+    """A `Courier` for ``replica``, with keys and channels that begin with ``prefix``.
 
-    `send` raises `StoreDown` and `Uncertain`; after `Uncertain`, the message may have been sent. Messages that arrive
-    while no mailbox is open are lost. After a gap, the messages of the last seconds arrive, perhaps a second time.
+    The owner must call `on_message` with each message on ``channel``, and `on_messages_lost` if messages may be lost.
+
+    `send` raises `StoreDown` and `Uncertain`. After `Uncertain`, the message may have been sent. Messages that arrive
+    while no mailbox is open are lost. After `HINTS_LOST`, the messages of the last seconds arrive, perhaps a second
+    time.
     """
 
     def __init__(self, link: Link, prefix: str, replica: str) -> None:
         self._link = link
         self._prefix = prefix.encode()
         self.heartbeat_link = link
-        """The link for heartbeats."""
+        """The link that is used for heartbeats."""
         self._bulk = trio.CapacityLimiter(_MOST_PIECES)
         """Held while a piece of a long message is sent, so that short messages can go in between."""
         self._mailbox: HintQueue[bytes] | None = None
@@ -145,13 +146,13 @@ class RedisCourier:
         """The channel of the messages to this replica."""
 
     def _heartbeat_key(self, replica: str) -> bytes:
-        # With the tag, all signs of life are in one slot.
+        # Because of the part in braces, all heartbeats are in one cluster slot.
         return b"{%b:alive}:%b" % (self._prefix, encoded(replica))
 
     async def send(self, replica: str, content: bytes, *, number: int | None = None) -> None:
-        """Send a message. See `Courier.send`. Raises `ValueError` for one that is too long."""
+        """Send a message. See `Courier.send`. Raises `ValueError` if it is too long."""
         if len(content) > MAX_MESSAGE_BYTES:
-            raise ValueError(f"a letter has at most {MAX_MESSAGE_BYTES} bytes, not {len(content)}")
+            raise ValueError(f"a message must have at most {MAX_MESSAGE_BYTES} bytes, not {len(content)}")
         base = b"%b:r:%b" % (self._prefix, encoded(replica))
         if len(content) <= _INLINE_MESSAGE_LIMIT:
             await self._link.script(
@@ -175,7 +176,7 @@ class RedisCourier:
     async def mailbox(self) -> AsyncGenerator[AsyncIterator[bytes | HintsLost]]:
         """Open the stream of the messages to this replica. See `Courier.mailbox`."""
         if self._mailbox is not None:
-            raise RuntimeError("the mailbox of this replica is open already")
+            raise RuntimeError("the mailbox of this replica is already open")
         self._mailbox, base = HintQueue[bytes](), encoded(self.channel)
         try:
             yield _RedisMailbox(self._link, base, self._mailbox)
@@ -188,12 +189,12 @@ class RedisCourier:
                     logger.debug("could not delete unread messages: %s", error)
 
     def on_message(self, message: bytes) -> None:
-        """Put a message of the channel into the mailbox, if one is open."""
+        """Put a message from the channel into the mailbox, if one is open."""
         if self._mailbox is not None:
             self._mailbox.put(message)
 
     def on_messages_lost(self) -> None:
-        """Tell the reader of the mailbox that messages may have been lost."""
+        """Put `HINTS_LOST` into the mailbox, if one is open."""
         if self._mailbox is not None:
             self._mailbox.put(HINTS_LOST)
 
@@ -232,7 +233,7 @@ class _RedisMailbox(AsyncIterator[bytes | HintsLost]):
         self._fetched = deque[bytes | HintsLost]()
         """Long messages that were fetched, in order."""
         self._may_have_missed = False
-        """True after a gap until the list has been read."""
+        """True from the loss of messages until the list has been read."""
 
     async def __anext__(self) -> bytes | HintsLost:
         if self._fetched:
@@ -244,7 +245,7 @@ class _RedisMailbox(AsyncIterator[bytes | HintsLost]):
             return message
         if message[:1] == _WHOLE:
             return message[1:]
-        if message[:1] != _IN_KEY:  # of a version to come
+        if message[:1] != _IN_KEY:  # from a later version
             return HINTS_LOST
         await self._fetch(message)
         return self._fetched.popleft()
@@ -305,7 +306,7 @@ class _RedisMailbox(AsyncIterator[bytes | HintsLost]):
                 if not piece or whole > MAX_MESSAGE_BYTES:  # it has expired, or isn't a message
                     return HINTS_LOST
                 letter += piece
-        except OSError:  # a message that is lost, as far as its reader knows
+        except OSError:  # the reader treats the message as lost
             return HINTS_LOST
         return bytes(letter)
 

@@ -1,4 +1,4 @@
-"""The legacy sessions of a fleet in Redis: `RedisSessionDirectory` keeps their facts, `RedisEventLog` their events.
+"""Legacy sessions in Redis: `RedisSessionDirectory` stores their data, `RedisEventLog` their events.
 
 A session is a hash, which Redis deletes when the session was idle for too long. There are three kinds of sorted sets:
 
@@ -7,8 +7,8 @@ A session is a hash, which Redis deletes when the session was idle for too long.
 - one has the number of sessions of each caller
 
 A session that was never read or changed has a score below 0, so that it is found before all others. A set may show a
-live session as ended, never the reverse. The next read of the session corrects that. A session
-without a caller, which an earlier version has opened, counts as ended.
+live session as ended, never the reverse. The next read of the session corrects that. A session without a caller, which
+an earlier version has opened, counts as ended.
 """
 
 from __future__ import annotations
@@ -25,17 +25,18 @@ from .client import Script, Value, load_scripts
 from .link import Link
 
 _CALLER: Final = 32
-"""Characters of a caller's name in keys, and in the set of all end times: `CALLER` in sessions.lua."""
+"""Number of characters of a caller's name in keys, and in the set of all end times: `CALLER` in sessions.lua."""
 _SCRIPTS: Final = load_scripts("sessions")
 
 
 class RedisSessionDirectory(WatchedByHints[str]):
-    """A `SessionDirectory` with keys that begin with ``prefix``. Changes are told on the channel ``bus``, and come from
-    there to ``watchers``.
+    """A `SessionDirectory` with keys that begin with ``prefix``.
 
-    After a `change` that ended with `Uncertain`, a reading that shows the new mark proves the change; else the same
-    call again is refused where the change, or another one, has happened meanwhile. A session may end early, by a second
-    or a hundredth of its time, since not every use moves the end.
+    Notifications are published on the channel ``bus``, and passed from there to ``watchers``.
+
+    After a `change` that ended with `Uncertain`, read the session: if it has the new mark, the change was stored. If
+    you repeat the call instead, it is refused if this change, or another one, was stored meanwhile. A session may end
+    early, by a second or by a hundredth of its lifetime, because not every use moves its end time.
     """
 
     def __init__(self, link: Link, prefix: str, bus: str, watchers: HintQueues[str]) -> None:
@@ -50,14 +51,14 @@ class RedisSessionDirectory(WatchedByHints[str]):
     async def open(
         self, session_id: str, state: bytes, *, caller: bytes, mark: bytes, idle_ms: int, limit: int
     ) -> str | None:
-        """Keep a new session. See `SessionDirectory.open`."""
+        """Store a new session. See `SessionDirectory.open`."""
         name, short = encoded(session_id), hashlib.blake2b(caller, digest_size=_CALLER // 2).hexdigest()
         args = [name, b"%d" % idle_ms, state, mark, short, b"%d" % limit, self._bus]
         match await self._link.script(_SCRIPTS["session_open"], self._keys(name), args):
             case [b"full"]:
                 raise StoreFull
             case [b"there"]:
-                raise ValueError("there is a session with this id")
+                raise ValueError("a session with this id already exists")
             case [_, ended]:
                 return decoded(ended)
             case _:
@@ -70,18 +71,18 @@ class RedisSessionDirectory(WatchedByHints[str]):
         return None if found is None else StoredSession(*decode_columns("a session", found, SESSION))
 
     async def exists(self, session_id: str) -> bool:
-        """Return whether there is a session with this id. See `SessionDirectory.exists`."""
+        """Return whether a session with this id exists. See `SessionDirectory.exists`."""
         [found] = await self._link.pipeline([[b"EXISTS", self._keys(encoded(session_id))[0]]])
         return bool(found)
 
     async def change(self, session_id: str, state: bytes, *, expected_mark: bytes, mark: bytes, idle_ms: int) -> bool:
-        """Keep other facts of the session. See `SessionDirectory.change`."""
+        """Replace the data of the session. See `SessionDirectory.change`."""
         name = encoded(session_id)
         args = [name, b"%d" % idle_ms, state, mark, expected_mark, self._bus]
         return bool(await self._link.script(_SCRIPTS["session_change"], self._keys(name), args))
 
     async def delete(self, session_id: str) -> bool:
-        """Forget the session. See `SessionDirectory.delete`."""
+        """Delete the session. See `SessionDirectory.delete`."""
         name = encoded(session_id)
         return bool(await self._link.script(_SCRIPTS["session_end"], self._keys(name), [name, self._bus]))
 
@@ -91,11 +92,12 @@ _PARTS: Final = (b"log", b"older", b"newest", b"finished")
 
 
 class RedisEventLog(WatchedByHints[tuple[str, str]]):
-    """An `EventLog` with keys that begin with ``prefix``. Changes are told on the channel ``bus``, and come from
-    there to ``watchers``.
+    """An `EventLog` with keys that begin with ``prefix``.
 
-    After an `append` that ended with `Uncertain`, the same call again leaves the events of one call. After such a
-    `finish_dead`, the same call again returns false where the first call, or another replica, has finished the stream.
+    Notifications are published on the channel ``bus``, and passed from there to ``watchers``.
+
+    An `append` that ended with `Uncertain` can be repeated: its events are stored once. If a `finish_dead` call that
+    ended with `Uncertain` is repeated, it returns false if the first call, or another replica, has finished the stream.
     """
 
     def __init__(self, link: Link, prefix: str, bus: str, watchers: HintQueues[tuple[str, str]]) -> None:
@@ -117,14 +119,14 @@ class RedisEventLog(WatchedByHints[tuple[str, str]]):
         )
 
     async def open(self, session_id: str, stream: str, *, holder: str, request_id: bytes, retention_ms: int) -> None:
-        """Begin a stream. See `EventLog.open`."""
+        """Create a stream. See `EventLog.open`."""
         if not await self._call(
             _EVENT_SCRIPTS["events_open"], session_id, stream, retention_ms, encoded(holder), request_id
         ):
-            raise ValueError("the session has a stream with this name")
+            raise ValueError("the session already has a stream with this name")
 
     async def take_over(self, session_id: str, stream: str, *, holder: str, retention_ms: int) -> StoredStream:
-        """Give the stream another holder. See `EventLog.take_over`."""
+        """Change the holder of a stream, or create the stream. See `EventLog.take_over`."""
         state = await self._write(_EVENT_SCRIPTS["events_take"], session_id, stream, retention_ms, encoded(holder))
         return decode_stored("a stream", partial(_stream, stream), state)
 
@@ -154,7 +156,7 @@ class RedisEventLog(WatchedByHints[tuple[str, str]]):
             *lines,
         )
         if appended < 0:
-            raise ValueError(f"events before number {first} of this stream are missing")
+            raise ValueError(f"events of this stream before number {first} are missing")
         return bool(appended)
 
     async def finish_dead(
@@ -174,12 +176,12 @@ class RedisEventLog(WatchedByHints[tuple[str, str]]):
         )
 
     async def read_after(self, session_id: str, stream: str, number: int, *, retention_ms: int) -> StoredEvents | None:
-        """Return the events behind ``number``. See `EventLog.read_after`."""
+        """Return the events after ``number``. See `EventLog.read_after`."""
         found = await self._call(_EVENT_SCRIPTS["events_after"], session_id, stream, retention_ms, b"%d" % number)
         return None if found is None else decode_stored("a stream", partial(_events, stream, number), found)
 
     async def delete(self, session_id: str) -> None:
-        """Forget all streams of the session. See `EventLog.delete`."""
+        """Delete all streams of the session. See `EventLog.delete`."""
         await self._link.pipeline([[b"UNLINK", *self._keys(session_id)]])
 
 
@@ -198,12 +200,12 @@ def _events(name: str, number: int, found: Sequence[Any]) -> StoredEvents:
 
 
 def encode_hint(session_id: str, stream: str) -> bytes:
-    """Return the message on the bus that a stream of a session has changed."""
+    """Return the message for the bus that a stream of a session has changed."""
     session = encoded(session_id)
     return b"l%d:%b%b" % (len(session), session, encoded(stream))
 
 
 def decode_hint(message: bytes) -> tuple[str, str]:
-    """Return the session and the stream of a message that `encode_hint` made."""
+    """Return the session and the stream in a message that `encode_hint` has made."""
     length, _, names = message[1:].partition(b":")
     return decoded(names[: int(length)]), decoded(names[int(length) :])

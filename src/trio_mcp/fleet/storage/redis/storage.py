@@ -1,4 +1,4 @@
-"""Redis is the storage that the replicas of a fleet share."""
+"""RedisStorage: a storage in Redis, shared by the replicas of a server."""
 
 from __future__ import annotations
 
@@ -33,34 +33,41 @@ from .task_store import RedisTaskStore
 logger = logging.getLogger("trio_mcp")
 
 _LAYOUT: Final = 1
-"""Version of the keys, the scripts and the messages. Replicas of different layouts share nothing."""
+"""Version of the keys, the scripts and the messages. Replicas with different layouts share no data."""
 _PREFIX: Final = "trio-mcp"
 _SAFE_EVICTION_POLICY: Final = b"noeviction"
 _FIRST_DELAY: Final = 0.05
 _LONGEST_DELAY: Final = 1.0
 _CHECK_INTERVAL: Final = 10.0
-"""Seconds after which the secret is looked at again, for when somebody has emptied a Redis that runs."""
+"""Seconds between two checks of the shared secret, in case a running Redis was emptied."""
 _SCRIPTS: Final = load_scripts("storage")
 
 
 class RedisStorage(FleetStorage):
-    """The storage at the address ``url``, which any number of replicas share, on any machines: Redis 7, or Valkey.
+    """A shared storage in Redis 7 or Valkey, for any number of replicas on any machines.
 
     Addresses are ``redis://HOST:PORT/DB``, ``unix:///PATH?db=DB``, ``redis+cluster://HOST:PORT,HOST:PORT`` and
-    ``redis+sentinel://HOST:PORT,HOST:PORT/SERVICE?db=DB``, with ``USER:PASSWORD@`` before the host; ``rediss`` in place
-    of ``redis`` is TLS, by ``ssl_context`` if given. All keys and channels begin with ``prefix``, by default
-    ``trio-mcp``, a colon, and the name of the server: deployments of one server that have a Redis in common need
-    different prefixes. ``limit``: seconds after which a call fails that Redis does not answer. Raises `ValueError` for
-    any other address.
+    ``redis+sentinel://HOST:PORT,HOST:PORT/SERVICE?db=DB``, with ``USER:PASSWORD@`` before the host. For TLS, write
+    ``rediss`` in place of ``redis``.
 
-    Redis keeps all this as safely as the settings of Redis say. With a ``maxmemory-policy`` other than ``noeviction``,
-    anything may be lost at any time, and the log says so as an error. Each key but the secret goes by itself when no
-    replica needs the key any more.
+    The data is as safe as Redis is configured to keep it. With a ``maxmemory-policy`` other than ``noeviction``, Redis
+    may drop any data at any time, and an error is logged. Every key except the secret expires when no replica needs it
+    any more.
 
-    All replicas have one secret, which the first replica puts into Redis. Where Redis comes back empty, running
-    replicas keep theirs, and put the secret back for replicas that start later. Only where a replica starts in the
-    moment between, there are two secrets, until either that replica or all others are started again: a client that
-    carries something from the one to the others is refused there, and the log says so as an error.
+    All replicas share one secret, which the first replica stores in Redis. If Redis is emptied, running replicas keep
+    the secret, and store it again for replicas that start later. Only a replica that starts before that has another
+    secret. Data that clients carry between this replica and the others is then refused, and an error is logged, until
+    you restart this replica or all others.
+
+    Args:
+        url: The address of Redis.
+        prefix: Prefix of all keys and channels; by default ``trio-mcp``. A colon and the server's name follow it. Give
+            deployments of one server that share a Redis different prefixes.
+        ssl_context: Used for TLS.
+        limit: Seconds after which a call fails if Redis doesn't answer.
+
+    Raises:
+        ValueError: The address or the prefix is invalid.
     """
 
     def __init__(
@@ -71,17 +78,17 @@ class RedisStorage(FleetStorage):
         ssl_context: ssl.SSLContext | None = None,
         limit: float = 1.0,
     ) -> None:
-        parse_url(url, ssl_context)  # so that a mistake is told where it stands
+        parse_url(url, ssl_context)  # so that an invalid address raises here and not in `join`
         self._url = url
         self._prefix = _PREFIX if prefix is None else prefix
         if "{" in self._prefix or "}" in self._prefix:
-            raise ValueError("the prefix of keys has no braces: those say which keys a cluster keeps together")
+            raise ValueError("prefix must not contain braces: they determine which keys a cluster keeps together")
         self._ssl_context = ssl_context
         self._limit = limit
 
     @asynccontextmanager
     async def join(self, name: str, secrets: Sequence[bytes] = ()) -> AsyncGenerator[Replica]:
-        """Take part as a new replica. See `SharedStorage.join`."""
+        """Join as a new replica. See `SharedStorage.join`."""
         check_secrets(secrets)
         prefix = f"{self._prefix}:{quote(name, safe='', errors='surrogatepass')}:{_LAYOUT}"
         replica = new_replica_id()
@@ -98,7 +105,7 @@ class RedisStorage(FleetStorage):
                 open_one(is_quiet=True) as signs,
                 open_service_nursery("the replica has left") as nursery,
             ):
-                # A link of their own, so that heartbeats and leases don't wait for large results.
+                # A separate link, so that heartbeats and leases don't wait for large results.
                 courier.heartbeat_link = signs
                 with trio.move_on_after(self._limit):
                     await signs.wait_until_up()
@@ -114,14 +121,14 @@ class RedisStorage(FleetStorage):
                     courier=courier,
                     replay_guard=RedisReplayGuard(link, prefix),
                     rate_limits=RedisRateLimits(link, prefix),
-                    # Nobody listens to its changes.
+                    # No replica watches the state of callers.
                     state=RedisSessionDirectory(link, f"{prefix}:state", f"{prefix}:state:bus", HintQueues()),
                     counts=_LinkCounters(link, signs),
                 )
 
 
 class _LinkCounters:
-    """The counts of two links to one Redis. ``link`` logs outages, and has the subscriptions."""
+    """The metrics of two links to one Redis. ``link`` logs outages, and has the subscriptions."""
 
     def __init__(self, link: Link, signs: Link) -> None:
         self._link = link
@@ -149,18 +156,21 @@ class _LinkCounters:
 
 
 class _SharedSecret:
-    """The secret that all replicas have, in the key ``key``."""
+    """The secret that all replicas share, stored under ``key``."""
 
     def __init__(self, link: Link, key: str) -> None:
         self._link = link
         self._key = key
         self.value = randomness.token_bytes(SECRET_BYTES)
         self._other: bytes | None = None
-        """The last secret of others that the log has told of."""
+        """The last different secret that was reported in the log."""
 
     async def agree(self, *, patience: float) -> None:
-        """Take the secret of others, or give ours to others, as soon as Redis answers. Where that takes longer
-        than ``patience`` seconds, and not for a process that is slow to start, the log says so."""
+        """Read the stored secret, or store this replica's own, as soon as Redis answers.
+
+        Logs a warning if Redis is unavailable for more than ``patience`` seconds; not if only this process starts
+        slowly.
+        """
         begun, is_told = trio.current_time(), False
         for attempt in count(1):
             try:
@@ -176,12 +186,12 @@ class _SharedSecret:
             logger.warning("this replica waits no longer: Redis can be used")
 
     async def maintain(self, looks: ChangeSignal) -> None:
-        """Put our secret back whenever the secret is gone, until cancelled."""
+        """Store the secret again whenever it is missing in Redis, until cancelled."""
         while True:
             await looks.next_poll()
             try:
                 kept = await self._read_or_store()
-            except OSError as error:  # the link has told it, and tells a gap when Redis can be used again
+            except OSError as error:  # the link logs outages, and reports `HINTS_LOST` when Redis is available again
                 logger.debug("the common secret could not be looked at: %s", error)
                 continue
             if kept not in (self.value, self._other):
@@ -192,7 +202,7 @@ class _SharedSecret:
             self._other = kept
 
     async def _read_or_store(self) -> bytes:
-        """Return the secret in Redis, which is ours where there was none."""
+        """Return the secret in Redis. If there is none, store this replica's own."""
         [kept] = decode_columns(
             "the common secret", await self._link.pipeline([["GET", self._key]]), tuple[bytes | None]
         )
@@ -203,11 +213,11 @@ class _SharedSecret:
 
 
 async def _check_policy(link: Link) -> None:
-    """Tell in the log if Redis may drop keys."""
+    """Log an error if Redis is configured to drop keys when its memory is full."""
     try:
         answers = await link.pipeline([["CONFIG", "GET", "maxmemory-policy"]])
         [settings] = decode_columns("the settings of Redis", answers, tuple[dict[bytes, bytes]])
-    except OSError as error:  # not allowed to this user, on most services
+    except OSError as error:  # most hosted services don't allow CONFIG
         logger.debug("what Redis does without memory could not be asked: %s", error)
         return
     policy = settings.get(b"maxmemory-policy", _SAFE_EVICTION_POLICY)
@@ -220,12 +230,14 @@ async def _check_policy(link: Link) -> None:
 
 
 class Bus:
-    """The readers of ``channel``, and of the messages to ``courier``. ``on_gap`` is called, besides, where messages may
-    have been lost: Redis was away, for example.
+    """Passes the notifications on ``channel`` to their watchers, and the messages to this replica to ``courier``.
 
-    Each replica has one subscription, to the bus of all and to the channel of its own messages. A message on the bus
-    begins with ``t`` for the id of a task, ``s`` for the id of a session, ``l`` for a stream in the event log, and
-    ``c`` for changes. Others are of versions to come, and are ignored."""
+    Calls ``on_gap`` as well if messages may have been lost, for example because Redis was unavailable.
+
+    Each replica has one subscription, to the bus of all replicas and to the channel of its own messages. A message on
+    the bus begins with ``t`` for the id of a task, ``s`` for the id of a session, ``l`` for a stream in the event log,
+    and ``c`` for changes. Messages with other letters come from later versions and are ignored.
+    """
 
     def __init__(self, channel: str, courier: RedisCourier, on_gap: Callable[[], None]) -> None:
         self.channel: Final = channel
@@ -237,7 +249,7 @@ class Bus:
         self.changes = HintQueues[ChangeHint]()
 
     async def run(self, messages: AsyncIterator[ChannelMessage | HintsLost]) -> None:
-        """Bring each message to its readers, until cancelled."""
+        """Pass each message to its readers, until cancelled."""
         async for message in messages:
             if isinstance(message, HintsLost):
                 self._notify_hints_lost()
@@ -276,9 +288,9 @@ class Bus:
 class RedisReplayGuard:
     """A `ReplayGuard` with keys that begin with ``prefix``.
 
-    An `add` that ended with `Uncertain` may have been done: then the same call again returns false, although nobody
-    else has used the value. So a caller takes `Uncertain` and `StoreDown` for "seen" and refuses the value; the client
-    makes another one.
+    An `add` that ended with `Uncertain` may have stored the value. If it is repeated, it may return false although the
+    value wasn't used before. Therefore treat `Uncertain` and `StoreDown` as "already used" and refuse the value; the
+    client then makes a new one.
     """
 
     def __init__(self, link: Link, prefix: str) -> None:
@@ -286,17 +298,17 @@ class RedisReplayGuard:
         self._prefix = prefix.encode()
 
     async def add(self, digest: bytes, *, ttl_ms: int) -> bool:
-        """Remember ``digest``. See `ReplayGuard.add`."""
+        """Store ``digest``. See `ReplayGuard.add`."""
         key = b"%b:j:%b" % (self._prefix, digest.hex().encode())
         [added] = await self._link.pipeline([[b"SET", key, b"1", b"PX", b"%d" % ttl_ms, b"NX"]])
         return added is not None
 
 
 class RedisRateLimits:
-    """A `RateLimits` with keys that begin with ``prefix``. A bucket is kept until the time at which the bucket is full;
-    the names of buckets cannot be read in Redis.
+    """A `RateLimits` with keys that begin with ``prefix``.
 
-    A `acquire` that ended with `Uncertain` may have taken a token; the same call again may take another one.
+    A bucket is stored until it is full. Its name is stored as a hash, so it can't be read in Redis. An `acquire` that
+    ended with `Uncertain` may have taken a token; if it is repeated, it may take another one.
     """
 
     def __init__(self, link: Link, prefix: str) -> None:

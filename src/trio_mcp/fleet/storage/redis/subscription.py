@@ -1,8 +1,8 @@
-"""Subscriptions keep the messages coming: on a connection of their own, which starts anew by itself.
+"""Subscriptions to Redis channels, on a separate connection that is reopened automatically.
 
-Each reader has a queue with a bound. Who may have lost messages is told a gap: after each loss of the connection, once
-messages come again, and where the queue was full. A message to itself, each five seconds, proves that the connection
-is good: a connection that is cut without a word looks like one on which nothing happens.
+Each reader has a bounded queue. A reader that may have lost messages gets `HINTS_LOST`: after each loss of the
+connection, once messages arrive again, and if its queue was full. Every five seconds, the replica sends a message to
+itself, to check the connection: a connection that broke silently looks like one without messages.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ logger = logging.getLogger("trio_mcp")
 
 _LIVENESS_INTERVAL: Final = 5.0
 _IDLE: Final = 12.0
-"""Seconds of silence after which the connection is lost: two proofs are missing, and Redis takes none from us."""
+"""Seconds of silence after which the connection counts as lost: two check messages are missing then, and none can be
+sent."""
 _FIRST_DELAY: Final = 0.1
 _LONGEST_DELAY: Final = 2.0
 _GOOD: Final = 0.1
@@ -50,7 +51,10 @@ class _SubscriptionReader(HintQueue[ChannelMessage]):
         super().__init__()
         self.channels = frozenset(channels)
         self.confirmed: trio.Event | None = trio.Event()
-        """Set with the first confirmation of all channels; `None` once nobody waits for that: then a gap is told."""
+        """Set when Redis has confirmed all channels for the first time.
+
+        `None` once no caller waits for that; the reader then gets `HINTS_LOST` with each confirmation.
+        """
         self._on_gap = on_gap
 
     async def __anext__(self) -> ChannelMessage | HintsLost:
@@ -61,7 +65,7 @@ class _SubscriptionReader(HintQueue[ChannelMessage]):
 
 
 class ChannelSubscriptions:
-    """The subscriptions of one link. ``publish`` sends a message, to be heard on ``own_channel``."""
+    """The subscriptions of one link. ``publish`` sends the check messages, which must arrive on ``own_channel``."""
 
     def __init__(
         self, address: RedisAddress, limit: float, own_channel: str, publish: Callable[[str, bytes], Awaitable[None]]
@@ -71,23 +75,23 @@ class ChannelSubscriptions:
         self._own = own_channel
         self._publish = publish
         self._readers: defaultdict[str, list[_SubscriptionReader]] = defaultdict(list)
-        """By channel."""
+        """The readers of each channel."""
         self._wanted = trio.Event()
-        """Set with the first reader: without one, there is no connection."""
+        """Set by the first reader. Before that, no connection is opened."""
         self._connection: Any = None
         self._unconfirmed: Counter[str] = Counter()
-        """By channel, how many subscriptions were sent on the connection and not confirmed yet."""
+        """For each channel, how many subscriptions were sent on the connection and aren't confirmed yet."""
         self._live: set[str] = set()
-        """The channels of which messages come."""
+        """The channels whose subscription is confirmed."""
         self._was_confirmed = False
-        """True once Redis has confirmed a subscription on the last connection."""
+        """True once Redis has confirmed a subscription on the latest connection."""
         self._proof = b""
         self._proof_received = trio.Event()
-        """Set when ``_proof`` has come back, or the own channel was confirmed."""
+        """Set when the check message ``_proof`` has arrived, or Redis has confirmed the own channel."""
         self._refusal = ""
-        """Words of the last refusal, which were told in the log."""
+        """Text of the last refusal, which is logged already."""
         self.gaps = 0
-        """Number of gaps that readers were told."""
+        """How often readers got `HINTS_LOST`."""
 
     @asynccontextmanager
     async def subscribe(self, channels: Sequence[str]) -> AsyncGenerator[AsyncIterator[ChannelMessage | HintsLost]]:
@@ -117,15 +121,15 @@ class ChannelSubscriptions:
         self.gaps += 1
 
     def _send(self, command: str, *channels: str) -> None:
-        """Put a command on the connection, if there is one: a new connection subscribes to all."""
+        """Put a command on the connection, if there is one. A new connection subscribes to all channels anyway."""
         if self._connection is not None and channels:
             if command == "SUBSCRIBE":
                 self._unconfirmed.update(channels)
-            with suppress(*failures()):  # lost; the task that reads from it sees that, too
+            with suppress(*failures()):  # the reading task also notices that the connection is lost
                 self._connection.send_command(command.encode(), *channels)
 
     async def serve(self) -> None:
-        """Keep a connection, from the first reader on, until cancelled."""
+        """Maintain a connection, from the first reader on, until cancelled."""
         await self._wanted.wait()
         failed = 0
         while True:
@@ -133,10 +137,10 @@ class ChannelSubscriptions:
             try:
                 async with open_client(self._address, limit=self._limit, max_idle=_IDLE) as client:
                     why = await self._use_new_connection(client)
-            except Exception as error:  # after any error, the connection is useless
+            except Exception as error:  # after any error, the connection can't be used
                 why = reason_of(error)
             logger.info("the subscription at Redis at %s ended and is made again: %s", self._address, why)
-            if self._was_confirmed:  # a client that keeps losing good connections still receives in between
+            if self._was_confirmed:  # even if it is lost often, messages arrive in between
                 failed = 0
                 await trio.sleep_until(began + _GOOD)
             else:
@@ -144,7 +148,7 @@ class ChannelSubscriptions:
                 await trio.sleep(growing_delay(failed, first=_FIRST_DELAY, longest=_LONGEST_DELAY))
 
     async def _use_new_connection(self, client: RedisClient) -> str:
-        """Subscribe to all channels, and hear messages until the connection is lost. Return the reason of the loss."""
+        """Subscribe to all channels, and receive messages until the connection is lost. Return why it was lost."""
         connection: Any = None
         with trio.move_on_after(self._limit) as connecting:
             connection = await client.connection(client.node_of(None))
@@ -172,7 +176,7 @@ class ChannelSubscriptions:
                     self._receive(push)
 
         async def read_refusal() -> None:
-            """A message that is no push is the answer to a SUBSCRIBE that Redis refuses."""
+            """Read the replies that aren't messages: a reply is the error of a SUBSCRIBE that Redis refuses."""
             async with aclosing(connection.streamed_messages) as answers:
                 async for answer in answers:
                     if isinstance(answer, Exception):
@@ -199,7 +203,7 @@ class ChannelSubscriptions:
             logger.warning("Redis at %s refused a subscription: %s", self._address, words)
 
     async def _check_liveness(self, close: Callable[[str], None]) -> None:
-        """Send messages to ourselves, and call ``close`` when one does not come back."""
+        """Send check messages to the own channel, and call ``close`` if one doesn't arrive."""
         while True:
             with trio.move_on_after(self._limit) as waiting:
                 await self._proof_received.wait()
@@ -211,7 +215,7 @@ class ChannelSubscriptions:
             try:
                 await self._publish(self._own, self._proof)
             except (StoreDown, Uncertain):
-                self._proof_received.set()  # that says nothing of the subscription
+                self._proof_received.set()  # this failure isn't one of the subscription
 
     def _receive(self, push: Sequence[Any]) -> None:
         kind, channel = push[0], push[1].decode()
@@ -229,7 +233,7 @@ class ChannelSubscriptions:
                 self._confirm(channel)
 
     def _confirm(self, channel: str) -> None:
-        """Note that the messages on ``channel`` come from now on."""
+        """Handle the confirmation that messages on ``channel`` arrive from now on."""
         self._live.add(channel)
         if channel == self._own:
             self._was_confirmed = True

@@ -1,4 +1,4 @@
-"""RedisTaskStore keeps the records of tasks in Redis, for any number of replicas."""
+"""RedisTaskStore: a task store in Redis, for any number of replicas."""
 
 from __future__ import annotations
 
@@ -42,42 +42,42 @@ from .link import Link, Script, Value
 
 logger = logging.getLogger("trio_mcp")
 
-# Redis does nothing else while a script runs: one to four milliseconds, with the numbers below.
+# While a script runs, Redis does nothing else: one to four milliseconds with the following limits.
 _BATCH: Final = 100
-"""Records that one script returns or deletes at most."""
+"""Maximum records that one script returns or deletes."""
 _CLAIMS: Final = 25
-"""Tasks that one script claims at most."""
+"""Maximum tasks that one script claims."""
 _NAMES: Final = 200
-"""Ids that one script is given at most."""
+"""Maximum ids that are passed to one script."""
 _LIMIT: Final = 10.0
-"""Seconds for which a call of several scripts goes on in spite of a cancel, and after which the call fails."""
+"""Seconds for which a call of several scripts continues even if cancelled, and after which it fails."""
 _ECHO_LIMIT: Final = 1.0
-"""Seconds for which a new stream of hints waits for a message of its own."""
+"""Seconds for which a new watcher waits for its own check message."""
 
 _MAX_TIME: Final = 2**52
-"""A time that Redis and Lua count exactly; later ones are never reached."""
+"""The latest time that Redis and Lua count exactly. Later times are never reached."""
 _MAX_POSITION: Final = 2**53
-"""A place that no record comes to. Peers may ask for greater ones."""
+"""A position that no record reaches. Peers may send greater ones."""
 
 _SCRIPTS: Final = load_scripts("tasks")
 _RunScript: TypeAlias = Callable[[Script, Sequence[Value]], Awaitable[Any]]
 
 
 class RedisTaskStore:
-    """A `TaskStore` in Redis 7, or Valkey. All keys begin with ``prefix``, and lie in one slot.
+    """A `TaskStore` in Redis 7 or Valkey. All keys begin with ``prefix`` and are in one cluster slot.
 
-    ``bus`` is the channel on which each change is told, as a message of ``t`` and the id. The owner of the store
-    subscribes, and passes the ids and the gaps on to ``watchers``, for `watch`. If ``leases`` is given, this link
-    renews the leases.
+    The clock is that of Redis. A change is as safe as Redis is configured to keep it. If a restart or a failover loses
+    the latest changes, no write succeeds that was based on a lost write, and no holder can write whose claim was lost.
+    A record that can't be read raises `UnreadableRecord`, an `OSError`. `claim` skips records with other secrets or
+    versions, which another process may be able to read.
 
-    ``secrets``: with any, the records are sealed as `RecordCodec` says. A new secret is first added behind the old one
-    in every process, then put in front; a record moves to the first secret with its next change. Of a record that was
-    never changed, the times can be moved by anybody who can write to Redis.
-
-    The clock is the one of Redis. A change is as safe as Redis is configured to keep changes. Where a restart or a
-    failover loses the last ones, no write succeeds that was computed on lost writes, and no holder writes whose claim
-    is lost. A record that cannot be read raises `UnreadableRecord`, an `OSError`; `claim` passes over records of other
-    secrets or versions, which another process may read.
+    Args:
+        bus: The channel on which each change is published, as ``t`` and the task id. The owner of the store subscribes.
+        watchers: The owner passes the ids from the bus, and `HINTS_LOST`, to these queues, for `watch`.
+        secrets: If there are any, records are sealed as `RecordCodec` says. To rotate, first add a new secret after the
+            old one in every process, then put it first. A record moves to the first secret with its next change. If a
+            record was never changed, anyone who can write to Redis can move its times.
+        leases: A link to use for renewing leases.
     """
 
     def __init__(
@@ -100,8 +100,8 @@ class RedisTaskStore:
     async def create(
         self, new: TaskRecord, *, lease_ms: int, ttl_ms: int | None, retention_ms: int, limit: int, scope_limit: int
     ) -> TaskRecord:
-        """Keep a new record. See `TaskStore.create`."""
-        # Only Redis knows the time, and only we can seal: the times in the body are those since the creation.
+        """Store a new record. See `TaskStore.create`."""
+        # Only Redis knows the time, and only this process can seal. So times in the body are relative to the creation.
         row = self._codec.encode(created_record(new, 0, 0, lease_ms=lease_ms, ttl_ms=ttl_ms, retention_ms=retention_ms))
         args = [
             row.id,
@@ -118,9 +118,9 @@ class RedisTaskStore:
             case b"full":
                 raise StoreFull
             case b"void":
-                raise ValueError("the creation of this record was given up")
+                raise ValueError("the creation of this record was discarded")
             case b"taken":
-                raise ValueError("there is a record with this id")
+                raise ValueError("a record with this id already exists")
             case (now, place):
                 return created_record(new, now, place - 1, lease_ms=lease_ms, ttl_ms=ttl_ms, retention_ms=retention_ms)
             case _:
@@ -149,7 +149,7 @@ class RedisTaskStore:
     async def change(
         self, record: TaskRecord, *, expected_mark: bytes, holder: str | None, give_up: bool = False
     ) -> bool:
-        """Keep ``record`` in place of the one before. See `TaskStore.change`."""
+        """Replace a record by its next version. See `TaskStore.change`."""
         row = self._codec.encode(record)
         args = [row.id, expected_mark, *_optional(holder), int(give_up), _time(row.kept_until, b"+inf"), _queue_of(row)]
         args += [row.scope, row.version, row.mark, row.form, row.body]
@@ -168,7 +168,7 @@ class RedisTaskStore:
         return page
 
     async def claim(self, holder: str, *, lease_ms: int, limit: int, names: Collection[str]) -> Sequence[TaskRecord]:
-        """Give tasks without a living holder to another. See `TaskStore.claim`."""
+        """Claim tasks that have no living holder. See `TaskStore.claim`."""
         queues = [
             _queue(form, key)
             for name in names
@@ -187,12 +187,12 @@ class RedisTaskStore:
             try:
                 yield self._decode(fields)
             except UnreadableRecord:
-                # The others are claimed all the same. This one has a holder now, so that the next line is written when
-                # the lease is over.
+                # The other tasks are claimed anyway. This one has a holder now, so the next log entry follows when its
+                # lease has expired.
                 logger.exception("An abandoned task cannot be read, so no process runs it")
 
     async def renew(self, held: Mapping[str, str], *, lease_ms: int) -> Collection[str]:
-        """Lengthen the leases of tasks. See `TaskStore.renew`."""
+        """Extend the leases of tasks. See `TaskStore.renew`."""
         lost = list[str]()
         with self._script_session(self._leases) as step:
             for batch in _batches(list(held.items())):
@@ -201,7 +201,7 @@ class RedisTaskStore:
         return lost
 
     async def expire(self, *, limit: int) -> int:
-        """Delete records that need be kept no longer. See `TaskStore.expire`."""
+        """Delete records that no longer need to be kept. See `TaskStore.expire`."""
         deleted = 0
         with self._script_session() as step:
             while (asked := min(limit - deleted, _BATCH)) > 0:
@@ -213,21 +213,23 @@ class RedisTaskStore:
 
     @asynccontextmanager
     async def watch(self) -> AsyncGenerator[AsyncIterator[Hint]]:
-        """Open a stream of hints. See `TaskStore.watch`. The stream begins when a message of its own has come back,
-        which all who watch see as the hint of a task that nobody has; or with a gap, where none comes back for a
-        second."""
+        """Open a stream of notifications. See `TaskStore.watch`.
+
+        The stream begins when a check message of its own has arrived, which other watchers get as a notification about
+        an unknown task. If none arrives within a second, the stream begins with `HINTS_LOST`.
+        """
         with self._hint_queues.watch() as hints:
             if not await self._echoed(hints):
                 hints.put(HINTS_LOST)
             yield hints
 
     async def _echoed(self, hints: HintQueue[str]) -> bool:
-        """Wait until all messages have come that were on their way, and leave these messages out."""
+        """Wait until earlier messages have arrived, and skip them. Return false if that can't be determined."""
         echo = f"\0{randomness.token_urlsafe(8)}"
         with trio.move_on_after(_ECHO_LIMIT):
             try:
                 await self._link.pipeline([("PUBLISH", self._bus, b"t" + encoded(echo))])
-            except OSError:  # hints may be lost, and every other method tells
+            except OSError:  # a watcher may lose notifications; other methods raise such errors
                 return False
             while await anext(hints) != echo:
                 pass
@@ -239,8 +241,11 @@ class RedisTaskStore:
 
     @contextmanager
     def _script_session(self, link: Link | None = None) -> Generator[_RunScript]:
-        """Give the function that runs the scripts of one call. When the first script has run, the call goes on to its
-        end, in spite of a cancel; where the next ones fail, a part has happened."""
+        """Yield a function that runs the scripts of one call.
+
+        Once the first script has run, the call continues to its end even if cancelled. If a later script fails, a part
+        of the call was carried out.
+        """
         has_begun = False
 
         async def step(script: Script, args: Sequence[Value]) -> Any:
@@ -255,10 +260,10 @@ class RedisTaskStore:
                 yield step
             except StoreDown as error:
                 if has_begun:
-                    raise Uncertain(errno.EIO, "only a part of the change has happened") from error
+                    raise Uncertain(errno.EIO, "only a part of the change was carried out") from error
                 raise
         if scope.cancelled_caught:
-            raise Uncertain(errno.ETIMEDOUT, f"the change has not happened as a whole within {_LIMIT:g} s")
+            raise Uncertain(errno.ETIMEDOUT, f"the whole change was not carried out within {_LIMIT:g} s")
 
     def _decode(self, fields: Sequence[Any]) -> TaskRecord:
         return decode_stored("a record", self._record, fields)
@@ -286,7 +291,7 @@ class RedisTaskStore:
 
 
 def _with_absolute_times(record: TaskRecord, since: int) -> TaskRecord:
-    """Return a record with times since the epoch, where its times count from its creation on."""
+    """Return a record with times since the epoch; its own times are relative to its creation."""
     return attrs.evolve(
         record,
         created_at=record.created_at + since,
@@ -305,7 +310,7 @@ def _queue_of(row: StoredRecord) -> bytes:
 
 
 def _optional(holder: str | None) -> tuple[Value, Value]:
-    """Return two arguments for a text that may be missing, and may be empty."""
+    """Return two arguments for an optional string, which can also be empty."""
     return (0, b"") if holder is None else (1, encoded(holder))
 
 

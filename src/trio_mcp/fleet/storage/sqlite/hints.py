@@ -1,7 +1,7 @@
-"""HintPoller finds the changes that other replicas have written to a file, and tells the watchers of this replica.
+"""HintPoller polls a file for changes by other replicas, and notifies the watchers of this replica.
 
-Each change of a task, of a session or of its events leaves a row in the table of changes, and the file keeps the
-numbers of the things that have changed; messages are rows, too. One look finds all of that.
+Each change of a task, a session or its events adds a row to a table. The file also stores the numbers of changed
+things, and messages are rows, too. One poll finds all of these.
 """
 
 from __future__ import annotations
@@ -30,22 +30,25 @@ logger = logging.getLogger("trio_mcp")
 T = TypeVar("T")
 
 _FAST: Final = 0.02
-"""Seconds between two looks while something is on its way between replicas."""
+"""Seconds between two polls while replicas exchange messages or events."""
 _FAST_FOR: Final = 2.0
-"""Seconds for which something counts as on its way after the last sign of that."""
+"""Seconds of fast polling after the latest message or event."""
 TASK: Final = "task"
 SESSION: Final = "session"
 STREAM: Final = "stream"
 """Kinds of rows in the table of changes."""
 _SWEPT: Final = {"sessions": 100, "logs": 10, "letters": 20, "replicas": 100, "seen": 100, "buckets": 100}
-"""Rows that one write deletes at most since their time is over: more than a write adds, and few enough for others that
-wait for their turn. A log has many events, and a message may be long."""
+"""For each table, how many expired rows one write deletes at most.
+
+That is more than a write adds, and little enough for other processes that wait for their turn. A log has many events,
+and a message may be long.
+"""
 EXPIRING: Final = tuple(_SWEPT)
-"""The tables with rows that have an end of their time, in ``until``."""
+"""The tables whose rows expire, at the time in ``until``."""
 
 
 def sweep(connection: sqlite3.Connection, now: int, tables: Iterable[str]) -> None:
-    """Delete some of the rows that are over, in the transaction of another change."""
+    """Delete some of the expired rows, in the transaction of another change."""
     for table in tables:
         connection.execute(
             f"DELETE FROM {table} WHERE rowid IN (SELECT rowid FROM {table} WHERE until <= ? LIMIT ?)",  # noqa: S608 - the names are our own
@@ -54,20 +57,20 @@ def sweep(connection: sqlite3.Connection, now: int, tables: Iterable[str]) -> No
 
 
 def cursor_of(file: bytes, number: int) -> ChangeCursor:
-    """Return the place in the log of changes of the file with this mark, behind the note ``number``."""
+    """Return the position after the record ``number`` in the change log of the file with this mark."""
     return f"{file.hex()}.{number}"
 
 
 @frozen
 class _FilePosition:
-    """A moment of the file."""
+    """A position in the history of the file."""
 
     file: bytes
-    """Mark of the file, which another one in its place does not have."""
+    """The unique mark of the file. A file that replaces it has another mark."""
     hint: int
-    """Number of the last hint."""
+    """Number of the last notification row."""
     note: int
-    """Number of the last note of changes."""
+    """Number of the last record in the change log."""
 
 
 _PLACE: Final = tuple[bytes, int, int]
@@ -76,24 +79,25 @@ _NOWHERE: Final = _FilePosition(b"", 0, 0)
 
 @frozen
 class _PollResult:
-    """The findings of one look behind a position."""
+    """What one poll found after a position."""
 
     position: _FilePosition
-    """The position of the look."""
+    """The position at the time of the poll."""
     hints: list[tuple[str, bytes, bytes | None]]
-    """Tasks, sessions and streams that others have changed, with their kinds."""
+    """The tasks, sessions and streams that other replicas have changed, with their kinds."""
     are_missing: bool
-    """True where hints behind the position were deleted already."""
+    """True if notification rows after the position were already deleted."""
     changed: Mapping[str, int] | None
-    """Things that have changed, with the numbers of their last notes; `None` where the log cannot tell."""
+    """The changed things, with the numbers of their last records; `None` if the log can't tell."""
     has_messages: bool
 
 
 class HintPoller:
-    """Looks into the file each ``interval`` seconds, and more often while something is on its way, until `run` is
-    cancelled. A look that fails loses nothing: the next one finds the same.
+    """Polls the file every ``interval`` seconds until `run` is cancelled, and more often while messages or events are
+    sent.
 
-    ``replica`` is the reader of messages, and ``on_messages`` is called when there are some.
+    If a poll fails, nothing is lost: the next poll finds the same. ``replica`` is the reader of messages.
+    ``on_messages`` is called if there are any.
     """
 
     def __init__(self, database: Database, replica: str, interval: float) -> None:
@@ -104,7 +108,7 @@ class HintPoller:
         self.on_messages: Callable[[], None] | None = None
         self.interval = interval
         self.writer = randomness.token_bytes(8)
-        """Our name in the rows of hints: our own watchers are told at once."""
+        """Identifies the rows of this replica, whose own watchers are notified at once."""
         self._database = database
         self._replica = encoded(replica)
         self._position: _FilePosition = _NOWHERE
@@ -115,33 +119,33 @@ class HintPoller:
         self._is_quiet = False
 
     async def start(self) -> None:
-        """Begin at the present of the file. Raises `OSError`, as all reading does."""
+        """Begin at the current position of the file. Raises `OSError`, like every read."""
         self._position = await self._database.read(_current_position)
 
     async def run(self) -> None:
-        """Look again and again, and tell."""
+        """Poll and notify watchers, until cancelled."""
         while True:
             await self._next_poll()
-            # A look takes a thread, and is for nothing where nobody writes. One more look than there were changes,
-            # since two writes may come so close to each other that the file does not show the second.
+            # A poll takes a thread, and is useless if no process has written. After the last change there is one more
+            # poll, since two writes may be so close that the state of the file doesn't show the second.
             was, self._state = self._state, self._database.state()
             was_quiet, self._is_quiet = self._is_quiet, was == self._state
             if not (was_quiet and self._is_quiet):
                 await self.poll()
 
     async def poll(self) -> None:
-        """Look now, and tell all present watchers."""
-        async with self._poll_lock:  # or a look that comes late would tell of the past
+        """Poll now, and notify all current watchers."""
+        async with self._poll_lock:  # otherwise a slow poll would report changes of the past
             try:
                 found = await self._database.read(partial(_poll, self._position, self.writer, self._replica))
-            except OSError:  # every other call tells
+            except OSError:  # all other methods raise such errors
                 self._state = None
             else:
                 self._notify(found)
 
     @asynccontextmanager
     async def watch(self, queues: HintQueues[T]) -> AsyncGenerator[HintQueue[T]]:
-        """Open a stream of the hints to ``queues``. Nothing of before is told, unless the file cannot be read
+        """Open a stream of the notifications in ``queues``. Earlier changes aren't reported if the file can be read
         now."""
         await self.poll()
         with queues.watch() as hints:
@@ -153,17 +157,17 @@ class HintPoller:
             with trio.move_on_at(due):
                 await self._sleeper.sleep()
             now = trio.current_time()
-        await trio.lowlevel.checkpoint()  # however short the interval is
+        await trio.lowlevel.checkpoint()  # even if the interval is 0
 
     def poll_fast(self) -> None:
-        """Look more often for a while: something was sent to another replica or has come from one."""
+        """Poll more often for a while, because a message or event was sent to another replica or received from one."""
         now = trio.current_time()
         if now >= self._fast_until:
             self._sleeper.wake()
         self._fast_until = now + _FAST_FOR
 
     def notify_change(self, file: bytes, number: int, changed: Iterable[str]) -> None:
-        """Tell of a note of this replica, unless a look was quicker."""
+        """Notify watchers of a change recorded by this replica, unless a poll was faster."""
         at = self._position
         if file == at.file and number <= at.note:
             return
@@ -182,7 +186,7 @@ class HintPoller:
                 logger.warning("ignored an invalid hint: %s", error)
                 self._notify_hints_lost()
         if was.file == now.file and now.note <= was.note:
-            # Our own note may have been told while the look was under way.
+            # This replica may have reported its own record during the poll.
             self._position = _FilePosition(now.file, now.hint, was.note)
         else:
             self.changes.notify([self._change_hint(found)])
@@ -206,25 +210,25 @@ class HintPoller:
         was, now = self._position, found.position
         if found.changed is None or was.file != now.file:
             return HINTS_LOST
-        # Not those that were told of while the look was under way.
+        # Leave out the changes that were reported during the poll.
         changed = frozenset(thing for thing, note in found.changed.items() if note > was.note)
         return ChangeHint(cursor_of(was.file, was.note), cursor_of(now.file, now.note), changed)
 
 
 class SQLiteTasks(DatabaseTaskStore):
-    """The records of tasks in a file that replicas share, whose changes by others ``hints`` finds."""
+    """The task records in a file that replicas share. ``hints`` finds the changes of other replicas."""
 
     def __init__(self, database: Database, secrets: Sequence[bytes], hints: HintPoller) -> None:
         super().__init__(database, secrets, hints.writer, hints.tasks)
         self._hints = hints
 
     def watch(self) -> AbstractAsyncContextManager[AsyncIterator[Hint]]:
-        """Open a stream of hints. See `TaskStore.watch`."""
+        """Open a stream of notifications. See `TaskStore.watch`."""
         return self._hints.watch(self._hints.tasks)
 
 
 def insert_hint(connection: sqlite3.Connection, writer: bytes, session: bytes, stream: bytes | None = None) -> None:
-    """Leave a hint for other replicas, in the transaction of the change. Hints of long ago are deleted."""
+    """Insert a notification row for other replicas, in the transaction of the change. Old rows are deleted."""
     kind = SESSION if stream is None else STREAM
     number = connection.execute(
         "INSERT INTO changes (id, writer, kind, stream) VALUES (?, ?, ?, ?)", (session, writer, kind, stream)
@@ -260,13 +264,15 @@ def _poll(was: _FilePosition, writer: bytes, replica: bytes, connection: sqlite3
 
 
 def changed_since(connection: sqlite3.Connection, number: int) -> Mapping[str, int] | None:
-    """Return the things that were noted as changed behind the note ``number``, with the numbers of their last notes;
-    `None` where the log cannot tell."""
+    """Return the things changed after the record ``number``, with the numbers of their last records.
+
+    Returns `None` if the log can't tell.
+    """
     (is_known,) = connection.execute("SELECT ? BETWEEN forgotten AND last FROM change_log", (number,)).fetchone()
     if not is_known:
         return None
     rows = connection.execute("SELECT name, note FROM things WHERE note > ? ORDER BY note", (number,))
     try:
         return {decoded(name): note for name, note in rows}
-    except UnreadableRecord:  # otherwise readers would never get past this note
+    except UnreadableRecord:  # otherwise readers would never get past this record
         return None

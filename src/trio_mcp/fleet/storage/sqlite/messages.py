@@ -1,4 +1,4 @@
-"""Changes and messages for other replicas in a file of SQLite: `SQLiteChangeLog` and `SQLiteCourier`."""
+"""Messages between replicas in a SQLite file: `SQLiteChangeLog` records changes, and `SQLiteCourier` sends messages."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ _MOST_DIGITS: Final = 18
 
 
 class SQLiteChangeLog:
-    """A `ChangeLog` in a file. Each note has a number, and a place is the mark of the file and a number."""
+    """A `ChangeLog` in a file. Each record has a number, and a position is the mark of the file and a number."""
 
     def __init__(self, database: Database, hints: HintPoller) -> None:
         self._database = database
         self._hints = hints
 
     async def record(self, changed: Collection[str]) -> None:
-        """Note that things have changed. See `ChangeLog.record`."""
+        """Record changes. See `ChangeLog.record`."""
         if not changed:
             await trio.lowlevel.checkpoint()
             return
@@ -53,7 +53,7 @@ class SQLiteChangeLog:
         self._hints.notify_change(*await self._database.write(note), things)
 
     async def read_since(self, cursor: ChangeCursor | None) -> ChangesSince:
-        """Return the changes behind a place. See `ChangeLog.read_since`."""
+        """Return the changes after a position. See `ChangeLog.read_since`."""
 
         def since(connection: sqlite3.Connection) -> ChangesSince:
             with snapshot(connection):
@@ -70,12 +70,12 @@ class SQLiteChangeLog:
         return await self._database.read(since)
 
     def watch(self) -> AbstractAsyncContextManager[AsyncIterator[ChangeHint | HintsLost]]:
-        """Open a stream of notes. See `ChangeLog.watch`."""
+        """Open a stream of changes. See `ChangeLog.watch`."""
         return self._hints.watch(self._hints.changes)
 
 
 def _number_of(cursor: ChangeCursor, file: bytes) -> int | None:
-    """Return the number in a place of the log in this file; `None` for any other text."""
+    """Return the number in a position of this file's log; `None` for any other string."""
     mark, _, digits = cursor.partition(".")
     is_number = digits.isascii() and digits.isdigit() and len(digits) <= _MOST_DIGITS
     return int(digits) if mark == file.hex() and is_number else None
@@ -83,12 +83,13 @@ def _number_of(cursor: ChangeCursor, file: bytes) -> int | None:
 
 _MAILBOX_LIMIT: Final = 1000
 _MAILBOX_BYTES_LIMIT: Final = 4 * MAX_MESSAGE_BYTES
-"""Messages that wait for a replica, and their bytes: beyond, messages are lost."""
+"""Maximum number of messages that wait for a replica, and of their bytes. Further messages are lost."""
 _MESSAGE_RETENTION_MS: Final = 30_000
-"""Milliseconds for which a message waits."""
+"""Milliseconds for which a message waits for its reader."""
 _BATCH: Final = 64
 _BATCH_BYTES: Final = 4 * 2**20
-"""Messages that are taken out of the file together, and their bytes, but for a single message that is longer."""
+"""Maximum number of messages that are read from the file together, and of their bytes, except for a single longer
+message."""
 
 _WAITING: Final = """
 SELECT count(*), total(length(letter)), (
@@ -98,7 +99,8 @@ SELECT count(*), total(length(letter)), (
 
 
 class SQLiteCourier:
-    """A `Courier` in a file. A message is a row, which its reader deletes; a row without a message is a gap."""
+    """A `Courier` in a file. A message is a row, which its reader deletes. A row without a message means lost
+    messages."""
 
     def __init__(self, database: Database, hints: HintPoller, replica: str, now: Callable[[], int]) -> None:
         self._database = database
@@ -110,7 +112,7 @@ class SQLiteCourier:
     async def send(self, replica: str, content: bytes, *, number: int | None = None) -> None:
         """Send a message. See `Courier.send`."""
         if len(content) > MAX_MESSAGE_BYTES:
-            raise ValueError(f"a letter has {MAX_MESSAGE_BYTES} bytes at most, not {len(content)}")
+            raise ValueError(f"a message must have at most {MAX_MESSAGE_BYTES} bytes, not {len(content)}")
 
         def post(connection: sqlite3.Connection) -> None:
             now, name = self._now(), encoded(replica)
@@ -126,13 +128,13 @@ class SQLiteCourier:
         await self._database.write(post)
         if replica == self._replica and self._mailbox is not None:
             self._mailbox.notice()
-        self._hints.poll_fast()  # an answer may follow
+        self._hints.poll_fast()  # a reply may follow
 
     @asynccontextmanager
     async def mailbox(self) -> AsyncGenerator[AsyncIterator[bytes | HintsLost]]:
         """Open the stream of messages to this replica. See `Courier.mailbox`."""
         if self._mailbox is not None:
-            raise RuntimeError("the mailbox of this replica is open already")
+            raise RuntimeError("the mailbox of this replica is already open")
         self._mailbox = mailbox = _SQLiteMailbox(self._database, self._hints, encoded(self._replica), self._now)
         self._hints.on_messages = mailbox.notice
         try:
@@ -142,8 +144,7 @@ class SQLiteCourier:
             self._mailbox = self._hints.on_messages = None
 
     async def heartbeat(self, *, lease_ms: int) -> bool:
-        """Count as alive. See `Courier.heartbeat`. Goes before other writes, and deletes all that need be kept no
-        longer."""
+        """Count as alive. See `Courier.heartbeat`. It goes before other writes, and also deletes expired rows."""
 
         def live(connection: sqlite3.Connection) -> bool:
             now, name = self._now(), encoded(self._replica)
@@ -181,7 +182,7 @@ def _is_alive(connection: sqlite3.Connection, replica: bytes, now: int) -> bool:
 
 
 class _SQLiteMailbox(AsyncIterator[bytes | HintsLost]):
-    """The messages to one replica, which stay in the file until the reader comes for more."""
+    """The messages to one replica. They stay in the file until the reader needs more."""
 
     def __init__(self, database: Database, hints: HintPoller, replica: bytes, now: Callable[[], int]) -> None:
         self._database = database
@@ -191,16 +192,16 @@ class _SQLiteMailbox(AsyncIterator[bytes | HintsLost]):
         self._batch = deque[bytes | HintsLost]()
         self._may_have_more = False
         self._has_failed = False
-        """True from a failure on until the file can be used again: messages may be lost."""
+        """True from a failure until the file is available again. Messages may be lost meanwhile."""
         self._sleeper = Sleeper()
 
     def notice(self) -> None:
-        """Note that there are messages. Never waits."""
+        """Wake the reader, because there are messages. Never waits."""
         self._may_have_more = True
         self._sleeper.wake()
 
     async def clear(self) -> None:
-        """Forget the messages of before, if the file can be used now; else a gap is told, later."""
+        """Delete earlier messages. If the file is unavailable, the reader gets `HINTS_LOST` later."""
 
         def clear(connection: sqlite3.Connection) -> None:
             connection.execute("DELETE FROM letters WHERE replica = ?", (self._replica,))
@@ -228,7 +229,7 @@ class _SQLiteMailbox(AsyncIterator[bytes | HintsLost]):
             self._may_have_more = self._has_failed = True
             await trio.sleep(self._hints.interval)
             return
-        except BaseException:  # a cancel, before anything was taken
+        except BaseException:  # cancelled before anything was deleted
             self._may_have_more = True
             raise
         self._may_have_more |= has_more

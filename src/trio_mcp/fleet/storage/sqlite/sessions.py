@@ -1,5 +1,4 @@
-"""The legacy sessions in a file of SQLite: `SQLiteSessionDirectory` keeps their facts, `SQLiteEventLog` their
-events."""
+"""Legacy sessions in a SQLite file: `SQLiteSessionDirectory` stores their data, `SQLiteEventLog` their events."""
 
 from __future__ import annotations
 
@@ -40,8 +39,10 @@ _SWEEP_LIMIT: Final = 100
 
 
 def _make_room(connection: sqlite3.Connection, caller: bytes, limit: int, now: int) -> bytes | None:
-    """If there is no room for a session of ``caller``, end another session and return its id. Raises `StoreFull`. See
-    `SessionDirectory.open`."""
+    """If the limits leave no room for a session of ``caller``, evict another session and return its id.
+
+    Raises `StoreFull`. See `SessionDirectory.open`.
+    """
     count, held = connection.execute(_COUNT, {"now": now, "caller": caller}).fetchone()
     if leaves_enough(held, limit - count):
         return None
@@ -80,7 +81,7 @@ class SQLiteSessionDirectory:
     async def open(
         self, session_id: str, state: bytes, *, caller: bytes, mark: bytes, idle_ms: int, limit: int
     ) -> str | None:
-        """Keep a new session. See `SessionDirectory.open`."""
+        """Store a new session. See `SessionDirectory.open`."""
 
         def open_session(connection: sqlite3.Connection) -> bytes | None:
             now, name = self._now(), encoded(session_id)
@@ -88,7 +89,7 @@ class SQLiteSessionDirectory:
             connection.execute("DELETE FROM sessions WHERE id = ? AND until <= ?", (name, now))
             (is_known,) = connection.execute("SELECT EXISTS (SELECT 1 FROM sessions WHERE id = ?)", (name,)).fetchone()
             if is_known:
-                raise ValueError("there is a session with this id")
+                raise ValueError("a session with this id already exists")
             ended = _make_room(connection, caller, limit, now)
             if ended is not None:
                 insert_hint(connection, self._hints.writer, ended)
@@ -105,7 +106,7 @@ class SQLiteSessionDirectory:
         return decoded(ended)
 
     async def read(self, session_id: str, *, idle_ms: int) -> StoredSession | None:
-        """Return the session, whose time begins anew. See `SessionDirectory.read`."""
+        """Return the session, and restart its idle time. See `SessionDirectory.read`."""
 
         def read(connection: sqlite3.Connection) -> StoredSession | None:
             now = self._now()
@@ -118,7 +119,7 @@ class SQLiteSessionDirectory:
         return await self._database.write(read)
 
     async def exists(self, session_id: str) -> bool:
-        """Return whether there is a session with this id. See `SessionDirectory.exists`."""
+        """Return whether a session with this id exists. See `SessionDirectory.exists`."""
 
         def exists(connection: sqlite3.Connection) -> bool:
             (found,) = connection.execute(
@@ -129,7 +130,7 @@ class SQLiteSessionDirectory:
         return await self._database.read(exists)
 
     async def change(self, session_id: str, state: bytes, *, expected_mark: bytes, mark: bytes, idle_ms: int) -> bool:
-        """Keep other facts. See `SessionDirectory.change`."""
+        """Replace the data of the session. See `SessionDirectory.change`."""
 
         def change(connection: sqlite3.Connection) -> bool:
             now, name = self._now(), encoded(session_id)
@@ -145,7 +146,7 @@ class SQLiteSessionDirectory:
         return self._notify_if_changed(session_id, await self._database.write(change))
 
     async def delete(self, session_id: str) -> bool:
-        """Forget the session. See `SessionDirectory.delete`."""
+        """Delete the session. See `SessionDirectory.delete`."""
 
         def end(connection: sqlite3.Connection) -> bool:
             name = encoded(session_id)
@@ -162,7 +163,7 @@ class SQLiteSessionDirectory:
         return has_changed
 
     def watch(self) -> AbstractAsyncContextManager[AsyncIterator[str | HintsLost]]:
-        """Open a stream of hints. See `SessionDirectory.watch`."""
+        """Open a stream of notifications. See `SessionDirectory.watch`."""
         return self._hints.watch(self._hints.sessions)
 
 
@@ -187,7 +188,7 @@ class _StreamRow:
 
 
 class _SessionLog:
-    """The log of one session, in a transaction of ``connection``."""
+    """The event log of one session, in a transaction of ``connection``."""
 
     def __init__(self, connection: sqlite3.Connection, session: bytes, now: int) -> None:
         self._connection = connection
@@ -205,7 +206,7 @@ class _SessionLog:
         return self._connection.execute(statement, values)
 
     def extend_retention(self, length: int) -> None:
-        """Keep the log for ``length`` from now, a new one where there is none."""
+        """Keep the log for ``length`` from now. Creates it if it doesn't exist."""
         until = self._now + length
         if self._number is None:
             sweep(self._connection, self._now, ["logs"])
@@ -215,7 +216,7 @@ class _SessionLog:
             self._execute("UPDATE logs SET until = ? WHERE number = ?", until, self._number)
 
     def find(self, name: str) -> _StreamRow | None:
-        """Return the stream."""
+        """Return the stream; `None` if it doesn't exist."""
         found = self._execute(
             "SELECT number, holder, request_id, last, dropped, note, finished IS NOT NULL"
             " FROM streams WHERE log = ? AND name = ?",
@@ -231,15 +232,15 @@ class _SessionLog:
         )
 
     def open_stream(self, new: StoredStream) -> None:
-        """Begin a stream, in a log that is kept."""
+        """Create a stream, in a log that exists."""
         self._execute(_BEGIN, self._number, encoded(new.name), encoded(new.holder), new.request_id)
 
     def set_holder(self, stream: _StreamRow, holder: str) -> None:
-        """Let another holder append to the stream."""
+        """Set another holder, which can append to the stream from now on."""
         self._execute("UPDATE streams SET holder = ? WHERE number = ?", encoded(holder), stream.number)
 
     def append(self, stream: _StreamRow, lines: Sequence[bytes], limit: int, note: bytes | None = None) -> None:
-        """Append lines, and drop the oldest of the session until all fit into ``limit`` bytes."""
+        """Append lines, and drop the oldest events of the session until all fit into ``limit`` bytes."""
         last = stream.stored.last + len(lines)
         self._connection.executemany(
             "INSERT INTO events (log, stream, place, line) VALUES (?, ?, ?, ?)",
@@ -252,7 +253,8 @@ class _SessionLog:
         self._drop_oldest(limit, 0)
 
     def _drop_oldest(self, limit: int, spared: int) -> None:
-        """Drop events until all lines fit into ``limit`` bytes, but the newest ``spared`` ones of each stream."""
+        """Drop the oldest events until all lines fit into ``limit`` bytes. The newest ``spared`` events of each stream
+        stay."""
         (size,) = self._execute("SELECT size FROM logs WHERE number = ?", self._number).fetchone()
         if size <= limit:
             return
@@ -266,14 +268,14 @@ class _SessionLog:
         self._connection.executemany("DELETE FROM events WHERE number = ?", dropped)
 
     def finish(self, stream: _StreamRow, length: int) -> None:
-        """Finish the stream, which is kept for ``length`` from now."""
+        """Finish the stream, and keep it for ``length`` from now."""
         (finished,) = self._execute(_FINISH, self._now + length, stream.number).fetchone()
         self._execute(
             "DELETE FROM streams WHERE log = ? AND finished <= ?", self._number, finished - FINISHED_STREAMS_LIMIT
         )
 
     def lines_after(self, stream: _StreamRow, number: int) -> list[bytes]:
-        """Return the lines of the events behind ``number``."""
+        """Return the lines of the events after ``number``."""
         rows = self._execute(
             "SELECT line FROM events WHERE stream = ? AND place > ? ORDER BY place", stream.number, number
         )
@@ -289,7 +291,7 @@ class SQLiteEventLog:
         self._now = now
 
     async def open(self, session_id: str, stream: str, *, holder: str, request_id: bytes, retention_ms: int) -> None:
-        """Begin a stream. See `EventLog.open`."""
+        """Create a stream. See `EventLog.open`."""
         new = _new_stream(stream, holder, request_id)
 
         def open_stream(connection: sqlite3.Connection) -> None:
@@ -299,12 +301,12 @@ class SQLiteEventLog:
             if found is None:
                 log.open_stream(new)
             elif found.stored != new:
-                raise ValueError("the session has a stream with this name")
+                raise ValueError("the session already has a stream with this name")
 
         await self._database.write(open_stream)
 
     async def take_over(self, session_id: str, stream: str, *, holder: str, retention_ms: int) -> StoredStream:
-        """Change the holder of a stream, or begin one. See `EventLog.take_over`."""
+        """Change the holder of a stream, or create the stream. See `EventLog.take_over`."""
 
         def take(connection: sqlite3.Connection) -> StoredStream:
             log = self._log(connection, session_id)
@@ -348,7 +350,7 @@ class SQLiteEventLog:
             if was.is_finished and not (finish and last == was.last):
                 return False
             if first > was.last + 1:
-                raise ValueError(f"event {was.last + 1} is the next one of this stream, not {first}")
+                raise ValueError(f"the next event of this stream must have number {was.last + 1}, not {first}")
             log.extend_retention(retention_ms)
             if last >= was.last and not was.is_finished:
                 log.append(found, lines[was.last + 1 - first :], limit, note)
@@ -362,7 +364,7 @@ class SQLiteEventLog:
     async def finish_dead(
         self, session_id: str, stream: str, *, dead_holder: str, line: bytes, limit: int, retention_ms: int
     ) -> bool:
-        """Finish a stream in place of its holder. See `EventLog.finish_dead`."""
+        """Finish the stream of a dead holder. See `EventLog.finish_dead`."""
 
         def finish(connection: sqlite3.Connection) -> bool:
             log = self._log(connection, session_id)
@@ -379,7 +381,7 @@ class SQLiteEventLog:
         return self._notify_if_changed(session_id, stream, await self._database.write(finish))
 
     async def read_after(self, session_id: str, stream: str, number: int, *, retention_ms: int) -> StoredEvents | None:
-        """Return the events of a stream behind ``number``. See `EventLog.read_after`."""
+        """Return the events of a stream after ``number``. See `EventLog.read_after`."""
 
         def after(connection: sqlite3.Connection) -> StoredEvents | None:
             log = self._log(connection, session_id)
@@ -392,11 +394,11 @@ class SQLiteEventLog:
 
         events = await self._database.write(after)
         if events is not None and events.lines and not events.stream.is_finished:
-            self._hints.poll_fast()  # a reader that follows the stream waits for more
+            self._hints.poll_fast()  # the caller follows the stream, and waits for more
         return events
 
     async def delete(self, session_id: str) -> None:
-        """Forget the streams of a session. See `EventLog.delete`."""
+        """Delete the streams of a session. See `EventLog.delete`."""
 
         def forget(connection: sqlite3.Connection) -> None:
             connection.execute("DELETE FROM logs WHERE session = ?", (encoded(session_id),))
@@ -404,7 +406,7 @@ class SQLiteEventLog:
         await self._database.write(forget)
 
     def watch(self) -> AbstractAsyncContextManager[AsyncIterator[tuple[str, str] | HintsLost]]:
-        """Open a stream of hints. See `EventLog.watch`."""
+        """Open a stream of notifications. See `EventLog.watch`."""
         return self._hints.watch(self._hints.events)
 
     def _log(self, connection: sqlite3.Connection, session_id: str) -> _SessionLog:

@@ -1,4 +1,4 @@
-"""SQLite is the storage that the processes of one machine share: one file for each server."""
+"""SQLiteStorage: a storage shared by the processes of one machine, with one file for each server."""
 
 from __future__ import annotations
 
@@ -41,32 +41,39 @@ SHARED: Final = attrs.evolve(
     added_script=Path(__file__).with_name("storage.sql").read_text,
 )
 
-# An existing secret of the correct length stays.
+# A stored secret of the correct length isn't replaced.
 _PUT_ONCE: Final = """
 INSERT INTO secret VALUES (1, :new) ON CONFLICT (number) DO UPDATE SET secret = excluded.secret
 WHERE typeof(secret.secret) <> 'blob' OR length(secret.secret) <> length(:new)
 """
 
 _HOPELESS: Final = frozenset((errno.EINVAL, errno.ENOSYS, errno.ENOTSUP))
-"""Errors of a file that is not ours, and will not be."""
+"""Errors that waiting can't fix, because the file isn't a storage."""
 _RETRY_DELAY: Final = 0.5
-"""Seconds between two tries to open files that cannot be used yet."""
+"""Seconds between two attempts to open a file that isn't available yet."""
 
 
 class SQLiteStorage(FleetStorage):
-    """The storage that the processes of one machine share: the file ``path``, which may be one that `SQLiteTaskStore`
-    has made. This is the file of the server that joins first. A server with another name has a file of its own, with
-    its number at the end of the name: ``path-2``. So a server that is renamed finds nothing of before. The state of
-    callers (`RequestContext.state`) is in a file beside it, ``path-state``, which is made at the first use.
+    """A shared storage in the file ``path``, for the processes of one machine.
 
-    The folder must exist, and be on a disk of this machine: the write-ahead log of SQLite works over no network. New
-    files can be read by their user alone. ``synchronous``: with ``"normal"``, a crash of the machine may lose the
-    changes of the last moments, and a crash of a process loses nothing; with ``"full"``, each change waits for the
-    disk. ``poll_interval``: seconds between two looks for the changes of other replicas; while messages or events are
-    on their way, a look comes each 0.02 s. ``busy_timeout``: seconds for which a change waits for other processes.
+    The file can be one that `SQLiteTaskStore` has created. It belongs to the server that joins first. A server with
+    another name gets its own file, with a number at the end of its name: ``path-2``. So if you rename a server, it
+    doesn't find its earlier data. The state of callers (`RequestContext.state`) is stored in ``path-state``, which is
+    created at first use.
 
-    The clock is that of `SQLiteTaskStore`. If the file is deleted or replaced while in use, the next call raises
-    `StoreDown`, and then the new file is used. Replicas that join later have another secret.
+    The folder must exist, and be on a local disk, because SQLite's write-ahead log doesn't work over a network. New
+    files can only be read by their user. The clock is that of `SQLiteTaskStore`.
+
+    If the file is deleted or replaced while in use, the next call raises `StoreDown`, and later calls use the new file.
+    Replicas that join after that have another secret.
+
+    Args:
+        path: The file.
+        synchronous: With ``"normal"``, a crash of the machine may lose the latest changes, but a crash of a process
+            loses nothing. With ``"full"``, each change waits for the disk.
+        poll_interval: Seconds between two polls for changes of other replicas. While messages or events are being
+            exchanged, polls are 0.02 s apart.
+        busy_timeout: Seconds for which a change waits for other processes.
     """
 
     def __init__(
@@ -78,22 +85,24 @@ class SQLiteStorage(FleetStorage):
         busy_timeout: float = 10.0,
     ) -> None:
         if synchronous not in ("normal", "full"):
-            raise ValueError(f'synchronous is "normal" or "full", not {synchronous!r}')
+            raise ValueError(f'synchronous must be "normal" or "full", not {synchronous!r}')
         self._path = Path(path).absolute()
         self._synchronous: Literal["normal", "full"] = synchronous
         self._poll_interval = poll_interval
         self._busy_timeout = busy_timeout
         self._now: Callable[[], int] | None = None
-        """The clock for everything except tasks; `None`: the clock of the file."""
+        """The clock for everything except tasks; `None` for the clock of the file."""
 
     @asynccontextmanager
     async def join(self, name: str, secrets: Sequence[bytes] = ()) -> AsyncGenerator[Replica]:
-        """Take part as a new replica. See `SharedStorage.join`. Raises `StoreDown` at once for a file of something
-        else, or of a newer version."""
+        """Join as a new replica. See `SharedStorage.join`.
+
+        Raises `StoreDown` at once if the file isn't a storage, or belongs to a newer version.
+        """
         check_secrets(secrets)
         path, secret = await self._enter(name)
         database = _LoggedDatabase(self._location(path))
-        # A file of its own, since it has a directory of its own; made at the first use.
+        # A separate file, because its session directory must be separate; created at first use.
         states = _LoggedDatabase(self._location(Path(f"{path}-state")))
         async with AsyncExitStack() as opened:
             opened.push_async_callback(database.aclose)
@@ -117,7 +126,7 @@ class SQLiteStorage(FleetStorage):
             )
 
     async def _enter(self, name: str) -> tuple[Path, bytes]:
-        """Return the path of the file of a server, and the secret of its replicas."""
+        """Return the path of the server's file, and the secret of its replicas."""
         path = self._path
         number, secret = await self._read_entry(path, name)
         if number > 1:
@@ -137,7 +146,7 @@ class SQLiteStorage(FleetStorage):
 
 
 def _entry(name: str, connection: sqlite3.Connection) -> tuple[int, bytes]:
-    """Return the number of a server and the secret of the file, which the first replica makes."""
+    """Return the number of a server and the secret of the file, which the first replica creates."""
     secret = randomness.token_bytes(SECRET_BYTES)
     connection.execute("INSERT INTO servers (name) VALUES (?) ON CONFLICT DO NOTHING", (encoded(name),))
     connection.execute(_PUT_ONCE, {"new": secret})
@@ -147,8 +156,10 @@ def _entry(name: str, connection: sqlite3.Connection) -> tuple[int, bytes]:
 
 
 async def _retry_until_available(path: Path, work: Callable[[], Awaitable[T]]) -> T:
-    """Return the result of ``work``, which is tried until the file can be used. Raises `StoreDown` for a file that is
-    not ours."""
+    """Return the result of ``work``, which is repeated until the file is available.
+
+    Raises `StoreDown` if the file isn't a storage.
+    """
     is_waiting = False
     while True:
         try:
@@ -167,8 +178,10 @@ async def _retry_until_available(path: Path, work: Callable[[], Awaitable[T]]) -
 
 
 class _LoggedDatabase(Database):
-    """A `Database` that raises all errors, and has one line in the log for an outage, and one for its end. Reading and
-    writing count by themselves, since a full disk can be read."""
+    """A `Database` that raises all errors, and logs one line for the beginning of an outage and one for its end.
+
+    Reads and writes are counted separately, since a file on a full disk can still be read.
+    """
 
     def __init__(self, location: Location) -> None:
         super().__init__(location)
@@ -184,7 +197,7 @@ class _LoggedDatabase(Database):
         try:
             result = await call()
         except UnreadableRecord:
-            raise  # about one record: the file can be read
+            raise  # only one record is unreadable; the file is available
         except OSError as error:
             if not self._failing:
                 logger.warning("%s, which replicas share, cannot be %s: %s", self.path, kind, error)
@@ -205,7 +218,7 @@ class SQLiteReplayGuard:
         self._now = now
 
     async def add(self, digest: bytes, *, ttl_ms: int) -> bool:
-        """Remember a digest. See `ReplayGuard.add`."""
+        """Store a digest. See `ReplayGuard.add`."""
 
         def add(connection: sqlite3.Connection) -> bool:
             now = self._now()
@@ -221,7 +234,7 @@ class SQLiteReplayGuard:
 
 
 _ROUNDING: Final = 0.01
-"""Milliseconds that say nothing in a sum of intervals and a time of day."""
+"""Milliseconds below which a difference is a rounding error."""
 
 
 class SQLiteRateLimits:
@@ -238,7 +251,7 @@ class SQLiteRateLimits:
             now, interval = self._now(), period_ms / limit
             sweep(connection, now, ["buckets"])
             found = connection.execute("SELECT until FROM buckets WHERE key = ?", (key,)).fetchone()
-            # No bucket is emptier than empty, but the clock may have been set back.
+            # A bucket can't be emptier than empty, but the clock may have been set back.
             full_at = now if found is None else min(max(found[0], now), now + burst * interval)
             wait = full_at + interval - now - burst * interval
             if wait > _ROUNDING:
