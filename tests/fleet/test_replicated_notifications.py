@@ -154,7 +154,7 @@ async def test_what_is_too_long_is_told_here_alone(autojump_clock: MockClock, ca
         await trio.sleep(1)
         assert [told.size for told in one.told] == [1, 2]
         assert [told.size for told in two.told] == [1]
-    words = f"a notification {grown.name} is told to the clients of this replica alone: it is too long"
+    words = f"a notification {grown.name} is only sent to the clients of this replica: it is too long"
     assert caplog.messages == [words]
 
 
@@ -194,7 +194,7 @@ async def test_replica_with_other_secrets_cannot_read_it(
             await reader.changes.record([bad])
         await trio.sleep(1)
     assert one.told == [Grown(7, "secretly")]
-    assert all("cannot be read" in each for each in caplog.messages)
+    assert all("cannot read a notification" in each for each in caplog.messages)
     assert len(caplog.messages) == 1 + 2 * 3
 
 

@@ -199,7 +199,7 @@ async def test_answer_in_a_letter_that_this_version_does_not_know_is_refused_in_
         answer = {"jsonrpc": "2.0", "id": question["id"], "result": ANSWER}
         refused = await endpoint.ask("POST", session, answer)
         assert (refused.status, refused.json["error"]["code"]) == (400, -32600)
-        assert "knows no letters of the kind session.message2" in refused.json["error"]["message"]
+        assert "knows no messages of the kind session.message2" in refused.json["error"]["message"]
         assert (await endpoint.ask("POST", session, answer)).status == 202  # today's version carries it
         assert text_of((await rest_of(post))[-1]) == "m has answered"
 
@@ -242,7 +242,7 @@ async def test_retry_in_a_letter_that_its_owner_does_not_know_is_refused_at_once
     async with fleet(add_tools, shared=NextStorage(retry="retry2")) as (new, old):
         reply = await carried(new, old)
         assert reply["error"]["code"] == -31003
-        assert "this replica knows no letters of the kind retry2" in reply["error"]["message"]
+        assert "this replica knows no messages of the kind retry2" in reply["error"]["message"]
         assert text_of(await carried(old, new)) == "hello {'name': 'Ada'} from 0"
 
 

@@ -228,7 +228,7 @@ async def test_a_disk_that_fails_ends_the_recordings_with_one_line_and_no_connec
                 for _ in range(200):
                     assert (await client.call_tool("echo", {"text": "x" * 1000})).text == "x" * 1000
     (line,) = [record.message for record in caplog.records if "recording" in record.message]
-    assert line.startswith("the recording /dev/full ends, and no other begins: ")
+    assert line.startswith("the recording /dev/full ends, and no further connection is recorded: ")
 
 
 async def test_a_long_message_keeps_its_method_and_id(server: Server, tmp_path: Path) -> None:
@@ -241,7 +241,7 @@ async def test_a_long_message_keeps_its_method_and_id(server: Server, tmp_path: 
 
 
 def test_a_folder_that_is_not_there_is_an_error_at_once(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match="the folder .* doesn.t exist"):
+    with pytest.raises(FileNotFoundError, match=r"the folder .* doesn't exist"):
         Recorder(tmp_path / "none" / "calls.jsonl")
 
 

@@ -54,7 +54,7 @@ async def test_a_replica_is_ready_once_it_has_joined_and_until_the_first_signal_
         try:
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(replica.start)
-                await until_logged(replica, "waits until Redis can be used")
+                await until_logged(replica, "waits until Redis is available")
                 assert await refused_or_status(replica.port, "/readyz") is None
                 await trio.to_thread.run_sync(redis.start)
             assert await status_of(replica.port, "/readyz") == 200

@@ -102,7 +102,7 @@ class ReplicatedNotifications:
             try:
                 news.append((row, structure(told.params, row.params)))
             except ValueError as error:
-                logger.warning("a notification %s of another replica makes no sense: %s", row.name, error)
+                logger.warning("ignored an invalid notification %s of another replica: %s", row.name, error)
         return news
 
     def _unseal(self, thing: str) -> _ReplicatedNotification | None:
@@ -111,7 +111,7 @@ class ReplicatedNotifications:
             return decode_stored("a notification", _decoder.decode, self._keys.open(sealed, _PURPOSE))
         except (ValueError, UnreadableRecord):  # sealed with other secrets, or in the format of another version
             pass
-        logger.warning("a notification of another replica cannot be read: it has other secrets, or another version")
+        logger.warning("cannot read a notification of another replica: it has other secrets, or another version")
         return None
 
 
@@ -173,7 +173,7 @@ class ChangeReplicator:
         thing = self._notifications.encode(self._observers.source, self._observers.notification_number, row, params)
         if thing is None or len(self._pending) >= _PENDING_LIMIT:
             why = "it is too long" if thing is None else "too many wait"
-            logger.warning("a notification %s is told to the clients of this replica alone: %s", row.name, why)
+            logger.warning("a notification %s is only sent to the clients of this replica: %s", row.name, why)
             return
         self._pending[thing] = None
         self._writer.wake()
@@ -204,7 +204,7 @@ class ChangeReplicator:
         try:
             await self._log.record(changed)
         except OSError as error:
-            logger.debug("a change was not noted, and is again: %s", error)
+            logger.debug("could not record a change, and will retry: %s", error)
             if self._own[changed]:
                 self._forget_own(changed)
             else:  # the notification that was taken for this record may belong to the same change on another replica
@@ -234,7 +234,7 @@ class ChangeReplicator:
                 try:
                     self._cursor = (await self._log.read_since(None)).cursor
                 except OSError as error:  # the observers are notified of everything once the log can be read
-                    logger.debug("the log of changes could not be asked: %s", error)
+                    logger.debug("could not read the change log: %s", error)
                 nursery.start_soon(self._record_pending)
                 nursery.start_soon(self._poll)
                 task_status.started()
@@ -267,7 +267,7 @@ class ChangeReplicator:
             try:
                 changes = await self._log.read_since(self._cursor)
             except OSError as error:
-                logger.debug("the log of changes could not be asked: %s", error)
+                logger.debug("could not read the change log: %s", error)
                 await trio.sleep(growing_delay(attempt, first=_FIRST_REPEAT, longest=_LONGEST_REPEAT))
                 attempt += 1
                 self._signal.notify()

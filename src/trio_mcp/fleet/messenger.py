@@ -159,14 +159,14 @@ class Messenger:
                 self._steady_since = trio.current_time()
                 return
             except OSError as error:
-                logger.debug("this replica cannot live yet: %s", error)
+                logger.debug("could not send the first heartbeat: %s", error)
                 await trio.sleep(growing_delay(attempt, first=_FIRST_RETRY_DELAY, longest=_MAX_RETRY_DELAY))
 
     async def _leave(self) -> None:
         try:
             await self._courier.leave()
         except OSError as error:  # the lease will expire
-            logger.debug("the end of this replica could not be told: %s", error)
+            logger.debug("could not report the end of this replica: %s", error)
 
     async def _send_heartbeats(self) -> None:
         while True:
@@ -174,13 +174,13 @@ class Messenger:
             try:
                 was_alive = await self._courier.heartbeat(lease_ms=_milliseconds(LEASE_SECONDS))
             except OSError as error:  # the storage logs its outages; the next heartbeat may still be in time
-                logger.debug("no sign of life could be given: %s", error)
+                logger.debug("could not send a heartbeat: %s", error)
                 self._steady_since = trio.current_time()
                 continue
             if not was_alive:
                 self._steady_since = trio.current_time()
                 logger.warning(
-                    "this replica gave no sign of life for %g s, and others may have acted on that", LEASE_SECONDS
+                    "this replica sent no heartbeat for %g s, and others may have acted on its death", LEASE_SECONDS
                 )
 
     # Messages of ours
@@ -241,9 +241,9 @@ class Messenger:
 
     def _receive(self, data: bytes) -> None:
         try:
-            envelope = decode_stored("a letter", _decoder.decode, data)
+            envelope = decode_stored("a message", _decoder.decode, data)
         except UnreadableRecord as error:
-            logger.warning("a letter that makes no sense was dropped: %s", error)
+            logger.warning("dropped an invalid message of another replica: %s", error)
             return
         if envelope.kind in _ACK_KINDS:
             reply = self._replies.get(envelope.number)
@@ -259,13 +259,13 @@ class Messenger:
         letter = ReplicaMessage(envelope.sender, envelope.content, partial(self._store_ack, key))
         reader = self._handlers.get(envelope.kind)
         if reader is None:  # from a later version
-            letter.refuse(f"this replica knows no letters of the kind {clean(envelope.kind[:100])}")
+            letter.refuse(f"this replica knows no messages of the kind {clean(envelope.kind[:100])}")
             return
         try:
             reader(letter)
         except Exception:  # a bug, which must only affect this message
-            logger.exception("a letter of the kind %s could not be read", envelope.kind)
-            letter.refuse("the letter could not be read")
+            logger.exception("could not handle a message of the kind %s", envelope.kind)
+            letter.refuse("the message could not be handled")
 
     def _store_ack(self, key: tuple[str, int], kind: str, content: bytes) -> None:
         if self._acks.get(key, ()) is None:

@@ -81,7 +81,7 @@ class _ForwardedCall:
         if batch.index < self.next_index:  # a repetition of a batch that was already received
             message.ack()
         elif batch.index >= self.next_index + BATCH_WINDOW:
-            message.refuse("there is no room for so many")
+            message.refuse("too many batches")
         else:
             self.batches[batch.index] = message, batch
             self._sleeper.wake()
@@ -200,10 +200,10 @@ class RetryForwarder:
             raise replica_lost() from None
         except MessageRefused as error:
             call.is_over = True
-            words = f"the process that ran this call does not go on: {error}; call again"
+            words = f"the process that ran this call cannot continue it: {error}; call again"
             raise CodedError(REPLICA_LOST, words) from None
         except OSError as error:  # the storage logs its outages itself
-            logger.debug("a retry could not be carried to the replica %s: %s", call.owner, error)
+            logger.debug("could not forward a retry to the replica %s: %s", call.owner, error)
             raise scope.exchange.unavailable(_UNREACHABLE) from None
         call.is_accepted = True
 
@@ -234,7 +234,7 @@ class RetryForwarder:
             with trio.move_on_after(_CANCEL_TIME, shield=True):
                 await self._messenger.send(owner, CANCEL, letter, patience=0)
         except (ReplicaDead, MessageRefused, OSError) as error:  # the next check ends the call, if a little later
-            logger.debug("the cancel of a carried retry was not brought to the replica %s: %s", owner, error)
+            logger.debug("could not send a cancel to the replica %s: %s", owner, error)
 
     # Messages
 

@@ -165,10 +165,10 @@ class MessageSeal:
         about = f"{kind} {message.sender} {self._replica}".encode()
         try:
             content = self._keys.open(message.content, about)
-            return decode_stored(f"a letter of the kind {kind}", partial(msgspec.msgpack.decode, type=form), content)
+            return decode_stored(f"a message of the kind {kind}", partial(msgspec.msgpack.decode, type=form), content)
         except BadSeal:
             pass
         except UnreadableRecord as error:  # of another version
             logger.warning("%s", error)
-        message.refuse("this replica cannot read the letter: it has other secrets, or another version")
+        message.refuse("this replica cannot read the message: it has other secrets, or another version")
         return None

@@ -82,7 +82,7 @@ class ForwardedExchange(Exchange):
     def _close_silently(self) -> None:
         self.is_over = True
         self.outbox.close()
-        self.abort_writing.cancel(reason="nobody waits for this")
+        self.abort_writing.cancel(reason="the client no longer waits")
 
     def cancelled(self, request: InboundRequest, cause: CancelCause) -> None:
         if self.is_over:
@@ -174,7 +174,7 @@ class RetryReceiver:
         if retry is None:
             return
         if self._nursery is None:
-            message.refuse("it ends")
+            message.refuse("it is shutting down")
         elif (message.sender, retry.number) in self._cancelled:  # the cancel arrived before the retry
             message.refuse("its client has left")
         else:
@@ -241,7 +241,7 @@ class RetryReceiver:
         except ReplicaDead:
             lost = "the replica that took the request has ended"
         except MessageRefused as error:
-            lost = f"the replica that took the request waits for it no more: {error}"
+            lost = f"the replica that took the request no longer waits for it: {error}"
         except OSError as error:
             lost = f"the replica that took the request cannot be reached: {error}"
         finally:

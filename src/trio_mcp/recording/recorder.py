@@ -208,7 +208,7 @@ class Recorder:
     def _fail(self, job: WriteJob, error: Exception) -> None:
         with self._lock:
             self._is_over = True
-        logger.warning("the recording %s ends, and no other begins: %s", job.recording.path, error)
+        logger.warning("the recording %s ends, and no further connection is recorded: %s", job.recording.path, error)
         with contextlib.suppress(OSError):
             job.recording.close()
 

@@ -249,9 +249,10 @@ async def test_missing_folder_is_waited_for(path: Path, caplog: pytest.LogCaptur
             path.parent.mkdir()
     assert len(ids) == 1
     one, two = caplog.messages
-    assert "later/shared.db, which replicas share, cannot be used, and is waited for: " in one
+    assert one.startswith("waiting until the shared storage ")
+    assert "later/shared.db is available: " in one
     assert "No such file or directory" in one
-    assert two.endswith("can be used now")
+    assert two.endswith("is available now")
 
 
 @pytest.mark.parametrize(
@@ -384,9 +385,9 @@ async def test_outage_is_one_line_in_the_log_and_its_end_another(
             await replica.changes.record(["tools"])
             await replica.changes.record(["tools"])
     one, two = caplog.messages
-    assert "shared.db, which replicas share, cannot be written: " in one
+    assert "shared.db cannot be written: " in one
     assert "disk I/O error" in one
-    assert two.endswith("shared.db, which replicas share, works again")
+    assert two.endswith("shared.db works again")
 
 
 async def test_record_with_other_secrets_is_no_outage_of_the_file(path: Path, caplog: pytest.LogCaptureFixture):
@@ -396,7 +397,7 @@ async def test_record_with_other_secrets_is_no_outage_of_the_file(path: Path, ca
         with pytest.raises(UnreadableRecord):
             await replica.tasks.read(None, "sealed")
         await replica.changes.record(["tools"])
-    assert not [text for text in caplog.messages if "which replicas share" in text]
+    assert not [text for text in caplog.messages if "the shared storage" in text]
 
 
 async def test_expired_tasks_of_two_deletions_hide_no_session(path: Path):

@@ -267,7 +267,7 @@ class InitializeExchange(SharedExchange):
         except StoreFull:
             return partial(busy, "Too busy: too many sessions; try again later")
         except SessionStateTooLong:
-            return partial(invalid, HTTPStatus.BAD_REQUEST, "the client says too much of itself in initialize")
+            return partial(invalid, HTTPStatus.BAD_REQUEST, "the parameters of initialize are too long")
         except OSError as failed:
             logger.debug("a session could not be opened: %s", failed)
             return partial(unavailable, UNREACHABLE_TEXT)

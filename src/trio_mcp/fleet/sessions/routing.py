@@ -50,7 +50,7 @@ FORWARDED_MESSAGE: Final = "session.message"
 UNREADABLE_MESSAGE: Final = "session.unreadable"
 """Kind of the messages that report that the answer to a request can't be read."""
 _RECEIVED_IDS_LIMIT: Final = 100
-_TOO_LATE_TEXT: Final = "the process that ran the request has ended, and takes no answer any more"
+_TOO_LATE_TEXT: Final = "the process that ran the request has ended, and cannot receive the answer"
 
 Delivery: TypeAlias = Callable[[], Awaitable[object]]
 """A function that forwards a message to another replica, or reads the state that others have written.
@@ -154,14 +154,14 @@ class SessionRouter:
         except ReplicaDead:
             response.answer(invalid(HTTPStatus.BAD_REQUEST, _TOO_LATE_TEXT, extra))
         except MessageRefused as error:
-            reason = f"the process that runs the request takes no answer: {error}"
+            reason = f"the process that runs the request refused the answer: {error}"
             response.answer(invalid(HTTPStatus.BAD_REQUEST, reason, extra))
         except SessionEnded:
             response.answer(invalid(HTTPStatus.NOT_FOUND, SESSION_ENDED_TEXT, extra))
         except ValueError as error:
             response.answer(invalid(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, str(error), extra))
         except (OSError, SessionStateTooLong) as error:
-            logger.debug("a message could not be passed on: %s", error)
+            logger.debug("could not forward a message: %s", error)
             response.answer(unavailable(UNREACHABLE_TEXT, extra))
         else:
             return True
@@ -172,7 +172,7 @@ class SessionRouter:
         try:
             await delivery()
         except (ReplicaDead, MessageRefused, OSError) as error:
-            logger.debug("an answer that cannot be read could not be told of: %s", error)
+            logger.debug("could not report an unreadable answer: %s", error)
 
 
 def _cancelled_id(message: Message | Unreadable) -> tuple[type, RequestId] | None:

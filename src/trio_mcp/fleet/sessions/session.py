@@ -269,7 +269,7 @@ class SharedSession(ClientSession):
                 return
         except OSError as failed:
             logger.debug("a session could not be read: %s", failed)
-        exchange.abort(CancelCause.LEASE, "the events of this call cannot be kept by this process any more")
+        exchange.abort(CancelCause.LEASE, "this process can no longer store the events of this call")
 
     def close_resumed(self, name: str, replica: str) -> None:
         """End the earlier response of the stream ``name``, on any replica, because the client has reconnected to
@@ -341,7 +341,7 @@ class SharedSession(ClientSession):
                 self.session_state.read_soon()
         elif not self._is_needed:
             if now - self.used_at >= min(_IDLE, timeout):
-                self.close("nobody uses the session in this process")
+                self.close("the session is unused in this process")
         elif now - self._looked_at >= min(timeout / 30, _LONGEST_LOOK):
             self._looked_at = now
             self._services.start_soon(self.session_state.check_exists)
@@ -353,7 +353,7 @@ class SharedSession(ClientSession):
         try:
             await self._log.touch(name)
         except OSError as failed:
-            logger.debug("the events of a session could not be kept: %s", failed)
+            logger.debug("could not extend the lifetime of a session's events: %s", failed)
 
     def send_keep_alive(self) -> None:
         """Send comments on streams that were silent. See `PostExchange.send_keep_alive`."""

@@ -161,10 +161,10 @@ class SessionServices:
         """Return the content of ``message``. If it can't be read, refuse the message and return `None`."""
         if self._seal is None:
             try:
-                return decode_stored("a letter", partial(msgspec.msgpack.decode, type=form), message.content)
+                return decode_stored("a message", partial(msgspec.msgpack.decode, type=form), message.content)
             except UnreadableRecord as error:
                 logger.warning("%s", error)
-                message.refuse("this replica cannot read the message: it is of another version")
+                message.refuse("this replica cannot read the message: it has another version")
                 return None
         return self._seal.open(kind, message, form)
 
@@ -323,7 +323,7 @@ class SharedSessionState:
             if not await self._sessions.exists(self.id):
                 self._on_ended(f"the client has not come back for {self._timeout:g} seconds")
         except OSError as error:
-            logger.debug("a session could not be looked for: %s", error)
+            logger.debug("could not check whether a session exists: %s", error)
 
     # Writing
 

@@ -56,7 +56,7 @@ LINES_MESSAGE: Final = "session.lines"
 _FIRST_REPEAT: Final = 0.1
 _LONGEST_REPEAT: Final = 2.0
 _NOT_KEPT: Final = "events behind this event id are no longer kept"
-_UNKNOWN: Final = "no stream of this session has this event id, or none has any more"
+_UNKNOWN: Final = "no stream of this session has this event id, or its stream is no longer kept"
 
 
 @define(eq=False)
@@ -147,7 +147,7 @@ class StandaloneStreams:
         try:
             await stream.touch()
         except OSError as error:
-            logger.debug("the events of a session could not be kept: %s", error)
+            logger.debug("could not extend the lifetime of a session's events: %s", error)
 
     def send_keep_alive(self) -> None:
         """Send a comment on the standalone stream, unless something was sent since the last call."""
@@ -324,7 +324,7 @@ class StandaloneStreams:
             except SessionEnded:
                 return
             except OSError as error:
-                logger.debug("a message of a session waits: %s", error)
+                logger.debug("could not send a message of a session yet: %s", error)
             await _pause(attempt)
 
     async def _write(self, lines: Sequence[bytes], cursor: str) -> bool:

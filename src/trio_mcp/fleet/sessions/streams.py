@@ -203,7 +203,7 @@ class SharedStream:
             finally:
                 self._sse_response.close()
                 if begun is not None:  # has no effect if the response has begun
-                    begun.response.answer(unavailable("the events cannot be kept; try again later", begun.extra))
+                    begun.response.answer(unavailable("the events cannot be stored now; try again later", begun.extra))
 
     async def _open(self) -> bool:
         try:

@@ -39,7 +39,7 @@ logger = logging.getLogger("trio_mcp")
 _ID_BYTES: Final = 16
 """128 random bits, which can't be guessed; written as visible ASCII."""
 _LONGEST_ID: Final = 100
-_NOT_HERE: Final = "this replica has no part of the session"
+_NOT_HERE: Final = "this replica does not serve the session"
 
 
 class _SessionMessage(msgspec.Struct, frozen=True, array_like=True):
@@ -210,7 +210,7 @@ class SharedSessionTable(FleetSessions[SharedSession]):
             elif (view := self._sessions.get(session_id)) is not None and not view.is_over:
                 view.fail_question(message, b"")
         except (ReplicaDead, MessageRefused, OSError) as failed:
-            logger.debug("an answer that cannot be read could not be told of: %s", failed)
+            logger.debug("could not report an unreadable answer: %s", failed)
 
     def open(self, message: Request, posted: HttpRequest) -> None:
         """Answer ``initialize``, and open a session for the caller if the limits of all replicas allow it."""

@@ -215,7 +215,7 @@ class RedisCourier:
             return set()
         names = list(replicas)
         answers = await self._link.pipeline([[b"MGET", *map(self._heartbeat_key, names)]])
-        [signs] = decode_columns("signs of life", answers, _SIGNS)
+        [signs] = decode_columns("heartbeats", answers, _SIGNS)
         if len(signs) != len(names):
             raise UnreadableRecord("cannot read heartbeats: Redis returned the wrong number of them")
         return {name for name, sign in zip(names, signs, strict=True) if sign is None}
@@ -264,7 +264,7 @@ class _RedisMailbox(AsyncIterator[bytes | HintsLost]):
     async def _read_list(self) -> None:
         try:
             found = await self._link.script(_SCRIPTS["letters_read"], [_list_of(self._base)], [_LISTED])
-            self._waiting += decode_columns("the letters of this replica", found, LINES)
+            self._waiting += decode_columns("the messages to this replica", found, LINES)
         except OSError as error:  # the link logs its outages
             logger.debug("could not read waiting messages: %s", error)
         else:
@@ -302,7 +302,7 @@ class _RedisMailbox(AsyncIterator[bytes | HintsLost]):
                 found = await self._link.script(
                     _SCRIPTS["letter_take"], [key, _list_of(self._base)], [message, len(letter), _PIECE]
                 )
-                whole, piece = decode_columns("a letter", found, _TAKEN)
+                whole, piece = decode_columns("a message", found, _TAKEN)
                 if not piece or whole > MAX_MESSAGE_BYTES:  # it has expired, or isn't a message
                     return HINTS_LOST
                 letter += piece

@@ -177,13 +177,13 @@ class _SharedSecret:
                 self.value = await self._read_or_store()
             except OSError as error:
                 if not is_told and self._link.is_lost and trio.current_time() - begun >= patience:
-                    logger.warning("this replica waits until Redis can be used: %s", error)
+                    logger.warning("this replica waits until Redis is available: %s", error)
                     is_told = True
             else:
                 break
             await trio.sleep(growing_delay(attempt, first=_FIRST_DELAY, longest=_LONGEST_DELAY))
         if is_told:
-            logger.warning("this replica waits no longer: Redis can be used")
+            logger.warning("this replica no longer waits: Redis is available")
 
     async def maintain(self, looks: ChangeSignal) -> None:
         """Store the secret again whenever it is missing in Redis, until cancelled."""
@@ -192,23 +192,23 @@ class _SharedSecret:
             try:
                 kept = await self._read_or_store()
             except OSError as error:  # the link logs outages, and reports `HINTS_LOST` when Redis is available again
-                logger.debug("the common secret could not be looked at: %s", error)
+                logger.debug("could not read the shared secret: %s", error)
                 continue
             if kept not in (self.value, self._other):
                 logger.error(
-                    "Redis was emptied, and another replica has put another secret there: what clients carry between"
-                    " the two is refused; start either of them again"
+                    "Redis was emptied, and another replica has stored another secret there: data that clients carry"
+                    " between the two is refused; restart one of them"
                 )
             self._other = kept
 
     async def _read_or_store(self) -> bytes:
         """Return the secret in Redis. If there is none, store this replica's own."""
         [kept] = decode_columns(
-            "the common secret", await self._link.pipeline([["GET", self._key]]), tuple[bytes | None]
+            "the shared secret", await self._link.pipeline([["GET", self._key]]), tuple[bytes | None]
         )
         if kept is None or len(kept) != SECRET_BYTES:  # no secret, or not one from a replica
             put = await self._link.script(_SCRIPTS["secret_put"], [self._key], [self.value])
-            [kept] = decode_columns("the common secret", [put], tuple[bytes])
+            [kept] = decode_columns("the shared secret", [put], tuple[bytes])
         return kept
 
 
@@ -218,13 +218,13 @@ async def _check_policy(link: Link) -> None:
         answers = await link.pipeline([["CONFIG", "GET", "maxmemory-policy"]])
         [settings] = decode_columns("the settings of Redis", answers, tuple[dict[bytes, bytes]])
     except OSError as error:  # most hosted services don't allow CONFIG
-        logger.debug("what Redis does without memory could not be asked: %s", error)
+        logger.debug("could not read the maxmemory-policy of Redis: %s", error)
         return
     policy = settings.get(b"maxmemory-policy", _SAFE_EVICTION_POLICY)
     if policy != _SAFE_EVICTION_POLICY:
         logger.error(
-            "Redis drops what is kept there when it has no memory left, and so may lose anything at any time: its"
-            " maxmemory-policy is %s, and has to be noeviction",
+            "Redis drops data when its memory is full, so any data may be lost at any time: its"
+            " maxmemory-policy must be noeviction, not %s",
             policy.decode(errors="replace"),
         )
 

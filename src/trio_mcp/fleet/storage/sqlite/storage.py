@@ -168,12 +168,12 @@ async def _retry_until_available(path: Path, work: Callable[[], Awaitable[T]]) -
             if error.errno in _HOPELESS:
                 raise
             if not is_waiting:
-                logger.warning("%s, which replicas share, cannot be used, and is waited for: %s", path, error)
+                logger.warning("waiting until the shared storage %s is available: %s", path, error)
                 is_waiting = True
             await trio.sleep(_RETRY_DELAY)
         else:
             if is_waiting:
-                logger.warning("%s, which replicas share, can be used now", path)
+                logger.warning("the shared storage %s is available now", path)
             return result
 
 
@@ -200,13 +200,13 @@ class _LoggedDatabase(Database):
             raise  # only one record is unreadable; the file is available
         except OSError as error:
             if not self._failing:
-                logger.warning("%s, which replicas share, cannot be %s: %s", self.path, kind, error)
+                logger.warning("the shared storage %s cannot be %s: %s", self.path, kind, error)
             self._failing.add(kind)
             raise
         if kind in self._failing:
             self._failing.discard(kind)
             if not self._failing:
-                logger.warning("%s, which replicas share, works again", self.path)
+                logger.warning("the shared storage %s works again", self.path)
         return result
 
 
