@@ -243,7 +243,7 @@ async def test_a_callback_that_is_too_slow_is_reported_once_however_many_answers
         [record] = caplog.records
         assert record.levelno == logging.WARNING
         assert record.getMessage() == (
-            "a callback for a log message takes longer than 5 s: answers wait for it no more"
+            "a callback for a log message takes longer than 5 s: results no longer wait for it"
         )
         queue.put(message("b"), 10)
         await queue.wait_until_handled(1)

@@ -186,7 +186,7 @@ def test_an_answer_that_cannot_be_read_is_for_those_who_wait(floor: Floor, caplo
     floor.told.clear()
     floor.act(events.AnswerLost((request,), "why"))
     assert floor.told == [("read", "why", LINE), ("lost", (request,), "why")]
-    assert [record.getMessage() for record in caplog.records] == [f"this is no message (why): {LINE!r}"]
+    assert [record.getMessage() for record in caplog.records] == [f"not a message (why): {LINE!r}"]
 
 
 # Requests and cancels
@@ -261,7 +261,7 @@ def test_progress_that_makes_no_sense_is_dropped_with_a_word(floor: Floor, caplo
     assert call.arrived == []
     [record] = caplog.records
     assert record.levelno == logging.DEBUG
-    assert record.getMessage().startswith("ignored: progress that makes no sense: ")
+    assert record.getMessage().startswith("ignored: invalid progress: ")
 
 
 # What is no message, and what has no effect
@@ -272,7 +272,7 @@ def test_what_is_no_message_is_logged_up_to_a_bound_and_told(floor: Floor, caplo
     floor.dispatch.handle(events.Unread("why"), line)
     assert floor.told == [("read", "why", line)]
     [record] = caplog.records
-    assert (record.levelno, record.getMessage()) == (logging.WARNING, f"this is no message (why): {b'x' * 200!r}")
+    assert (record.levelno, record.getMessage()) == (logging.WARNING, f"not a message (why): {b'x' * 200!r}")
 
 
 def test_what_is_no_message_need_not_be_told_to_anybody(caplog: pytest.LogCaptureFixture) -> None:

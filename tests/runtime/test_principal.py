@@ -47,7 +47,7 @@ def test_an_identity_is_read_as_it_was_written(principal: Principal) -> None:
 
 @pytest.mark.parametrize("text", ["", "anna", "[]", '["a"]', '[1,"a",false]', '{"issuer":"a"}'])
 def test_other_text_is_no_identity(text: str) -> None:
-    with pytest.raises(ValueError, match="no identity of a principal"):
+    with pytest.raises(ValueError, match="not the identity of a principal"):
         PrincipalId.from_json(text)
 
 

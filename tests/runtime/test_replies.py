@@ -106,7 +106,7 @@ def test_a_result_that_the_revision_cannot_express_is_a_failure_that_says_so(
     assert (asked.failed, asked.error) == (True, None)
     [record] = caplog.records
     assert (record.levelno, record.exc_info) == (logging.ERROR, None)
-    assert record.getMessage().startswith("tools/call (request 7) gave what cannot be sent: ")
+    assert record.getMessage().startswith("tools/call (request 7) returned something that cannot be sent: ")
 
 
 @pytest.mark.parametrize("value", [float("nan"), {"\ud800": float("nan")}, object()])
@@ -226,7 +226,7 @@ def test_a_result_that_was_found_to_be_unsendable_before_is_told_alike(
 ) -> None:
     told = failed(replies.failure(request(), UnsendableResult("NaN")))
     assert told == "internal error in tool add: the result cannot be sent as JSON"
-    assert caplog.records[0].getMessage() == "tools/call (request 7) gave what cannot be sent: NaN"
+    assert caplog.records[0].getMessage() == "tools/call (request 7) returned something that cannot be sent: NaN"
 
 
 def test_all_capabilities_that_are_missing_are_told_together(replies: Replies) -> None:

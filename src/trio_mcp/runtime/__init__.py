@@ -1,5 +1,5 @@
-"""The trio shell of one connection: runs the requests that come in, correlates replies with the requests that went out,
-and sets a bound for everything.
+"""The trio part of one connection: runs incoming requests, matches replies with outgoing requests, and limits
+everything that can grow.
 
-`connection` holds the parts together; each of the other files is one part, with one idea.
+`connection` combines the parts; each of the other files has one part.
 """

@@ -1,7 +1,7 @@
-"""Calls: requests of ours on their way to the peer and back.
+"""The requests that this side sends, from sending to their outcome.
 
-A task waits for the end of a `Call`, whose caller gets a `Progress` for each report. No task waits for the end of a
-request that is `DetachedCall`, and nobody for that of `send_ignoring_reply`.
+A task waits for the outcome of a `Call`; its caller gets a `Progress` for each progress notification. No task waits for
+a `DetachedCall`, and the reply to `send_ignoring_reply` is ignored.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ if TYPE_CHECKING:
 _NEVER: Final = -inf
 
 OnNotification: TypeAlias = "Callable[[NotificationReceived, int], None]"
-"""Callback that runs in the reader with each notification of a stream and the notification's size in bytes. The
+"""Callback for each notification on a stream, called in the reader with the notification and its size in bytes. The
 callback must be quick, and must not raise."""
 
 
 @value
 class CallOutcome:
-    """The end of a call. ``notifications_before``: number of notifications belonging to requests that came before the
-    end on the wire."""
+    """The outcome of a call. ``notifications_before``: how many request-related notifications arrived on the wire
+    before the outcome."""
 
     result: Any
     error: MCPError | None
@@ -47,30 +47,32 @@ class CallOutcome:
 
 @define(eq=False)
 class RoundTrips:
-    """A call that takes several requests, because the server asks questions in between (2026-07-28 mrtr)."""
+    """A call that takes several requests, because the server returns questions in between (2026-07-28 mrtr)."""
 
     _cancel: Callable[[RequestId, BaseException], None]
     asked: RequestId | None = None
-    """Id of the last request that was answered with questions; the server knows the call under this id until a later
-    request reaches the server. `None`: the server knows of no request, or of a request that is in flight, or the call
-    was left."""
+    """Id of the last request that was answered with questions. The server knows the call by this id until a later
+    request reaches it. `None` if the server knows no request of the call, if a request is in flight, or if the caller
+    has left the call."""
     received: float = -inf
-    """Time at which the last answer was read, on trio's clock; known for cacheable methods."""
+    """Time at which the last answer was read, on trio's clock. Set only for cacheable methods."""
 
     def cancel(self, error: BaseException) -> None:
-        """Tell the server that the call ends with ``error``, if the server waits for the next request. Idempotent."""
+        """If the server waits for the next request of the call, send a cancellation because of ``error``.
+        Idempotent."""
         if self.asked is not None:
             self._cancel(self.asked, error)
             self.asked = None
 
 
 class Call(Owner):
-    """The mailbox of one request of ours: first the progress, then the end. ``backlog`` keeps the progress for a
-    callback; `None` without a callback. ``deadline`` is the time on trio's clock at which the caller leaves the call at
-    the latest.
+    """A request that a task waits for: a mailbox for its progress, and then its outcome.
 
-    The caller's own task empties the mailbox, so that callbacks run where the caller can see their exceptions and
-    cancel the callbacks.
+    ``backlog`` keeps progress for a callback; it's `None` if there is no callback. ``deadline`` is the time on trio's
+    clock at which the caller leaves the call at the latest.
+
+    The caller's own task empties the mailbox, so that the caller sees the exceptions of the callbacks and can cancel
+    them.
     """
 
     __slots__ = (
@@ -86,21 +88,21 @@ class Call(Owner):
         on_notification: OnNotification | None = None,
         deadline: float = inf,
     ) -> None:
-        self.segments = []  # as an `Owner` makes, which would be two more calls
+        self.segments = []  # what `Owner.__init__` does, without two more function calls
         self.request = request
         self.context: Context | None = copy_context()
         """Context variables of the caller, until the end of the call."""
         self.end: CallOutcome | None = None
-        """The end; `None` while the request is in flight, and for ever when the request was abandoned."""
+        """The outcome. `None` while the request is in flight, and forever if the request was abandoned."""
         self.ended_at = _NEVER
-        """Time of the end on trio's clock, for methods whose answers may be cached; ``-inf`` for all others."""
+        """Time of the outcome on trio's clock, for methods whose results can be cached; ``-inf`` for all others."""
         self.on_notification = on_notification
         """Callback for the notifications on the stream that the request opened."""
         self._on_progress = on_progress
         self.limited = deadline < inf
-        """True for a call that ends by itself when no reply comes."""
+        """Whether the call has a time limit, so that it ends even if no reply arrives."""
         self.wants_progress = on_progress is not None
-        """True when progress is consumed, by a callback or a time limit."""
+        """Whether a callback or a time limit uses the progress."""
         self._limits = call_limits()
         if self._limits:
             self.limited = True
@@ -110,7 +112,7 @@ class Call(Owner):
         self._waiting = Sleeper()
 
     def receive_progress(self, progress: Progress, size: int) -> None:
-        """Take progress that has arrived, ``size`` bytes long."""
+        """Handle progress that has arrived, ``size`` bytes long."""
         for limit in self._limits:
             limit.restart()
         if self._items is not None:
@@ -118,14 +120,14 @@ class Call(Owner):
             self._waiting.wake()
 
     def settle(self, end: CallOutcome) -> None:
-        """Take the end, which has arrived by wire or by loss of the connection."""
+        """Set the outcome: the reply has arrived, or the connection was lost."""
         self.end = end
         if self.request.method.cacheable:
             self.ended_at = trio.current_time()
         self._waiting.wake()
 
     async def outcome(self) -> CallOutcome:
-        """Wait for the end, running the callbacks in order meanwhile, and return the end."""
+        """Wait for the outcome and return it. Until then, run the progress callbacks in order."""
         while True:
             while self._items:
                 await self._report_progress(self._items.pop())
@@ -141,7 +143,7 @@ class Call(Owner):
 
 
 class Ask(Protocol):
-    """Sends the handler's own requests: `Outbound.request`."""
+    """The function with which handlers send their own requests: `Outbound.request`."""
 
     def __call__(
         self,
@@ -154,26 +156,31 @@ class Ask(Protocol):
         outbox: Outbox,
         cancel_task: Callable[[str], None] | None = None,
     ) -> Awaitable[Any]:
-        """Send a request to ``outbox`` and wait for its result."""
+        """Send a request through ``outbox`` and wait for its result."""
         ...
 
 
 class CallOwner(Protocol):
-    """The party that has sent a request, and goes on with other things."""
+    """The sender of a `DetachedCall`. It doesn't wait for the outcome, but is called with it."""
 
     def receive_outcome(self, call: DetachedCall, result: Any, error: MCPError | None) -> None:
-        """Take the end of a request, plain data or an error. Runs in the reader: must be quick, and must not raise."""
+        """Handle the outcome of a request: plain data or an error. Called in the reader: must be quick, and must not
+        raise."""
         ...
 
 
 SendDetached: TypeAlias = "Callable[[str, dict[str, Any] | None, Revision, CallOwner, str, Outbox], DetachedCall]"
-"""Sends a request of this method with these parameters to the outbox, and does not wait for the end, which the owner
-gets: see `Outbound.send_detached`."""
+"""Sends a request with this method and these parameters through the outbox, without waiting. The owner gets the
+outcome: see `Outbound.send_detached`."""
 
 
 class DetachedCall(Owner):
-    """A request that ``owner`` has sent by ``outbox``, one of the ``calls`` in flight; ``name`` is for the poster.
-    ``over`` is called at the end. Much smaller than a task that waits."""
+    """A request that no task waits for, sent by ``owner`` through ``outbox``. Takes much less memory than a waiting
+    task.
+
+    ``calls`` are the calls in flight. ``name`` identifies the request for its sender. ``over`` is called with the
+    outcome.
+    """
 
     __slots__ = ("_abandon", "_call_owner", "_calls", "_over", "name", "outbox", "request")
 
@@ -190,10 +197,10 @@ class DetachedCall(Owner):
         abandon: Callable[[DetachedCall, str | BaseException], None],
         over: Callable[[Any, BaseException | None], None] | None,
     ) -> None:
-        self.segments = []  # as an `Owner` makes, which would be two more calls
+        self.segments = []  # what `Owner.__init__` does, without two more function calls
         self.request = request
         self.outbox = outbox
-        """The way out of the request."""
+        """The outbox that the request was sent through."""
         self.name = name
         self._calls = calls
         self._call_owner = owner
@@ -201,16 +208,16 @@ class DetachedCall(Owner):
         self._over = over
 
     def abandon(self, reason: str | BaseException) -> None:
-        """Withdraw the request, or send its cancel: see `Outbound.abandon_detached`."""
+        """Withdraw the request if it's still unsent, or else send its cancellation: see `Outbound.abandon_detached`."""
         self._abandon(self, reason)
 
     def settle(self, end: CallOutcome) -> None:
-        """Take the end, which has arrived by wire or by loss of the connection."""
+        """Set the outcome: the reply has arrived, or the connection was lost."""
         if self.finish(end.result, end.error):
             self._call_owner.receive_outcome(self, end.result, end.error)
 
     def finish(self, result: Any, error: BaseException | None) -> bool:
-        """Note that the request is over. Return false where that was so before."""
+        """Remove the request from the calls in flight. Return false if it was already over."""
         if self._calls.pop(self.request.id, None) is None:
             return False
         if self._over is not None:
@@ -220,7 +227,8 @@ class DetachedCall(Owner):
 
 @frozen
 class Progress:
-    """The progress of a call: ``progress`` only grows, ``total`` is in the same unit, ``message`` is for people."""
+    """One progress notification of a call: ``progress`` only increases, ``total`` has the same unit, ``message`` is for
+    people."""
 
     progress: float
     total: float | None = None
@@ -228,14 +236,14 @@ class Progress:
 
 
 OnProgress: TypeAlias = Callable[[Progress], Awaitable[None] | None]
-"""Callback that runs in the caller's own task, in wire order, before the call returns. May be async."""
+"""Callback for progress, called in the caller's own task, in wire order, before the call returns. Can be async."""
 
 
 def send_ignoring_reply(
     state: ConnectionState, outbox: Outbox, method: str, params: dict[str, Any], revision: Revision
 ) -> None:
-    """Send a request ahead of all that waits, and even when ``outbox`` is full; its reply will be ignored. Synchronous,
-    so that a task that is cancelled can send. Raises `MethodUnavailable`."""
+    """Send a request before everything that waits, even if ``outbox`` is full, and ignore its reply. Synchronous, so
+    that a cancelled task can send. Raises `MethodUnavailable`."""
     request = state.open_request(method, revision)
     state.abandon(request)
     outbox.put_request(request.id, method, params, None)

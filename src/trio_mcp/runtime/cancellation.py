@@ -1,8 +1,8 @@
-"""The cancellation of a request, its cause and its reason, and deadlines.
+"""Cancellation of a request, with its cause and reason, and deadlines.
 
-The time that is left travels with a call, in its ``_meta``, under a key of ours. The value is a duration and no time of
-day, so the clocks of the two sides need not agree. The receiver's deadline is later than the caller's, by the time that
-the message took and by a grace, so no caller that still waits is left without a reply.
+A caller sends its remaining time with a call, in ``_meta``, under a key of this package. The value is a duration and
+not a time of day, so the clocks of the two sides don't have to agree. The receiver's deadline is later than the
+caller's, by the message's travel time and a grace period. So a caller that still waits always gets a reply.
 """
 
 from __future__ import annotations
@@ -21,34 +21,37 @@ DEADLINE_PASSED: Final = "the caller's deadline passed"
 
 
 class CancelCause(StrEnum):
-    """The party or the event that cancelled a request."""
+    """Why a request was cancelled."""
 
     PEER = "peer"
     """The caller gave up on the request."""
     DEADLINE = "deadline"
-    """The time limit of the tool was over, or the deadline had passed that the caller gave with the call."""
+    """The time limit of the tool, or the deadline that the caller sent with the call, has passed."""
     DISCONNECT = "disconnect"
-    """The connection is gone."""
+    """The connection was lost."""
     EXPIRED = "expired"
-    """The handler asked its client, and the answers did not come in time, or too many handlers waited for answers."""
+    """The handler asked its client for input, and the answers were late, or too many handlers waited for answers."""
     REPLAY = "replay"
-    """The handler asked its client and will run again, from the top, with the answers."""
+    """The handler asked its client for input, and will run again from the start, with the answers."""
     SHUTDOWN = "shutdown"
-    """Our side is closing down and the time to drain was over."""
+    """This side is shutting down, and ``drain_timeout`` has passed."""
     TASK = "task"
-    """The task was cancelled: by ``tasks/cancel``, or because its time to live was over."""
+    """The task was cancelled by ``tasks/cancel``, or because its time to live has passed."""
     LEASE = "lease"
-    """Another process runs the task now, since this process was taken for dead; or the events of the call, in a session
-    that several processes serve, cannot be kept by this one any more."""
+    """Another process has taken over the task, because this process seemed dead. Or, in a session that several
+    processes serve, this process can no longer store the events of the call."""
     PARENT = "parent"
-    """The application itself cancelled the request: by a scope around the whole connection, or by the request's own
-    scope, `RequestContext.cancel_scope`."""
+    """The application itself cancelled the request: by a cancel scope around the whole connection, or by
+    `RequestContext.cancel_scope`."""
 
 
 @frozen
 class Cancellation:
-    """The ``cause`` of a cancel, the ``reason`` that the cancelling party gave (`None`: no reason given), and the time,
-    ``at``, of `trio.current_time`."""
+    """Why and when a request was cancelled.
+
+    ``cause``: what cancelled it. ``reason``: the text that the cancelling side gave, or `None`. ``at``: the time on
+    trio's clock (`trio.current_time`).
+    """
 
     cause: CancelCause
     reason: str | None
@@ -56,16 +59,16 @@ class Cancellation:
 
     @property
     def text(self) -> str:
-        """The reason, or else the cause, as trio's own cancel reason."""
+        """The reason, or else the cause, used as the reason of trio's cancellation."""
         return self.reason or self.cause.value
 
 
 def reason_of(cancelled: BaseException) -> str:
-    """Return the reason that the peer is told when we leave a call because of ``cancelled``.
+    """Return the reason to send to the peer when a call is left because of ``cancelled``.
 
-    Apart from fixed phrases, two texts travel: the reason of an explicit `trio.CancelScope.cancel`, and the message of
-    a `CodedError`, which is written for the peer. trio's own reasons name tasks and exceptions of this process, and
-    stay here.
+    Besides fixed phrases, only two texts are sent: the reason of an explicit `trio.CancelScope.cancel`, and the message
+    of a `CodedError`, which is written for the peer. trio's own reasons aren't sent, because they name tasks and
+    exceptions of this process.
     """
     if isinstance(cancelled, CodedError):
         return cancelled.message
@@ -82,27 +85,27 @@ def reason_of(cancelled: BaseException) -> str:
 
 
 REMAINING_MS: Final = "trio-mcp/remainingMs"
-"""Whole milliseconds until the caller gives up, counted from the arrival of the request; 0 and more."""
+"""Milliseconds until the caller gives up, counted from the arrival of the request: an integer, 0 or greater."""
 
 _LONGEST_REMAINING: Final = 10**12
 _AT_ONCE: Final = frozenset({"initialize", "server/discover", "ping", "subscriptions/listen"})
-"""Methods that run no handler of an author."""
+"""Methods that don't run a handler written by the server's author."""
 
 
 def with_remaining(method: str, params: dict[str, Any] | None, deadline: float) -> dict[str, Any] | None:
-    """Return ``params`` with the time from now to ``deadline`` (`trio.current_time`) in ``_meta``. Without a deadline,
-    or for a method with which no time travels, return ``params`` unchanged."""
+    """Return ``params`` with the remaining time until ``deadline`` (`trio.current_time`) in ``_meta``. Return them
+    unchanged if there is no deadline, or if the method doesn't carry one."""
     if deadline == math.inf or method in _AT_ONCE:
         return params
     params = params or {}
     left = deadline - trio.current_time()
-    remaining = math.ceil(left * 1000) if left > 0 else 0  # left is -inf in a task that is cancelled already
+    remaining = math.ceil(left * 1000) if left > 0 else 0  # left is -inf in a cancelled task
     return {**params, "_meta": {REMAINING_MS: remaining, **(params.get("_meta") or {})}}
 
 
 def deadline_of(meta: Mapping[str, Any]) -> float:
-    """Return the time (`trio.current_time`) at which a request with ``meta``, received now, is over for its caller;
-    `math.inf` when the caller gave no number of milliseconds, or no sensible number."""
+    """Return the deadline (`trio.current_time`) of the caller of a request with ``meta``, received now. Return
+    `math.inf` if ``meta`` has no valid number of milliseconds."""
     remaining = meta.get(REMAINING_MS)
     if type(remaining) is not int or not 0 <= remaining <= _LONGEST_REMAINING:
         return math.inf

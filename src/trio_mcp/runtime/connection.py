@@ -1,15 +1,15 @@
-"""Connection is the trio shell of one connection.
+"""Connection runs one connection with trio's tasks.
 
-Two tasks where there is a transport, and two tasks on demand::
+Two tasks run if there is a transport, and two on demand::
 
     reader   transport.receive -> decode -> ConnectionState.receive -> Dispatch   never waits for a handler
-    writer   Outbox.take -> transport.send                                        wakes for lines not written at once
-    told     NotificationQueue: our callbacks for logs, one after another       on demand
-    changes  NotificationQueue: our callbacks for all else, one after another   on demand
+    writer   Outbox.take -> transport.send                                        sends lines not written at once
+    logs     NotificationQueue: callbacks for logs, one after another             on demand
+    changes  NotificationQueue: callbacks for all else, one after another         on demand
 
-Requests of the peer belong to the `Exchange` of the connection and run in the nursery of the `RequestHost`, each in a
-task and a nursery of its own (RequestRunner, RequestScope). The state of all requests in flight changes in
-`ConnectionState`, synchronously; the tasks only carry the changes out.
+Requests of the peer belong to the `Exchange` of the connection. Each runs in its own task and nursery, in the nursery
+of the `RequestHost` (RequestRunner, RequestScope). `ConnectionState` changes the state of all requests in flight,
+synchronously; the tasks only carry the changes out.
 """
 
 from __future__ import annotations
@@ -45,12 +45,13 @@ _HURRIED_GRACE: Final = 0.3
 
 
 class Connection:
-    """Serves one connection, from the start of `run` until its return. Meanwhile ``host`` has to run.
+    """Serves one connection, from the start of `run` until it returns. ``host`` must be running for all of this time.
 
-    Where messages come in another way, by `process_event`, an outbox stands in the place of the ``transport``: the
-    maker of the connection takes the lines from there.
-    ``graces`` bounds how long cancelled handlers in threads may clean up, and is shortened when the connection ends.
-    ``replies`` writes the replies of this side. ``on_unreadable`` is told of lines that are no message.
+    If messages arrive through `process_event` instead of a transport, pass an outbox as ``transport``, and take the
+    lines from it.
+
+    ``graces`` limits how long cancelled handlers in threads can clean up; it's shortened when the connection ends.
+    ``replies`` writes the replies of this side. ``on_unreadable`` is called with lines that aren't messages.
     """
 
     def __init__(
@@ -73,20 +74,20 @@ class Connection:
         self._transport, network = (None, "tcp") if isinstance(transport, Outbox) else (transport, transport.network)
         self.outbox = transport if isinstance(transport, Outbox) else transport.make_outbox(limits.high_water)
         self.exchange = Exchange(state, self.outbox, peer)
-        """Exchange that the requests of the peer belong to."""
+        """The `Exchange` that the peer's requests belong to."""
         self.lost: ConnectionLost | None = None
-        """Reason why our messages reach the peer no more; `None` while the connection lasts."""
+        """Why our messages no longer reach the peer; `None` while the connection is up."""
         self.related_request_id: RequestId | None = None
-        """Id of the request of ours in whose answer the message came that is acted on now: see
+        """Id of our request whose response carried the message that is being handled: see
         `Frame.related_request_id`."""
         self.is_only = False
-        """True when no other connection is served, so that the server ends with this connection."""
+        """Whether this is the server's only connection, so that the server ends with it."""
         self._request_notifications = notification_queue(limits, handler.notified, limits.callback_grace)
         self._changes = notification_queue(limits, handler.notified)
         tracing = host.tracing if self._transport is None else self._transport.observed_by(host.tracing)
         self._tracer = tracer = None if tracing is None else tracing._tracer_of(network)
         self.outbound = Outbound(state, self.outbox, self._request_notifications, limits, tracer, calls)
-        """Sender of our requests; `request` sends a single one."""
+        """Sends our requests; `request` sends a single one."""
         graces, replies = graces or Graces(limits.cleanup_grace), replies or Replies({})
         ask, post = self.outbound.request, self.outbound.send_detached
         self._runner = RequestRunner(host, handler, graces, replies, ask, tracer, peer=peer, post=post)
@@ -98,7 +99,7 @@ class Connection:
         self._ended = trio.Event()
         self._sleeper: trio.lowlevel.Task | None = None
         self._service: trio.Nursery | None = None
-        """Nursery of the connection's own tasks, while the nursery is sure to stay open; `None` before and after."""
+        """Nursery of the connection's own tasks, while it's certain to stay open; `None` before and after."""
 
     @property
     def peer(self) -> Peer:
@@ -107,18 +108,18 @@ class Connection:
 
     @property
     def stateless(self) -> bool:
-        """True when nothing is kept between requests."""
+        """Whether nothing is kept between requests."""
         return self.host.stateless
 
     # Life
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Serve the connection until its end, then close the transport.
+        """Serve the connection until it ends, and then close the transport.
 
-        Returns normally however the connection ends; a lost connection raises nothing here, only in the calls that wait
-        for replies (ruling 17). At the end of input, or after `shut_down`, accepted requests go on for up to
-        ``drain_timeout`` seconds and are cancelled then (ruling 14). A cancel from outside cancels all requests at
-        once.
+        Returns normally however the connection ends. If the connection is lost, only the calls that wait for replies
+        raise (ruling 17). At the end of input, or after `shut_down`, accepted requests continue for up to
+        ``drain_timeout`` seconds, and are then cancelled (ruling 14). If this task is cancelled, all requests are
+        cancelled at once.
         """
         with peer_log_share(self._runner.caller):
             await self._run(task_status)
@@ -140,15 +141,15 @@ class Connection:
                 try:
                     await self._wait_until_drained()
                 except BaseException:
-                    # `_wait_until_drained` has not cancelled after an interrupt.
+                    # After an interrupt, `_wait_until_drained` has cancelled nothing.
                     self._cancel_all(CancelCause.PARENT, None)
                     raise
                 finally:
                     self._service = None
                     self._runner.refuse_new("the connection has ended")
-                    with trio.CancelScope(shield=True):  # until the last handler has cleaned up, and no longer
+                    with trio.CancelScope(shield=True):  # only until the last handler has cleaned up
                         await self.exchange.idle()
-                if self.lost is None and self._transport is not None:  # let the last replies out, to a peer that reads
+                if self.lost is None and self._transport is not None:  # flush the last replies to a peer that reads
                     await self._last_flush.run(self.outbox.flushed)
                 service.cancel_scope.cancel(reason="the connection has ended")
         finally:
@@ -165,8 +166,8 @@ class Connection:
                     )
 
     def _drop_references(self) -> None:
-        """Cut the references among the parts of the connection, which is over, and to the handler, so that no part has
-        to wait for the garbage collector."""
+        """Break the reference cycles among the parts of an ended connection and its handler, so that none has to wait
+        for the garbage collector."""
         self._runner.detach()
         self._request_notifications.detach()
         self._changes.detach()
@@ -175,13 +176,13 @@ class Connection:
         del self._dispatch
 
     async def _wait_until_drained(self) -> None:
-        """Wait until `_wake`, which is called when the connection is drained. When this task is cancelled before, all
-        requests get the cause of the cancel before any handler runs: trio calls ``abort`` functions at once, and wakes
-        the tasks afterwards."""
+        """Wait until `_wake` is called because the connection is drained. If this task is cancelled first, all requests
+        get the cause of the cancellation before any handler runs: trio calls ``abort`` functions at once, and wakes the
+        tasks afterwards."""
 
         def abort(_: Any) -> trio.lowlevel.Abort:
             self._sleeper = None
-            self._runner.refuse_new("the connection has ended")  # the reader may run once more before its own cancel
+            self._runner.refuse_new("the connection has ended")  # the reader can run once more before it's cancelled
             self._cancel_all(CancelCause.PARENT, None)
             return trio.lowlevel.Abort.SUCCEEDED
 
@@ -192,7 +193,7 @@ class Connection:
         self._runner.refuse_new(reason)
         if not self.is_ending:
             self.exchange.ending.set()
-            # A last reply that arrives long before the end makes the peer ask again, in vain.
+            # If the last reply is sent long before the connection closes, the peer sends another request in vain.
             self.outbox.write_nothing_now()
             if self._service is not None:
                 self._service.start_soon(self._drain)
@@ -205,8 +206,8 @@ class Connection:
     def shut_down(self, reason: str, *, drain_timeout: float | None = None, hurry: bool = False) -> None:
         """Refuse new requests from now on, and end the connection when the accepted ones are done.
 
-        ``drain_timeout`` in seconds replaces `Limits.drain_timeout`. While the connection is ending already, the
-        requests that are left are cancelled at once instead. ``hurry``: less than a second is left for everything.
+        ``drain_timeout`` in seconds replaces `Limits.drain_timeout`. If the connection is already ending, the remaining
+        requests are cancelled at once instead. ``hurry``: less than a second is left for everything.
         """
         if hurry:
             self._runner.graces.shorten(_HURRIED_GRACE)
@@ -220,27 +221,27 @@ class Connection:
         self._start_drain(reason)
 
     async def close(self, reason: str) -> None:
-        """Call `shut_down` without any time to drain, and wait for the end of `run`."""
+        """Shut down without any time to drain, and wait until `run` has ended."""
         self.shut_down(reason, drain_timeout=0.0)
         await self._ended.wait()
 
     @property
     def is_ending(self) -> bool:
-        """True once the connection has started to end."""
+        """Whether the connection has started to end."""
         return self.exchange.ending.is_set()
 
     async def until_ending(self) -> None:
-        """Wait until the connection starts to end: streams end then, and nothing else is hurried."""
+        """Wait until the connection starts to end. Streams end at this moment; other requests continue."""
         await self.exchange.ending.wait()
 
     async def _drain(self) -> None:
         reason = self._runner.refuse_reason
         if self.lost is None:
-            # Clients cannot come back with answers any more: no new requests are taken.
+            # Clients can't retry with answers any more, because new requests are refused.
             self._runner.cancel_parked(self.exchange, CancelCause.SHUTDOWN, reason)
             deadline = trio.current_time() + self._drain_timeout
             self._last_flush.end_at(deadline)
-            with trio.move_on_after(LEAST_FLUSH):  # streams end by themselves, even where there is no time to drain
+            with trio.move_on_after(LEAST_FLUSH):  # let streams end on their own, even without time to drain
                 await self.exchange.streams_idle()
             with trio.CancelScope(deadline=deadline):
                 await self.exchange.idle()
@@ -249,17 +250,17 @@ class Connection:
         self._wake()
 
     def _cancel_all(self, cause: CancelCause, reason: str | None) -> None:
-        """Cancel all requests, because our side or the peer ends."""
+        """Cancel all requests, because this side or the peer is ending."""
         if cause is not CancelCause.DISCONNECT or self.is_only:
             self._runner.graces.shorten(self.limits.shutdown_grace)
         self.exchange.cancel_all(cause, reason)
         self._runner.cancel_parked(self.exchange, cause, reason)
 
     def lose(self, error: ConnectionLost) -> None:
-        """End the connection, since both directions are gone: no reply will be read, so no request goes on.
-        Idempotent."""
-        # The error is kept, and its traceback refers to this connection, as the traceback of its cause does; each
-        # waiting call gets an exception of its own.
+        """End the connection, because both directions are lost. No reply can arrive or be sent, so all requests are
+        cancelled. Idempotent."""
+        # The kept error must not refer to this connection, as its traceback and that of its cause do. Each waiting
+        # call gets its own exception.
         error.__traceback__ = error.__context__ = error.__cause__ = None
         if self.lost is None:
             self.lost = error
@@ -279,11 +280,11 @@ class Connection:
             self.lose(error)
 
     async def room(self) -> None:
-        """Wait until there is room for a message of ours: see `Outbox.room`."""
+        """Wait until there is room for a message of this side: see `Outbox.room`."""
         await self.outbox.room()
 
     def notify(self, method: str, params: dict[str, Any] | None = None) -> None:
-        """Send a notification that belongs to no request: see `Announcements.put`."""
+        """Send a notification that doesn't belong to a request: see `Announcements.put`."""
         self._announcements.put(method, params)
 
     def request(
@@ -291,13 +292,13 @@ class Connection:
     ) -> Awaitable[Any]:
         """Send a request and wait for its result, plain data.
 
-        Leaving the call for any reason, cancellation or an exception of ``on_progress``, withdraws a request that was
-        not yet written, and otherwise sends exactly one ``notifications/cancelled`` with the reason. When the call
-        returns, the callbacks are done for the logs that came since the request was sent; see
+        If the caller leaves the call early, because of cancellation or an exception of ``on_progress``, an unsent
+        request is withdrawn. Otherwise exactly one ``notifications/cancelled`` with the reason is sent. When the call
+        returns, the callbacks for the logs that arrived since the request was sent have finished; see
         `NotificationQueue.wait_until_finished`.
 
-        Raises `PeerError` for an error reply, `ConnectionLost`, `MethodUnavailable` when the revision does not let us
-        send ``method``, and `NotSerializable` for ``params`` that are no JSON; the last two send nothing.
+        Raises `PeerError` for an error reply; `ConnectionLost`; `MethodUnavailable` if this side can't send ``method``
+        in the revision; and `NotSerializable` if ``params`` can't be encoded as JSON. The last two send nothing.
         """
         return self.outbound.request(method, params, revision, on_progress)
 
@@ -310,9 +311,9 @@ class Connection:
         try:
             while True:
                 if outbox.size > most_unread:
-                    # The peer keeps sending without reading its replies, so our reading pauses until the peer reads.
-                    # Only the lines count that the reader itself has put into the outbox: two sides that stopped
-                    # reading because both have much to send would wait for each other for ever.
+                    # The peer sends without reading its replies, so stop reading until the peer reads. Count only the
+                    # lines that the reader itself has put into the outbox: otherwise two sides with much to send could
+                    # both stop reading, and wait for each other forever.
                     await outbox.room_of(self.exchange.at_once, _READING_MARKS)
                 try:
                     received = at_hand.pop() if at_hand else await receive()
@@ -323,10 +324,9 @@ class Connection:
                     act(state.receive(decode(received, max_batch=max_batch)), received)
                 else:
                     self._process_received(received)
-                del received  # which may be long, and would be kept until the next message
+                del received  # can be large, and would otherwise be kept until the next message
         except trio.EndOfChannel:
-            # The peer will not answer any more, so our own calls are over; the peer's requests may still finish (ruling
-            # 14).
+            # The peer can't answer any more, so our own calls fail; the peer's requests can still finish (ruling 14).
             self.outbound.fail_all(ConnectionLost("the peer closed the connection"))
             self._start_drain("the connection has ended")
         except ConnectionLost as error:
@@ -347,10 +347,10 @@ class Connection:
                 act(state.receive(decode(received, max_batch=self.limits.max_batch)), received)
 
     def process_event(self, event: events.Event, line: bytes, exchange: Exchange) -> None:
-        """Carry out ``event``, which ``line`` brought by ``exchange``, a part of the connection with a way of its own.
-        Synchronous. To be called only while `run` runs."""
+        """Handle ``event``, which arrived in ``line`` through ``exchange``, a separate part of the connection.
+        Synchronous. Call it only while `run` is running."""
         self._dispatch.handle(event, line, exchange=exchange)
 
     def notified(self, event: events.NotificationReceived, size: int) -> None:
-        """Hand a change, ``size`` bytes long, to the handler's `RequestHandler.notified` when its turn has come."""
+        """Queue a change, ``size`` bytes long, for the handler's `RequestHandler.notified`."""
         self._changes.put(event, size)

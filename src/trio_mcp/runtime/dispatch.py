@@ -1,4 +1,4 @@
-"""Dispatch carries out each event of the connection's state. Synchronous, so that the reader never waits."""
+"""Dispatch handles each event of the connection's state. Synchronous, so that the reader never waits."""
 
 from __future__ import annotations
 
@@ -27,18 +27,23 @@ if TYPE_CHECKING:
 logger = logging.getLogger("trio_mcp")
 
 _QUOTED: Final = 200
-"""Number of bytes that the log shows of a line that is no message."""
+"""Maximum bytes that the log shows of a line that isn't a message."""
 
 
 OnUnreadable: TypeAlias = "Callable[[str, bytes | bytearray], None]"
-"""Callback that runs in the reader with the reason and the kept bytes of a line that is no message. The callback must
-be quick, and must not raise."""
+"""Callback for a line that isn't a message, called in the reader with the reason and the first bytes of the line. The
+callback must be quick, and must not raise."""
 
 
 class Dispatch:
-    """Hands requests, which belong to ``exchange``, and cancels to ``runner``; replies and progress to their call; and
-    lines that are no message to the log and to ``on_unreadable``. Of the notifications that ``handler`` wants,
-    notifications that belong to a request go to ``request_notifications``, and all others to ``changes``."""
+    """Passes each event to the part of the connection that handles it.
+
+    - Requests, which belong to ``exchange``, and cancellations go to ``runner``.
+    - Replies and progress go to their call.
+    - Notifications that ``handler`` wants go to ``request_notifications`` if they belong to a request, and otherwise to
+      ``changes``.
+    - Lines that aren't messages go to the log and to ``on_unreadable``.
+    """
 
     def __init__(
         self,
@@ -65,8 +70,8 @@ class Dispatch:
         batch: BatchExchange | None = None,
         exchange: Exchange | None = None,
     ) -> None:
-        """Carry out ``event``, which came in ``line``. A request belongs to ``batch``, which collects the replies, when
-        the event came in a batch, else to ``exchange`` where the event came by a way of its own."""
+        """Handle ``event``, which arrived in ``line``. If it arrived in a batch, a request belongs to ``batch``, which
+        collects the replies. Otherwise it belongs to ``exchange``, if given, or to the connection's own exchange."""
         match event:  # frequent events first
             case events.RequestReceived():
                 self._runner.accept(event.request, batch or exchange or self._exchange)
@@ -104,7 +109,7 @@ class Dispatch:
             case events.Ignored():
                 self._ignored(event, line)
         if batch is not None:
-            batch.reply(None)  # a member that gets no reply
+            batch.reply(None)  # this member gets no reply
 
     def _reply_unreadable(self, event: events.ReplyUnreadable, line: bytes | bytearray) -> None:
         shown = f": {quoted(line)}" if event.is_odd else ""
@@ -121,7 +126,7 @@ class Dispatch:
             self.handle(member, line, replies, exchange)
 
     def _unread(self, event: events.AnswerLost | events.Unread, line: bytes | bytearray) -> None:
-        logger.warning("this is no message (%s): %r", event.reason, bytes(line[:_QUOTED]))
+        logger.warning("not a message (%s): %r", event.reason, bytes(line[:_QUOTED]))
         if self._on_unreadable is not None:
             self._on_unreadable(event.reason, line)
         if isinstance(event, events.AnswerLost):
@@ -134,7 +139,7 @@ class Dispatch:
         try:
             params = structure_notification(event.params, ProgressParams)
         except ValueError as error:
-            logger.debug("ignored: progress that makes no sense: %s", error)
+            logger.debug("ignored: invalid progress: %s", error)
             return
         call.receive_progress(Progress(params.progress, params.total, params.message), size)
 
@@ -144,5 +149,5 @@ def _peer_error(error: ErrorResponse) -> PeerError:
 
 
 def _size(line: bytes | bytearray, batch: BatchExchange | None, params: dict[str, Any]) -> int:
-    """Return about how many bytes a notification with ``params`` took on the wire."""
+    """Return the approximate number of bytes that a notification with ``params`` took on the wire."""
     return len(line) if batch is None else len(pack_value(params))

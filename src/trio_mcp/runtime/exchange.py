@@ -1,5 +1,4 @@
-"""Exchange is the way to a peer that a request belongs to for the moment, with the outbox for its lines, the caller,
-and the end."""
+"""Exchange connects requests with their client: the outbox for their lines, the caller, and the end."""
 
 from __future__ import annotations
 
@@ -22,47 +21,46 @@ if TYPE_CHECKING:
 
 
 class ClientChannel(Protocol):
-    """A way to a client that outlives the client's requests: an `Exchange` that is a connection, for example."""
+    """A channel to a client that outlives the client's requests, such as the `Exchange` of a connection."""
 
     @property
     def outbox(self) -> Outbox:
-        """The outbox for the lines."""
+        """The outbox for the channel's lines."""
         ...
 
     @property
     def is_open(self) -> bool:
-        """True while lines that are put go to the client without its coming back."""
+        """Whether lines reach the client without the client having to reconnect."""
         ...
 
 
 class Exchange:
-    """A way between us and one peer, with the requests that belong to this way: a connection, or a part of a
-    connection.
+    """A connection to one peer, or a part of one, with the requests that belong to it.
 
-    ``state`` rules on the requests; their lines go to ``outbox``; ``peer`` is the party that asks. The end of an
-    exchange cancels all held requests (`cancel_all`). A request that waits for its client to come back belongs to no
-    exchange.
+    ``state`` decides what is legal for the requests; ``outbox`` gets their lines; ``peer`` is the party that sent them.
+    The end of an exchange cancels all held requests (`cancel_all`). While a request waits for its client's retry, it
+    belongs to no exchange.
     """
 
     __slots__ = ("_emptied", "_held", "_streams", "at_once", "ending", "outbox", "peer", "state")
 
     has_headers: ClassVar[bool] = False
-    """True where each request comes with headers of its own, which may repeat arguments."""
+    """Whether each request has its own headers, which can repeat arguments."""
     keeps_outcomes: ClassVar[bool] = False
-    """True where replies are kept instead of sent: `keep` comes before `reply` then."""
+    """Whether replies are stored instead of sent. If so, `keep` is called before `reply`."""
     forgot_client: ClassVar[bool] = False
-    """True for a task after a restart: whose it is, nobody knows any more, unless the peer has a principal."""
+    """True for a task that was resumed after a restart: its owner is unknown unless the peer has a principal."""
     related_task: str | None = None
-    """Id of the task that the messages of its requests name in ``_meta``; `None` where they name none."""
+    """Id of the task that the messages of its requests name in ``_meta``; `None` if they name no task."""
 
     def __init__(self, state: ConnectionState, outbox: Outbox, peer: Peer) -> None:
         self.state = state
         self.outbox = outbox
         self.peer = peer
         self.ending = trio.Event()
-        """Event set when the exchange starts to end: streams end now, and nothing else is hurried."""
+        """Set when the exchange starts to end. Streams end at this moment; other requests continue."""
         self.at_once = Owner()
-        """Owner of replies written directly by the reader, without any task."""
+        """Owner of the replies that the reader writes directly, without a task."""
         self._held: dict[InboundRequest, RequestScope] = {}
         self._streams = 0
         self._emptied: trio.lowlevel.ParkingLot | None = None
@@ -70,44 +68,43 @@ class Exchange:
 
     @property
     def is_keeping(self) -> bool:
-        """True once `keep` begins to store a result: the handler has ended, and only our code waits."""
+        """Whether `keep` has started to store a result: the handler has ended, and only the package's code waits."""
         return False
 
     @property
     def party(self) -> object:
-        """The party that may come back for a waiting handler: the principal, or, where the transport knows no
-        principal, the exchange itself. All who come to an endpoint without principals are one party, on each of its
-        replicas."""
+        """The party that can retry for a parked handler: the principal or, without one, the exchange itself. Without
+        principals, all clients of an HTTP endpoint, on all of its replicas, are one party."""
         if self.peer.principal is not None:
             return self.peer.principal
         return ANY_CLIENT if self.peer.everybody else self
 
     @property
     def connection(self) -> trio.Event | None:
-        """An object that is the same for all requests of the client's connection, tasks included, and that lives as
-        long as these; `None` where a request says nothing of the others on its connection."""
+        """An object that all requests of the client's connection share, including tasks, and that lives as long as they
+        do. `None` if a request doesn't tell which others belong to its connection."""
         return None if self.has_headers or self.peer.everybody else self.ending
 
     @property
     def client_channel(self) -> ClientChannel:
-        """The way for lines that may come after the end of their request."""
+        """The channel for lines that can be sent after the end of their request."""
         return self
 
     @property
     def is_open(self) -> bool:
-        """True while lines that are put go to the client without its coming back."""
+        """Whether lines reach the client without the client having to reconnect."""
         return not self.outbox.over
 
     # Held requests
 
     def hold(self, request: InboundRequest, held: RequestScope) -> None:
-        """Hold ``held`` under its ``request``, to be cancelled when the exchange ends."""
+        """Register ``held`` under its ``request``, to be cancelled when the exchange ends."""
         self._held[request] = held
         if request.method.streams:
             self._streams += 1
 
     def release(self, request: InboundRequest) -> None:
-        """Release a request that has ended or waits for its client to come back. Idempotent."""
+        """Remove a request that has ended, or that waits for its client's retry. Idempotent."""
         if self._held.pop(request, None) is None:
             return
         if request.method.streams:
@@ -116,7 +113,7 @@ class Exchange:
             self._emptied.unpark_all()
 
     def find(self, request: InboundRequest) -> RequestScope | None:
-        """Return the `RequestScope` of ``request``; `None` when the exchange does not hold the request."""
+        """Return the `RequestScope` of ``request``; `None` if the exchange doesn't hold the request."""
         return self._held.get(request)
 
     def cancel_all(self, cause: CancelCause, reason: str | None) -> None:
@@ -125,12 +122,12 @@ class Exchange:
             held.abort(cause, reason)
 
     async def idle(self) -> None:
-        """Wait until no request is held."""
+        """Wait until the exchange holds no requests."""
         while self._held:
             await self._one_less()
 
     async def streams_idle(self) -> None:
-        """Wait until no stream is held."""
+        """Wait until the exchange holds no streams."""
         while self._streams:
             await self._one_less()
 
@@ -140,62 +137,62 @@ class Exchange:
         await self._emptied.park()
 
     def cancelled(self, request: InboundRequest, cause: CancelCause) -> None:
-        """Note that ``request`` was cancelled: no reply comes, even while the handler still cleans up."""
+        """Called when ``request`` is cancelled. No reply will be sent, even if its handler is still cleaning up."""
 
     def check_headers(self, request: InboundRequest, table: Iterable[ParamHeader]) -> None:
-        """Raise `CodedError` where the headers of ``request`` that ``table`` names differ from its arguments."""
+        """Raise `CodedError` if a header of ``request`` that ``table`` lists differs from its argument."""
 
     def check_scopes(self, needed: frozenset[str]) -> None:
-        """Raise `CodedError` where the caller lacks one of the ``needed`` scopes, as far as anybody knows scopes."""
+        """Raise `CodedError` if the caller lacks one of the ``needed`` scopes. Do nothing if scopes are unknown."""
         if needed and self.peer.check_scopes is not None:
             self.peer.check_scopes(needed)
 
     def unavailable(self, reason: str) -> CodedError:
-        """Return the error for a request that cannot be served now, for a ``reason`` in words. A transport with a
-        status for that answers so, where there is still time."""
+        """Return the error for a request that can't be served now; ``reason`` is the message. If the transport has a
+        status code for this, it uses that, unless the response has already begun."""
         return CodedError(TOO_BUSY, reason)
 
     def method_not_found(self, request: InboundRequest) -> CodedError:
-        """Return the error for a ``request`` whose method is known to be missing only once its task has begun. A
-        transport with a status for that answers so, where there is still time."""
+        """Return the error for a ``request`` whose method turns out to be missing after its task has begun. If the
+        transport has a status code for this, it uses that, unless the response has already begun."""
         return CodedError(METHOD_NOT_FOUND, "Method not found", {"method": request.method.name})
 
     def close_stream(self, retry: float) -> bool:
-        """Close the client's way to the lines of its requests for now. The client comes back after ``retry`` seconds.
-        Return false where that is impossible."""
+        """Close the client's stream for the requests' lines, so that the client reconnects after ``retry`` seconds.
+        Return false if that is impossible."""
         return False
 
     # Replies
 
     async def keep(self, request: InboundRequest, line: bytes | None) -> None:
-        """Keep the reply ``line`` to ``request``, whose handler has ended; `None`: the request was cancelled. Only
-        where `keeps_outcomes`."""
+        """Store the reply ``line`` to ``request``, whose handler has ended; `None` if the request was cancelled. Called
+        only if `keeps_outcomes`."""
         raise NotImplementedError
 
     def reply(self, line: bytes | None, owner: Owner | None = None) -> None:
-        """Send the reply to a request of the exchange; `None`: the request is over and gets no reply. The line can be
+        """Send the reply to a request of the exchange; `None` if the request is over without a reply. The line can be
         withdrawn with the other lines of ``owner``."""
         if line is not None:
             self.outbox.put_now(line, owner)
 
     def reply_at_once(self, line: bytes | None) -> None:
-        """Send a reply from the reader, as `reply`."""
+        """Like `reply`, but called by the reader."""
         if line is not None:
             self.outbox.put_now(line, self.at_once)
 
     def refuse(self, code: int, line: bytes) -> None:
-        """Send the error reply ``line``, with this error code, to a message that is no legal request."""
+        """Send the error reply ``line``, with this error code, to a message that isn't a legal request."""
         self.reply_at_once(line)
 
 
 class PartExchange(Exchange):
-    """A part of ``connection``, which holds the requests of the part and ends the part, with an ``outbox`` and a
-    ``peer`` that may be others."""
+    """A part of ``connection`` whose ``outbox`` and ``peer`` can differ. The connection holds the part's requests and
+    ends the part."""
 
     __slots__ = ("_connection",)
 
     def __init__(self, connection: Exchange, outbox: Outbox, peer: Peer) -> None:
-        # The connection's `Exchange` holds and ends, so nothing more is needed here: a part is made for each POST.
+        # The connection's `Exchange` holds the requests, so this needs little: a part is created for each POST.
         self.state = connection.state
         self.outbox = outbox
         self.peer = peer
@@ -222,8 +219,8 @@ class PartExchange(Exchange):
 
 
 class BatchExchange(PartExchange):
-    """A batch of ``members`` messages that came over ``connection``. The replies go out together in one array (JSON-RPC
-    2.0, section 6). In all else the batch is like the connection."""
+    """A batch of ``members`` messages that arrived over ``connection``. The replies are sent together in one array
+    (JSON-RPC 2.0, section 6). Otherwise a batch behaves like its connection."""
 
     __slots__ = ("_lines", "_open")
 
@@ -233,8 +230,8 @@ class BatchExchange(PartExchange):
         self._lines: list[bytes] = []
 
     def reply(self, line: bytes | None, owner: Owner | None = None) -> None:
-        """Note that one member is done, with this reply or, for notifications and cancelled requests, without a reply.
-        When the last member is done, send the replies."""
+        """Finish one member, with this reply or, for notifications and cancelled requests, without one. When the last
+        member is finished, send the replies."""
         self._open -= 1
         if line is not None:
             self._lines.append(line.rstrip(b"\n"))

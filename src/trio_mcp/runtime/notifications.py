@@ -1,6 +1,5 @@
-"""Notifications: NotificationQueue hands those of the peer to our callbacks, one after another; Announcements
-sends those of ours that belong to no request.
-"""
+"""Queues for notifications. `NotificationQueue` passes the peer's notifications to our callbacks, one after another.
+`Announcements` sends our notifications that don't belong to a request."""
 
 from __future__ import annotations
 
@@ -22,17 +21,17 @@ from .outbox import Outbox, Segment
 logger = logging.getLogger("trio_mcp")
 
 _WORTH_PACKING: Final = 256
-"""Bytes above which a notification waits as text. Shorter notifications take a few kilobytes each at most, and the
-number that may wait is bounded."""
+"""Size in bytes above which a waiting notification is kept as text. Shorter ones take a few kilobytes each at most, and
+the number that can wait is limited."""
 
 _inside: ContextVar[frozenset[int]] = ContextVar("trio_mcp.inside_callbacks", default=frozenset())
 
 
 class NotificationQueue:
-    """Keeps notifications in wire order, as many as ``backlog`` takes; dropped notifications are counted.
+    """A queue of notifications in wire order, as many as ``backlog`` holds. Dropped notifications are counted.
 
-    ``handle`` gets one notification at a time. An exception of ``handle`` goes to ``failed``, and the next notification
-    is handled. `wait_until_finished` waits up to ``grace`` seconds for each callback.
+    ``handle`` gets one notification at a time. If ``handle`` raises, the exception goes to ``failed``, and the next
+    notification is handled. `wait_until_finished` waits up to ``grace`` seconds for each callback.
     """
 
     def __init__(
@@ -47,8 +46,8 @@ class NotificationQueue:
         self._failed = failed
         self._grace = grace
         self.task = OnDemandTask()
-        """Task that handles the notifications. The cancel of the task, at the end of the connection, ends the waits in
-        `wait_until_handled` and `wait_until_finished`."""
+        """Task that handles the notifications. It's cancelled at the end of the connection, which also ends the waits
+        in `wait_until_handled` and `wait_until_finished`."""
         self._progressed = trio.lowlevel.ParkingLot()
         self._over = False
         self.received = 0
@@ -57,10 +56,10 @@ class NotificationQueue:
         """Number of notifications handled or dropped so far."""
         self.dropped = 0
         self.running = 0
-        """Number, counted from 1, of the callback that runs now; 0 while no callback runs."""
+        """Number, counted from 1, of the callback that is running; 0 while no callback runs."""
         self._begun = 0
         self._too_slow = 0
-        """Number of the callback that was last reported for taking longer than the grace."""
+        """Number of the callback that was last logged because it took longer than the grace."""
 
     def put(self, event: NotificationReceived, size: int) -> None:
         """Add a notification that has arrived, ``size`` bytes long."""
@@ -94,11 +93,11 @@ class NotificationQueue:
             self._progressed.unpark_all()
 
     def detach(self) -> None:
-        """Stop handling notifications, since the connection is over."""
+        """Stop handling notifications, because the connection is over."""
         del self._handle
 
     async def wait_until_handled(self, count: int) -> None:
-        """Wait until ``count`` notifications are handled or dropped. Return at once inside a callback, since the
+        """Wait until ``count`` notifications are handled or dropped. In a callback, return at once, because the
         callback would wait for itself."""
         while self._is_behind(count):
             await self._progressed.park()
@@ -107,13 +106,13 @@ class NotificationQueue:
         return self.handled < count and not self._over and id(self) not in _inside.get()
 
     async def wait_until_finished(self, seen: int, count: int, running: int) -> None:
-        """Wait for the callbacks of the notifications that came in the course of a request: up to ``count``, the first
-        ``seen`` excepted.
+        """Wait for the callbacks of the notifications that arrived during a request: all up to ``count``, except the
+        first ``seen``.
 
-        When the request was made, the callback of number ``running`` ran. While that callback still runs, there is no
-        wait: the callback may itself be waiting for the request, by way of another task. A callback that was begun
-        later may be waiting for the request, too, and there is no way to know. So the wait for each callback lasts no
-        longer than the grace; then the callback is reported.
+        ``running`` is the number of the callback that ran when the request was made. If that callback still runs, don't
+        wait: it may itself be waiting for the request, through another task. A callback that started later may be
+        waiting for the request as well, which can't be detected. So the wait for each callback is limited to the grace;
+        after that, the callback is logged.
         """
         if count <= seen or (running and running == self.running):
             return
@@ -129,22 +128,22 @@ class NotificationQueue:
 
     @property
     def _running_or_next(self) -> int:
-        """Number of the callback that runs; while no callback runs though one is due, the number of the next."""
+        """Number of the callback that is running. If none is running but one is due, the number of that one."""
         return self.running or self._begun + 1
 
     def _report(self, number: int) -> None:
         if number != self._too_slow:
             self._too_slow = number
             logger.warning(
-                "a callback for a log message takes longer than %g s: answers wait for it no more", self._grace
+                "a callback for a log message takes longer than %g s: results no longer wait for it", self._grace
             )
 
 
 def notification_queue(
     limits: Limits, notified: Callable[[NotificationReceived], Awaitable[None]], grace: float = inf
 ) -> NotificationQueue:
-    """Return a queue that hands one kind of notification to ``notified``. Each kind has a queue of its own: a flood of
-    logs drops no change, and a slow callback for changes holds up no reply."""
+    """Return a queue that passes one kind of notification to ``notified``. Each kind has its own queue, so that a flood
+    of logs drops no changes, and a slow callback for changes delays no replies."""
     backlog = Backlog[NotificationReceived | PackedNotification](
         limits.max_pending_notifications, limits.max_inbound_bytes
     )
@@ -152,7 +151,7 @@ def notification_queue(
 
 
 def report_failure(error: Exception) -> None:
-    """Log an exception that a callback has raised."""
+    """Log an exception that a callback raised."""
     logger.error("a notification callback failed", exc_info=error)
 
 
@@ -160,17 +159,17 @@ _KEPT: Final = 10_000
 
 
 class Announcements:
-    """Puts notifications into ``outbox``, each notification once."""
+    """Puts notifications into ``outbox``, without duplicates."""
 
     def __init__(self, outbox: Outbox) -> None:
         self._outbox = outbox
         self._waiting: dict[bytes, Segment] = {}
-        """Segments by the line that each holds; some segments may be taken by now."""
+        """Segments by the line that each contains. The writer may already have taken some of them."""
 
     def put(self, method: str, params: dict[str, Any] | None = None) -> None:
         """Send a notification. Synchronous; raises `NotSerializable`.
 
-        A notification that still waits to be written is not sent twice: a second copy would tell nothing new.
+        If an equal notification still waits to be written, nothing is added, since a duplicate carries no information.
         """
         line = frame_notification(method, params) + b"\n"
         waiting = self._waiting.get(line)

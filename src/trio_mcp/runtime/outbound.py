@@ -1,6 +1,6 @@
-"""Outbound sends requests of ours, and takes care of them until their end.
+"""Outbound sends this side's requests, and handles them until they end.
 
-`present_trace` finds the trace that a request made here and now belongs to.
+`present_trace` returns the trace context of the work that is going on now.
 """
 
 from __future__ import annotations
@@ -61,8 +61,11 @@ _ANSWER_ONLY: Final = (
 
 @frozen
 class CallSettings:
-    """Settings for the requests that a side makes. ``tell_deadlines``: the peer is told how long we wait.
-    ``send_cancels``: the peer is told when we leave a request."""
+    """Settings for the requests that this side sends.
+
+    ``tell_deadlines``: send the remaining time with each request. ``send_cancels``: send a cancellation when a request
+    is abandoned.
+    """
 
     tell_deadlines: bool = True
     send_cancels: bool = True
@@ -89,25 +92,26 @@ class Outbound:
         self._send_cancels = calls.send_cancels
         self._run, self._thread = current_run(), get_ident()
         self.answer_timeout = inf
-        """Seconds after which a request that has no answer fails, where an answer may be lost unsaid."""
+        """Seconds after which an unanswered request fails, for transports that can lose an answer without an error."""
         self.on_request: Callable[[RequestId], None] | None = None
-        """Callback for the id of each request of `request`, called in the task of the caller before sending. The
-        callback must be quick, and must not raise."""
+        """Callback for the id of each request of `request`, called in the caller's task before sending. The callback
+        must be quick, and must not raise."""
         self.closed_error: ConnectionLost | None = None
-        """Reason why no reply will ever come any more; `None` while one may."""
+        """Why no more replies can arrive; `None` while they can."""
         self._calls: dict[RequestId, Call | DetachedCall] = {}
-        """Calls whose requests are in flight, by their ids."""
+        """Calls whose requests are in flight, by request id."""
         self.only: Call | None = None
-        """The call that `only_caller` has found; `None` once another call has begun, or one was left."""
+        """The call that `only_caller` last found; reset to `None` when another call begins or a call is abandoned."""
         self._left = 0
-        """Id of the last request before the last cancel that the peer may not have read; 0 if it has read all. Without
-        cancels, the peer may go on with a request that was left, and no id is greater."""
+        """Id of the last request sent before a cancellation that the peer may not have read yet; 0 if the peer has read
+        all cancellations. If cancellations aren't sent, the peer can continue abandoned requests, and this is larger
+        than every id."""
         self._strays = 0
         self._last_stray = b""
         self._waiting: set[trio.CancelScope] = set()
 
     def check_run(self) -> None:
-        """Raise `RuntimeError` in a task of another run of trio, which the connection can't wake."""
+        """Raise `RuntimeError` in a task of a different trio run, because the connection can't wake such a task."""
         self._run.check("a connection")
 
     async def request(
@@ -124,13 +128,18 @@ class Outbound:
         *,
         tells_deadline: bool = True,
     ) -> Any:
-        """Send a request and wait for its result: see `Connection.request`. ``trips`` is the call that the request
-        belongs to. ``on_notification`` gets what comes on the stream that the request opens, which ends with the
-        result, or with `None` when the peer cancels the stream. ``outbox`` is the way out of the request and of its
-        cancel, instead of the connection's: that of the exchange in which a handler asks. ``cancel_task`` is called
-        with the id of a task which the answer creates, when the caller leaves after the arrival of the answer and
-        before its return. Without ``tells_deadline`` the peer, whose work outlives the request, is not told how long we
-        wait."""
+        """Send a request and wait for its result: see `Connection.request`.
+
+        Args:
+            trips: The call that the request belongs to.
+            on_notification: Called with each notification on the stream that the request opens. The stream ends with
+                the result, or with `None` if the peer cancels it.
+            outbox: Used for the request and its cancellation, instead of the connection's outbox. If a handler sends
+                the request, it's the outbox of the handler's exchange.
+            cancel_task: Called with the id of the task that the answer creates, if the caller leaves after the answer
+                has arrived and before it's returned.
+            tells_deadline: Set to false if the peer's work outlives the request: the remaining time isn't sent.
+        """
         outbox = outbox or self._outbox
         if get_ident() != self._thread:
             self.check_run()
@@ -157,8 +166,8 @@ class Outbound:
                 params = span.params
             elif (trace := present_trace()) is not None:
                 params = _carrying(trace, params)
-            # A request for a task (2025-11-25) is answered before its work begins, and nobody hears progress that comes
-            # later: without a token the peer has the messages of the task for that.
+            # A request for a task (2025-11-25) is answered before its work begins, and later progress would have no
+            # receiver. So it has no progress token, and the peer sends the messages of the task instead.
             if call.wants_progress and (cancel_task is None or revision.result_type):
                 params = dict(params or {})
                 params["_meta"] = {**params.get("_meta", {}), PROGRESS_TOKEN: request.id}
@@ -174,7 +183,7 @@ class Outbound:
                     limit.hint = self.strays_since(strays)
             if self._abandon(call, outbox, error) and trips is not None:
                 trips.asked = None
-            if cancel_task is not None and call.end is not None:  # the answer has come, and nobody will read it
+            if cancel_task is not None and call.end is not None:  # the answer has arrived, but isn't returned
                 task_id = created_id(call.end.result, is_flat=revision.result_type)
                 if task_id is not None:
                     cancel_task(task_id)
@@ -202,21 +211,21 @@ class Outbound:
         return fresh
 
     async def _outcome_in_time(self, call: Call, strays: int) -> CallOutcome:
-        """Wait as `Call.outcome`, but no longer than `answer_timeout`. Raises `trio.TooSlowError` then."""
+        """Like `Call.outcome`, but raise `trio.TooSlowError` after `answer_timeout` seconds."""
         with trio.move_on_after(self.answer_timeout):
             return await call.outcome()
         method, waited = call.request.method.name, f"{self.answer_timeout:g} s (answer_timeout)"
         raise trio.TooSlowError(f"{method}: no answer within {waited}{self.strays_since(strays)}")
 
     def record_stray(self, line: bytes | bytearray) -> None:
-        """Store the beginning of a line from the server that belongs to no call. The error that ends a wait quotes the
-        line, since a call may wait in vain for this answer."""
+        """Store the beginning of a line from the server that belongs to no call. A call may be waiting for exactly this
+        answer, so its timeout error quotes the line."""
         self._strays += 1
         self._last_stray = bytes(line[:_QUOTED])
 
     def strays_since(self, strays: int) -> str:
-        """Return a text that quotes the last line that belongs to no call. Empty if at most ``strays`` such lines have
-        come."""
+        """Return text that quotes the last line that belonged to no call, or an empty string if there was none since
+        ``strays`` of them had arrived."""
         if self._strays == strays:
             return ""
         return f"; the last line of the server that belongs to no call: {quoted(self._last_stray)}"
@@ -230,8 +239,8 @@ class Outbound:
         name: str,
         outbox: Outbox,
     ) -> DetachedCall:
-        """Send a request to ``outbox`` without waiting, neither for room nor for the end, of which ``owner`` is told.
-        Synchronous. Raises as `request`, but for the errors of the peer."""
+        """Send a request through ``outbox`` without waiting for room or for the outcome, which ``owner`` gets.
+        Synchronous. Raises like `request`, except for errors of the peer."""
         if self.closed_error is not None:
             raise _again(self.closed_error)
         request = self._state.open_request(method, revision)
@@ -248,8 +257,8 @@ class Outbound:
         return posted
 
     def abandon_detached(self, call: DetachedCall, reason: str | BaseException) -> None:
-        """Abandon a request: withdraw the request, or send its cancel. Does nothing after the end of the request, of
-        which its poster is not told."""
+        """Withdraw a request, or send its cancellation if it was already sent. Its owner isn't notified. Does nothing
+        if the request has ended."""
         error = None if isinstance(reason, str) else reason
         if call.finish(None, error) and self._state.abandon(call.request) and not call.outbox.withdraw(call):
             if error is not None:
@@ -261,8 +270,8 @@ class Outbound:
         return Backlog(self._limits.max_pending_notifications, self._limits.max_inbound_bytes)
 
     async def request_ahead(self, method: str, params: dict[str, Any], revision: Revision) -> Any:
-        """Send a request at once, ahead of all that waits and even where the outbox is full, and wait for its result.
-        Leaving the wait sends the cancel of the request. Raises as `request`."""
+        """Send a request before everything that waits, even if the outbox is full, and wait for its result. Leaving
+        early sends the request's cancellation. Raises like `request`."""
         if self.closed_error is not None:
             raise _again(self.closed_error)
         request = self._state.open_request(method, revision)
@@ -287,8 +296,8 @@ class Outbound:
         return end.result
 
     def _abandon(self, call: Call, outbox: Outbox, error: BaseException) -> bool:
-        """Abandon the request of ``call``, which went to ``outbox``. Return whether the peer knew of the request, and
-        gets a cancel if such are sent."""
+        """Abandon the request of ``call``, which was sent through ``outbox``. Return whether the peer knew the request,
+        and gets a cancellation if those are sent."""
         request, self.only = call.request, None
         if call.end is not None and (noted := on_leaving.get()) is not None:
             noted(self, call.end)
@@ -307,19 +316,18 @@ class Outbound:
             (outbox or self._outbox).put_cancel(request_id, cancel_reason(error))
 
     def send_ignoring_reply(self, method: str, params: dict[str, Any], revision: Revision) -> None:
-        """Send a request whose reply nobody waits for: see `send_ignoring_reply`. Over a lost connection nothing is
-        sent."""
+        """Send a request and ignore its reply: see `send_ignoring_reply`. If the connection is lost, send nothing."""
         if self.closed_error is None:
             send_ignoring_reply(self._state, self._outbox, method, params, revision)
 
     @contextmanager
     def round_trips(self) -> Generator[RoundTrips]:
-        """Open a call whose requests are sent inside, one after another, with what this gives as their ``trips``.
+        """Open a call that sends several requests, one after another. Pass the value of this context manager as their
+        ``trips``.
 
-        Leaving the block by an exception while the server waits for the next request sends exactly one
-        ``notifications/cancelled``, which names the request that the server has answered last; `RoundTrips.cancel` does
-        so before. 2026-07-28 lets a server ignore that; a server that keeps the handler of the call waiting can stop
-        the handler.
+        If the block raises while the server waits for the next request, exactly one ``notifications/cancelled`` is
+        sent. It names the last request that the server answered. `RoundTrips.cancel` sends it earlier. In 2026-07-28 a
+        server can ignore it; a server that keeps the call's handler waiting can stop the handler.
         """
         trips = RoundTrips(self._send_cancel)
         try:
@@ -330,7 +338,7 @@ class Outbound:
 
     @contextmanager
     def while_connected(self) -> Generator[None]:
-        """Cancel the block when the connection is lost, and raise `ConnectionLost` then."""
+        """Cancel the block if the connection is lost, and raise `ConnectionLost`."""
         self.check_run()
         if self.closed_error is not None:
             raise _again(self.closed_error)
@@ -344,24 +352,25 @@ class Outbound:
             raise _again(self.closed_error)
 
     def call_of(self, request: OutboundRequest) -> Call | DetachedCall:
-        """Return the call that ``request``, which is in flight or was ended by the peer just now, belongs to."""
+        """Return the call of ``request``, which is in flight or has just been ended by the peer."""
         return self._calls[request.id]
 
     def settle(self, request: OutboundRequest, result: Any, error: MCPError | None) -> None:
-        """Give ``request``, which the peer has ended, its end."""
+        """Set the outcome of ``request``, which the peer has ended."""
         if self._left and type(request.id) is int and request.id > self._left:
-            self._left = 0  # sent after the last cancel, so the peer has read that cancel
+            self._left = 0  # the peer has read the last cancellation, because this request was sent after it
         self._calls[request.id].settle(CallOutcome(result, error, self._request_notifications.received))
 
     def caller_of(self, request_id: RequestId | None) -> Context | None:
-        """Return the context variables of the caller that waits for our request with this id; `None` if no caller does.
-        Don't change the returned context."""
+        """Return the context variables of the caller that waits for our request with this id, or `None`. Don't change
+        the returned context."""
         call = None if request_id is None else self._calls.get(request_id)
         return call.context if isinstance(call, Call) else None
 
     def only_caller(self) -> Context | None:
-        """Return the context variables of the caller of the only request in progress about which the peer may ask.
-        `None` if there are no or several such requests, or if the peer may still ask about a cancelled request."""
+        """Return the context variables of the caller, if exactly one request that the peer can ask questions about is
+        in progress. Return `None` if there are none or several, or if the peer may still ask about a cancelled
+        request."""
         self.only = None
         if self._left:
             return None
@@ -377,14 +386,15 @@ class Outbound:
         return None if found is None else found.context
 
     def unreadable_answer(self, request: OutboundRequest, reason: str) -> None:
-        """Fail ``request``, whose answer cannot be read."""
+        """Fail ``request``, because its answer can't be read."""
         self._violated(request, f"the answer cannot be read: {reason}")
 
     def answer_lost(self, requests: Sequence[OutboundRequest], reason: str) -> None:
-        """Fail calls that may wait in vain: an answer to one of ``requests`` in flight cannot be read, and names none.
+        """Fail the calls that may otherwise wait forever: the answer to one of ``requests`` can't be read, and its id
+        is unknown.
 
-        Where only one of them was sent, that one is failed. Else each call that has no time limit is given up, since it
-        might wait for ever, and the peer is told so; calls that have one go on.
+        If only one of the requests was sent, that one fails. Otherwise every call without a time limit fails, and the
+        peer gets a cancellation for it. Calls with a time limit continue.
         """
         sent = [request for request in requests if not self._calls[request.id].segments]
         if len(sent) == 1:
@@ -404,7 +414,7 @@ class Outbound:
         return violation
 
     def fail_all(self, error: ConnectionLost) -> None:
-        """Fail all calls in flight, and all calls from now on, with ``error``: no reply will ever come."""
+        """Fail all calls in flight, and all later ones, with ``error``, because no more replies can arrive."""
         self.closed_error = self.closed_error or error
         for request in self._state.abandon_all():
             self._calls[request.id].settle(CallOutcome(None, error))
@@ -417,7 +427,7 @@ _ASK_NOTHING: Final = frozenset(("initialize", "server/discover", "ping", "loggi
 )
 """Methods during which servers don't send questions."""
 _QUOTED: Final = 200
-"""Maximum bytes of a line that an error quotes."""
+"""Maximum bytes of a line that an error message quotes."""
 
 
 def quoted(line: bytes | bytearray) -> str:
@@ -426,14 +436,14 @@ def quoted(line: bytes | bytearray) -> str:
 
 
 def _carrying(trace: TraceContext, params: dict[str, Any] | None) -> dict[str, Any]:
-    """Return ``params`` with the context of the trace that we are working for."""
+    """Return ``params`` with the trace context added."""
     params = params or {}
     return {**params, "_meta": trace.inject_into(params.get("_meta") or {})}
 
 
 def cancel_reason(error: BaseException) -> str | None:
-    """Return the reason of the inbound request we are working for, where that was cancelled, else our own. `None`: the
-    peer has given none, and we do not make one up."""
+    """Return the reason to send for an abandoned request. If the inbound request that is being handled was cancelled,
+    it's the reason of that cancellation; `None` if the peer gave none. Otherwise it's `reason_of` the error."""
     scope = current_request.get(None)
     cancellation = scope.cancellation if scope is not None else None
     if cancellation is not None and (cancellation.reason is not None or cancellation.cause is CancelCause.PEER):
@@ -442,7 +452,7 @@ def cancel_reason(error: BaseException) -> str | None:
 
 
 def _again(error: MCPError) -> MCPError:
-    """Return a fresh exception of the same kind for each call that waits, so that tracebacks do not pile up on one."""
+    """Return a copy of ``error``, one for each waiting call, so that tracebacks don't accumulate on one exception."""
     fresh = error.__class__.__new__(error.__class__)
     fresh.__dict__.update(error.__dict__)
     fresh.args = error.args
@@ -452,26 +462,27 @@ def _again(error: MCPError) -> MCPError:
 on_leaving: ContextVar[Callable[[Outbound, CallOutcome | None], None] | None] = ContextVar(
     "trio_mcp.on_leaving", default=None
 )
-"""Called in the task of a call whose request is left: with the end of the request where that has come, or with `None`
-where the peer has the request."""
+"""Called in the task of a call that abandons its request: with the outcome if it has arrived, or with `None` if the
+peer has the request."""
 
 _answering: ContextVar[tuple[TraceContext, RequestScope | None] | None] = ContextVar("trio_mcp.answering", default=None)
 
 
 def present_trace() -> TraceContext | None:
-    """Return the trace context of the inbound request that is being handled, as the request's ``_meta`` says at this
-    moment, or of the call whose server is being answered; `None` without a trace."""
+    """Return the trace context of the inbound request that is being handled, as currently in its ``_meta``. While a
+    server's questions are answered, return that of the call. Return `None` without a trace."""
     scope = current_request.get(None)
     answered = _answering.get()
-    if answered is not None and answered[1] is scope:  # else a request was received since then
+    if answered is not None and answered[1] is scope:  # otherwise another request was received since then
         return answered[0]
     return None if scope is None else scope.request.trace
 
 
 @contextmanager
 def answering(meta: Mapping[str, Any]) -> Generator[None]:
-    """Mark the block, and the tasks started in the block, as answering the questions that a server asked in reply to a
-    request with ``meta``. No mark is needed where servers ask by requests: each request names its own trace."""
+    """Mark the block, and tasks started in it, as answering the questions that a server returned for a request with
+    ``meta``. If a server asks by requests instead, no mark is needed, because each request has its own trace
+    context."""
     present = present_trace()
     trace = TraceContext.of(meta if present is None else present.inject_into(meta))
     token = _answering.set(None if trace is None else (trace, current_request.get(None)))

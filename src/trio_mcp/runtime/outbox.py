@@ -1,10 +1,11 @@
-"""The outbox holds lines that wait to be written, in order, and that can still be taken back.
+"""The outbox holds lines that wait to be written, in order, and that can still be withdrawn.
 
-Producers put whole lines in, and the one writer takes lines out in large pieces. A line that the peer waits for is
-written at once while no other line waits, since waking the writer costs several times as much as writing. Lines of one
-owner that follow each other share a segment, a bytearray, so that a line costs an append and no object. A long line is
-a segment as it is, without a copy. A segment that the writer has not taken yet can be withdrawn or, with only a single
-line inside, replaced. `LastFlush` bounds the time in which the last replies of a connection go out.
+Producers put whole lines in, and one writer takes lines out in large pieces. If no other line waits, a line that the
+peer waits for is written at once, because waking the writer costs several times as much as writing.
+
+Consecutive lines of one owner share a segment, which is a bytearray: a line costs an append, and no object. A long line
+becomes a segment without a copy. Until the writer takes a segment, it can be withdrawn or, if it contains a single
+line, replaced. `LastFlush` limits the time in which the last replies of a connection are written.
 """
 
 from __future__ import annotations
@@ -24,10 +25,10 @@ from ..jsonrpc.errors import NotSerializable
 from ..jsonrpc.messages import RequestId
 
 LINE_END: Final = b"}}\n"
-"""End of the line of a notification, behind the members of its parameters."""
+"""End of the line of a notification, after its parameters."""
 
 REQUEST_MARKS: Final = 4
-"""Requests and responses wait for room at this many high-water marks."""
+"""Requests and responses wait for room at this many times the high-water mark."""
 
 _WAKE_AT_ONCE = 8
 _WRITTEN_AT_ONCE: Final = 64 * 1024
@@ -47,11 +48,11 @@ class Owner:
     """A producer whose lines can be withdrawn."""
 
     segments: list[Segment] = attrs.field(factory=list[Segment], init=False)
-    """Segments that wait, oldest first, in the order of the writer."""
+    """Segments that wait, oldest first, in the order in which they will be written."""
 
 
 def _taken(segment: Segment) -> bytes | bytearray:
-    """Return the lines of ``segment``, which can be neither withdrawn nor replaced from now on."""
+    """Mark ``segment`` as taken, so that it can't be withdrawn or replaced any more, and return its lines."""
     segment.taken = True
     if segment.owner is not None and segment.data:
         del segment.owner.segments[0]
@@ -59,14 +60,14 @@ def _taken(segment: Segment) -> bytes | bytearray:
 
 
 def dropping_outbox(high_water: int) -> Outbox:
-    """Return an outbox that drops all lines, for messages that have no way to their peer."""
+    """Return an outbox that drops all lines, for messages that can't reach their peer."""
     outbox = Outbox(high_water)
     outbox.call_writer(_dropping(ref(outbox)))
     return outbox
 
 
 def _dropping(outbox: ref[Outbox]) -> Callable[[], None]:
-    """Return a function that drops the lines in ``outbox``, which the function does not keep."""
+    """Return a function that drops the lines in ``outbox``. The function holds no reference to the outbox."""
 
     def drop() -> None:
         if (over := outbox()) is not None:
@@ -80,31 +81,31 @@ def _never(_: bytes) -> int:
 
 
 def cancel_line(request_id: RequestId, reason: str | None) -> bytes:
-    """Return the line of the cancel of a request of ours."""
+    """Return the line of the ``notifications/cancelled`` for a request of this side."""
     params: dict[str, Any] = {"requestId": request_id}
     try:
         told = params if reason is None else {**params, "reason": reason}
         return frame_notification("notifications/cancelled", told) + b"\n"
-    except NotSerializable:  # the reason cannot be encoded; the cancel is what counts
+    except NotSerializable:  # the reason can't be encoded, so send the cancellation without it
         return frame_notification("notifications/cancelled", params) + b"\n"
 
 
 class Outbox:
-    """Lines on their way to one stream.
+    """Lines that wait to be written to one stream.
 
-    ``high_water`` is the number of bytes from which `room` makes producers wait; `put` itself never waits, since some
-    lines (answers to pings, cancels) must be written by code that cannot wait. ``send_nowait`` is the method of the
-    transport; see `FramedTransport.send_nowait`.
+    ``high_water`` is the number of bytes above which `room` waits. `put` itself never waits, because some lines
+    (answers to pings, cancellations) come from code that can't wait. ``send_nowait`` is the transport's method; see
+    `FramedTransport.send_nowait`.
     """
 
     def __init__(self, high_water: int, send_nowait: Callable[[bytes], int] = _never) -> None:
         self.high_water = high_water
         self._send_nowait = send_nowait
         self.size = 0
-        """Bytes not yet taken by the writer."""
-        self._segments: list[Segment] = []  # not a deque, which takes 760 bytes when empty, and most streams are silent
+        """Bytes that the writer hasn't taken yet."""
+        self._segments: list[Segment] = []  # not a deque: an empty one takes 760 bytes, and most streams are silent
         self._tail: Segment | None = None
-        """The last segment, if lines may be appended to it."""
+        """The last segment, if more lines can be appended to it."""
         self._writer = Sleeper()
         self._producers = trio.lowlevel.ParkingLot()
         self._watchers = trio.lowlevel.ParkingLot()
@@ -112,16 +113,16 @@ class Outbox:
         """Number of producers and watchers that wait for room."""
         self._writing = False
         self.over = False
-        """True once no line is written any more."""
+        """Whether no more lines will be written."""
         self._emptied: trio.Event | None = None
-        """Event set when all lines are written; `None` while no task waits for the event."""
+        """Set when all lines are written; `None` if no task waits for it."""
         self.on_put: Callable[[], object] | None = None
-        """Function called for lines that are put, which keep no producer waiting then; `None` while a task takes
-        lines."""
+        """Function to call when a line is put, if no task takes the lines. Producers don't wait then. `None` while a
+        task takes lines."""
         self._nudged = False
 
     def put(self, line: bytes, owner: Owner | None = None) -> None:
-        """Append ``line``, newline included."""
+        """Append ``line``, which includes its newline."""
         tail = self._tail
         if tail is not None and tail.owner is owner:
             data = tail.data
@@ -132,30 +133,30 @@ class Outbox:
         self._append(line, owner, sealed=False)
 
     def put_now(self, line: bytes, owner: Owner | None = None) -> None:
-        """Put ``line``, newline included, and write the line at once where writing needs no waiting. For lines that the
+        """Put ``line``, which includes its newline, and write it at once if that needs no waiting. For lines that the
         peer waits for."""
         if self._writer.task is None or not self._write(line):
             self.put(line, owner)
 
     def put_request(self, request_id: RequestId, method: str, params: Any, owner: Owner | None) -> None:
-        """Put a request of ours. A request without an owner, which nobody withdraws, goes ahead of all that waits.
-        Raises `NotSerializable`."""
+        """Put a request of this side. A request without an owner can't be withdrawn, and goes before everything that
+        waits. Raises `NotSerializable`."""
         line = frame_request(request_id, method, params, newline=True)
         if owner is None:
             self.put_first(line)
-        elif self._writer.task is None or not self._write(line):  # as `put_now`, which would be one more call
+        elif self._writer.task is None or not self._write(line):  # what `put_now` does, without one more function call
             self.put(line, owner)
 
     def put_cancel(self, request_id: RequestId, reason: str | None) -> None:
-        """Tell the peer that a request of ours is left, ahead of all that waits, and even when the outbox is full
+        """Send the cancellation of a request of this side, before everything that waits, even if the outbox is full
         (rulings 3 and 4)."""
         self.put_first(cancel_line(request_id, reason))
 
-    @trio.lowlevel.enable_ki_protection  # an interrupt must not come between the front of a line and its rest
+    @trio.lowlevel.enable_ki_protection  # an interrupt must not separate the first part of a line from its rest
     def _write(self, line: bytes) -> bool:
-        """Write ``line`` or its front. Return false when nothing was written. To be called only while the writer
-        sleeps, so that nothing waits and nothing is being written. A long line is left to the writer, since its rest
-        would have to be copied."""
+        """Write ``line`` or the first part of it. Return false if nothing was written. Call it only while the writer
+        sleeps, so that no other line waits or is being written. A long line is left to the writer, because the
+        unwritten part would have to be copied."""
         size = len(line)
         if size > _WRITTEN_AT_ONCE:
             return False
@@ -166,24 +167,25 @@ class Outbox:
         return count > 0
 
     def write_nothing_now(self) -> None:
-        """Leave all lines to the writer from now on."""
+        """From now on, leave all lines to the writer."""
         self._send_nowait = _never
 
     def put_sealed(self, line: bytes, owner: Owner | None = None) -> Segment:
-        """Append ``line`` as a segment of its own, which can be given to `replace` later."""
+        """Append ``line`` as a separate segment, which can be passed to `replace` later."""
         return self._append(line, owner, sealed=True)
 
     def put_first(self, line: bytes) -> None:
-        """Put ``line`` ahead of all lines that are not begun. Lines put ahead by several tasks at the same moment are
-        written together."""
+        """Put ``line`` before all lines that the writer hasn't begun. Lines that several tasks put first at the same
+        moment are written together."""
         segments = self._segments
-        # A first segment that is taken and waits is the rest of a line that was begun; or empty, since withdrawn.
+        # If the first segment is marked as taken but still waits, it's the rest of a line that was begun, or it was
+        # withdrawn and is empty.
         segments.insert(1 if segments and segments[0].taken else 0, Segment(self._data(line), None))
         self._added(len(line))
 
     def _data(self, line: bytes) -> bytes | bytearray:
-        """Return ``line`` to be appended to; a line that fills the outbox as it is, since nothing is appended to
-        that."""
+        """Return ``line`` as a bytearray that later lines can be appended to. Return a line that fills the outbox
+        unchanged, since nothing is appended to it."""
         return bytearray(line) if len(line) < self.high_water else line
 
     def _append(self, line: bytes, owner: Owner | None, *, sealed: bool) -> Segment:
@@ -202,14 +204,14 @@ class Outbox:
             self.on_put()
 
     def call_writer(self, call: Callable[[], object] | None) -> None:
-        """Have ``call`` called from now on for lines that are put, because no task takes lines; `None`: a task does.
-        After `close` lines are dropped all the same."""
+        """From now on, call ``call`` whenever a line is put, because no task takes lines. `None`: a task takes them.
+        After `close`, lines are dropped in any case."""
         if not self.over:
             self.on_put = call
 
     def replace(self, segment: Segment, line: bytes) -> bool:
-        """Put ``line`` in the place of a sealed segment. Return false, with nothing changed, when the writer has the
-        segment already, or the segment was withdrawn."""
+        """Replace the line of a sealed segment by ``line``. If the writer has taken the segment, or it was withdrawn,
+        change nothing and return false."""
         if segment.taken:
             return False
         self.size += len(line) - len(segment.data)
@@ -217,7 +219,7 @@ class Outbox:
         return True
 
     def withdraw(self, owner: Owner) -> bool:
-        """Take back all waiting lines of ``owner``. Return true when there were any."""
+        """Remove all waiting lines of ``owner``. Return whether there were any."""
         if not owner.segments:
             return False
         for segment in owner.segments:
@@ -235,10 +237,11 @@ class Outbox:
         return self.size >= marks * self.high_water
 
     async def room(self, marks: int = 1) -> None:
-        """Wait until fewer bytes wait than ``marks`` times the high-water mark. No checkpoint when there is room."""
+        """Wait until fewer than ``marks`` times `high_water` bytes wait. If there is room already, this isn't a
+        checkpoint."""
         while self.size >= marks * self.high_water:
             await self._blocked_in(self._producers)
-            # Wake the next producer: this producer may put nothing, and no other task would wake the next.
+            # Wake the next producer: if this one puts nothing, no other task would wake it.
             self._make_room(1)
 
     async def _blocked_in(self, lot: trio.lowlevel.ParkingLot) -> None:
@@ -253,15 +256,15 @@ class Outbox:
             self._producers.unpark(count=count)
 
     async def room_of(self, owner: Owner, marks: int) -> None:
-        """Wait as `room` does, but count only the lines of ``owner``."""
+        """Like `room`, but count only the lines of ``owner``."""
         while sum(len(segment.data) for segment in owner.segments) >= marks * self.high_water:
             await self._blocked_in(self._watchers)
 
     async def take(self) -> bytes | bytearray:
-        """Wait for lines and return about ``high_water`` bytes of whole lines, for the writer.
+        """Wait for lines, and return about ``high_water`` bytes of whole lines. Called by the writer.
 
-        No checkpoint when lines are waiting. Taken lines can be neither withdrawn nor replaced. Returns nothing after
-        `nudge`.
+        If lines are waiting, this isn't a checkpoint. Taken lines can't be withdrawn or replaced. Returns empty bytes
+        after `nudge`.
         """
         self._writing = False
         while True:
@@ -275,12 +278,12 @@ class Outbox:
             await self._writer.sleep()
 
     def nudge(self) -> None:
-        """Let `take` return once without lines, when no line waits."""
+        """Make `take` return once without lines, if no line waits."""
         self._nudged = True
         self._writer.wake()
 
     def take_nowait(self) -> bytes | bytearray:
-        """Return what `take` would return now, or nothing where `take` would wait."""
+        """Return what `take` would return now, or empty bytes if `take` would wait."""
         segments = self._segments
         if not segments:
             return bytearray()
@@ -298,8 +301,8 @@ class Outbox:
         return chunk
 
     def close(self) -> None:
-        """Drop the lines that wait, and all lines from now on, since no line is written any more; wake the producers
-        that wait for room, and who waits in `flushed`. Idempotent."""
+        """Drop all waiting lines, and all later ones, because no more lines will be written. Wake the tasks that wait
+        in `room` and `flushed`. Idempotent."""
         self.write_nothing_now()
         self.call_writer(_dropping(ref(self)))
         self.over = True
@@ -318,25 +321,25 @@ class Outbox:
             self._emptied = None
 
     async def flushed(self) -> None:
-        """Wait until all lines were taken and the writer came back for more, or until no line is written any more."""
+        """Wait until the writer has written all lines, or until no more lines will be written."""
         while (self.size or self._writing) and not self.over:
             if self._emptied is None:
                 self._emptied = trio.Event()
             await self._emptied.wait()
 
     def statistics(self) -> dict[str, Any]:
-        """Return the ``size`` in bytes and how many ``producers`` wait for room."""
+        """Return the ``size`` in bytes and the number of ``producers`` that wait for room."""
         return {"size": self.size, "producers": len(self._producers)}
 
 
 LEAST_FLUSH: Final = 0.4
-"""Seconds that the flush gets in any case. With the half second that a transport waits for the peer's own end, the sum
-is less than the second that leaving may take."""
+"""Minimum seconds for the last flush. A transport also waits half a second for the peer to close; together they stay
+below the one second in which a connection should close."""
 _HURRIED_FLUSH: Final = 0.1
 
 
 class LastFlush:
-    """The last flush of one connection: the flush gets the rest of the time to drain, and a moment in any case."""
+    """The final flush of one connection. It has the rest of the drain time, and at least `LEAST_FLUSH` seconds."""
 
     def __init__(self) -> None:
         self._end = math.inf
@@ -344,16 +347,16 @@ class LastFlush:
         self._scope = trio.CancelScope()
 
     def end_at(self, deadline: float) -> None:
-        """Note that the time to drain is over at ``deadline``."""
+        """Set the end of the drain time to ``deadline``."""
         self._end = min(self._end, deadline)
 
     def hurry(self) -> None:
-        """Allow no more than a moment: less than a second is left for everything."""
+        """Allow only `LEAST_FLUSH` seconds, because less than a second is left for everything."""
         now = trio.current_time()
         self._end, self._least, self._scope.deadline = now, _HURRIED_FLUSH, now + _HURRIED_FLUSH
 
     async def run(self, flushed: Callable[[], Awaitable[None]]) -> None:
-        """Wait until ``flushed`` has returned or the time is over. May be called only once."""
+        """Wait until ``flushed`` has returned or the time is over. Call it only once."""
         self._scope.deadline = max(self._end, trio.current_time() + self._least)
         with self._scope:
             await flushed()

@@ -1,5 +1,5 @@
-"""Replies writes reply lines: a result or an error in the terms of the request's revision, and always a line that can
-be sent."""
+"""Replies writes the lines of replies: a result or an error in the format of the request's revision. It always returns
+a line that can be sent."""
 
 from __future__ import annotations
 
@@ -29,23 +29,26 @@ if TYPE_CHECKING:
 logger = logging.getLogger("trio_mcp")
 
 _RESULT_TYPES: Final[dict[Any, str]] = {InputRequiredResult: "input_required", CreatedTask: "task"}
-"""``resultType`` of results that are not complete."""
+"""Values of ``resultType`` for results that aren't complete."""
 _LONGEST_NAME: Final = 200
-"""Largest number of characters of a name in the log."""
+"""Maximum characters of a name in the log."""
 _LONGEST_TOLD: Final = 4000
-"""Largest number of characters told of an exposed exception."""
+"""Maximum characters of an exception's text that are sent to the client, if exceptions are exposed."""
 
 
 class Replies:
-    """Writes the replies of one side. ``server_info``: description of the server that results carry in ``_meta``, for
-    each revision that wants one. ``expose_errors``: the peer is told the text of unexpected exceptions."""
+    """Writes the replies of one side.
+
+    ``server_info``: the server's description that results carry in ``_meta``, for each revision that needs one.
+    ``expose_errors``: whether replies contain the text of unexpected exceptions.
+    """
 
     def __init__(self, server_info: dict[Revision, Any], *, expose_errors: bool = False) -> None:
         self._server_info = server_info
         self._expose_errors = expose_errors
 
     def result(self, request: InboundRequest, result: Any, scope: RequestScope | None = None) -> bytes:
-        """Return the line of ``result``, or of a failure when the result cannot be expressed or sent (ruling
+        """Return the line of ``result``. If the result can't be expressed or sent, return the line of a failure (ruling
         15). ``scope``: see `failure`."""
         try:
             return self.line(request, result)
@@ -53,12 +56,12 @@ class Replies:
             return self._unsendable(request, error, str(error))
         except (NotSerializable, RecursionError) as error:
             return self._unsendable(request, error, "the result cannot be sent as JSON")
-        except Exception as error:  # an author put something else where a class of the specification belongs
+        except Exception as error:  # a handler returned an object of the wrong class inside its result
             return self.failure(request, error, scope)
 
     def line(self, request: InboundRequest, result: Any) -> bytes:
         """Return the line of ``result``. Raises `NotExpressible`, `NotSerializable`, and any exception caused by a
-        value of another class than the specification's."""
+        value that isn't of the specification's class."""
         revision = request.revision
         data: Any = unstructure(result, revision)
         if meta := data.get("_meta"):
@@ -70,14 +73,16 @@ class Replies:
         return frame_result(request.id, data, newline=True)
 
     def _unsendable(self, request: InboundRequest, error: Exception, reason: str) -> bytes:
-        logger.error("%s (request %.100r) gave what cannot be sent: %s", request.method.name, request.id, error)
+        logger.error(
+            "%s (request %.100r) returned something that cannot be sent: %s", request.method.name, request.id, error
+        )
         return self._internal(request, error, reason)
 
     def error(self, request: InboundRequest, error: CodedError) -> bytes:
-        """Return the line of ``error``, under a code that the revision of ``request`` has."""
+        """Return the line of ``error``, with a code that exists in the revision of ``request``."""
         code = request.revision.renamed_errors.get(error.code, error.code)
-        # A fresh error: the traceback of the raised error refers to the request, and only the garbage collector could
-        # free the two.
+        # Create a new error: the traceback of the raised one refers to the request, and only the garbage collector
+        # could free the two.
         request.error = CodedError(code, error.message, error.data)
         return error_line(ErrorResponse(request.id, code, error.message, error.data))
 
@@ -88,16 +93,19 @@ class Replies:
         scope: RequestScope | None = None,
         peer: Peer | None = None,
     ) -> bytes:
-        """Return the line for an exception of a handler: the peer is told of a `CodedError` or `ToolError`; any other
-        exception stays inside, and is logged with what was called, by whom, and for how long, where there is a
-        ``scope``, else by which ``peer``. The failure of a tool is a result (2025-11-25 tools, Error Handling)."""
+        """Return the line for an exception of a handler.
+
+        A `CodedError` or `ToolError` is sent to the peer. Any other exception is logged instead, with the caller: if
+        there is a ``scope``, also with what was called and for how long, and otherwise with the ``peer``. The failure
+        of a tool is a result (2025-11-25 tools, Error Handling).
+        """
         single = sole_exception(failure)
         if not isinstance(single, CapabilityMissing) and (missing := _missing_in(failure)):
-            # Questions were asked together. 2026-07-28 basic, Per-request protocol fields: the error names all missing
-            # capabilities.
+            # Several questions were asked together. 2026-07-28 basic, Per-request protocol fields: the error names all
+            # missing capabilities.
             single = CapabilityMissing(sorted(missing), request.revision)
         if isinstance(single, MethodUnavailable):
-            # The error is about a message that the handler wanted to send: the method of the request itself is
+            # The error is about a message that the handler wanted to send. The method of the request itself is
             # available.
             return self.error(request, CodedError(INTERNAL_ERROR, f"Internal error: {single.message}"))
         if isinstance(single, CodedError):
@@ -110,7 +118,7 @@ class Replies:
         return self._internal(request, failure)
 
     def _internal(self, request: InboundRequest, failure: BaseException, reason: str | None = None) -> bytes:
-        """Return the line for an unexpected ``failure``; ``reason``: the part of the failure that the peer may know."""
+        """Return the line for an unexpected ``failure``. ``reason`` is the part of it that can be sent to the peer."""
         if request.method.tells_failures:
             request.unpack()
             told = f"internal error in tool {str(request.params.get('name'))[:200]}"
@@ -130,9 +138,9 @@ class Replies:
 
 
 def _log(request: InboundRequest, failure: BaseException, scope: RequestScope | None, peer: Peer | None) -> None:
-    """Log a ``failure`` with its traceback. What the words say, programs find as attributes of the record."""
+    """Log a ``failure`` with its traceback. The facts in the message are also attributes of the log record."""
     from ..mistakes import explain
-    from ..protocol.param_headers import NAMED_BY  # servers over stdio need it for nothing else
+    from ..protocol.param_headers import NAMED_BY  # imported late: servers over stdio don't need it otherwise
 
     explain(failure)
     request.unpack()
@@ -150,7 +158,7 @@ def _log(request: InboundRequest, failure: BaseException, scope: RequestScope | 
 
 
 def log_invalid_keys(request: InboundRequest, meta: Any) -> None:
-    """Log a key in ``meta`` that is not legal, but do not fail: the result may come from another server, handed on."""
+    """Log an illegal key in ``meta``, but don't fail: the result may be forwarded from another server."""
     try:
         check_meta_keys(meta)
     except ValueError as error:
@@ -158,8 +166,8 @@ def log_invalid_keys(request: InboundRequest, meta: Any) -> None:
 
 
 def _missing_in(failure: BaseException) -> set[str]:
-    """Return the capabilities that a `CapabilityMissing` names, or a group that holds nothing else; otherwise an empty
-    set."""
+    """Return the capabilities that a `CapabilityMissing`, or a group of only such errors, names. Return an empty set
+    for any other exception."""
     if isinstance(failure, CapabilityMissing):
         return set(failure.missing)
     if isinstance(failure, BaseExceptionGroup):
@@ -169,7 +177,7 @@ def _missing_in(failure: BaseException) -> set[str]:
 
 
 def _error_text(failure: BaseException) -> str:
-    """Return the types and texts of an exception, or of the exceptions in a group, as text that can be sent."""
+    """Return the types and messages of an exception, or of the exceptions in a group, as text that can be sent."""
     members = (
         failures_in(cast("BaseExceptionGroup[BaseException]", failure))
         if isinstance(failure, BaseExceptionGroup)
@@ -180,7 +188,7 @@ def _error_text(failure: BaseException) -> str:
 
 
 def error_line(reply: ErrorResponse) -> bytes:
-    """Return the line of an error; when its data or message cannot be sent, the line of an internal error that says
+    """Return the line of an error. If its data or message can't be sent, return the line of an internal error that says
     so."""
     try:
         return frame_error(reply.id, reply.code, reply.message, reply.data) + b"\n"

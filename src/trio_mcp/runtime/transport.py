@@ -1,9 +1,9 @@
-"""Transport is what users implement: whole messages in and out. `FramedTransport` is what the runtime needs of one:
-`Received` is what comes in: bytes, a `Frame`, or a loss.
+"""Transport is the class that users implement: it sends and receives whole messages. `FramedTransport` is what the
+runtime needs of a transport. `Received` is what it receives: bytes, a `Frame`, or a loss.
 
-The errors of transports stand here, too: `ConnectionLost`, and `HTTPError` for an exchange over HTTP that brought no
-reply. So do observers of requests (`Tracing`), the parts of `trio_mcp.otel.OpenTelemetry`, of recordings, and of
-observers of your own: none of their methods may raise, and all must be quick.
+The errors of transports are in this module as well: `ConnectionLost`, and `HTTPError` for an HTTP exchange without a
+reply. So are the observers of requests (`Tracing`), which `trio_mcp.otel.OpenTelemetry`, recordings and your own
+observers implement. None of their methods may raise, and all must be quick.
 """
 
 from __future__ import annotations
@@ -26,11 +26,12 @@ if TYPE_CHECKING:
 
 
 class ConnectionLost(MCPError):
-    """The connection is gone: every call that waited on the connection fails with this error, exactly once.
+    """The connection was lost. Every call that waited on the connection raises this error, exactly once.
 
-    Where the peer was a child process of ours, ``exit_status`` is the exit status of the child (negative: minus the
-    signal), and ``stderr`` the child's last lines there; else `None` and empty. If the connection could not be opened,
-    ``stdout`` has the child's last lines of output that are no messages, and ``command`` is the command as given.
+    If the peer was a child process, ``exit_status`` is its exit status (a negative number: the signal that killed it),
+    and ``stderr`` has its last lines of standard error. Otherwise they are `None` and empty. If the connection could
+    not be opened, ``stdout`` has the child's last output lines that weren't messages, and ``command`` is the command as
+    given.
     """
 
     def __init__(
@@ -65,10 +66,10 @@ class ConnectionLost(MCPError):
 
 
 class UnreadableFrame(Exception):
-    """Raised when a message could not be read, for example because of its length. The transport goes on.
+    """A message could not be read, for example because it was too long. The transport continues.
 
-    The peer is told the ``reason``. ``head`` and ``tail`` are the beginning and the end of the message, where the id of
-    the waiting call may be found.
+    The ``reason`` is sent to the peer. ``head`` and ``tail`` are the beginning and the end of the message, which may
+    contain the id of the waiting call.
     """
 
     def __init__(self, reason: str, head: bytes | bytearray = b"", tail: bytes | bytearray = b"") -> None:
@@ -80,18 +81,18 @@ class UnreadableFrame(Exception):
 
 @value
 class Frame:
-    """A message that its transport has decoded, and the bytes that the message came in."""
+    """A message that its transport has decoded, with the original bytes."""
 
     message: Message | Batch | Unreadable
     data: bytes
     related_request_id: RequestId | None = None
-    """Id of the request of ours in whose answer the message came; `None` where the way of the message does not tell."""
+    """Id of our request whose response carried the message; `None` if the transport can't tell."""
 
 
 @value
 class ReplyLost:
-    """No reply to the request of ours with the id ``request_id`` will come any more; the call ends with ``error``. The
-    transport need not know whether the call is still open, and goes on."""
+    """No reply to our request with the id ``request_id`` will arrive, and its call ends with ``error``. The transport
+    continues. The call may already have ended."""
 
     request_id: RequestId
     error: MCPError
@@ -99,105 +100,110 @@ class ReplyLost:
 
 @value
 class QuestionsLost:
-    """The peer wants no answers to its requests with ``request_ids`` any more, because of ``reason``, and goes on."""
+    """The peer no longer wants answers to its requests with ``request_ids``, because of ``reason``. The connection
+    continues."""
 
     request_ids: tuple[RequestId, ...]
     reason: str
 
 
 Received: TypeAlias = bytes | bytearray | Frame | ReplyLost | QuestionsLost
-"""Results of `Transport.receive`: a message, without its framing, or a loss."""
+"""What `Transport.receive` returns: a message without its framing, or a loss."""
 
 
 @value
 class SendRecorder:
-    """Functions that stand before the sending of a transport whose messages are recorded."""
+    """Functions that record the messages that a transport sends."""
 
     send_nowait: Callable[[bytes], int]
-    """Sends as `FramedTransport.send_nowait`."""
+    """Sends like `FramedTransport.send_nowait`, and records the message."""
     record: Callable[[bytes], None]
-    """Notes a message, without its newline, that goes another way than by `send_nowait` and `Transport.send`."""
+    """Records a message, without its newline, that isn't sent by `send_nowait` or `Transport.send`."""
 
 
 class Transport(ABC):
-    """A way for whole messages, which a client or server runs over: see `open_client` and `serve_transport`.
+    """A channel for whole messages, which a client or server runs over. See `open_client` and `serve_transport`.
 
-    To run MCP over something of your own, derive from this class. A transport knows nothing of JSON-RPC. One task
-    receives; one task at a time sends. A message longer than your transport wants is the transport's to refuse, by
-    `ConnectionLost`. Whoever opens a client or server over a transport closes it, also if opening fails.
+    To run MCP over your own protocol, derive from this class. A transport doesn't interpret JSON-RPC. One task
+    receives, and one task at a time sends. To refuse a message that is too long, raise `ConnectionLost`. The function
+    that opens a client or server over a transport also closes it, even if opening fails.
     """
 
     network: str | None = None
-    """How the messages travel, for traces: ``pipe``, ``tcp`` or ``unix``; `None` if they don't leave the process."""
+    """Network type for traces: ``pipe``, ``tcp`` or ``unix``; `None` if messages don't leave the process."""
 
     @abstractmethod
     async def receive(self) -> bytes | bytearray:
         """Return the next message, without a newline.
 
-        Raises `trio.EndOfChannel` when the peer sends no more but may still read, and `ConnectionLost` when both
-        directions are gone; `OSError`, `trio.BrokenResourceError` and `trio.ClosedResourceError` count as that. A
-        cancel loses no message and no byte.
+        Raises `trio.EndOfChannel` if the peer will send no more but may still read, and `ConnectionLost` if both
+        directions are lost. `OSError`, `trio.BrokenResourceError` and `trio.ClosedResourceError` count as
+        `ConnectionLost`. Cancellation must not lose a message or a byte.
         """
 
     @abstractmethod
     async def send(self, messages: bytes | bytearray) -> None:
-        """Send one or more whole messages, each ended by a newline and holding no other.
+        """Send one or more whole messages. Each ends with a newline, and contains no other newline.
 
-        Raises `ConnectionLost`, or another error that counts as that, when the peer reads no more. A cancel may leave
-        half a message behind, so nothing is sent afterwards.
+        Raises `ConnectionLost`, or another error that counts as such, if the peer no longer reads. Cancellation may
+        leave a partly sent message, so nothing is sent afterwards.
         """
 
     @abstractmethod
     async def aclose(self) -> None:
-        """Close both directions. Idempotent; a cancelled call closes forcefully, as for `trio.abc.AsyncResource`."""
+        """Close both directions. Idempotent. If cancelled, it closes forcefully, like `trio.abc.AsyncResource`."""
 
 
 class FramedTransport(Transport):
-    """A transport of the package: it can also hand over what it had to decode, and send without waiting."""
+    """A transport of this package. It can also return messages that it had to decode, and send without waiting."""
 
     names_calls: bool = False
-    """True where messages say in whose answer they came: see `Frame.related_request_id`."""
-    buffered: list[bytes | bytearray] = []  # noqa: RUF012 transports that fill it have one of their own
-    """Messages that have come, the next message last. The task that receives may pop them instead of calling `receive`,
-    which takes much longer for each."""
+    """Whether messages tell in whose response they arrived: see `Frame.related_request_id`."""
+    buffered: list[bytes | bytearray] = []  # noqa: RUF012 a transport that fills it creates its own list
+    """Messages that have arrived, the next message last. The receiving task can pop them instead of calling `receive`,
+    which takes much longer."""
 
     @abstractmethod
-    async def receive(self) -> Received:  # pyright: ignore[reportIncompatibleMethodOverride] - for the runtime alone
-        """Return the next message, a `Frame` where the transport had to decode the message, or the next loss.
+    async def receive(self) -> Received:  # pyright: ignore[reportIncompatibleMethodOverride] - for the runtime only
+        """Return the next message, or the next loss. If the transport had to decode the message, return it as a
+        `Frame`.
 
-        Raises as `Transport.receive`, and `UnreadableFrame` for a message that was skipped. Need not be a checkpoint
-        while messages are at hand.
+        Raises like `Transport.receive`, and `UnreadableFrame` for a message that was skipped. Doesn't have to be a
+        checkpoint while messages are buffered.
         """
 
     def send_nowait(self, message: bytes) -> int:
-        """Send the front of a whole message, ended by a newline, without waiting, and return the number of bytes sent:
-        ``0`` where sending would wait or is not worth while, and where sending fails; `send` reports the failure.
+        """Send the first part of a whole message, which ends with a newline, without waiting. Return the number of
+        bytes sent.
 
-        Never raises. The rest of the message must be sent before all else, by `send`. Must not be called while a task
-        is in `send`, nor after a `send` that was cancelled.
+        Returns ``0`` if sending would wait, isn't worthwhile, or fails; `send` reports the failure. Never raises.
+        Before anything else, the rest of the message must be sent by `send`. Must not be called while a task is in
+        `send`, nor after a cancelled `send`.
         """
         return 0
 
     def make_outbox(self, high_water: int, recorded: SendRecorder | None = None) -> Outbox:
-        """Return the outbox for the messages of a connection over this transport, by way of ``recorded`` if given."""
+        """Return the outbox for a connection over this transport. If ``recorded`` is given, it sends the messages."""
         return Outbox(high_water, self.send_nowait if recorded is None else recorded.send_nowait)
 
     def observed_by(self, tracing: Tracing | None) -> Tracing | None:
-        """Return the observer of the requests of a connection over this transport, whose host has ``tracing``."""
+        """Return the observer for a connection over this transport, whose host has ``tracing``."""
         return tracing
 
 
 def framed(transport: Transport) -> FramedTransport:
-    """Return ``transport`` itself, or a view of a user's transport."""
+    """Return ``transport`` itself if it's of this package, and otherwise a wrapper of it."""
     if isinstance(transport, FramedTransport):
         return transport
-    if not isinstance(transport, Transport):  # pyright: ignore[reportUnnecessaryIsInstance] - as users call it
-        raise TypeError(f"a transport is a subclass of trio_mcp.Transport, not {repr(transport)[:200]}")
+    if not isinstance(transport, Transport):  # pyright: ignore[reportUnnecessaryIsInstance] - users may pass anything
+        raise TypeError(
+            f"a transport must be an instance of a subclass of trio_mcp.Transport, not {repr(transport)[:200]}"
+        )
     return _Framed(transport)
 
 
 class _Framed(FramedTransport):
-    """A transport of a user, for the runtime."""
+    """Wraps a user's transport for the runtime."""
 
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
@@ -223,15 +229,14 @@ _LOST: Final = (OSError, trio.BrokenResourceError, trio.ClosedResourceError)
 
 
 class HTTPError(MCPError):
-    """The exchange of a request over HTTP ended without a reply. Other calls are not concerned, and the client stays
-    usable.
+    """The HTTP exchange of a request ended without a reply. Other calls aren't affected, and the client stays usable.
 
-    ``status`` is the HTTP status that the server, or a proxy on the way, has answered with; `None` when no answer came,
-    because nobody listens for example. ``body`` is what the answer says, in plain words, up to 500 characters.
-    ``retry_after`` are the seconds after which the server asks to be asked again (``Retry-After``); `None` where the
-    server has not said so. ``session_lost`` is true where a legacy server has forgotten the session of the request: a
-    new one is opened, and has the next request. The request may have run, unless the status says otherwise; no request
-    is sent again by itself."""
+    ``status`` is the HTTP status that the server, or a proxy in between, returned. It's `None` if no response arrived,
+    for example because nothing listens at the address. ``body`` is the text of the response, in plain words, up to 500
+    characters. ``retry_after`` is the server's ``Retry-After`` in seconds, or `None`. ``session_lost`` is true if a
+    legacy server no longer has the session of the request: the next request opens a new session. Unless the status
+    rules it out, the server may have executed the request. Failed requests aren't retried automatically.
+    """
 
     def __init__(
         self,
@@ -251,9 +256,9 @@ class HTTPError(MCPError):
 
     @classmethod
     def _refused(cls, status: int, body: str, retry_after: float | None = None, location: str = "") -> HTTPError:
-        """Return the error for an answer whose status says that the request failed. ``location`` is the URL of a
+        """Return the error for a response whose status means that the request failed. ``location`` is the URL of a
         redirect."""
-        from http import HTTPStatus  # late: the start of a server on stdio is 1 ms shorter without it
+        from http import HTTPStatus  # imported late: a server on stdio starts 1 ms faster without it
 
         try:
             phrase = f" ({HTTPStatus(status).phrase})"
@@ -268,37 +273,39 @@ class HTTPError(MCPError):
 
 
 class Tracing(Protocol):
-    """An observer of the requests of many connections."""
+    """Observes the requests of many connections."""
 
     def _watch_load(self, load: Load) -> None:
-        """Note the counts of a server or client that runs from now on."""
+        """Observe the counters of a server or client that runs from now on."""
         ...
 
     def _tracer_of(self, network: str | None) -> Tracer:
-        """Return the observer of a connection whose messages travel by ``network``: see `Transport.network`."""
+        """Return the observer of a connection with this ``network``: see `Transport.network`."""
         ...
 
 
 class Tracer(Protocol):
-    """The observer of one connection."""
+    """Observes one connection."""
 
     def close(self, role: str, revision: str | None) -> None:
-        """Note that the connection has ended, in which our side was ``role``."""
+        """Called when the connection has ended. ``role`` is the role of this side."""
         ...
 
     def calling(
         self, request: OutboundRequest, params: dict[str, Any] | None, present: TraceContext | None
     ) -> CallSpan | None:
-        """Note a request of ours that the current task is about to send, while the task works for ``present``."""
+        """Called when the current task is about to send a request, as part of the work traced by ``present``. Returns
+        its span."""
         ...
 
     def handling(self, request: InboundRequest, queued: float = 0.0) -> HandlerSpan | None:
-        """Note a handler that is about to run in the current task, after its request has waited ``queued`` seconds."""
+        """Called when a handler is about to run in the current task, after its request waited ``queued`` seconds.
+        Returns its span."""
         ...
 
 
 class CallSpan(Protocol):
-    """A request of ours, on its way."""
+    """Observes one request of this side, until its outcome."""
 
     @property
     def params(self) -> dict[str, Any] | None:
@@ -306,19 +313,20 @@ class CallSpan(Protocol):
         ...
 
     def end(self, result: Any, error: BaseException | None) -> None:
-        """Note the end: ``result`` is plain data; ``error`` is the exception that the caller gets instead."""
+        """Record the outcome: ``result`` is plain data; if ``error`` is given, the caller gets that exception
+        instead."""
         ...
 
 
 class HandlerSpan(Protocol):
-    """A request of the peer, while its handler runs."""
+    """Observes one request of the peer, while its handler runs."""
 
     def follow(self, answer: Awaitable[Any], scope: trio.CancelScope) -> Awaitable[Any]:
-        """Return ``answer``, the handler itself, in a form that may note its first step behind the cancel of
-        ``scope``, and its end."""
+        """Return ``answer``, which runs the handler, or a wrapper of it. The wrapper can record the first step after
+        the cancellation of ``scope``, and the end."""
         ...
 
     def end(self, result: Any, request: InboundRequest, cause: str | None, at: float | None = None) -> None:
-        """Note that the handler and all its tasks have ended: ``request`` is the one that is answered, ``cause`` that
-        of a cancel, if any, which came at the time ``at`` on trio's clock."""
+        """Called when the handler and all its tasks have ended. ``request`` is the answered request; ``cause`` is the
+        cause of its cancellation, if any, and ``at`` the time of that on trio's clock."""
         ...
