@@ -1,1 +1,1 @@
-"""Requests of the peer, from admission to end."""
+"""Requests of the peer, from admission until their end."""

@@ -31,43 +31,44 @@ def _count(caller: Caller, requests: int = 0, streams: int = 0, size: int = 0) -
 
 
 def leaves_memory(limits: Limits, load: Load, caller: Caller, size: int) -> bool:
-    """Return whether a server has memory for one more request of ``caller``, of ``size`` bytes. Admission refuses all
-    that has none, and more, since a connection has a bound of its own."""
+    """Return whether a server has memory for one more request of ``caller``, of ``size`` bytes. A request without
+    memory is always refused; `Admission` also refuses others, because of the connection's own limits."""
     taken = load.inbound_bytes
     return not taken or leaves_enough(caller.held(_BYTES), limits.max_server_bytes - taken, size)
 
 
 @define(eq=False)
 class Ticket:
-    """The share of the bounds that one request takes, from admission to end. Only `Admission` writes the fields."""
+    """The share of the limits that one request uses, from admission until its end. Only `Admission` writes the
+    fields."""
 
     caller: Caller
-    """The party, or part of a party, whose share of the server's limits the request uses."""
+    """The caller, or part of a caller, whose share of the server's limits the request uses."""
     size: int
-    """Bytes that count for the request."""
+    """Bytes that are counted for the request."""
     streams: bool
-    """True for a stream, which takes no slot, but a place among the streams."""
+    """Whether the request is a stream. A stream uses no slot, and is counted among the streams."""
     ahead: bool = False
-    """True for a request that waits for the end of another one, which takes no slot, but a place among its like."""
+    """Whether the request waits for the end of another request. Such a request uses no slot, and is counted
+    separately."""
     runs: bool = False
-    """True while the request takes a slot, or its place among the streams or among those that wait for others."""
+    """Whether the request currently uses a slot, or is counted among the streams or the waits for other requests."""
     waiting_since: float | None = None
-    """Time at which the wait for a slot began; `None` where there was one, or nobody measures."""
+    """Time at which the request began to wait for a slot. `None` if it didn't wait, or if the wait isn't measured."""
 
     def waited(self, now: float) -> float:
-        """Return the seconds of the wait for a slot, which ends ``now``."""
+        """Return how many seconds the request waited for a slot, until ``now``."""
         return 0.0 if self.waiting_since is None else now - self.waiting_since
 
 
 class Admission(Generic[T]):
-    """The inbound requests of one connection, running and waiting, within ``limits``; counted in ``load``, and for
-    their callers, too.
+    """Admits the inbound requests of one connection within ``limits``, and holds those that wait. Requests are counted
+    in ``load`` and for their callers.
 
-    A request gives its slot back at its end, or on overrunning its cleanup grace, whichever comes first; then the
-    oldest waiting request may run. A stream takes no slot, since a stream only waits, for as long as the client likes,
-    and would keep requests from running. Streams have bounds of their own. Of a resource bounded for the whole server,
-    a caller gets no more, over all its connections, than it leaves for others (`Caller.may_take`). ``T`` is the type of
-    the entries that wait with a ticket.
+    A request releases its slot when it ends, or when its cleanup takes longer than the grace. Then the oldest waiting
+    request can run. A stream uses no slot, because it only waits, for as long as the client likes, and would block
+    other requests. Streams have separate limits. A caller can use at most as much of a server-wide limit, over all its
+    connections, as it leaves free (`Caller.may_take`). ``T`` is the type of the entries that wait with a ticket.
     """
 
     def __init__(self, limits: Limits, load: Load) -> None:
@@ -86,8 +87,8 @@ class Admission(Generic[T]):
         return len(self._waiting)
 
     def admit(self, request: InboundRequest, caller: Caller) -> Ticket | None:
-        """Return the ticket of a request of ``caller`` that runs now, or else is to `wait`; `None` when a bound is
-        reached."""
+        """Return the ticket of a request of ``caller``; `None` if a limit is reached. If the ticket doesn't run, pass
+        it to `wait`."""
         method = request.method
         if method.streams:
             return self._admit_stream(request, caller)
@@ -96,13 +97,13 @@ class Admission(Generic[T]):
         return self.reserve(request, caller) if self.has_room(request.size, caller) else None
 
     def has_room(self, size: int, caller: Caller, parked: Ticket | None = None) -> bool:
-        """Return whether there is room for a request of ``caller`` of ``size`` bytes that is no stream. ``parked``: the
-        ticket of the parked handler that goes on with the request, where that ticket counts here already."""
+        """Return whether there is room for a request of ``caller`` of ``size`` bytes, which isn't a stream. ``parked``:
+        the ticket of the parked handler that the request resumes, if that ticket is counted here."""
         limits, load = self._limits, self._load
         if self._slots >= limits.max_in_flight and len(self._waiting) >= limits.max_queued:
             return False
         if parked is None or parked.caller is not caller:
-            # As `Caller.may_take`, which would be a call for each request.
+            # Same as `Caller.may_take`, without a function call per request.
             held = 0 if caller.alone else caller.requests
             whole = caller.within
             while whole is not None:
@@ -128,7 +129,7 @@ class Admission(Generic[T]):
         return leaves_enough(held, limits.max_server_bytes - all_others, size)
 
     def reserve(self, request: InboundRequest, caller: Caller) -> Ticket:
-        """Return the ticket of a request of ``caller`` for which there is room."""
+        """Return the ticket of a request of ``caller``. Call it only if there is room."""
         size, load = request.size, self._load
         ticket = Ticket(caller, size, request.method.streams)
         self._bytes += size
@@ -185,7 +186,7 @@ class Admission(Generic[T]):
         _count(ticket.caller, 1)
 
     def wait(self, ticket: Ticket, waiting: T, now: float | None = None) -> None:
-        """Keep ``waiting`` until a slot is free, from ``now`` on."""
+        """Keep ``waiting``, from ``now`` on, until a slot is free."""
         ticket.waiting_since = now
         self._waiting[ticket] = waiting
         self._count_waiting(ticket, 1)
@@ -195,7 +196,7 @@ class Admission(Generic[T]):
         _count(ticket.caller, number)
 
     def drop_waiting(self, ticket: Ticket) -> bool:
-        """Forget a request that waits for its turn, and never ran. Return false when the request is not waiting."""
+        """Remove a request that waits for its turn and has never run. Return false if the request isn't waiting."""
         if self._waiting.pop(ticket, None) is None:
             return False
         self._count_waiting(ticket, -1)
@@ -203,29 +204,28 @@ class Admission(Generic[T]):
         return True
 
     def clean_up(self, ticket: Ticket) -> None:
-        """Give a slot at once to the cleanup of a request that was cancelled without a slot: while parked, or while the
-        next round waited for its turn. The slot may exceed the bound, but otherwise a client could have any number of
-        requests cleaning up uncounted."""
+        """Give a slot at once to the cleanup of a request that was cancelled without a slot: while parked, or while its
+        next round waited. The slot can exceed the limit. Otherwise a client could have any number of requests cleaning
+        up uncounted."""
         if self._waiting.pop(ticket, None) is not None:
             self._count_waiting(ticket, -1)
         self._take_slot(ticket)
 
     def park(self, ticket: Ticket) -> Sequence[T]:
-        """Note that a request was answered while its handler waits for more, and return the entries whose turn has
-        come. The request's bytes still count."""
+        """Release the slot of a request that was answered while its handler waits for the client's retry. Return the
+        entries that can run now. The request's bytes are still counted."""
         self._load.parked += 1
         _count(ticket.caller, 1)
         return self.release_slot(ticket)
 
     def unpark(self, ticket: Ticket) -> None:
-        """Note that a parked request is parked no more: the request goes on with another ticket, or is to
-        `clean_up`."""
+        """Stop counting a request as parked: it continues with another ticket, or needs `clean_up`."""
         self._load.parked -= 1
         _count(ticket.caller, -1)
 
     def release_slot(self, ticket: Ticket) -> Sequence[T]:
-        """Give back the slot of ``ticket``, though its request has not ended, and return the entries whose turn has
-        come. Idempotent."""
+        """Release the slot of ``ticket`` before its request has ended, and return the entries that can run now.
+        Idempotent."""
         if not ticket.runs or ticket.streams:
             return _NOBODY
         ticket.runs = False
@@ -247,8 +247,8 @@ class Admission(Generic[T]):
         return turns
 
     def release(self, ticket: Ticket) -> Sequence[T]:
-        """Note that the request of ``ticket`` is over, give back all that the request took, and return the entries
-        whose turn has come. Idempotent."""
+        """Release everything that the request of ``ticket`` uses, because it's over. Return the entries that can run
+        now. Idempotent."""
         load, caller, size = self._load, ticket.caller, ticket.size
         self._bytes -= size
         load.inbound_bytes -= size

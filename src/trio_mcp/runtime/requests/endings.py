@@ -1,16 +1,17 @@
-"""Endings knows how the requests of clients that may ask end: `trio_mcp.protocol.cancel_acknowledged`.
+"""Endings records how requests end, for clients that confirm their cancellations: see
+`trio_mcp.protocol.cancel_acknowledged`.
 
 ========== ============================================================ =========
 before     event                                                        after
 ========== ============================================================ =========
-running    handler and cleanup are over, and a cancel came before     stopped
-running    the same, but a thread was given up and still runs           abandoned
-running    the reply was made before a cancel was acted on              finished
+running    handler and cleanup are over, and a cancel came before       stopped
+running    the same, but a thread was abandoned and still runs          abandoned
+running    the reply was created before a cancel was handled            finished
 ========== ============================================================ =========
 
-An `Ending` is known by the principal and the token of its request, from the acceptance of the request on, and for
-`Limits.ending_timeout` after its end. Where nobody knows principals, the token, which nobody can guess, is enough, as
-the id of a task is (ruling 25).
+An `Ending` is identified by the principal and the token of its request. It's kept from the acceptance of the request
+until `Limits.ending_timeout` after its end. Without principals, the token alone is enough, because it can't be guessed,
+like the id of a task (ruling 25).
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ _UNKNOWN: Final = CancelResult("unknown")
 
 
 class Ending:
-    """The end of one request, over all its rounds and in its task, which ``endings`` remembers for ``caller``."""
+    """How one request ends, over all its rounds and in its task. ``endings`` remembers it for ``caller``."""
 
     __slots__ = ("_behind", "_endings", "_over", "caller", "is_abandoned", "kept_until", "key", "result", "scope")
 
@@ -47,23 +48,23 @@ class Ending:
         self.key = key
         self.caller: Caller = scope.ticket.caller
         self.scope: RequestScope | None = scope
-        """The request; `None` once it is over."""
+        """The request; `None` once it's over."""
         self.result: CancelResult | None = None
-        """The end of the request; `None` before."""
+        """How the request ended; `None` until then."""
         self.is_abandoned = False
-        """True once a thread of the handler was given up."""
+        """Whether a thread of the handler was abandoned."""
         self.kept_until = 0.0
         self._behind: CancelResult | None = None
         self._over: trio.lowlevel.ParkingLot | None = None
         """Tasks that wait for the end; `None` until the first such task."""
 
     def note_behind(self, result: CancelResult) -> None:
-        """Note the end of a request that was handed on, at the server behind."""
+        """Record how a forwarded request ended at the upstream server."""
         self._behind = result
 
     def end(self, scope: RequestScope, *, has_reply: bool) -> None:
-        """Note that ``scope`` is over, with all tasks and their cleanup. ``has_reply``: a reply was made, and perhaps
-        not sent. Synchronous."""
+        """Record that ``scope`` is over, including all its tasks and their cleanup. ``has_reply``: a reply was created,
+        but perhaps not sent. Synchronous."""
         cancelled = scope.from_outside
         if has_reply or cancelled is None:
             self.result = CancelResult("finished", outcome="result" if scope.request.error is None else "error")
@@ -80,7 +81,7 @@ class Ending:
             self._over.unpark_all()
 
     async def over(self, seconds: float) -> CancelResult:
-        """Wait until the request is over, at most for so many ``seconds``, and return how it ended."""
+        """Wait up to ``seconds`` until the request is over, and return how it ended."""
         if self.result is None:
             if self._over is None:
                 self._over = trio.lowlevel.ParkingLot()
@@ -90,8 +91,11 @@ class Ending:
 
 
 class Endings:
-    """The endings of all requests with a token, of all connections of a running server. ``max_wait``: the seconds
-    for which one request may wait for the end of another. Uses ``alarms`` to forget in time."""
+    """The endings of all requests with a token, on all connections of a running server.
+
+    ``max_wait``: how many seconds one request can wait for the end of another. ``alarms`` are used to forget endings in
+    time.
+    """
 
     def __init__(self, alarms: Alarms, limits: Limits, max_wait: float) -> None:
         self._alarms = alarms
@@ -103,15 +107,15 @@ class Endings:
         self._of_callers = EvictionQueue[Ending]()
         """Endings of finished requests, by caller."""
         self._forgets = False
-        """True while an alarm is set that forgets the oldest."""
+        """Whether an alarm is set to forget the oldest ending."""
 
     def __len__(self) -> int:
-        """Return the number of endings, of requests that run or wait and of those that are over."""
+        """Return the number of endings, for requests in progress and for finished ones."""
         return len(self._all)
 
     def enter(self, scope: RequestScope) -> None:
-        """Remember how ``scope``, which was accepted or has come back, will end, where its request has a token. A
-        malformed token, and one of a request that is not over, is none."""
+        """If the request of ``scope`` has a token, remember how it will end. Called when the request is accepted or
+        retried. Ignores a malformed token, and one that a request in progress already uses."""
         request = scope.request
         token = token_in(request.meta)
         if token is None or scope.ending is not None or request.method.ahead:
@@ -125,11 +129,10 @@ class Endings:
         scope.ending = self._all[key] = Ending(self, key, scope)
 
     def cancel(self, request: InboundRequest, principal: PrincipalId | None) -> JSONObject | None:
-        """Cancel the call that ``request``, of ``principal``, asks about, unless that was done before or the call is
-        over. Return how the call has ended; `None` where that is still to come. Raises `CodedError` for parameters that
-        make no sense. Synchronous.
+        """Cancel the call that ``request`` of ``principal`` names, unless it's already cancelled or over. Synchronous.
 
-        A task is not cancelled by this: the record comes first (ruling 25), by ``tasks/cancel``.
+        Returns how the call ended, or `None` if it hasn't ended yet. Raises `CodedError` for invalid parameters. A task
+        isn't cancelled here, but by ``tasks/cancel``, because its record must be changed first (ruling 25).
         """
         params = structure_params(request.params, CancelParams, request.revision)
         ending = self._all.get((principal, params.cancel_token))
@@ -141,15 +144,15 @@ class Endings:
         return None if ending.result is None else unstructure(ending.result, request.revision)
 
     async def over(self, request: InboundRequest, principal: PrincipalId | None) -> JSONObject:
-        """Wait for the end of the call that ``request`` asks about, as long as the request and ``max_wait`` allow,
-        and return how the call ended."""
+        """Wait until the call that ``request`` names is over, and return how it ended. The wait is limited by the
+        request and by ``max_wait``."""
         params = structure_params(request.params, CancelParams, request.revision)
         ending = self._all.get((principal, params.cancel_token))
         wait = self._max_wait if params.wait_ms is None else min(params.wait_ms / 1000, self._max_wait)
         return unstructure(_UNKNOWN if ending is None else await ending.over(wait), request.revision)
 
     def keep(self, ending: Ending) -> None:
-        """Remember ``ending``, which has come, for a while. What would be too much is forgotten, oldest first."""
+        """Keep a finished ``ending`` for a while. If there are too many, the oldest are forgotten."""
         limits = self._limits
         ending.kept_until = trio.current_time() + limits.ending_timeout
         self._kept[ending] = None

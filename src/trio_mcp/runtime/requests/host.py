@@ -1,7 +1,6 @@
-"""RequestHost is the home of the handlers of a running server or client: a handler may outlive its connection, but
-not its host.
+"""RequestHost owns the handlers of a running server or client. A handler can outlive its connection, but not its host.
 
-`Parking` keeps requests that were answered with questions, while their handlers wait for the client to come back.
+`Parking` holds requests that were answered with questions, while their handlers wait for the client's retry.
 `RequestHandler` handles the messages of the peer, for a server or a client.
 """
 
@@ -38,12 +37,12 @@ if TYPE_CHECKING:
 
 
 class RequestHost:
-    """The parts that all connections of a running server share, and that a request needs when its connection is gone.
+    """What all connections of a running server share, and what a request needs after its connection is gone.
 
-    A handler runs in the nursery of the host, and belongs to an `Exchange` for the moment. ``limits`` bound each
-    connection and, in some cases, all connections together; ``load`` counts. ``stateless``: nothing is kept between
-    requests. ``may_log``: handlers' log messages may go out. ``tracing`` follows the requests of all connections.
-    ``replica`` is what a server shares with other processes; `None` where it shares nothing.
+    A handler runs in the host's nursery, and currently belongs to an `Exchange`. ``limits`` apply to each connection
+    and, in some cases, to all connections together; ``load`` counts them. ``stateless``: nothing is kept between
+    requests. ``may_log``: log messages of handlers can be sent. ``tracing`` observes the requests of all connections.
+    ``replica`` is what a server shares with other processes, or `None`.
     """
 
     def __init__(
@@ -72,37 +71,37 @@ class RequestHost:
         self.alarms = Alarms()
         self.parking = Parking[RequestScope](self.alarms, limits.retry_timeout, limits.max_parked, _expire)
         self.endings: Endings | None = None
-        """The ends of requests, for clients that ask; `None` where nobody may ask."""
+        """How requests end, for clients that confirm their cancellations; `None` if clients can't."""
         self.state_keys: Callable[[], KeyRing] | None = None
-        """Makes the keys that seal the state of callers; `None` where the author has given no secrets."""
+        """Creates the keys that encrypt the callers' state; `None` if the server has no secrets."""
         self.nursery: trio.Nursery | None = None
-        """The nursery of the handlers; `None` while the host does not run."""
+        """The nursery of the handlers; `None` while the host isn't running."""
         self._asyncio: AsyncioThread | None = None
 
     @property
     def asyncio(self) -> AsyncioThread:
-        """The event loop of handlers on asyncio, which starts with the first use, and anew when it has failed."""
+        """The event loop of asyncio handlers. It starts when first used, and again after it has failed."""
         if self._asyncio is None or self._asyncio.has_ended:
-            from ...concurrency.asyncio_thread import AsyncioThread  # late: few servers have such handlers
+            from ...concurrency.asyncio_thread import AsyncioThread  # imported late: few servers have asyncio handlers
 
             self._asyncio = AsyncioThread(self.limits.max_abandoned_threads)
         return self._asyncio
 
     async def end_asyncio(self) -> None:
-        """End the event loop of handlers on asyncio, if there is one."""
+        """End the event loop of asyncio handlers, if it has started."""
         if self._asyncio is not None:
             await self._asyncio.aclose()
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Hold the nursery of the handlers open until cancelled. Parked handlers then get the cause of the cancel
-        before any handler runs. Connections must end before."""
+        """Keep the nursery of the handlers open until cancelled. Parked handlers then get the cause of the cancellation
+        before any handler runs. Connections must end earlier."""
         await self.run_while(self._asleep, task_status=task_status)
 
     async def run_while(
         self, serve: Callable[..., Awaitable[None]], *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
     ) -> None:
-        """Hold the nursery of the handlers open while ``serve`` runs, which is given ``task_status``. No checkpoint
-        comes before ``serve``: however early a cancel comes, ``serve`` can close its resources."""
+        """Keep the nursery of the handlers open while ``serve`` runs; ``task_status`` is passed to it. There is no
+        checkpoint before ``serve``, so that it can close its resources however early a cancellation arrives."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self.alarms.run)
             self.nursery = nursery
@@ -113,7 +112,7 @@ class RequestHost:
             nursery.cancel_scope.cancel(reason="nothing is served any more")
 
     async def _asleep(self, *, task_status: trio.TaskStatus[None]) -> None:
-        def abort(_: Any) -> trio.lowlevel.Abort:  # called by trio before any task is woken
+        def abort(_: Any) -> trio.lowlevel.Abort:  # trio calls this before it wakes any task
             for scope in self.parking:
                 scope.abort(CancelCause.SHUTDOWN, "the server has ended")
             return trio.lowlevel.Abort.SUCCEEDED
@@ -140,12 +139,12 @@ class _ParkedHandler(Generic[T]):
 
 
 class Parking(Generic[T]):
-    """The parked handlers of a running server or client, each under a handle that is good for one retry.
+    """The parked handlers of a running server or client, each under a handle that is valid for one retry.
 
-    Only the ``party`` for whom a handler was parked finds the handler again: a principal from any connection or,
-    without a principal, the same connection (ruling 19). A handler stays for up to ``timeout`` seconds. If one
-    caller has more than ``most``, the oldest handler of its part with the most is removed. ``expire`` is called with
-    each handler that expires or is removed, and with the reason. All methods are synchronous.
+    Only the ``party`` for which a handler was parked can find it: a principal from any connection or, without a
+    principal, the same connection (ruling 19). A handler stays for up to ``timeout`` seconds. If one caller has more
+    than ``most``, the oldest handler of its part with the most is removed. ``expire`` is called with each handler that
+    expires or is removed, and with the reason. All methods are synchronous.
     """
 
     def __init__(self, alarms: Alarms, timeout: float, most: int, expire: Callable[[T, str], None]) -> None:
@@ -154,7 +153,7 @@ class Parking(Generic[T]):
         self._most = most
         self._expire = expire
         self._places: dict[bytes, _ParkedHandler[T]] = {}
-        """Places by handle, oldest first."""
+        """Parked handlers by handle, oldest first."""
         self._handles: dict[InboundRequest, bytes] = {}
         self._parties: dict[object, dict[bytes, None]] = {}
         """Handles of each party, oldest first."""
@@ -167,7 +166,7 @@ class Parking(Generic[T]):
         return len(self._places)
 
     def __iter__(self) -> Iterator[T]:
-        """Iterate over the handlers parked now, oldest first."""
+        """Iterate over the handlers that are parked now, oldest first."""
         return iter([place.parked for place in self._places.values()])
 
     def of(self, party: object) -> list[T]:
@@ -175,20 +174,19 @@ class Parking(Generic[T]):
         return [self._places[handle].parked for handle in self._parties.get(party, ())]
 
     def named(self, request: InboundRequest) -> T | None:
-        """Return the handler parked when ``request`` was answered with questions; `None` when that handler is parked no
-        more."""
+        """Return the handler parked when ``request`` was answered with questions; `None` if it's no longer parked."""
         handle = self._handles.get(request)
         return None if handle is None else self._places[handle].parked
 
     def find(self, handle: bytes, party: object) -> T | None:
-        """Return the handler parked for ``party`` under ``handle``; `None` when the handle is not, or no longer,
-        good."""
+        """Return the handler parked for ``party`` under ``handle``; `None` if the handle isn't valid, or no longer
+        valid."""
         place = self._places.get(handle)
         return place.parked if place is not None and place.party == party else None
 
     def add(self, handle: bytes, parked: T, request: InboundRequest, party: object, caller: Caller) -> None:
-        """Keep ``parked``, whose ``request`` was answered with questions, for ``party`` under ``handle``, in the share
-        of ``caller``."""
+        """Park ``parked``, whose ``request`` was answered with questions, for ``party`` under ``handle``. It counts in
+        the share of ``caller``."""
         due = trio.current_time() + self._timeout if self._timeout < math.inf else math.inf
         alarm = self._alarms.set(due, partial(self._ring, handle))
         self._places[handle] = _ParkedHandler(parked, request, party, caller, alarm)
@@ -200,8 +198,7 @@ class Parking(Generic[T]):
             self._expire(oldest.parked, "too many handlers wait for answers")
 
     def remove(self, request: InboundRequest) -> bool:
-        """Forget the handler parked when ``request`` was answered. Return false when the handler was forgotten
-        before."""
+        """Remove the handler parked when ``request`` was answered. Return false if it was already removed."""
         handle = self._handles.pop(request, None)
         if handle is None:
             return False
@@ -232,40 +229,40 @@ class _Later(Enum):
 
 
 LATER: Final = _Later.LATER
-"""Decision on a request that needs a task of its own."""
+"""Decision that a request needs its own task."""
 
 
 @value
 class Now:
-    """Decision on a request that needs no waiting: the ``result`` to answer."""
+    """Decision that a request can be answered at once, with ``result``."""
 
     result: Any
 
 
 Decision: TypeAlias = "Now | Literal[_Later.LATER] | Retry"
-"""Decision on a request: an answer at once, a task of its own, or answers for a parked handler."""
+"""Decision on a request: an immediate answer, a separate task, or answers for a parked handler."""
 
 
 class RequestHandler(Protocol):
-    """The side of a connection that knows the meaning of methods."""
+    """Handles requests and notifications of the peer: implements the methods of a server or client."""
 
     @property
     def seal(self) -> Seal | None:
-        """The maker of ``requestState``; `None`: this side does not answer requests with questions."""
+        """Creates ``requestState``; `None` if this side doesn't answer requests with questions."""
         ...
 
     def answer_now(self, request: InboundRequest, exchange: Exchange) -> Decision:
-        """Decide on a request that came over ``exchange``. Runs in the reader, and must be quick. Raises `CodedError`
-        for an error reply."""
+        """Decide how to answer a request that arrived through ``exchange``. Called in the reader, and must be quick.
+        Raises `CodedError` for an error reply."""
         ...
 
     def answer(self, scope: RequestScope) -> Awaitable[Any]:
-        """Return the result of a request, in its own nursery. Raises `CodedError` for an error reply; any other
-        exception is reported, and answered without its text: see `Replies.failure`."""
+        """Return the result of a request. Runs in the request's own nursery. Raises `CodedError` for an error reply.
+        Any other exception is logged, and answered without its text: see `Replies.failure`."""
         ...
 
     def wants(self, event: NotificationReceived) -> bool:
-        """Return whether `notified` is to be called for ``event``."""
+        """Return whether `notified` should be called for ``event``."""
         ...
 
     def notified(self, event: NotificationReceived) -> Awaitable[None]:

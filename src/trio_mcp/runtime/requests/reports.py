@@ -1,6 +1,6 @@
-"""What a handler tells while it runs: RequestLog sends RFC 5424 log messages to the client, filtered at the source, and
-ProgressReporter sends at most one notification of progress per interval, and never loses the latest value.
-"""
+"""Logs and progress of a running handler. `RequestLog` sends RFC 5424 log messages to the client, filtered before they
+are encoded. `ProgressReporter` sends at most one progress notification per interval, and never loses the latest
+value."""
 
 from __future__ import annotations
 
@@ -27,27 +27,28 @@ if TYPE_CHECKING:
     from .scope import RequestScope
 
 NEVER_LOGGED: Final = 8
-"""A minimum above every rank."""
+"""A minimum that is higher than every rank."""
 
 _ALWAYS: Final = 7
 
 _LOOK_EVERY: Final = 32
-"""Number of messages that go nowhere, or that wait behind others, after which the log checks how long the handler has
-let no other task run."""
+"""Number of messages that were filtered, or had to queue, after which the log checks how long the handler has run
+without letting other tasks run."""
 _MUCH: Final = 16 * 1024
 _BEFORE_LEVEL: Final = b'{"jsonrpc":"2.0","method":"notifications/message","params":{"level":'
 _LONGEST_TURN: Final = 0.001
-"""Seconds that a handler may log on before others run. A real checkpoint takes less than a hundredth of this time."""
+"""Seconds that a handler can keep logging before other tasks run. A real checkpoint takes less than a hundredth of this
+time."""
 
 
 def _head(level: str, logger: str | None = None) -> bytes:
-    """Return a line up to its data."""
+    """Return the beginning of a log line, up to its data."""
     named = b"" if logger is None else b',"logger":' + encode_readable(logger)
     return b"".join((_BEFORE_LEVEL, encode_value(level), named, b',"data":'))
 
 
 class _Heads(dict[str, bytes]):
-    """The `_head` of each line without a logger by its level, encoded once for the levels of RFC 5424."""
+    """The `_head` of lines without a logger, by level. Encoded once for the levels of RFC 5424."""
 
     def __missing__(self, level: str) -> bytes:
         return _head(level)
@@ -57,13 +58,12 @@ _HEADS: Final = _Heads((level.value, _head(level.value)) for level in LogLevel)
 
 
 class RequestLog:
-    """The log of one request, with one method per level, least severe first.
+    """The log of one request, with one method per level, from the least to the most severe.
 
-    Each method takes any JSON value and an optional ``logger`` name, and is a checkpoint for cancellation; in a handler
-    that does nothing but log, one call now and then (of 32, when a millisecond has passed) lets other tasks run, too. A
-    message below the client's minimum, or after the end of the request, costs no more than this checkpoint. While the
-    client does not read, the methods wait for room. Sending a value that is no JSON value raises `NotSerializable`, and
-    nothing is sent.
+    Each method takes any JSON value and an optional ``logger`` name. A value that can't be encoded as JSON raises
+    `NotSerializable`, and nothing is sent. Each call checks for cancellation. If a handler only logs, one call in 32
+    lets other tasks run, if a millisecond has passed. A message below the client's minimum level, or after the end of
+    the request, isn't encoded or sent. While the client doesn't read, the methods wait for room.
     """
 
     __slots__ = ("_count", "_has_own_level", "_much", "_scope", "_turn_ends")
@@ -72,16 +72,16 @@ class RequestLog:
         self._scope = scope
         self._count = 0
         self._turn_ends = 0.0
-        """Time of `time.perf_counter`, and not of a test's clock, since the waiting tasks are real."""
+        """Time of `time.perf_counter`, not of a test's clock, because the tasks that wait are real."""
         self._has_own_level = not scope.runner.may_log or scope.request.revision.log_level == "request"
-        """False where the level is that of the connection, which may change at any time."""
+        """False if the level is the connection's, which can change at any time."""
         self._much = min(scope.outbox.high_water, _MUCH)
-        """Bytes in the outbox from which the log checks whether other tasks can run. With fewer bytes, the writer still
-        gets its turn."""
+        """Bytes in the outbox above which the log checks whether other tasks can run. Below it, the writer gets its
+        turn anyway."""
 
     @property
     def _minimum_rank(self) -> int:
-        """The least rank that is sent: the rank that this request names, if any, else the connection's."""
+        """The lowest rank that is sent: the one that this request sets or, if it sets none, the connection's."""
         scope = self._scope
         if not self._has_own_level:
             return scope.exchange.state.log_rank
@@ -94,21 +94,21 @@ class RequestLog:
         minimum = self._minimum_rank
         return self._scope.sends and minimum < NEVER_LOGGED and not 0 <= log_level_rank(level) < minimum
 
-    if not TYPE_CHECKING:  # type checkers know what there is
+    if not TYPE_CHECKING:  # type checkers report the wrong call themselves
 
         def __call__(self, *_: object, **__: object) -> NoReturn:
             raise TypeError(
-                "a level is a method of the log:\n"
+                "ctx.log can't be called; call the method of a level:\n"
                 "    wrong:  ctx.log('info', text)\n"
                 "    right:  await ctx.log.info(text)"
             )
 
-    # The methods below return the coroutine of `_log`: a coroutine of their own, only to await that of `_log`, would
-    # cost time for each message.
+    # The methods below return the coroutine of `_log` without awaiting it, because another coroutine for each message
+    # would cost time.
     async def _log(self, level: str, rank: int, data: Any, logger: str | None) -> None:
         await checkpoint_if_cancelled()
         scope = self._scope
-        minimum = self._minimum_rank if self._has_own_level else scope.exchange.state.log_rank  # spares most a call
+        minimum = self._minimum_rank if self._has_own_level else scope.exchange.state.log_rank  # usually saves a call
         if rank < minimum or not scope.sends:
             await self._let_others_run()
             return
@@ -121,12 +121,12 @@ class RequestLog:
         if outbox.size >= self._much or outbox.on_put is not None:
             await self._let_others_run()
             await outbox.room()
-            if not scope.sends or rank < self._minimum_rank:  # the level may have been set meanwhile
+            if not scope.sends or rank < self._minimum_rank:  # the level may have changed in the meantime
                 return
         outbox.put(line, scope.lines)
 
     async def _let_others_run(self) -> None:
-        """Let other tasks run now and then, when the last time was a millisecond ago or more."""
+        """Let other tasks run, if the last time was a millisecond ago or more."""
         self._count += 1
         if self._count >= _LOOK_EVERY:
             self._count = 0
@@ -135,13 +135,13 @@ class RequestLog:
                 self._turn_ends = perf_counter() + _LONGEST_TURN
 
     def log_nowait(self, level: str, data: Any, logger: str | None = None) -> bool:
-        """Send a message without waiting. Return false when the message was dropped: filtered, no room, or after the
-        end.
+        """Send a message without waiting. Return false if the message was dropped: it was filtered, there was no room,
+        or the request has ended.
 
-        ``level`` may be unknown to RFC 5424: an unknown level passes every filter.
+        A ``level`` that RFC 5424 doesn't define passes every filter.
         """
         scope, outbox = self._scope, self._scope.outbox
-        if not scope.runner.trio_run.is_here:  # a thread that the handler started
+        if not scope.runner.trio_run.is_here:  # called in a thread that the handler started
             return scope.runner.trio_run.call(lambda: self.log_nowait(level, data, logger))
         if not self._admits(level) or outbox.size >= outbox.high_water:
             return False
@@ -149,58 +149,57 @@ class RequestLog:
         return True
 
     async def log(self, level: str, data: Any, logger: str | None = None) -> None:
-        """Send a message of a level given by its name. A level that RFC 5424 does not know passes every minimum, but
-        does not reach a client that asked for no logs at all."""
+        """Send a message of the level with this name. A level that RFC 5424 doesn't define passes every minimum, but
+        isn't sent to a client that wants no logs at all."""
         rank = log_level_rank(level)
         await self._log(level, rank if rank >= 0 else _ALWAYS, data, logger)
 
     def debug(self, data: Any, logger: str | None = None) -> Coroutine[Any, Any, None]:
-        """Send details for finding faults."""
+        """Send details that help with debugging."""
         return self._log("debug", 0, data, logger)
 
     def info(self, data: Any, logger: str | None = None) -> Coroutine[Any, Any, None]:
-        """Send a message about the normal course of events."""
+        """Send a message about normal operation."""
         return self._log("info", 1, data, logger)
 
     def notice(self, data: Any, logger: str | None = None) -> Coroutine[Any, Any, None]:
-        """Send a message about an event that is normal, but worth a look."""
+        """Send a message about a normal but significant event."""
         return self._log("notice", 2, data, logger)
 
     def warning(self, data: Any, logger: str | None = None) -> Coroutine[Any, Any, None]:
-        """Send a message that something may be wrong."""
+        """Send a warning that something may be wrong."""
         return self._log("warning", 3, data, logger)
 
     def error(self, data: Any, logger: str | None = None) -> Coroutine[Any, Any, None]:
-        """Send a message that something went wrong."""
+        """Send an error message: something went wrong."""
         return self._log("error", 4, data, logger)
 
     def critical(self, data: Any, logger: str | None = None) -> Coroutine[Any, Any, None]:
-        """Send a message that a part of the system failed."""
+        """Send a critical message: a part of the system failed."""
         return self._log("critical", 5, data, logger)
 
     def alert(self, data: Any, logger: str | None = None) -> Coroutine[Any, Any, None]:
-        """Send a message that somebody must act at once."""
+        """Send an alert: immediate action is needed."""
         return self._log("alert", 6, data, logger)
 
     def emergency(self, data: Any, logger: str | None = None) -> Coroutine[Any, Any, None]:
-        """Send a message that the system is unusable."""
+        """Send an emergency message: the system is unusable."""
         return self._log("emergency", 7, data, logger)
 
 
 Report: TypeAlias = tuple[float, float | None, str | None]
-"""The progress, the total in the same unit, and words for people."""
+"""The progress, the total in the same unit, and a message for people."""
 
 _LATE: Final = threading.Lock()
 _LARGEST: Final = sys.float_info.max
-"""Largest number that may be sent: a number further from zero is not finite in most JSON readers."""
+"""Largest number that is sent: most JSON readers turn larger ones into infinity. Its negative is the smallest."""
 
 
 def reportable(progress: object, total: object = None, message: object = None) -> Report | None:
-    """Return a report in the form that travels, with plain numbers and plain text; `None` when the report cannot
-    travel.
+    """Return a report as plain numbers and plain text, ready to be sent; `None` if it can't be sent.
 
-    Reported values come from anywhere, and must not make a handler fail. A number is any finite `numbers.Real` (numpy's
-    are), booleans excepted; a message is text that UTF-8 can carry.
+    Reported values can come from anywhere, and must not make a handler fail. A number is any finite `numbers.Real`
+    (such as numpy's) except booleans. A message is text that UTF-8 can encode.
     """
     number = _plain_number(progress)
     if number is None:
@@ -217,7 +216,7 @@ def _plain_number(value: object) -> float | None:
         return None
     try:
         number = plain_scalar(value)
-    except Exception:  # no number, or of a class that only looks like a number
+    except Exception:  # not a number, or of a class that only looks like one
         return None
     return number if not isinstance(number, str) and -_LARGEST <= number <= _LARGEST else None
 
@@ -236,8 +235,8 @@ def _plain_text(value: object) -> str | None:
 class ProgressReporter:
     """Reports the progress of one request, under one token.
 
-    ``interval`` in seconds is the least time between two notifications; ``alarms`` send a stored value once the
-    interval is over. ``with_message``: the revision has the ``message`` member. `report` never blocks.
+    ``interval`` in seconds is the minimum time between two notifications. ``alarms`` send a stored value once the
+    interval has passed. ``with_message``: the revision has the ``message`` member. `report` never blocks.
     """
 
     __slots__ = (
@@ -259,25 +258,25 @@ class ProgressReporter:
         self._end = LINE_END
         self._last: float = -inf
         self._total: float | None = None
-        """Total that was checked last and is fit to be sent: most handlers give the same total each time."""
+        """The last total that was checked and can be sent: most handlers report the same total each time."""
         self._due: float = -_LARGEST
         self._pending: Report | None = None
         self._segment: Segment | None = None
         self._alarm: Alarm | None = None
         self._late: list[tuple[float, float | None, str | None]] | None = None
-        """Reports from other threads, which `let_in` makes; `None` if there are none."""
+        """Reports from other threads, which `let_in` processes; `None` if there are none."""
 
     def redirect(self, outbox: Outbox, owner: Owner, end: bytes) -> None:
-        """Send to ``outbox`` from now on, and end each line with ``end``: see `RequestScope.line_end`."""
+        """From now on, send to ``outbox``, and end each line with ``end``: see `RequestScope.line_end`."""
         self._outbox, self._owner, self._segment, self._end = outbox, owner, None, end
 
     def report(self, progress: float, total: float | None = None, message: str | None = None) -> bool:
-        """Note ``progress``. Return true when a notification was put on its way now; a slow peer may read a later value
-        instead.
+        """Report ``progress``. Return true if a notification was put into the outbox now; a slow peer may read a later
+        value instead.
 
-        Return false when the value was kept for later because the interval is not over, and when the value was dropped,
-        for not exceeding the value before (2025-11-25 progress: MUST increase) or for not being `reportable`. A dropped
-        value changes nothing. Raises `RuntimeError` in another thread than trio's, with nothing reported.
+        Return false if the value was stored because the interval hasn't passed. Also return false if the value was
+        dropped: it doesn't exceed the previous one (2025-11-25 progress: MUST increase), or it isn't `reportable`. A
+        dropped value changes nothing. Raises `RuntimeError`, without reporting anything, in any thread except trio's.
         """
         if (
             total is not self._total
@@ -298,9 +297,9 @@ class ProgressReporter:
         return self._report_first(progress, total, message)
 
     def _report_first(self, progress: float, total: float | None, message: str | None) -> bool:
-        """Report a value if no value is stored, or the interval is over."""
+        """Report a value if no value is stored, or the interval has passed."""
         if self._alarms.are_elsewhere:
-            raise RuntimeError("progress is reported in the thread of the request's run of trio")
+            raise RuntimeError("progress must be reported in the thread of the request's trio run")
         now = current_time()
         self._last = progress
         if now >= self._due:
@@ -310,32 +309,32 @@ class ProgressReporter:
         return False
 
     def report_later(self, progress: float, total: float | None, message: str | None) -> None:
-        """Store a report for `let_in`, which `flush` calls at the latest. May be called from any thread."""
+        """Store a report for `let_in`, which `flush` calls at the latest. Can be called from any thread."""
         with _LATE:
             if self._late is None:
                 self._late = []
             self._late.append((progress, total, message))
 
     def let_in(self) -> None:
-        """Make the reports from other threads, in order."""
+        """Process the reports from other threads, in order."""
         with _LATE:
             late, self._late = self._late, None
         for report in late or ():
             self.report(*report)
 
     def let_out(self) -> bool:
-        """Send the kept value if its time has come. Return true when a notification went out."""
+        """Send the stored value if the interval has passed. Return whether a notification was sent."""
         if self._pending is None or current_time() < self._due:
             return False
         return self._send(*self._pending)
 
     @property
     def due(self) -> float | None:
-        """Time at which the kept value may go out (`trio.current_time`), `None` when no value is kept."""
+        """Time at which the stored value can be sent (`trio.current_time`); `None` if no value is stored."""
         return self._due if self._pending is not None else None
 
     def flush(self) -> bool:
-        """Send the kept value now, regardless of the interval. Return true when a value was kept."""
+        """Send the stored value now, regardless of the interval. Return whether there was one."""
         if self._late is not None:
             self.let_in()
         if self._pending is None:
@@ -343,7 +342,7 @@ class ProgressReporter:
         return self._send(*self._pending)
 
     def forget(self) -> None:
-        """Drop the kept value: its request was cancelled, or is over."""
+        """Drop the stored value, because its request was cancelled or is over."""
         self._pending = None
         if self._alarm is not None:
             self._alarm.stop()
@@ -352,7 +351,7 @@ class ProgressReporter:
         self.forget()
         line = self._line(progress, total, message)
         self._due = current_time() + self._interval
-        # A peer that reads slowly reads the latest value only, which takes the place of the value still waiting.
+        # If the peer reads slowly, the latest value replaces the one that still waits.
         if self._segment is None or not self._outbox.replace(self._segment, line):
             self._segment = self._outbox.put_sealed(line, self._owner)
         return True

@@ -1,7 +1,7 @@
-"""Rounds keeps the questions that one request asks a client to which no requests can be sent.
+"""Rounds holds the questions that one request asks a client that can't be sent requests.
 
 2026-07-28 mrtr: the server answers with an ``InputRequiredResult``, and the client sends the request again with the
-answers, as often as needed. `Retry` and `Seal` say how a parked handler is found again.
+answers, as often as needed. `Retry` and `Seal` connect the retry with the parked handler.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 _NOTHING: Final[Mapping[str, JSONObject]] = MappingProxyType({})
 
 _TICKS: Final = 2
-"""Number of scheduler rounds before questions go out, so that tasks started together ask together."""
+"""Number of scheduler rounds before questions are sent, so that questions of tasks started together are sent
+together."""
 
 
 Send: TypeAlias = "Callable[[Sequence[Question]], None]"
@@ -39,8 +40,9 @@ Send: TypeAlias = "Callable[[Sequence[Question]], None]"
 class Rounds:
     """The questions of one request.
 
-    Questions asked at the same moment, by several tasks of the request, go to ``send`` together. ``known`` are answers
-    of earlier rounds, for a handler that runs again from the top; ``log`` has the questions of a run before a restart.
+    Questions that several tasks of the request ask at the same moment are passed to ``send`` together. ``known`` are
+    answers of earlier rounds, for a handler that runs again from the start. ``log`` has the questions of a run before a
+    restart.
     """
 
     __slots__ = (
@@ -60,30 +62,30 @@ class Rounds:
         self.known = known or _NOTHING
         self._log = log
         self._asked: dict[str, int] = {}
-        """Number of questions of each content, by the first part of their keys."""
+        """Number of questions with the same content, by the first part of their keys."""
         self._open: dict[str, Question] = {}
         self._announced = False
         self._over = False
         self._resumed: trio.Event | None = None
-        """Event set when the next round begins; `None` while the request is not parked."""
+        """Set when the next round begins; `None` while the request isn't parked."""
         self._responses = _NOTHING
         self._given_up: Callable[[str], None] | None = None
-        """Function that is told of questions that nobody waits for any more, though they were sent."""
+        """Called with each question that was sent, when no task waits for its answer any more."""
 
     async def ask(self, method: str, params: JSONObject | None, key: str | None = None) -> JSONObject:
-        """Ask, and wait for the answer, plain data. ``key`` is the name of the question for the client, unless an open
-        question has that name; by default the name is made from the content.
+        """Ask, and wait for the answer, plain data. ``key`` becomes the question's name for the client, unless an open
+        question has that name. By default the name is derived from the content.
 
-        Leaving the wait for any reason gives the question up: an answer that comes later is ignored. Raises
-        `CapabilityMissing` when the client did not declare, on the request that would carry the question, the
-        capabilities that an answer takes; `NoBackChannel` once the request is over, and `NotSerializable`.
+        Leaving the wait for any reason abandons the question, and a later answer is ignored. Raises `CapabilityMissing`
+        if the client didn't declare the necessary capabilities on the request that would carry the question. Raises
+        `NoBackChannel` if the request is over, and `NotSerializable`.
         """
         await trio.lowlevel.checkpoint_if_cancelled()
         if self._over:
             raise _no_back_channel()
         request = InputRequest(method, params)  # pyright: ignore[reportArgumentType]
         question = Question(self._key(request) if key is None or key in self._open else key, request)
-        del request, params  # a task that waits needs no words
+        del request, params  # free the memory while the task waits
         if key is None and keeps_answers(self._scope):
             self.log.note(question, [each for each in self._open.values() if each.is_open])
         elif (answer := self.known.get(question.key)) is not None:
@@ -103,8 +105,8 @@ class Rounds:
         return question.answer
 
     def _key(self, request: InputRequest) -> str:
-        """Return a name made from the content of the question, so that the name is the same when the handler runs again
-        and its tasks ask in another order. The number tells apart questions of the same content."""
+        """Return a name derived from the question's content, so that it's the same if the handler runs again and its
+        tasks ask in another order. A number distinguishes questions with the same content."""
         kind = request.method.partition("/")[0]
         digest = hashlib.sha256(encode_value([request.method, request.params])).hexdigest()[:16]
         name = f"{kind}-{digest}"
@@ -113,14 +115,14 @@ class Rounds:
         return f"{name}-{run}{self._asked[name]}"
 
     def _give_up(self, question: Question) -> None:
-        """Note that nobody waits for the answer, even if it is there by now."""
+        """Mark the question as abandoned, even if its answer has already arrived."""
         if self._over:
-            return  # the whole run has ended, and a further one asks again
+            return  # the whole run has ended, and the next one asks again
         if self._log is not None:
             self._log.give_up(question)
         if self._given_up is not None and question.sent:
             self._given_up(question.key)
-        question.sent = True  # it will not be sent any more
+        question.sent = True  # so that it isn't sent any more
 
     def _announce(self) -> None:
         nursery = self._scope.nursery
@@ -135,7 +137,7 @@ class Rounds:
         await self._scope.outbox.room(REQUEST_MARKS)
         self._announced = False
         if not self._scope.sends:
-            return  # questions asked since the last round went out wait for the next round
+            return  # questions asked since the last round was sent wait for the next round
         questions = [question for question in self._unsent() if self._may_be_asked(question)]
         if self._log is not None:
             questions = self._recall(self._log, questions)
@@ -145,7 +147,8 @@ class Rounds:
             self._send(questions)
 
     def _recall(self, log: AnswerLog, asked: list[Question]) -> list[Question]:
-        """Give the answers that were given before to those who have ``asked``, and return the questions without one."""
+        """Give the questions ``asked`` the answers from before the restart, and return the questions without an
+        answer."""
         self.deliver(self.known)
         if not log.has_more:
             return [question for question in asked if question.is_open]
@@ -160,7 +163,7 @@ class Rounds:
             if before.answer is not None:
                 self.deliver({question.key: before.answer})
         if len(found) < len(asked):
-            log.forget_earlier_run()  # here this run asks what the run before has not asked
+            log.forget_earlier_run()  # this run asks something that the earlier run did not ask
         return [question for question in asked if question.is_open]
 
     def _unsent(self) -> list[Question]:
@@ -168,33 +171,33 @@ class Rounds:
 
     def _may_be_asked(self, question: Question) -> bool:
         request = self._scope.request
-        # 2026-07-28 mrtr, Server Requirements 7: MUST NOT ask for capabilities that the client did not declare, on this
+        # 2026-07-28 mrtr, Server Requirements 7: MUST NOT ask for capabilities that the client did not declare on this
         # request.
         if missing := request.missing(capability_for(question.request)):
             question.fail(CapabilityMissing(missing, request.revision))
         return not missing
 
     def redirect(self, send: Send, given_up: Callable[[str], None]) -> None:
-        """Have questions go to ``send`` from now on, those included that were not sent yet. ``given_up`` is called with
-        the key of a question that was sent, when nobody waits for its answer any more."""
+        """From now on, pass questions to ``send``, including those not sent yet. ``given_up`` is called with the key of
+        a sent question when no task waits for its answer any more."""
         self._send = send
         self._given_up = given_up
 
     @property
     def log(self) -> AnswerLog:
-        """The questions so far, and those of a run before."""
+        """The questions so far, and those of an earlier run."""
         if self._log is None:
             self._log = AnswerLog()
         return self._log
 
     def forget(self) -> None:
-        """Keep nothing that was asked so far for a run after a restart, which starts behind that."""
+        """Drop all questions so far. A run after a restart starts after them."""
         for question in self._open.values():
             question.beside = None
         self.log.forget()
 
     def deliver(self, answers: Mapping[str, JSONObject | Exception]) -> None:
-        """Give answers, or errors instead of answers, to the tasks that asked. Other questions wait on."""
+        """Pass answers, or errors instead of answers, to the tasks that asked. Other questions keep waiting."""
         for key, answer in answers.items():
             question = self._open.get(key)
             if question is not None and question.is_open:
@@ -210,27 +213,27 @@ class Rounds:
 
     @property
     def is_waiting(self) -> bool:
-        """True while a task of the request waits for the answer to a question that was sent."""
+        """Whether a task of the request waits for the answer to a question that was sent."""
         return any(question.sent and question.is_open for question in self._open.values())
 
     # Between two rounds
 
     def park(self) -> None:
-        """Note that the questions are out, and the next round has not begun."""
+        """Mark the request as parked: its questions were sent, and the next round has not begun."""
         self._resumed = trio.Event()
 
     def receive(self, responses: Mapping[str, JSONObject]) -> None:
-        """Keep the answers of the client, which has come back, until the turn of the request comes."""
+        """Store the answers of the client's retry until it's the request's turn."""
         self._responses = responses
 
     async def resumed(self) -> None:
-        """Wait for the next round; return at once when the request is not parked."""
+        """Wait for the next round; return at once if the request isn't parked."""
         if self._resumed is not None:
             await self._resumed.wait()
 
     def resume(self) -> None:
-        """Begin the next round: give the answers to the tasks that asked. Questions that the client left out are asked
-        again, and answers to unasked questions are ignored (2026-07-28 mrtr, Error Handling)."""
+        """Begin the next round: pass the answers to the tasks that asked. Questions that the client left unanswered are
+        asked again, and answers to questions that weren't asked are ignored (2026-07-28 mrtr, Error Handling)."""
         assert self._resumed is not None, "it is parked"
         self._resumed.set()
         self._resumed = None
@@ -246,8 +249,8 @@ class Rounds:
             self._announce()
 
     def close(self) -> None:
-        """Fail all questions, future questions included: the request was cancelled, or its nursery is closed. A task
-        that still waits does not belong to the request, or is shielded, and would wait for ever. Idempotent."""
+        """Fail all questions, now and later, because the request was cancelled or its nursery is closed. A task that
+        still waits is shielded or doesn't belong to the request, and would otherwise wait forever. Idempotent."""
         self._over = True
         for question in self._open.values():
             if question.is_open:
@@ -255,18 +258,19 @@ class Rounds:
 
 
 def sends_questions(scope: RequestScope) -> bool:
-    """Return whether questions go to the client of ``scope`` as requests of their own: otherwise the answer, or the
-    task, has the questions."""
+    """Return whether the client of ``scope`` gets questions as separate requests. Otherwise they are in the answer or
+    in the task."""
     return scope.request.revision.server_requests and (scope.task is None or not scope.task.has_started)
 
 
 def keeps_answers(scope: RequestScope) -> bool:
-    """Return whether a run after a restart may ask the same questions."""
+    """Return whether a run after a restart could ask the same questions again."""
     return scope.task is not None and scope.task.keeps_answers
 
 
 def ask_client(scope: RequestScope, method: str, params: JSONObject | None) -> Awaitable[Any]:
-    """Ask the client of ``scope``, in the way that is open now, and return the answer, plain data."""
+    """Ask the client of ``scope``, in the way that its revision and transport allow, and return the answer, plain
+    data."""
     if sends_questions(scope) or method not in ASKABLE:
         return scope.ask(method, params, scope.request.revision)
     return require_input(scope, method, params)
@@ -275,10 +279,10 @@ def ask_client(scope: RequestScope, method: str, params: JSONObject | None) -> A
 def require_input(
     scope: RequestScope, method: str, params: JSONObject | None, key: str | None = None
 ) -> Awaitable[JSONObject]:
-    """Ask a client that can be sent no requests: see `Rounds.ask`."""
+    """Ask a client that can't be sent requests: see `Rounds.ask`."""
     rounds = scope.rounds
     if rounds is None:
-        # The runner of this round: a later round may have another.
+        # Use the runner of this round: a later round can have a different one.
         rounds = Rounds(scope, lambda questions: scope.runner.park(scope, questions))
         if scope.nursery is None or scope.from_outside is not None:
             rounds.close()
@@ -295,16 +299,16 @@ def _no_back_channel() -> NoBackChannel:
 
 @frozen
 class Retry:
-    """Result of `RequestHandler.answer_now` for a request that brings a parked handler its answers."""
+    """Result of `RequestHandler.answer_now` for a request that carries the answers for a parked handler."""
 
     handle: bytes
-    """Handle that `Seal` was given for the parked handler."""
+    """The parked handler's handle, which was passed to `Seal`."""
     responses: dict[str, Any]
-    """Answers as plain objects, by the keys of the questions."""
+    """Answers as plain data, by the keys of the questions."""
 
 
 class Seal(Protocol):
-    """Makes the ``requestState`` that goes out with questions, which no other party can read or change."""
+    """Creates the ``requestState`` that is sent with questions. Other parties can't read or change it."""
 
     def __call__(
         self,
@@ -316,9 +320,9 @@ class Seal(Protocol):
         answers: Mapping[str, Any] | None = None,
         state: str = "",
     ) -> str:
-        """Return the state with which ``request`` is answered; only the retry of ``request`` may bring the state back.
+        """Return the state to send with the answer to ``request``. Only the retry of ``request`` can use it.
 
-        ``handle``: the handle of the parked handler. For a handler that is not parked: the keys that were ``asked``
+        ``handle``: the handle of the parked handler. If the handler isn't parked, pass the keys that were ``asked``
         now, the ``answers`` so far, and the handler's own ``state``.
         """
         ...

@@ -1,4 +1,4 @@
-"""RequestRunner runs the requests of the peer, each in a nursery of its own."""
+"""RequestRunner runs the requests of the peer, each in its own nursery."""
 
 from __future__ import annotations
 
@@ -44,21 +44,23 @@ logger = logging.getLogger("trio_mcp")
 
 _HANDLE_BYTES: Final = 16
 _TASK_NAME: Final = "trio_mcp.runtime.requests.runner.RequestRunner._answer"
-"""Name that trio would make anew for each task."""
+"""Task name, computed once: trio would compute it again for each task."""
 
 _UNKNOWN: Final = (
     "Invalid params: this requestState was used already, has expired, or belongs to another connection; "
     "call again without it"
 )
 _LONGEST_NAME: Final = 256
-"""Maximum characters of an accepted client name: a peer may send anything."""
+"""Maximum characters of a client name that is used. A longer name is ignored."""
 _BUSY: Final = "Too busy: too many requests are in flight or waiting; try again later"
 
 
 class RequestRunner:
-    """Runs the requests of one connection in the nursery of ``host``, and answers each at most once, and never
-    after its cancel. ``peer``: the party at the other end, which the bounds hold for. ``ask`` and ``post`` send
-    requests to the peer."""
+    """Runs the requests of one connection in the nursery of ``host``. Each is answered at most once, and never after
+    its cancellation.
+
+    ``peer``: the party at the other end, to which the limits apply. ``ask`` and ``post`` send requests to the peer.
+    """
 
     def __init__(
         self,
@@ -82,36 +84,37 @@ class RequestRunner:
         self.workers = host.workers
         self.graces = graces
         self.trio_run = current_run()
-        """The run of trio to which the requests belong; other threads use it."""
+        """The trio run that the requests belong to, for use from other threads."""
         self.seal = handler.seal
         self.ask = ask
         self.post = post
         self.replies = replies
         self.admission = Admission[RequestScope](limits, host.load)
         self.refuse_reason: str | None = None
-        """Reason why no new request is taken; `None` while new requests are taken."""
+        """Why new requests are refused; `None` while they are accepted."""
         self.host = host
-        """The home of the handlers, which all connections share."""
+        """Owns the handlers; shared by all connections."""
         self._handler = handler
         self._is_for_everybody = peer.everybody
         self._part = Caller()
-        """The part of a caller that sent the last named request, and probably sends the next one."""
+        """The part of a caller that sent the last request with a client name. The next request probably has the same
+        one."""
         self.caller = Caller(alone=peer.alone)
         self.caller = self._party(peer)
-        """The party that asks where the exchange of a request names no other."""
+        """The caller, if the exchange of a request names no other."""
         self._tracer = tracer
         self._beginning = list[RequestScope]()
-        """Requests that were given a task and have not begun, oldest first."""
+        """Requests that have a task but have not begun, oldest first."""
 
     def _party(self, peer: Peer) -> Caller:
-        """Return the party whose share of the bounds the requests of ``peer`` take."""
+        """Return the caller whose share of the limits the requests of ``peer`` use."""
         if peer.caller is not None:
             return peer.caller
         return self.caller if peer.principal is None else self.load.callers.of_principal(peer.principal)
 
     def _caller_of(self, request: InboundRequest, exchange: Exchange) -> Caller:
-        """Return the part of the caller whose share ``request`` uses. If a connection carries requests of many clients,
-        each request names its client in ``_meta`` or, over HTTP, by the name of the program."""
+        """Return the part of the caller whose share ``request`` uses. If a connection carries requests of several
+        clients, each request names its client in ``_meta`` or, over HTTP, by the name of the program."""
         caller = exchange.peer.caller or self.caller
         meta = request.meta
         if CLIENT in meta:
@@ -127,15 +130,14 @@ class RequestRunner:
         return self._part
 
     def refuse_new(self, reason: str) -> None:
-        """Take no new request from now on. The first reason stays."""
+        """Refuse new requests from now on. If called again, the first reason stays."""
         self.refuse_reason = self.refuse_reason or reason
 
     def accept(self, request: InboundRequest, exchange: Exchange) -> None:
-        """Answer, start or refuse ``request``, let the request wait for its turn, or let a parked handler go on with
-        the request. Synchronous."""
+        """Answer, start, queue or refuse ``request``, or resume a parked handler with it. Synchronous."""
         try:
             decision = self._handler.answer_now(request, exchange)
-        except Exception as error:  # whatever it is, the reader reads on
+        except Exception as error:  # the reader must continue in any case
             self._finish_now(request, self.replies.failure(request, error, peer=exchange.peer), exchange)
             return
         if isinstance(decision, Now):
@@ -158,7 +160,7 @@ class RequestRunner:
             self.go_on(request, exchange, decision)
 
     def go_on(self, request: InboundRequest, exchange: Exchange, retry: Retry) -> None:
-        """Let a parked handler go on with ``request``, or refuse the request. Synchronous."""
+        """Resume a parked handler with ``request``, or refuse the request. Synchronous."""
         try:
             self._resume(request, exchange, retry)
         except CodedError as error:
@@ -172,7 +174,7 @@ class RequestRunner:
         exchange.reply_at_once(line)
 
     def start(self, scope: RequestScope) -> None:
-        """Give a request whose turn has come a task, or let its handler go on."""
+        """Start a task for a request whose turn has come, or resume its handler."""
         if scope.handler_task is not None:
             assert scope.rounds is not None, "only what is parked goes on"
             scope.advance(Step.START)
@@ -187,18 +189,18 @@ class RequestRunner:
         nursery.start_soon(self._answer, name=_TASK_NAME)
 
     async def _answer(self) -> None:
-        """Run the handler of the oldest request that has not begun, and all tasks of the handler, and answer.
+        """Run the handler of the oldest request that has not begun, with all its tasks, and answer.
 
-        trio runs tasks that are ready in any order. So each task takes the next request when its turn comes, and
-        handlers begin in the order in which their requests came, handlers in threads included.
+        trio runs ready tasks in any order. So each task takes the next request when its turn comes, and handlers begin
+        in the order in which their requests arrived, including handlers in threads.
         """
         scope = self._beginning.pop(0)
         caller = scope.ticket.caller
-        if not caller.alone:  # this task may have been started for the request of another party
+        if not caller.alone:  # this task may have been started for a request of another caller
             set_share(caller.log_share or new_share(caller))
         line = result = failure = span = None
         try:
-            if scope.phase is Phase.MUTED:  # it was cancelled before, and so never runs (ruling 4)
+            if scope.phase is Phase.MUTED:  # it was cancelled before it began, so it never runs (ruling 4)
                 return
             try:
                 async with trio.open_nursery() as nursery:
@@ -209,7 +211,7 @@ class RequestRunner:
                         answer = self._handler.answer(scope)
                         if span is not None:
                             answer = span.follow(answer, nursery.cancel_scope)
-                        del self  # the request may become a task, and then outlives this runner and its connection
+                        del self  # the request may become a task that outlives this runner and its connection
                         result = await answer
                         scope.handler_returned()
                     except (trio.Cancelled, KeyboardInterrupt, GeneratorExit):
@@ -220,18 +222,18 @@ class RequestRunner:
             except BaseExceptionGroup as group:
                 failure = _without_cancelled(group)
             cancelled_inside = scope.leave()
-            if scope.request.meta and scope.is_overdue:  # this task may wake before the alarm rings
+            if scope.request.meta and scope.is_overdue:  # this task may wake before the deadline's alarm
                 scope.expire()
             if scope.rounds is not None and scope.from_outside is None:
-                # A result returned while the request is parked is kept for the retry.
+                # If the handler returns while the request is parked, its result is kept for the retry.
                 await scope.until_cancelled(scope.rounds.resumed())
             line = _reply_line(scope, result, failure, cancelled_inside)
             if scope.exchange.keeps_outcomes or (line is not None and scope.exchange.outbox.is_full(REQUEST_MARKS)):
                 await _ready_to_reply(scope, line)
-        except Exception as error:  # a defect, of an observer for example: it ends only this request, and no server
+        except Exception as error:  # a bug, for example in an observer: fail only this request, not the server
             line = scope.runner.replies.failure(scope.request, error, scope)
         finally:
-            del failure  # its traceback refers to this frame: only the garbage collector could free the two
+            del failure  # its traceback refers to this frame, so only the garbage collector could free the two
             if scope.ending is not None:
                 scope.ending.end(scope, has_reply=line is not None)
             scope.detach()
@@ -245,11 +247,11 @@ class RequestRunner:
     # Rounds
 
     def park(self, scope: RequestScope, questions: Sequence[Question]) -> None:
-        """Answer the request of ``scope`` with ``questions`` and let its handler wait. Synchronous. Raises
-        `NotSerializable`, and has done nothing, when the questions cannot be written any more.
+        """Answer the request of ``scope`` with ``questions``, and let its handler wait. Synchronous. Raises
+        `NotSerializable`, without any effect, if the questions can't be written any more.
 
-        A parked request is answered and no longer in flight. Its handler stays where the question arose, in its
-        nursery, for up to `Limits.retry_timeout`; of more than `Limits.max_parked` the oldest is cancelled. Nothing is
+        A parked request is answered and no longer in flight. Its handler waits where it asked, in its nursery, for up
+        to `Limits.retry_timeout`. If more than `Limits.max_parked` handlers wait, the oldest is cancelled. Nothing is
         sent for a parked request.
         """
         exchange, request = scope.exchange, scope.request
@@ -267,10 +269,10 @@ class RequestRunner:
         self.host.parking.add(handle, scope, request, exchange.party, scope.ticket.caller)
 
     def _resume(self, request: InboundRequest, exchange: Exchange, retry: Retry) -> None:
-        """Let the parked handler go on with ``request``, once its turn comes.
+        """Resume the parked handler with ``request``, when it's the request's turn.
 
-        Raises `CodedError`, and nothing has changed then: -32602 for a handle that is not good (any more), and
-        "too busy" when the request is one too many.
+        Raises `CodedError`, without any effect: -32602 if the handle isn't valid, or no longer valid; "too busy" if
+        there are too many requests.
         """
         scope = self.host.parking.find(retry.handle, exchange.party)
         if scope is None or scope.is_overdue:
@@ -290,8 +292,8 @@ class RequestRunner:
             self.admission.wait(ticket, scope, None if self._tracer is None else trio.current_time())
 
     def hand_over(self, scope: RequestScope, runner: RequestRunner, exchange: Exchange, answer: Any) -> None:
-        """Answer the request of ``scope`` with ``answer``, and let its handler go on in ``exchange``, within the bounds
-        of ``runner``. Synchronous."""
+        """Answer the request of ``scope`` with ``answer``, and let its handler continue in ``exchange``, within the
+        limits of ``runner``. Synchronous."""
         here, request, ticket = scope.exchange, scope.request, scope.ticket
         line = self.replies.line(request, answer)
         scope.move(runner, exchange, runner.admission.reserve(request, ticket.caller))
@@ -303,16 +305,16 @@ class RequestRunner:
             self.start(ready)
 
     def new_scope(self, request: InboundRequest, exchange: Exchange) -> RequestScope:
-        """Return the scope of a request that did not come by a connection, and is to be given to `start`."""
+        """Return the scope of a request that didn't arrive over a connection. Pass it to `start`."""
         ticket = self.admission.reserve(request, self._party(exchange.peer))
         scope = RequestScope(self, exchange, request, ticket)
         exchange.hold(request, scope)
         return scope
 
     def unpark(self, scope: RequestScope) -> None:
-        """Note that a parked request goes on with another ticket."""
+        """Stop counting a request as parked, because it continues with another ticket."""
         self._forget(scope)
-        scope.exchange.state.finish(scope.request)  # its old id names nothing any more
+        scope.exchange.state.finish(scope.request)  # a cancellation can't name its old id any more
         self.admission.release(scope.ticket)
 
     def _forget(self, scope: RequestScope) -> None:
@@ -322,22 +324,22 @@ class RequestRunner:
     # Cancels
 
     def cancel_received(self, event: CancelReceived, exchange: Exchange) -> None:
-        """Cancel a request that the peer gave up on, at once, ahead of every queue."""
+        """Cancel a request that the peer gave up on, at once, before everything that is queued."""
         held = exchange.find(event.request) or self.host.parking.named(event.request)
         if held is not None:
             logger.debug("request %.100r cancelled by the peer: %.200r", event.request.id, event.reason)
             held.runner.cancel(held, CancelCause.PEER, event.reason)
 
     def cancel_parked(self, exchange: Exchange, cause: CancelCause, reason: str | None) -> None:
-        """Cancel all requests that wait for the client to come back with answers, and for nobody else than
-        ``exchange``: a principal may come back on another one, and anybody by another replica."""
+        """Cancel all requests that wait for a retry that can only arrive over ``exchange``. A principal can retry over
+        another exchange, and anonymous clients can retry at another replica."""
         party = exchange.party
         if party is exchange or (exchange.peer.everybody and self.host.replica is None):
             for scope in self.host.parking.of(party):
                 self.cancel(scope, cause, reason)
 
     def cancel(self, scope: RequestScope, cause: CancelCause, reason: str | None) -> None:
-        """Cancel a request, unless it was cancelled before or is over. This is the one door for every cause."""
+        """Cancel a request, unless it was already cancelled or is over. Called for every cause of cancellation."""
         cancellation = Cancellation(cause, reason, trio.current_time())
         if not scope.cancel(cancellation):
             return
@@ -362,7 +364,7 @@ class RequestRunner:
 
     def _overran(self, scope: RequestScope) -> None:
         self.load.overrun += 1
-        if scope.exchange.is_keeping:  # only our code still waits, and has logged the reason
+        if scope.exchange.is_keeping:  # only the package's code still waits, and it has logged the reason
             logger.warning(
                 "%s (request %.100r) has ended, but its result is not stored yet; it no longer counts as in flight",
                 scope.request.method.name,
@@ -386,16 +388,16 @@ class RequestRunner:
         )
         if task is None:
             warn()
-        else:  # so that the log knows the source of the record
+        else:  # so that the log record names its source
             task.context.run(warn)
 
     def detach(self) -> None:
-        """Drop the handler, since the connection is over, and so are all its requests."""
+        """Drop the reference to the handler, because the connection and all its requests are over."""
         del self._handler
 
 
 def unknown_state() -> CodedError:
-    """Return the error for a retry whose handler is not there, or not for this client."""
+    """Return the error for a retry whose handler doesn't exist, or belongs to another client."""
     return CodedError(INVALID_PARAMS, _UNKNOWN)
 
 
@@ -409,7 +411,7 @@ def _name_of(info: Any) -> str | None:
 
 
 async def _ready_to_reply(scope: RequestScope, line: bytes | None) -> None:
-    """Have the exchange of ``scope`` keep ``line``, or wait for room in its outbox."""
+    """Let the exchange of ``scope`` store ``line``, or wait for room in its outbox."""
     scope.mute()
     if scope.exchange.keeps_outcomes:
         await scope.exchange.keep(scope.request, line)
@@ -428,7 +430,7 @@ def _end_span(span: HandlerSpan, scope: RequestScope, result: Any) -> None:
 def _reply_line(
     scope: RequestScope, result: Any, failure: BaseException | None, cancelled_inside: bool
 ) -> bytes | None:
-    """Return the reply, or `None`: a cancelled request never gets one, whatever its handler did (ruling 1)."""
+    """Return the reply; `None` for a cancelled request, which never gets one, whatever its handler did (ruling 1)."""
     request, replies = scope.request, scope.runner.replies
     if scope.from_outside is not None:
         if failure is not None:
@@ -438,7 +440,7 @@ def _reply_line(
         return replies.result(request, scope.answered_instead)
     if failure is not None:
         if scope.exchange.ending.is_set() and isinstance(sole_exception(failure), ConnectionLost):
-            # The handler asked a peer that is gone, which is no defect: no traceback for each peer that hangs up.
+            # The handler's own request failed because the peer is gone. That isn't a bug, so log no traceback.
             logger.info("%s (request %.100r) lost its peer: %s", request.method.name, request.id, failure)
             return replies.error(request, CodedError(INTERNAL_ERROR, "Internal error"))
         return replies.failure(request, failure, scope)
@@ -449,7 +451,8 @@ def _reply_line(
 
 
 def _without_cancelled(group: BaseExceptionGroup[Any]) -> BaseException | None:
-    """Return the rest of ``group``, and raise the members that must pass through: cancels from outside, Ctrl-C."""
+    """Return the rest of ``group``, and raise the members that must propagate: cancellations from outside, and
+    Ctrl-C."""
     passing, rest = group.split((trio.Cancelled, KeyboardInterrupt, GeneratorExit))
     try:
         if passing is not None:

@@ -1,6 +1,5 @@
-"""RequestScope is one inbound request from its acceptance to its end: its life, its nursery, what cancels it, its time
-limits, and what the request says to its client.
-"""
+"""RequestScope manages one inbound request from its acceptance to its end: its phase, nursery, cancellation, time
+limits, and messages to its client."""
 
 from __future__ import annotations
 
@@ -37,7 +36,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 current_request: ContextVar[RequestScope] = ContextVar("trio_mcp.current_request")
-"""The request whose handler runs here, its child tasks and worker threads included."""
+"""The request whose handler is running, also in its child tasks and worker threads."""
 
 
 _WAITING: Final = Phase.WAITING
@@ -50,10 +49,10 @@ _HANDLER_RETURNED: Final = trio.CancelScope()
 class RequestScope:
     """An inbound request with all its rounds, until its handler and the handler's tasks have ended.
 
-    The cancel scope of its nursery is the abort signal: `cancel` stops the handler, the tasks that the handler started
-    in the nursery and the requests that the handler has sent and waits for. `cancellation` and `event` tell code of a
-    cancel that trio cannot tell: threads, foreign code, and callers that want the reason. The request belongs to
-    ``exchange``, and ``runner`` runs it; the client may come back on another exchange (`bind`).
+    The cancel scope of its nursery is the abort signal. `cancel` stops the handler, the tasks that the handler started
+    in the nursery, and the requests that it has sent and waits for. `cancellation` and `event` are for code that trio
+    can't cancel, such as threads and foreign code, and for callers that need the reason. The request belongs to
+    ``exchange``, and ``runner`` runs it. The client can retry on another exchange (`bind`).
     """
 
     __slots__ = (
@@ -66,25 +65,25 @@ class RequestScope:
         self.runner = runner
         self.exchange = exchange
         self.outbox = exchange.outbox
-        """The outbox of the exchange that the request belongs to now."""
+        """The outbox of the exchange that the request currently belongs to."""
         self.request = request
         """The request that will be answered next."""
         self.ticket = ticket
-        """The part of the bounds that the request takes."""
+        """The share of the limits that the request uses."""
         self.phase = _WAITING
-        """Phase in the table of `trio_mcp.state.requests`; only `advance` changes the phase."""
+        """Phase in the table of `trio_mcp.state.requests`. Only `advance` changes it."""
         self.sends = False
-        """True while lines of the request are sent, its reply apart."""
+        """Whether lines of the request are sent, other than its reply."""
         self.handler_task: trio.lowlevel.Task | None = None
         """Task of the handler; `None` before the start and after the end."""
         self.nursery: trio.Nursery | None = None
         """Nursery of the handler; `None` before the start, and once the handler and all its tasks have ended."""
         self.from_outside: Cancellation | None = None
-        """Cancellation by the peer, the connection or the server: the request gets no reply."""
+        """Cancellation by the peer, the connection or the server. If set, the request gets no reply."""
         self._inside: Cancellation | None = None
-        """Cancellation of the handler alone: by the time limit, by its own scope, or to run again."""
+        """Cancellation of the handler only: by its time limit, by its own scope, or to run again."""
         self.answered_instead: Any = None
-        """Result to answer in place of the result of the handler; `None` where the latter counts."""
+        """Result to send instead of the handler's; `None` if the handler's result is used."""
         self._deadline: Alarm | None = None
         self._limit: HandlerLimit | None = None
         self._event: threading.Event | None = None
@@ -92,29 +91,29 @@ class RequestScope:
         """Scope of the task that sets `event` when the nursery is cancelled."""
         self._reply_wait: trio.CancelScope | None = None
         self.cleanup_alarm: Alarm | None = None
-        """Alarm for the end of the grace that a cancelled handler has to clean up; `detach` stops it."""
+        """Alarm for the end of the cleanup grace of a cancelled handler. `detach` stops it."""
         self.lines = Owner()
-        """Owner of its lines in the outbox."""
+        """Owner of the request's lines in the outbox."""
         self.line_end = LINE_END
-        """End of the lines of its notifications, with the task of the notifications."""
+        """End of the lines of its notifications, which contains their related task."""
         self.rounds: Rounds | None = None
-        """Questions of the request; `None` until the handler asks a client that can be sent no requests."""
+        """Questions of the request; `None` until the handler asks a client that can't be sent requests."""
         self.task: RequestTask | None = None
-        """The task of the request; `None` where there is none."""
+        """The task of the request, if it has one."""
         self.ending: Ending | None = None
-        """The end of the request, for a client that asks; `None` where nobody asks."""
+        """How the request ends, for a client that confirms its cancellations; `None` otherwise."""
         self._log: RequestLog | None = None
         self._reporter: ProgressReporter | None = None
         if request.meta:
             self._read_meta()
 
     def _read_meta(self) -> None:
-        """Set the deadline of the caller, and report progress where the caller wants any."""
+        """Apply the caller's deadline, and set up progress if the caller wants it."""
         request, alarms, limits = self.request, self.runner.alarms, self.runner.limits
         due, token = math.inf, request.progress_token
         if REMAINING_MS in request.meta:
             due = deadline_of(request.meta) + limits.deadline_grace
-        if due < math.inf or self._deadline is not None:  # the request before had one
+        if due < math.inf or self._deadline is not None:  # the previous request had a deadline
             self.set_deadline(alarms.set(due, self.expire) if due < math.inf else None)
         if (endings := self.runner.endings) is not None:
             endings.enter(self)
@@ -128,52 +127,53 @@ class RequestScope:
     # Life
 
     def advance(self, step: Step) -> None:
-        """Go on to the phase that follows by ``step``. Raises `IllegalStep`, with nothing changed, when the table has
-        no such step."""
+        """Change to the phase that follows ``step``. Raises `IllegalStep`, without any change, if the table has no such
+        step."""
         after = PHASE_AFTER[self.phase][step]
         if after is None:
-            raise IllegalStep(f"{step.name} is no step of a request that is {self.phase.name}")
+            raise IllegalStep(f"a request that is {self.phase.name} can't take the step {step.name}")
         self.phase = after
         self.sends = after is _RUNNING
 
     def start(self, nursery: trio.Nursery) -> None:
-        """Note that the handler runs from now on, in the current task and in ``nursery``."""
+        """Called when the handler starts, in the current task and in ``nursery``."""
         self.advance(Step.START)
         self.begun = trio.current_time()
         self.handler_task = trio.lowlevel.current_task()
         self.nursery = nursery
-        if self._deadline is not None:  # calls that the handler makes learn of the deadline by the scope
+        if self._deadline is not None:  # calls that the handler makes read the deadline from the scope
             nursery.cancel_scope.deadline = self._deadline.due
         current_request.set(self)
 
     def handler_returned(self) -> None:
-        """Note that the handler itself has returned: no task of ours is to keep its nursery open."""
+        """Called when the handler itself has returned, so that no task of the package keeps its nursery open."""
         watching, self._watching = self._watching, _HANDLER_RETURNED
         if watching is not None:
             watching.cancel(reason="the handler has ended")
 
     def leave(self) -> bool:
-        """Note that the handler and all its tasks have ended. Return true when the cause was a cancel of the nursery's
-        scope, by any party."""
+        """Called when the handler and all its tasks have ended. Return whether the nursery's scope was cancelled, for
+        any cause."""
         nursery, self.nursery = self.nursery, None
         if self.rounds is not None:
             self.rounds.close()
         return nursery is not None and nursery.cancel_scope.cancelled_caught
 
     def mute(self) -> None:
-        """Let the latest progress out, and then nothing more: the handler is done."""
+        """Send the latest progress, and then nothing more, because the handler is done."""
         if self.sends and self._reporter is not None:
             self._reporter.flush()
         self.advance(Step.MUTE)
 
     async def until_cancelled(self, wait: Awaitable[None]) -> None:
-        """Run ``wait``, for room for the reply or for the next round. A cancel of the request ends the wait, too."""
+        """Run ``wait``, which waits for room for the reply or for the next round. Cancelling the request ends the
+        wait."""
         with trio.CancelScope() as self._reply_wait:
             await wait
 
     def detach(self) -> None:
-        """Drop all references of the request, which is over: the task's context holds this scope, and so would keep all
-        of that alive."""
+        """Drop all references of a request that is over. The task's context holds this scope, and would keep them
+        alive."""
         if self.phase is not _MUTED:
             self.mute()
         self.advance(Step.END)
@@ -189,23 +189,23 @@ class RequestScope:
         self.task = self.answered_instead = None
 
     def thread_abandoned(self) -> None:
-        """Note that a thread of the handler was given up, and still runs."""
+        """Called when a thread of the handler was abandoned and still runs."""
         if self.ending is not None:
             self.ending.is_abandoned = True
 
     # Cancels
 
     def abort(self, cause: CancelCause, reason: str | None) -> None:
-        """Cancel the request, and see to all that follows: see `RequestRunner.cancel`."""
+        """Cancel the request with all consequences: see `RequestRunner.cancel`."""
         self.runner.cancel(self, cause, reason)
 
     def cancel(self, cancellation: Cancellation) -> bool:
-        """Cancel the request itself, from outside. Return false for a request that was cancelled from outside before or
-        is over: nothing happens then.
+        """Cancel the request itself, from outside. If it was already cancelled from outside, or is over, do nothing and
+        return false.
 
-        Lines of the request that are still in the outbox are withdrawn, and the progress that its reporter keeps for
-        later is forgotten (ruling 1); but questions whose time is up were its answer, and stay. Synchronous, so
-        nothing comes between.
+        Lines of the request that are still in the outbox are withdrawn, and its stored progress is dropped (ruling 1).
+        But if the answers to its questions were late, the questions were its answer, and stay. Synchronous, so that
+        nothing can happen in between.
         """
         if self.from_outside is not None or self.phase is Phase.OVER:
             return False
@@ -221,25 +221,25 @@ class RequestScope:
             self._reporter.forget()
         if self._reply_wait is not None:
             self._reply_wait.cancel(reason=cancellation.text)
-        if self.rounds is not None:  # after the cancel of the nursery, so that its tasks learn of that instead
+        if self.rounds is not None:  # after the nursery is cancelled, so that its tasks see the cancellation instead
             self.rounds.close()
         return True
 
     def cancel_inside(self, cancellation: Cancellation) -> None:
-        """Cancel the handler, but not the request, which is answered."""
+        """Cancel the handler, but not the request, which is still answered."""
         self._note(cancellation)
         if self.nursery is not None:
             self.nursery.cancel_scope.cancel(reason=cancellation.text)
 
     def run_again(self, result: Any, reason: str) -> None:
-        """Stop the handler, which will run again from the top, and answer ``result`` instead of the handler's."""
+        """Stop the handler, which will run again from the start, and answer with ``result``."""
         self.answered_instead = result
         self.cancel_inside(Cancellation(CancelCause.REPLAY, reason, trio.current_time()))
         if self.rounds is not None:
             self.rounds.close()
 
     def _note(self, cancellation: Cancellation) -> Cancellation:
-        """Note a cancel of the handler that trio has carried out already."""
+        """Record a cancellation of the handler that trio has already carried out."""
         self._inside = cancellation
         if self._event is not None:
             self._event.set()
@@ -247,9 +247,9 @@ class RequestScope:
 
     @property
     def cancellation(self) -> Cancellation | None:
-        """The cause, reason and time of the cancel; `None` while there was no cancel. May be read from any thread."""
+        """The cause, reason and time of the cancellation; `None` if not cancelled. Can be read from any thread."""
         known, limit = self.from_outside or self._inside, self._limit
-        # Only trio's own thread can look at the clock; for other threads, `_watch` and the alarm do.
+        # Only trio's own thread can read the clock; for other threads, `_watch` and the alarm set this.
         if known is not None or not self._is_in_trio():
             return known
         while limit is not None:
@@ -259,8 +259,8 @@ class RequestScope:
         if self.is_overdue:
             return Cancellation(CancelCause.DEADLINE, DEADLINE_PASSED, self.due)
         if self.nursery is not None and self.nursery.cancel_scope.cancel_called:
-            # trio tells the reason only to the cancelled tasks, in an exception. The caller may be in its cleanup, or
-            # be another task.
+            # trio passes the reason only to the cancelled tasks, in an exception. The caller may already be cleaning
+            # up, or be in another task.
             told: Any = getattr(self.nursery.cancel_scope, "_cancel_reason", None)
             words = told.reason if told is not None and told.source == "explicit" else None
             return self._note(Cancellation(CancelCause.PARENT, words, trio.current_time()))
@@ -268,12 +268,13 @@ class RequestScope:
 
     @property
     def is_cancelled(self) -> bool:
-        """True once the request was cancelled, by any party. May be read from any thread; never raises."""
+        """Whether the request was cancelled, for any cause. Can be read from any thread; never raises."""
         return self.cancellation is not None
 
     @property
     def event(self) -> threading.Event:
-        """The event that is set by a cancel, for foreign code and threads that can wait for nothing else."""
+        """An event that is set when the request is cancelled, for foreign code and threads that can wait for nothing
+        else."""
         event = self._event
         if event is None:
             event = self._event = threading.Event()
@@ -289,7 +290,7 @@ class RequestScope:
         return trio.lowlevel.in_trio_run() and self.runner.trio_run.is_here
 
     async def _watch_nursery(self, watching: trio.CancelScope) -> None:
-        """Set `event` when the nursery is cancelled: trio tells only tasks inside of the nursery, so one such task runs
+        """Set `event` when the nursery is cancelled. trio notifies only tasks inside the nursery, so one such task runs
         this method."""
         with watching:
             try:
@@ -307,11 +308,11 @@ class RequestScope:
 
     @property
     def is_overdue(self) -> bool:
-        """True once the time `due` has come, even if the alarm has not rung yet."""
+        """Whether the time `due` has passed, even if its alarm hasn't run yet."""
         return self._deadline is not None and self._deadline.due <= trio.current_time()
 
     def set_deadline(self, alarm: Alarm | None) -> None:
-        """Take ``alarm``, which cancels the request when its time has come, instead of the alarm before."""
+        """Replace the previous alarm by ``alarm``, which cancels the request at its deadline."""
         if self._deadline is not None:
             self._deadline.stop()
         self._deadline = alarm
@@ -326,8 +327,8 @@ class RequestScope:
 
     @contextmanager
     def move_on_after(self, seconds: float) -> Generator[None]:
-        """Cancel the block, which runs the handler, after ``seconds``, as `trio.move_on_after` does. `cancellation` and
-        `event` tell of the cancel, and time in which the user of the client is asked does not count."""
+        """Cancel the block, which runs the handler, after ``seconds``, like `trio.move_on_after`. `cancellation` and
+        `event` report the cancellation. Time in which the client's user is asked doesn't count."""
         assert self.nursery is not None, "a handler runs inside the nursery"
         outer = self._limit
         watching, self._limit = trio.CancelScope(), (limit := HandlerLimit(seconds, outer))
@@ -336,7 +337,7 @@ class RequestScope:
             with limit.scope:
                 yield
         finally:
-            if limit.scope.cancel_called:  # the handler may wake, and leave, before the task that watches
+            if limit.scope.cancel_called:  # the handler may wake and leave before the watching task does
                 self._passed(limit)
             watching.cancel(reason="the handler has ended")
             self._limit = outer
@@ -351,11 +352,11 @@ class RequestScope:
 
     @property
     def has_time_limit(self) -> bool:
-        """True inside of `move_on_after`."""
+        """Whether the handler runs inside `move_on_after`."""
         return self._limit is not None
 
     async def standing_still(self, asking: Awaitable[T]) -> T:
-        """Return the answer of ``asking`` the user of the client; the handler's time limit stands still meanwhile."""
+        """Return the result of ``asking`` the client's user. The handler's time limit is paused meanwhile."""
         assert self._limit is not None, "the handler has a limit"
         with self._limit.paused():
             return await asking
@@ -368,7 +369,7 @@ class RequestScope:
         return frame_notification(method, params if task is None else with_related_task(params, task)) + b"\n"
 
     def put(self, line: bytes) -> bool:
-        """Send a line of the request, which can be withdrawn. Return false when no line is sent any more."""
+        """Send a line of the request, which can be withdrawn. Return false if no more lines are sent."""
         if self.sends:
             self.outbox.put(line, self.lines)
         return self.sends
@@ -382,7 +383,7 @@ class RequestScope:
 
     def progress(self, progress: float, total: float | None = None, message: str | None = None) -> bool:
         """Report progress: see `ProgressReporter.report`. Also returns false without a token, and after the end. In any
-        thread except trio's, returns true for a report that trio's thread makes soon, before the answer."""
+        thread except trio's, returns true: trio's thread reports it soon, before the answer."""
         if not self.sends:
             return False
         if (reporter := self._reporter) is None:
@@ -408,9 +409,9 @@ class RequestScope:
         on_progress: OnProgress | None = None,
         cancel_task: Callable[[str], None] | None = None,
     ) -> Awaitable[Any]:
-        """Send a request of the handler and wait for its result, as `Connection.request`. The request and its cancel
-        go where the lines of this request go. ``cancel_task``: see `Outbound.request`. Raises `NoBackChannel` for a
-        task that has lost its client."""
+        """Send a request of the handler and wait for its result, like `Connection.request`. The request and its
+        cancellation use the outbox of this request. ``cancel_task``: see `Outbound.request`. Raises `NoBackChannel` for
+        a task that has lost its client."""
         if self.task is not None and self.task.has_started:
             return self.task.ask(method, params, revision, on_progress)
         return self.runner.ask(method, params, revision, on_progress, outbox=self.outbox, cancel_task=cancel_task)
@@ -418,7 +419,7 @@ class RequestScope:
     # Rounds and exchanges
 
     def park(self) -> None:
-        """Note that the request is answered with questions: nothing more is sent until the next round begins."""
+        """Mark the request as answered with questions. Nothing more is sent until the next round begins."""
         assert self.rounds is not None, "nothing was asked"
         if self._reporter is not None:
             self._reporter.flush()
@@ -426,15 +427,15 @@ class RequestScope:
         self.rounds.park()
 
     def bind(self, runner: RequestRunner, exchange: Exchange, request: InboundRequest, ticket: Ticket) -> None:
-        """Take ``request``, with which the client came back on ``exchange``, as the one to go on with. The new request
-        has a deadline of its own. The arguments of the handler stay."""
+        """Continue with ``request``, the client's retry, which arrived over ``exchange``. It has its own deadline. The
+        handler's arguments stay."""
         self.advance(Step.COME_BACK)
         request.continuation, self.request = self.request.continuation, request
         self._go_to(runner, exchange, ticket)
         self._read_meta()
 
     def move(self, runner: RequestRunner, exchange: Exchange, ticket: Ticket) -> None:
-        """Go on in ``exchange``, since the request was answered, though its handler runs on."""
+        """Continue in ``exchange``, because the request was answered while its handler still runs."""
         reporter = self._reporter
         if reporter is not None:
             reporter.flush()
@@ -443,7 +444,7 @@ class RequestScope:
             # 2025-11-25 tasks, Related Task Metadata: MUST be in all messages of the task.
             self.line_end = b"," + encode_value(with_related_task(None, exchange.related_task))[1:] + LINE_END[1:]
         if reporter is not None:
-            if self.outbox.over:  # no notification tells of this request any more
+            if self.outbox.over:  # notifications of this request aren't sent any more
                 reporter.forget()
                 self._reporter = None
             else:
@@ -451,4 +452,4 @@ class RequestScope:
 
     def _go_to(self, runner: RequestRunner, exchange: Exchange, ticket: Ticket) -> None:
         self.runner, self.exchange, self.outbox, self.ticket = runner, exchange, exchange.outbox, ticket
-        self.lines = Owner()  # an owner has lines in one outbox
+        self.lines = Owner()  # an owner's lines are all in one outbox
