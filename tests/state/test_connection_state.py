@@ -68,12 +68,12 @@ def test_the_id_of_a_request_that_comes_twice_is_quoted_up_to_a_bound() -> None:
 
 
 def test_the_name_of_a_method_is_quoted_up_to_a_bound_wherever_it_is() -> None:
-    told = "a request of the server in a modern revision: "
+    told = "the server must not send requests in a modern revision: "
     assert reason_of(client_of(LATEST_MODERN).receive(Request(1, LONG))) == told + "x" * 200
     assert reason_of(client_of(LATEST_LEGACY).receive(modern(1, LONG))) == told + "x" * 200
     server = server_of(LATEST_LEGACY)
     assert reason_of(server.receive(Notification(LONG))) == "unknown notification " + "x" * 200
-    assert reason_of(server.receive(Notification(LONG, [1]))) == "x" * 200 + " whose parameters are no object"
+    assert reason_of(server.receive(Notification(LONG, [1]))) == "x" * 200 + " whose parameters are not an object"
     for early in (server, ConnectionState("server")):
         reply = refused(early.receive(Request(1, LONG)))
         assert (reply.code, reply.data) == (METHOD_NOT_FOUND, {"method": "x" * 200})

@@ -1,8 +1,8 @@
-"""ConnectionState rules on which messages are legal on one connection, and under which revision.
+"""ConnectionState decides which messages are legal on one connection, and in which revision.
 
-The sans-IO law: no trio, no clock, no bytes. A message goes in (`receive`), an event comes out, and the tables have
-changed; or another method of `ConnectionState` is called and says whether the step is allowed. No function of
-`trio_mcp.state` waits or can be cancelled, so the tables never disagree with each other.
+The state is sans-IO: no trio, no clock, no bytes. A message goes in (`receive`), the tables change, and an event comes
+out. Other methods of `ConnectionState` say whether a step is allowed. No function of `trio_mcp.state` waits or can be
+cancelled, so the tables are always consistent.
 
 ========== =================================== ======================================================
 before     message                             after
@@ -15,8 +15,8 @@ legacy     ``notifications/initialized``       legacy, initialized
 legacy     a request with modern ``_meta``     legacy: served under its own revision, nothing kept
 ========== =================================== ======================================================
 
-`StatelessState` rules on requests that each stand for itself: no handshake came before, and ids of different exchanges
-never meet.
+`StatelessState` does the same for stateless requests: there was no handshake, and the ids of different exchanges are
+independent.
 """
 
 from __future__ import annotations
@@ -75,14 +75,14 @@ _QUOTED: Final = 200
 
 
 class ConnectionState:
-    """Rules on the messages of one connection, seen from ``role``, and keeps its requests that are in flight.
+    """Validates the messages of one connection, seen from ``role``, and keeps its requests in flight.
 
-    Inbound and outbound ids are two separate tables (ruling 6), and an id is in flight from its entry until
-    `finish` or its cancel, whichever comes first.
+    Inbound and outbound ids are in two separate tables (ruling 6). An id is in flight from its entry until `finish` or
+    its cancellation, whichever comes first.
 
     ``require_initialized``: as a server, refuse legacy requests with -32002 until ``notifications/initialized`` has
-    come. Otherwise, requests between ``initialize`` and that notification are served, as most peers expect.
-    ``vocabulary``: the methods that there are.
+    arrived. Otherwise, requests between ``initialize`` and that notification are served, as most peers expect.
+    ``vocabulary``: the known methods.
     """
 
     def __init__(self, role: Role, vocabulary: Vocabulary = CORE, *, require_initialized: bool = False) -> None:
@@ -91,7 +91,7 @@ class ConnectionState:
         self.require_initialized = require_initialized
         self.learn(vocabulary)
         self.revision: Revision | None = None
-        """Revision settled by ``initialize``, for a client also by discovery; `None` until then."""
+        """Revision negotiated by ``initialize`` or, for a client, by discovery; `None` until then."""
         self.initialized = False
         self.client_capabilities: ClientCapabilities = _NO_CAPABILITIES
         self.client_info: Implementation | None = None
@@ -106,29 +106,30 @@ class ConnectionState:
         self._outbound: dict[RequestId, OutboundRequest] = {}
         self._next_id = 1
         self.new_id: Callable[[], RequestId] | None = None
-        """Maker of the ids of our requests, each a new one; `None`: they are numbers."""
+        """Function that returns a new id for each of our requests. `None`: the ids are consecutive numbers."""
 
     def resume(self, revision: Revision, opening: InitializeParams) -> None:
-        """Go on with a legacy connection that ``opening`` has opened elsewhere, in another process for example."""
+        """Continue a legacy connection that was initialized by ``opening`` elsewhere, for example in another
+        process."""
         self.revision = revision
         self.client_capabilities, self.client_info = opening.capabilities, opening.client_info
 
     def learn(self, vocabulary: Vocabulary) -> None:
-        """From now on, the methods are these."""
+        """Replace the known methods."""
         self._vocabulary = vocabulary
         self._requests_of, self._notifications_of = vocabulary.requests_of, vocabulary.notifications_of
 
     def set_log_level(self, level: str) -> None:
-        """Set the least severe level of log messages to send: ``level``, one of RFC 5424."""
+        """Set the least severe level of log messages to send. ``level`` is one of RFC 5424."""
         self.log_level, self.log_rank = level, log_level_rank(level)
 
     # Requests of ours
 
     def open_request(self, method: str, revision: Revision) -> OutboundRequest:
-        """Enter a request of ours into the table under a fresh id.
+        """Add a request of this side to the table, under a new id.
 
-        The id differs from every id in flight in either direction. Raises `MethodUnavailable` when
-        ``revision`` does not let our role send ``method``.
+        The id differs from every id in flight in either direction. Raises `MethodUnavailable` if this side can't send
+        ``method`` in ``revision``.
         """
         row = self._requests_of(self.role, revision).get(method)
         if row is None:
@@ -149,15 +150,15 @@ class ConnectionState:
         return request_id
 
     def abandon(self, request: OutboundRequest) -> bool:
-        """Give up on a request of ours, and return whether a cancel is to be sent: true when the request was still
-        open, except for ``initialize``, which must not be cancelled. Idempotent."""
+        """Give up on a request of this side, and return whether to send a cancellation. That's true if the request was
+        still open, except for ``initialize``, which must not be cancelled. Idempotent."""
         if self._outbound.get(request.id) is not request:
             return False
         del self._outbound[request.id]
         return request.method.name != "initialize"
 
     def abandon_all(self) -> list[OutboundRequest]:
-        """Empty the outbound table, since the connection is gone, and return its requests, each exactly once."""
+        """Empty the outbound table, because the connection is lost, and return its requests."""
         calls = list(self._outbound.values())
         self._outbound.clear()
         return calls
@@ -170,10 +171,10 @@ class ConnectionState:
     # Requests of the peer
 
     def finish(self, request: InboundRequest) -> bool:
-        """Take an inbound request out of the table, and return whether the request is to be answered now.
+        """Remove an inbound request from the table, and return whether to answer it now.
 
-        The entry must be the same object: a request that was cancelled is never answered, and its late end cannot
-        touch a newer request under the same id (rulings 1 and 6). Idempotent.
+        The entry must be the same object. A cancelled request is never answered, and its late end doesn't affect a
+        newer request with the same id (rulings 1 and 6). Idempotent.
         """
         if self._parked.get(request.id) is request:
             del self._parked[request.id]
@@ -183,8 +184,8 @@ class ConnectionState:
         return True
 
     def park(self, request: InboundRequest) -> None:
-        """Note that an inbound request is answered with questions. The id is free, but until the id is taken again, or
-        `finish` is called, a cancel that names the id is for the handler that waits for the answers."""
+        """Mark an inbound request as answered with questions, and free its id. Until the id is used again, or `finish`
+        is called, a cancellation with this id cancels the handler that waits for the answers."""
         if self.finish(request):
             self._parked[request.id] = request
 
@@ -200,7 +201,7 @@ class ConnectionState:
     # Receiving
 
     def receive(self, message: Message | Batch | Unreadable) -> Event:
-        """Rule on one message from the peer: change the tables and return the event. Never raises."""
+        """Handle one message from the peer: change the tables and return the event. Never raises."""
         match message:
             case Request():
                 return self._receive_request(message)
@@ -232,12 +233,12 @@ class ConnectionState:
                 return self._receive_batch(message)
 
     def reply_lost(self, request_id: RequestId, error: MCPError) -> Event:
-        """End the request of ours with the id ``request_id``, whose reply will not come, where the request is open."""
+        """End our request with the id ``request_id``, if it's open, because its reply won't arrive."""
         call = self._outbound.pop(request_id, None)
         return Ignored("the end of no request in flight") if call is None else RequestFailed(call, error)
 
     def question_lost(self, request_id: RequestId, reason: str) -> Event:
-        """End the request of the peer with the id ``request_id``, whose answer the peer wants no more."""
+        """End the peer's request with the id ``request_id``, because the peer no longer wants the answer."""
         entry = self._inbound.get(request_id)
         return Ignored("the loss of no request in flight") if entry is None else self._cancelled(entry, reason)
 
@@ -249,8 +250,8 @@ class ConnectionState:
         return ReplyUnreadable(call, f"its id is {clean(repr(named)[:_QUOTED])} instead of {call.id!r}", is_odd=True)
 
     def _meant(self, named: Any) -> OutboundRequest | None:
-        """Remove and return our request to which the server's invalid reply with the id ``named`` belongs; `None` if
-        that is unknown. An id that differs only in its type belongs to the only waiting request (ruling 13)."""
+        """Remove and return the request of ours that the server's invalid reply with the id ``named`` probably answers,
+        or `None`. If only the type of the id is wrong, that's the only waiting request (ruling 13)."""
         if self.role != "client" or named is None:
             return None
         if is_request_id(named) and named in self._outbound:
@@ -261,9 +262,9 @@ class ConnectionState:
         return self._outbound.pop(waiting[0].id)
 
     def _is_no_request(self, method: str, request_id: Any) -> bool:
-        """Return whether an object with ``method`` and the id of our request is one that the server must not send, for
-        example our own request sent back. A server may use the same id for its own request, and may send methods that
-        are unknown here."""
+        """Return whether an object with ``method`` and the id of our request can't be a request of the server. For
+        example, it's our own request sent back. A server can use the same id for its own request, and can send methods
+        that are unknown here."""
         call = self._outbound.get(request_id) if is_request_id(request_id) else None
         if call is None:
             return False
@@ -275,7 +276,7 @@ class ConnectionState:
         return row is not None and row.is_request and not row.sent_by("server")
 
     def _receive_odd(self, message: Unreadable) -> Event | None:
-        """Handle a line of the server that belongs to our requests; `None` for any other line."""
+        """Handle an invalid line of the server, if it belongs to our requests. Return `None` otherwise."""
         if message.is_answer and message.settles is None:
             return None
         named, asks = message.named, message.asks
@@ -293,20 +294,20 @@ class ConnectionState:
             return event
         reply = message.reply
         if message.is_answer or (message.may_be_answer and (self.role == "client" or self._outbound)):
-            # Where nobody asks, a server refuses what may be a request.
+            # If there are no open requests, a server refuses a line that may be a request.
             return self._receive_bad_answer(message)
         if reply is None:
             return Unread(message.reason)
         if self.role == "client" and (self._never_replies or not message.too_long or reply.id is None):
             # A server that prints to its output does not read its input meanwhile. Error replies would fill that
-            # input, and both sides would wait for ever. Only a request that was too long for us has a caller that
+            # input, and both sides would wait forever. Reply only to a request that was too long, because its caller
             # waits for the reply.
             return Unread(message.reason)
         return Refused(reply)
 
     @property
     def _never_replies(self) -> bool:
-        """True for the client in a modern revision: such a client MUST NOT write responses (2026-07-28 stdio, Sending
+        """True for a client in a modern revision, which MUST NOT write responses (2026-07-28 stdio, Sending
         Messages)."""
         return self.revision is not None and not self.revision.server_requests
 
@@ -318,7 +319,7 @@ class ConnectionState:
         return AnswerLost(calls, answer.reason) if calls else Unread(answer.reason)
 
     def _receive_batch(self, batch: Batch) -> Event:
-        # Batches were legal until 2025-03-26 (MUST be received there) and gone with 2025-06-18.
+        # Batches MUST be received in 2025-03-26, and were removed in 2025-06-18.
         if self.revision is None or not self.revision.batches:
             named = [each.id for each in batch.members if isinstance(each, Response | ErrorResponse)]
             named += [each.named for each in batch.members if isinstance(each, Unreadable) and each.asks is None]
@@ -342,7 +343,8 @@ class ConnectionState:
         if self.role == "client" and self._never_replies:
             # 2026-07-28 stdio, Receiving Messages: servers MUST NOT write requests.
             return Ignored(
-                f"a request of the server in a modern revision: {clean(message.method[:200])}", noteworthy=True
+                f"the server must not send requests in a modern revision: {clean(message.method[:200])}",
+                noteworthy=True,
             )
         if request_id in self._inbound:
             return refused(request_id, INVALID_REQUEST, f"Invalid request: id {request_id!r:.100} is already in flight")
@@ -360,7 +362,7 @@ class ConnectionState:
         except _NotOurs as reason:
             return Ignored(str(reason), noteworthy=True)
         self._inbound[request_id] = entry
-        self._parked.pop(request_id, None)  # from now on the id names the new request
+        self._parked.pop(request_id, None)  # from now on, the id belongs to the new request
         return RequestReceived(entry)
 
     def _method(self, name: str, revision: Revision) -> Method:
@@ -371,8 +373,8 @@ class ConnectionState:
 
     def _modern_request(self, message: Request, params: dict[str, Any], meta: dict[str, Any]) -> InboundRequest:
         if self.role == "client":
-            # In any settled revision: servers MUST NOT write modern requests, and clients never reply to such requests.
-            raise _NotOurs(f"a request of the server in a modern revision: {clean(message.method[:200])}")
+            # In every negotiated revision, servers MUST NOT write modern requests, and clients never reply to them.
+            raise _NotOurs(f"the server must not send requests in a modern revision: {clean(message.method[:200])}")
         fields = self._fields
         revision = fields.revision(meta)
         method = self._method(message.method, revision)
@@ -391,9 +393,9 @@ class ConnectionState:
         )
 
     def _opening_revision(self, method: str, params: dict[str, Any]) -> Revision:
-        """Return the revision of a legacy request that may come before the end of the handshake."""
+        """Return the revision of a legacy request that may arrive before the end of the handshake."""
         if self.role == "client":
-            return self.revision or LATEST_LEGACY  # a server may ping while we negotiate
+            return self.revision or LATEST_LEGACY  # a server can ping during the handshake
         if method == "initialize":
             return self._initialize(params)
         if self.revision is None:
@@ -420,7 +422,7 @@ class ConnectionState:
 
     def _initialize(self, params: dict[str, Any]) -> Revision:
         if self.revision is not None:
-            raise CodedError(INVALID_REQUEST, "Invalid request: this connection is initialized already")
+            raise CodedError(INVALID_REQUEST, "Invalid request: this connection is already initialized")
         requested = params.get("protocolVersion")
         revision = negotiate(requested) if type(requested) is str else LATEST_LEGACY
         opening = structure_params(params, InitializeParams, revision)
@@ -436,20 +438,22 @@ class ConnectionState:
             raise CodedError(METHOD_NOT_FOUND, "Method not found", {"method": method[:200]})
         if self.require_initialized:
             raise CodedError(NOT_INITIALIZED, "Not initialized: send initialize first")
-        # Either a modern client left its _meta incomplete (MUST be -32602), or a legacy client skipped the handshake.
-        raise CodedError(INVALID_PARAMS, f"Invalid params: name {PROTOCOL_VERSION} in _meta, or send initialize first")
+        # Either a modern client sent an incomplete _meta (MUST be -32602), or a legacy client skipped the handshake.
+        raise CodedError(
+            INVALID_PARAMS, f"Invalid params: {PROTOCOL_VERSION} is missing in _meta; add it, or send initialize first"
+        )
 
     def _receive_notification(self, message: Notification) -> Event:
         params: dict[str, Any] = message.params if message.params is not None else {}
         if type(params) is not dict:
-            return Ignored(f"{clean(message.method[:200])} whose parameters are no object")
+            return Ignored(f"{clean(message.method[:200])} whose parameters are not an object")
         method = message.method
         if method == "notifications/cancelled":
             return self._receive_cancel(params)
         if method == "notifications/progress":
             return self._receive_progress(params)
         revision = self.revision
-        if revision is None:  # before any handshake, an extension speaks as modern clients do
+        if revision is None:  # before a handshake, extensions use the modern revision
             revision = LATEST_LEGACY if method in METHODS else LATEST_MODERN
         row = self._notifications_of(self.peer, revision).get(method)
         if row is None:
@@ -470,7 +474,7 @@ class ConnectionState:
         return Ignored("a notification on no open stream") if stream is None else StreamReceived(stream, event)
 
     def _has_declared(self, row: Method) -> bool:
-        # A value that is no object declares nothing.
+        # A value that isn't an object declares nothing.
         return type((self.client_capabilities.extensions or {}).get(str(row.extension))) is dict
 
     def _stream(self, subscription_id: object) -> OutboundRequest | None:
@@ -481,12 +485,12 @@ class ConnectionState:
         request_id, reason = params.get("requestId"), params.get("reason")
         if not is_request_id(request_id):
             return Ignored("a cancel that names no request")
-        # Between two rounds a call has no request in flight, and the client can name the call only by its last id.
+        # Between two rounds a call has no request in flight, so the client names it by the id of its last request.
         entry = self._inbound.get(request_id) or self._parked.get(request_id)
         if type(reason) is not str:
             reason = None
         if entry is None:
-            # 2026-07-28 cancellation: a server MUST send a cancel when tearing a stream down, and in no other case.
+            # 2026-07-28 cancellation: a server MUST send a cancellation when it ends a stream, and MUST NOT otherwise.
             stream = self._stream(request_id)
             if stream is None:
                 return Ignored("a cancel for no request in flight")
@@ -508,24 +512,24 @@ class ConnectionState:
             return ProgressReceived(call, params)
         meta, revision = params.get("_meta"), self.revision or LATEST_LEGACY
         if revision.tasks == "core" and type(meta) is dict and RELATED_TASK in meta:
-            # 2025-11-25 tasks, Task Progress Notifications: the token stays valid until the end of the task.
+            # 2025-11-25 tasks, Task Progress Notifications: the token stays valid until the task ends.
             return NotificationReceived(METHODS["notifications/progress"], params, revision)
         return Ignored("progress for no request in flight")
 
 
 _RULED_ON: Final = ("notifications/initialized", "notifications/cancelled", "notifications/progress")
-"""The notifications of the specification that are ruled on by more than their names."""
+"""The specification's notifications that need more checks than that of their name."""
 
 
 @cache
 def _plain_notifications(role: Role, revision: Revision) -> Mapping[str, Method]:
-    """Return the other notifications of the specification that ``role`` may send in ``revision``, by name."""
+    """Return the specification's other notifications that ``role`` can send in ``revision``, by name."""
     rows = notifications_of(role, revision)
     return {name: row for name, row in rows.items() if name not in _RULED_ON}
 
 
 def _plain(request_id: Any) -> str | None:
-    """Return the text of a number or string; `None` for any other value, which isn't a valid id."""
+    """Return a number or string as text; `None` for any other value, which can't be an id."""
     if type(request_id) is str:
         return request_id
     if type(request_id) is float and request_id.is_integer():
@@ -538,21 +542,21 @@ class _NotOurs(Exception):
 
 
 def params_and_meta(request: Request) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the parameters of ``request`` and their ``_meta``, empty where absent. Raises `CodedError` when either is
-    no object."""
+    """Return the parameters of ``request`` and their ``_meta``; empty if absent. Raises `CodedError` if either isn't an
+    object."""
     params: dict[str, Any] = request.params if request.params is not None else {}
     if type(params) is not dict:
-        raise CodedError(INVALID_PARAMS, "Invalid params: the parameters are an object")
+        raise CodedError(INVALID_PARAMS, "Invalid params: the parameters must be an object")
     meta: dict[str, Any] | None = params.get("_meta")
     if meta is None:
         return params, {}
     if type(meta) is not dict:
-        raise CodedError(INVALID_PARAMS, "Invalid params: _meta is an object")
+        raise CodedError(INVALID_PARAMS, "Invalid params: _meta must be an object")
     return params, meta
 
 
 def no_initialize(member: Message | Unreadable) -> Refused | None:
-    """Return the refusal of ``initialize`` in a batch; `None` for any other member."""
+    """Return the refusal of ``initialize`` in a batch; `None` for any other message."""
     if isinstance(member, Request) and member.method == "initialize":
         # 2025-03-26 lifecycle, Initialization: MUST NOT be part of a batch.
         return refused(member.id, INVALID_REQUEST, "Invalid request: initialize is never part of a batch")
@@ -560,5 +564,5 @@ def no_initialize(member: Message | Unreadable) -> Refused | None:
 
 
 def refused(request_id: RequestId, code: int, message: str, data: Any = None) -> Refused:
-    """Return the event for a request that is answered with this error."""
+    """Return the event for a request that must be answered with this error."""
     return Refused(ErrorResponse(request_id, code, message, data))

@@ -1,4 +1,4 @@
-"""The events that `ConnectionState.receive` returns for received messages."""
+"""The events that `ConnectionState.receive` returns."""
 
 from __future__ import annotations
 
@@ -17,34 +17,34 @@ from .requests import InboundRequest, OutboundRequest
 
 @value
 class RequestReceived:
-    """A legal request, now in flight under its id."""
+    """A legal request arrived, and is now in flight under its id."""
 
     request: InboundRequest
 
 
 @value
 class NotificationReceived:
-    """A notification that the revision knows, parameters unchecked."""
+    """A notification arrived whose method the revision has. Its parameters aren't validated yet."""
 
     method: Method
     params: dict[str, Any]
     revision: Revision
     served: Any = attrs.field(default=None, eq=False)
-    """Our call that the notification belongs to, in a form that the receiver chooses."""
+    """The call that the notification belongs to, in a form that the receiver chooses."""
 
     def note_call(self, served: Any) -> None:
-        """Set `served`. The receiver calls this before it passes the notification on."""
+        """Set `served`. Called by the receiver before it passes the notification on."""
         cast("Any", self).served = served
 
     def packed(self) -> PackedNotification:
-        """Return the notification with its parameters as text, to be kept: objects take up to thirty times as much
+        """Return the notification with its parameters as text, for waiting: objects take up to thirty times as much
         memory."""
         return PackedNotification(self.method, pack_value(self.params), self.revision, self.served)
 
 
 @value
 class PackedNotification:
-    """A `NotificationReceived` that is kept as text while waiting."""
+    """A waiting `NotificationReceived` that is kept as text."""
 
     method: Method
     text: bytes
@@ -52,13 +52,13 @@ class PackedNotification:
     served: Any = attrs.field(default=None, eq=False)
 
     def unpacked(self) -> NotificationReceived:
-        """Return the notification in the form before `NotificationReceived.packed`."""
+        """Return the original notification: the inverse of `NotificationReceived.packed`."""
         return NotificationReceived(self.method, decode_value(self.text), self.revision, self.served)
 
 
 @value
 class CancelReceived:
-    """The peer gave up on ``request``. The id of the request is free again from now on."""
+    """The peer cancelled ``request``. The id of the request is free from now on."""
 
     request: InboundRequest
     reason: str | None
@@ -66,7 +66,7 @@ class CancelReceived:
 
 @value
 class ProgressReceived:
-    """Progress of a request of ours, parameters unchecked."""
+    """Progress of our request arrived. Its parameters aren't validated yet."""
 
     request: OutboundRequest
     params: dict[str, Any]
@@ -74,7 +74,7 @@ class ProgressReceived:
 
 @value
 class StreamReceived:
-    """A notification on a stream of ours, which ``request`` opened and which is still open."""
+    """A notification arrived on our open stream, which ``request`` opened."""
 
     request: OutboundRequest
     notification: NotificationReceived
@@ -82,7 +82,7 @@ class StreamReceived:
 
 @value
 class StreamCancelled:
-    """The peer ended a stream of ours: ``request``, which opened the stream, gets no reply any more."""
+    """The peer ended our stream. ``request``, which opened the stream, won't get a reply."""
 
     request: OutboundRequest
     reason: str | None
@@ -90,7 +90,7 @@ class StreamCancelled:
 
 @value
 class ResultReceived:
-    """A request of ours succeeded."""
+    """Our request succeeded."""
 
     request: OutboundRequest
     result: Any
@@ -98,7 +98,7 @@ class ResultReceived:
 
 @value
 class ErrorReceived:
-    """A request of ours failed."""
+    """Our request failed."""
 
     request: OutboundRequest
     error: ErrorResponse
@@ -106,17 +106,17 @@ class ErrorReceived:
 
 @value
 class ReplyUnreadable:
-    """The peer answered a request of ours with a message that cannot be read."""
+    """The peer answered our request with a message that can't be read."""
 
     request: OutboundRequest
     reason: str
     is_odd: bool = False
-    """True for JSON that is an answer only by its id, so that errors should quote it in addition to the reason."""
+    """True for JSON that is an answer only because of its id. Errors should then quote it in addition to the reason."""
 
 
 @value
 class RequestFailed:
-    """A request of ours gets no reply any more, for the reason that ``error`` says."""
+    """Our request won't get a reply; ``error`` says why."""
 
     request: OutboundRequest
     error: MCPError
@@ -124,7 +124,7 @@ class RequestFailed:
 
 @value
 class AnswerLost:
-    """An answer to one of our ``requests`` cannot be read, and which request was answered is unknown."""
+    """An answer to one of our ``requests`` can't be read, and it's unknown which request was answered."""
 
     requests: tuple[OutboundRequest, ...]
     reason: str
@@ -132,22 +132,22 @@ class AnswerLost:
 
 @value
 class Unread:
-    """The line was no message, and gets no reply."""
+    """The line wasn't a message, and gets no reply."""
 
     reason: str
 
 
 @value
 class Refused:
-    """The message broke a rule, and ``reply`` is to be sent. Nothing else happened."""
+    """The message broke a rule, and ``reply`` must be sent. Nothing else changed."""
 
     reply: ErrorResponse
 
 
 @value
 class Ignored:
-    """The message has no effect here and now. ``noteworthy``: the peer broke a rule; otherwise the message is only
-    late or needless, which any race can cause."""
+    """The message has no effect. ``noteworthy``: the peer broke a rule. Otherwise the message is late or redundant,
+    which can happen in any race."""
 
     reason: str
     noteworthy: bool = False
@@ -157,7 +157,7 @@ class Ignored:
 
 @value
 class BatchReceived:
-    """Several events whose replies go out together, in one array."""
+    """Several events whose replies are sent together, in one array."""
 
     events: tuple[Event, ...]
 

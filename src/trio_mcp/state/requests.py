@@ -1,8 +1,8 @@
-"""The requests of a connection: what is kept of each, and its life.
+"""The requests of a connection: what is kept for each, and its phases.
 
 `InboundRequest` and `OutboundRequest` are the two records. `PHASE_AFTER` is the life of an inbound request, as a table
 of phases and steps. `PerRequestFields` reads the fields in ``_meta`` by which each modern request describes itself
-(2026-07-28 basic, Per-request protocol fields: a required field that is missing is -32602).
+(2026-07-28 basic, Per-request protocol fields: a missing required field is -32602).
 
 ========== ========== ========== ========== ========== ==========
 phase      START      PARK       COME_BACK  MUTE       END
@@ -14,8 +14,7 @@ MUTED                                       MUTED      OVER
 OVER
 ========== ========== ========== ========== ========== ==========
 
-An empty cell is a step that cannot be taken. Lines of a request are sent while the request runs, and in no other phase
-(ruling 1).
+An empty cell is an illegal step. Lines of a request are sent only while it's RUNNING (ruling 1).
 """
 
 from __future__ import annotations
@@ -42,7 +41,8 @@ from ..protocol.types.notifications import log_level_rank
 
 _WORTH_PACKING: Final = 512
 _MUCH_MORE: Final = 8
-"""Factor from which on a request has many small objects. Strings are shared with the copy of a handler."""
+"""If the objects of a parameter take at least this many times its text, they are many and small. Otherwise they are
+mostly strings, which the handler's copy shares."""
 
 
 @frozen
@@ -50,49 +50,50 @@ class Continuation:
     """The results of earlier rounds, for a handler that runs again (2026-07-28 mrtr)."""
 
     responses: dict[str, Any]
-    """``inputResponses`` as received, or the results of our own requests to a legacy client: untrusted."""
+    """``inputResponses`` as received, or the results of our requests to a legacy client. Untrusted."""
     state: str = ""
-    """The handler's own state, as returned the last time; empty when the handler returned no state."""
+    """The handler's own state, as last returned; empty if the handler returned no state."""
     answers: dict[str, Any] = attrs.field(factory=dict[str, Any])
     """The answers of all rounds so far, by the keys of the questions."""
 
 
 @define(eq=False)
 class InboundRequest:
-    """A request of the peer, with a revision of its own: legacy and modern requests may be mixed on one connection."""
+    """A request of the peer. Each has its own revision, because one connection can mix legacy and modern requests."""
 
     id: RequestId
     method: Method
     params: dict[str, Any]
-    """Parameters as plain data, ``_meta`` included."""
+    """Parameters as plain data, including ``_meta``."""
     revision: Revision
     meta: dict[str, Any]
     capabilities: ClientCapabilities
-    """Capabilities that the client declared: on this request where the revision says so, else in ``initialize``."""
+    """Capabilities that the client declared: on this request if the revision requires that, and otherwise in
+    ``initialize``."""
     client_info: Implementation | None
     log_level: str | None
-    """Least severe level that a modern request asked for; `None`: no logs. For legacy requests the level of the
-    connection counts."""
+    """Least severe log level that a modern request asked for; `None` means no logs. For legacy requests, the
+    connection's level applies."""
     progress_token: ProgressToken | None
     size: int
-    """Bytes that the request takes, approximately: see `Request.size`."""
+    """Approximate size of the request in bytes: see `Request.size`."""
     error: CodedError | None = None
-    """Error that the request is answered with; `None` while there is no error."""
+    """The error that the request was answered with, if any."""
     failed: bool = False
-    """True once the handler failed and a result tells of the failure."""
+    """Whether the handler failed and the failure was returned as a result."""
     continuation: Continuation | None = None
     """Results of earlier rounds; `None` in the first round."""
     packed: bytes | None = attrs.field(default=None, init=False)
     """Parameters as text; `None` while ``params`` holds the objects."""
 
     def pack(self) -> None:
-        """Keep the parameters as text while the request waits: objects take up to fifty times as much memory. Until
-        `unpack`, ``params`` and ``meta`` are empty. Small requests (512 bytes or less) stay unpacked."""
+        """Keep the parameters as text while the request waits: objects take up to fifty times as much memory.
+        ``params`` and ``meta`` are empty until `unpack`. Small requests (512 bytes or less) stay unpacked."""
         if self.size > _WORTH_PACKING:
             self.pack_as(pack_value(self.params))
 
     def pack_as(self, text: bytes) -> None:
-        """Keep ``text``, which has the parameters, in their place. See `pack`."""
+        """Like `pack`, but with a given ``text`` of the parameters."""
         self.packed = text
         self.params, self.meta = {}, {}
 
@@ -103,29 +104,29 @@ class InboundRequest:
             self.meta = self.params.get("_meta") or {}
 
     def put_away(self, name: str) -> None:
-        """Keep the parameter ``name`` as text, a `msgspec.Raw`, where the objects take much more memory: the handler
-        has its own copy, and no other code reads them, except to identify the request."""
+        """Replace the parameter ``name`` by its text, a `msgspec.Raw`, if its objects take much more memory. The
+        handler has its own copy, and all other code only compares them."""
         if few_parts(self.params[name]) is not None:
-            return  # there are few objects, so nearly all of the memory is that of strings
+            return  # there are few objects, so strings take nearly all of the memory
         text = pack_value(self.params[name])
         if self.size > _MUCH_MORE * len(text):
             self.params = {**self.params, name: msgspec.Raw(text)}
 
     @property
     def trace(self) -> TraceContext | None:
-        """The trace that the request belongs to, as its ``_meta`` says now."""
+        """The trace context of the request, as currently in its ``_meta``."""
         self.unpack()
         return TraceContext.of(self.meta)
 
     def missing(self, capabilities: Iterable[str]) -> list[str]:
-        """Return the members of ``capabilities`` that the client does not support, or that the revision of the request
-        does not have."""
+        """Return the members of ``capabilities`` that the client doesn't support, or that the request's revision
+        doesn't have."""
         return [each for each in capabilities if not declares(self.capabilities, each, self.revision)]
 
 
 @define(eq=False)
 class OutboundRequest:
-    """A request of ours."""
+    """A request of this side."""
 
     id: RequestId
     method: Method
@@ -136,26 +137,26 @@ class Phase(IntEnum):
     """The phases in the life of a request."""
 
     WAITING = 0
-    """The request waits for its turn: for the first time, or with the answers to the questions of its handler."""
+    """The request waits for its turn: initially, or with the answers to its handler's questions."""
     RUNNING = 1
-    """The handler runs, and may send."""
+    """The handler runs, and can send messages."""
     PARKED = 2
-    """The request was answered with questions. The handler waits for the client to come back, and may not send."""
+    """The request was answered with questions. The handler waits for the client's retry, and can't send messages."""
     MUTED = 3
-    """Nothing more is sent but, perhaps, the reply: the handler is done, or the request was cancelled."""
+    """The handler is done, or the request was cancelled. Nothing more is sent, except for a reply."""
     OVER = 4
     """The handler, all its tasks and its cleanup have ended."""
 
 
 class Step(IntEnum):
-    """The steps from phase to phase."""
+    """The steps between phases."""
 
     START = 0
     """The turn of the request has come."""
     PARK = 1
     """The request is answered with questions."""
     COME_BACK = 2
-    """The client has brought the answers."""
+    """The client has retried with the answers."""
     MUTE = 3
     """The handler is done, or the request is cancelled."""
     END = 4
@@ -163,7 +164,7 @@ class Step(IntEnum):
 
 
 class IllegalStep(RuntimeError):
-    """A step that the table does not have: a defect of this package."""
+    """A step that the table doesn't allow, which is a bug in this package."""
 
 
 PHASE_AFTER: Final[tuple[tuple[Phase | None, ...], ...]] = (
@@ -179,7 +180,7 @@ Role: TypeAlias = Literal["client", "server"]
 
 
 def unsupported_version(version: str) -> CodedError:
-    """Return the error for a request or notification of a version that no modern revision has (2026-07-28 versioning,
+    """Return the error for a request or notification whose version isn't a modern revision (2026-07-28 versioning,
     Protocol Version Negotiation)."""
     supported = [row.name for row in MODERN_REVISIONS]
     data = {"supported": supported, "requested": version[:200]}
@@ -187,9 +188,9 @@ def unsupported_version(version: str) -> CodedError:
 
 
 class PerRequestFields:
-    """Reads the fields in ``_meta`` for one connection. All methods raise `CodedError` for the error reply.
+    """Reads the per-request fields in ``_meta`` for one connection. All methods raise `CodedError` for the error reply.
 
-    Clients declare the same on every request, so the values read last are kept.
+    Clients declare the same values on every request, so the last ones are cached.
     """
 
     def __init__(self) -> None:
@@ -200,14 +201,14 @@ class PerRequestFields:
         """Return the revision of the request."""
         version = meta.get(PROTOCOL_VERSION)
         if type(version) is not str:
-            raise CodedError(INVALID_PARAMS, f"Invalid params: {PROTOCOL_VERSION} in _meta is a string")
+            raise CodedError(INVALID_PARAMS, f"Invalid params: {PROTOCOL_VERSION} in _meta must be a string")
         revision = REVISIONS.get(version)
         if revision is None or revision.handshake:
             raise unsupported_version(version)
         return revision
 
     def log_level(self, meta: dict[str, Any]) -> str | None:
-        """Return the least severe level of the logs that the request wants; `None` for no logs."""
+        """Return the least severe level of the logs that the request wants; `None` means no logs."""
         level = meta.get(LOG_LEVEL)
         if level is not None and (type(level) is not str or log_level_rank(level) < 0):
             # 2026-07-28 logging: SHOULD be rejected with -32602.
@@ -226,7 +227,7 @@ class PerRequestFields:
         return capabilities
 
     def client_info(self, meta: dict[str, Any], revision: Revision) -> Implementation | None:
-        """Return the client's description of itself; `None` when the request has none."""
+        """Return the client's description of itself; `None` if the request has none."""
         info = meta.get(CLIENT_INFO)
         if info is None:
             return None

@@ -1,5 +1,5 @@
-"""StatelessState rules on requests that each stand for itself: no handshake came before, and ids of different exchanges
-never meet."""
+"""StatelessState decides which stateless requests are legal: there was no handshake, and the ids of different exchanges
+are independent."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from .requests import InboundRequest
 
 
 class StatelessState(ConnectionState):
-    """Rules on the messages of a server's clients that come one by one, each in an exchange of its own (2026-07-28
+    """Validates the messages of a server's clients that arrive independently, each in its own exchange (2026-07-28
     basic, Statelessness).
 
-    Ids are the choice of each client, so requests are known by the object, and none is named by a message of another
-    exchange: a cancel, for example, would let one client end the work of another.
+    Each client chooses its own ids, so requests are identified by their object. A message can't name a request of
+    another exchange: otherwise one client could cancel the work of another.
     """
 
     def __init__(self, vocabulary: Vocabulary = CORE) -> None:
@@ -29,7 +29,7 @@ class StatelessState(ConnectionState):
         self._open: set[InboundRequest] = set()
 
     def receive(self, message: Message | Batch | Unreadable) -> Event:
-        """Rule on one message of a modern client. Never raises."""
+        """Handle one message of a modern client. Never raises."""
         match message:
             case Request():
                 return self._request(message, None)
@@ -42,9 +42,9 @@ class StatelessState(ConnectionState):
                 return _no_request("Invalid request: one request or notification is expected")
 
     def notification(self, message: Notification, revision: Revision, size: int) -> InboundRequest | None:
-        """Return a notification of an extension, of ``size`` bytes, in the form of a request without a reply: nothing
-        but its exchange tells the sender. `None` for all notifications of the specification, the cancel above all:
-        ids are the choice of each client."""
+        """Return a notification of an extension, of ``size`` bytes, in the form of a request without a reply. Only its
+        exchange identifies the sender. Return `None` for all notifications of the specification, especially
+        cancellations, because each client chooses its own ids."""
         params: Any = message.params if message.params is not None else {}
         row = self._notifications_of("client", revision).get(message.method)
         if row is None or row.name in METHODS or type(params) is not dict:
@@ -53,8 +53,8 @@ class StatelessState(ConnectionState):
         return InboundRequest("", row, given, revision, {}, ClientCapabilities(), None, None, None, size)
 
     def receive_legacy(self, message: Message | Batch | Unreadable, revision: Revision) -> Event:
-        """Rule on one message of a client of a legacy ``revision``, whose handshake, if there was one, is forgotten.
-        Never raises."""
+        """Handle one message of a client in a legacy ``revision``. The server keeps nothing of the handshake, if there
+        was one. Never raises."""
         match message:
             case Request():
                 return self._request(message, revision)
@@ -85,18 +85,18 @@ class StatelessState(ConnectionState):
         return RequestReceived(request)
 
     def set_log_level(self, level: str) -> None:
-        """Keep no level: requests that belong to no connection would share it. All get the messages that clients get
-        before they ask for a level."""
+        """Ignore the level, because requests without a connection would share it. All clients get the messages of the
+        default level."""
 
     def finish(self, request: InboundRequest) -> bool:
-        """Take ``request`` out of the open ones: see `ConnectionState.finish`."""
+        """Remove ``request`` from the open requests: see `ConnectionState.finish`."""
         if request in self._open:
             self._open.discard(request)
             return True
         return False
 
     def park(self, request: InboundRequest) -> None:
-        """Take ``request``, which was answered with questions, out of the open ones."""
+        """Remove ``request``, which was answered with questions, from the open requests."""
         self._open.discard(request)
 
     @property
