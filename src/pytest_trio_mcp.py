@@ -1,6 +1,6 @@
 """The pytest plugin of trio-mcp: fixtures for tests of MCP servers. See `trio_mcp.testing`.
 
-pytest loads this module in every run, of whatever project. So it stands outside of the package and imports nothing of
+pytest loads this module in every run of every project. So the module is outside the package, and imports nothing from
 it until a fixture is used.
 """
 
@@ -19,11 +19,12 @@ if TYPE_CHECKING:
     from trio_mcp.testing import RecordingContext, ScriptedClient
 
 _NOBODY = "no plugin or hook that handled it"
-"""Words of pytest about an async fixture that no plugin runs. Before pytest 9 the fixture's generator is the value."""
+"""Text of pytest's message about an async fixture that no plugin runs. Before pytest 9, the fixture's value is a
+generator instead."""
 _ADVICE = """The fixture {name} is async, and no plugin runs it for this test. One of these does:
 - pytest-trio: mark the test with @pytest.mark.trio, or set trio_mode = true in pytest's configuration.
-- pytest-asyncio: set asyncio_mode = auto. mcp_client is a client of trio_mcp.aio then. In strict mode, define a fixture
-  of your own:
+- pytest-asyncio: set asyncio_mode = auto. Then mcp_client is a trio_mcp.aio.Client. In strict mode, define your own
+  fixture:
     @pytest_asyncio.fixture
     async def client():
         async with trio_mcp.aio.open_memory(server) as client:
@@ -32,16 +33,16 @@ _ADVICE = """The fixture {name} is async, and no plugin runs it for this test. O
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add ``--mcp-seed``."""
+    """Add the option ``--mcp-seed``."""
     group = parser.getgroup("trio-mcp")
-    group.addoption("--mcp-seed", type=int, metavar="N", help="what the fixture mcp_seed gives; random by default")
+    group.addoption("--mcp-seed", type=int, metavar="N", help="seed returned by the fixture mcp_seed (default: random)")
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_fixture_setup(
     fixturedef: pytest.FixtureDef[object], request: pytest.FixtureRequest
 ) -> Generator[None, object, object]:
-    """Say what to write where no plugin runs the async fixtures of this one."""
+    """Explain what to write if no installed plugin runs the async fixtures of this one."""
     is_ours = fixturedef.argname in ("mcp_client", "mcp_scripted_client")
     try:
         value = yield
@@ -55,7 +56,7 @@ def pytest_fixture_setup(
 
 
 def _runs_on_asyncio(request: pytest.FixtureRequest) -> bool:
-    """Return whether a plugin runs the fixture on asyncio. Fail where the test itself is to run on trio."""
+    """Return whether a plugin runs the fixture on asyncio. Fail if the test itself runs on trio."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:
@@ -71,7 +72,7 @@ def _runs_on_asyncio(request: pytest.FixtureRequest) -> bool:
 
 @pytest.fixture
 def mcp_server() -> Server:
-    """The server to be tested. Define a fixture of this name that returns yours."""
+    """The server under test. Define a fixture of this name that returns your server."""
     pytest.fail(
         "mcp_client and mcp_scripted_client need to know your server. Define it in the test file or in conftest.py:\n"
         "    @pytest.fixture\n"
@@ -83,14 +84,15 @@ def mcp_server() -> Server:
 
 @pytest.fixture(params=["legacy", "modern"])
 def mcp_era(request: pytest.FixtureRequest) -> Literal["legacy", "modern"]:
-    """The era that client and server speak: tests that need a connection run once in each. Define a fixture of this
-    name to choose one."""
+    """The era of client and server. Tests that need a connection run once for each era. To choose one, define a fixture
+    of this name."""
     return request.param
 
 
 @pytest.fixture
 def mcp_client_options() -> dict[str, Any]:
-    """The options of `mcp_client` besides the era: ``{"sampling": ...}``, see `trio_mcp.types.ClientSettings`."""
+    """Options for `mcp_client` other than the era, such as ``{"sampling": ...}``. See
+    `trio_mcp.types.ClientSettings`."""
     return {}
 
 
@@ -101,8 +103,8 @@ async def mcp_client(
     mcp_era: Literal["legacy", "modern"],
     mcp_client_options: dict[str, Any],
 ) -> AsyncGenerator[Client | aio.Client]:
-    """A client of ``mcp_server``, in memory: a `trio_mcp.Client` in tests on trio, by pytest-trio or anyio, and a
-    `trio_mcp.aio.Client` in tests on asyncio, by pytest-asyncio in its auto mode or anyio."""
+    """A client that is connected to ``mcp_server`` in memory. In tests on trio (pytest-trio or anyio), it's a
+    `trio_mcp.Client`. In tests on asyncio (pytest-asyncio in its auto mode, or anyio), it's a `trio_mcp.aio.Client`."""
     if _runs_on_asyncio(request):
         from trio_mcp.aio import open_memory as open_beside_asyncio
 
@@ -119,7 +121,8 @@ async def mcp_client(
 async def mcp_scripted_client(
     request: pytest.FixtureRequest, mcp_server: Server, mcp_era: Literal["legacy", "modern"]
 ) -> AsyncGenerator[ScriptedClient]:
-    """A `trio_mcp.testing.ScriptedClient` of ``mcp_server``, in memory, that declares nothing. For tests on trio."""
+    """A `trio_mcp.testing.ScriptedClient` that is connected to ``mcp_server`` in memory and declares no capabilities.
+    For tests on trio."""
     if _runs_on_asyncio(request):
         pytest.fail("mcp_scripted_client is for tests on trio: mark the test with @pytest.mark.trio", pytrace=False)
     from trio_mcp.protocol.revisions import LATEST_LEGACY, LATEST_MODERN
@@ -132,7 +135,7 @@ async def mcp_scripted_client(
 
 @pytest.fixture
 def mcp_context() -> RecordingContext:
-    """A `trio_mcp.testing.RecordingContext` whose client can answer nothing."""
+    """A `trio_mcp.testing.RecordingContext` whose client has no capabilities to answer questions."""
     from trio_mcp.testing import RecordingContext
 
     return RecordingContext()
@@ -140,8 +143,8 @@ def mcp_context() -> RecordingContext:
 
 @pytest.fixture
 def mcp_seed(request: pytest.FixtureRequest) -> int:
-    """A seed for `trio_mcp.testing.RandomFaults`, reported when the test fails, so that ``--mcp-seed`` can repeat
-    it."""
+    """A seed for `trio_mcp.testing.RandomFaults`. If the test fails, the seed is printed, so that you can repeat the
+    run with ``--mcp-seed``."""
     seed: int | None = request.config.getoption("--mcp-seed")
     if seed is None:
         seed = random.randrange(2**32)  # noqa: S311 - no secret

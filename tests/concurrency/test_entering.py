@@ -64,9 +64,9 @@ async def test_an_exception_that_the_function_keeps_does_not_leave() -> None:
 @pytest.mark.parametrize(
     ("opening", "advice"),
     [
-        (open_thing("a"), "open_thing is entered, not awaited, since what it opens is closed with the block: "
+        (open_thing("a"), "open_thing(...) is an async context manager and can't be awaited: write "
          "async with open_thing(...) as thing:"),
-        (open_nothing(), "open_nothing is entered, not awaited, since what it opens is closed with the block: "
+        (open_nothing(), "open_nothing(...) is an async context manager and can't be awaited: write "
          "async with open_nothing(...):"),
     ],
 )  # fmt: skip

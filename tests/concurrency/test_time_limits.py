@@ -167,11 +167,11 @@ async def test_the_last_deadline_is_what_can_not_move(autojump_clock: MockClock)
 
 @pytest.mark.parametrize("seconds", [-1, math.nan])
 async def test_what_is_no_time_is_no_limit(seconds: float) -> None:
-    with pytest.raises(ValueError, match="a time limit is not negative"), fail_after_work(seconds):
+    with pytest.raises(ValueError, match="a time limit must not be negative"), fail_after_work(seconds):
         pytest.fail("entered")
-    with pytest.raises(ValueError, match="a time limit is not negative"), fail_after_silence(seconds, maximum=1):
+    with pytest.raises(ValueError, match="a time limit must not be negative"), fail_after_silence(seconds, maximum=1):
         pytest.fail("entered")
-    with pytest.raises(ValueError, match="a time limit is not negative"), fail_after_silence(1, maximum=seconds):
+    with pytest.raises(ValueError, match="a time limit must not be negative"), fail_after_silence(1, maximum=seconds):
         pytest.fail("entered")
 
 

@@ -149,7 +149,7 @@ async def test_a_home_of_two_threads_refuses_changes_with_nothing_changed() -> N
     entered = home.register()
     run.call(entered.__enter__)
     try:
-        with home.register(), pytest.raises(RuntimeError, match="make one server for each thread"):
+        with home.register(), pytest.raises(RuntimeError, match="create one server for each thread"):
             home.call_in_run(partial(changed.append, 1))
         assert changed == []
     finally:

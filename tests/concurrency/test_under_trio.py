@@ -75,7 +75,7 @@ def test_opening_with_asyncio_says_what_to_write(
         async with opening():
             raise AssertionError("it cannot be entered")
 
-    with pytest.raises(RuntimeError, match=rf"{name} is entered under trio") as raised:
+    with pytest.raises(RuntimeError, match=rf"{name} runs only under trio") as raised:
         asyncio.run(main())
     assert "right:  trio.run(main)" in str(raised.value)
 

@@ -218,7 +218,7 @@ async def test_a_call_is_refused_while_too_many_threads_are_abandoned(desk: Desk
         async with until_cancelled(desk, gate.wait):
             await gate.until_waiting()
     assert desk.counts() == (0, 0, 2)
-    with pytest.raises(CodedError, match="Too busy: earlier calls still run"):
+    with pytest.raises(CodedError, match="Too busy: too many cancelled calls are still running"):
         await desk.run(lambda: pytest.fail("it started"))
 
 

@@ -92,7 +92,7 @@ async def test_beyond_their_bound_threads_are_refused_and_all_else_goes_on(
             await these.abandon(client, 2)
             caplog.clear()
             for _ in range(3):
-                with pytest.raises(PeerError, match="earlier calls still run though they were cancelled") as caught:
+                with pytest.raises(PeerError, match="too many cancelled calls are still running") as caught:
                     await client.call_tool("echo", {"text": "hi"})
                 assert caught.value.code == -31000
             assert (await client.call_tool("task")).text == "ran"
@@ -123,7 +123,7 @@ async def test_calls_that_waited_for_a_thread_are_refused_when_the_bound_is_reac
         async with open_memory(these.server) as client, trio.open_nursery() as nursery:
 
             async def wait() -> None:
-                with pytest.raises(PeerError, match="earlier calls still run"):
+                with pytest.raises(PeerError, match="too many cancelled calls are still running"):
                     await client.call_tool("echo", {"text": "hi"})
                 refused.set()
 

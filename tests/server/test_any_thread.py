@@ -443,7 +443,7 @@ def test_a_server_of_two_threads_refuses_changes_and_tells_the_clients_of_both()
             future.result()
     assert sorted(told) == ["one", "two"]
     assert len(refused) == 1
-    assert "make one server for each thread" in refused[0]
+    assert "create one server for each thread" in refused[0]
     server.remove_tool("echo")
 
 

@@ -1,1 +1,1 @@
-"""Concurrency: what trio tasks, threads and time limits need, without any knowledge of MCP."""
+"""Utilities for trio tasks, threads and time limits. They don't depend on MCP."""

@@ -1,4 +1,5 @@
-"""AsyncioThread: an event loop of asyncio in a thread, for functions that trio's tasks call and wait for."""
+"""AsyncioThread runs an asyncio event loop in a thread, so that trio tasks can call asyncio functions and wait for
+them."""
 
 from __future__ import annotations
 
@@ -26,12 +27,12 @@ T = TypeVar("T")
 logger = logging.getLogger("trio_mcp")
 
 _PATIENCE: Final = 5.0
-"""Seconds that tasks, and then the threads of the loop, have at the end of the loop."""
+"""Seconds that the loop's tasks have to finish when the loop ends, and then the same for its threads."""
 
 
 class AsyncioThread:
-    """An event loop of asyncio in a thread of its own, made in the run of trio that uses the loop. `aclose` ends it.
-    While ``max_abandoned`` tasks that ignored their cancel still run, calls are refused."""
+    """An asyncio event loop in its own thread, created in the trio run that uses it. `aclose` ends it. Calls are
+    refused while ``max_abandoned`` tasks that ignored their cancellation still run."""
 
     def __init__(self, max_abandoned: int) -> None:
         self._max_abandoned = max_abandoned
@@ -42,13 +43,13 @@ class AsyncioThread:
         self._ended = trio.Event()
         self._is_ending = False
         self._loop = asyncio.new_event_loop()
-        # A daemon: a handler that blocks the loop for ever must not hold up the end of the interpreter.
+        # A daemon thread: a handler that blocks the loop forever must not prevent the interpreter from exiting.
         self._thread = threading.Thread(target=self._run_loop, name="trio-mcp asyncio", daemon=True)
         self._thread.start()
 
     @property
     def has_ended(self) -> bool:
-        """True once the loop runs no more, by `aclose` or since it has failed."""
+        """True once the loop no longer runs, because of `aclose` or a failure."""
         return self._ended.is_set()
 
     @property
@@ -59,12 +60,15 @@ class AsyncioThread:
     async def run(
         self, function: Callable[[], Awaitable[T]], graces: Graces, abandoned: Callable[[], object] = bool
     ) -> T:
-        """Run ``function`` in a task of the loop, and return its result. A cancel cancels the task, with its reason as
-        the message, and is raised when the task has ended. A task that does not end within the grace is abandoned: the
-        log is told, and ``abandoned`` called. Raises `CodedError` while too many abandoned tasks run."""
+        """Run ``function`` in a task of the loop, and return its result.
+
+        Cancellation cancels the task, with the reason as its message, and is raised when the task has ended. A task
+        that does not end within the grace is abandoned and logged, and ``abandoned`` is called. Raises `CodedError`
+        while too many abandoned tasks run.
+        """
         self._abandoned = [task for task in self._abandoned if not task.over.is_set()]  # a task holds its arguments
         if len(self._abandoned) >= self._max_abandoned:
-            raise CodedError(TOO_BUSY, "Too busy: earlier calls still run though they were cancelled; try again later")
+            raise CodedError(TOO_BUSY, "Too busy: too many cancelled calls are still running; try again later")
         async with trio.open_nursery() as nursery:
             calls, context = LoopCalls(self, self._loop, self._trio_run, nursery), copy_context()
             context.run(loop_calls.set, calls)
@@ -77,11 +81,11 @@ class AsyncioThread:
                 with graces.grace():
                     await task.over.wait()
                 if not task.over.is_set() and await calls.end_waiting():
-                    with graces.grace():  # what it has waited for had the first one
+                    with graces.grace():  # what the task waited for has used the first grace
                         await task.over.wait()
                 if not task.over.is_set():
                     self._abandoned.append(task)
-                    called: Any = getattr(function, "func", function)  # without arguments, which may be private
+                    called: Any = getattr(function, "func", function)  # without arguments, which can be private
                     logger.warning(
                         "a handler on asyncio did not end within %g s of its cancel, and is abandoned: %s swallows "
                         "asyncio.CancelledError, or blocks the event loop",
@@ -94,12 +98,13 @@ class AsyncioThread:
                 self._running.discard(task)
                 calls.end()
         if self.has_ended:
-            raise RuntimeError("the event loop of asyncio has ended while this ran there")
+            raise RuntimeError("the asyncio event loop ended while this call was running in it")
         return task.result()
 
     @asynccontextmanager
     async def opened(self, manager: AbstractAsyncContextManager[T], graces: Graces) -> AsyncGenerator[T]:
-        """Hold ``manager``, which is asyncio's, open in one task of the loop while inside, and give its value."""
+        """Enter ``manager``, an asyncio context manager, in one task of the loop, and yield its value. Exit it in the
+        same task."""
         values: list[T] = []
         opened, closing = trio.Event(), asyncio.Event()
 
@@ -126,8 +131,8 @@ class AsyncioThread:
             raise sole_exception(group) from None
 
     async def aclose(self) -> None:
-        """Cancel what still runs in the loop, and end the thread. Returns after ten seconds or so at the latest: a
-        thread that is blocked then is left behind, and the log is told."""
+        """Cancel what still runs in the loop, and end the thread. Returns after about ten seconds at the latest: a
+        thread that is still blocked is left running, which is logged."""
         with suppress(RuntimeError):  # it has ended
             self._loop.call_soon_threadsafe(self._begin_end)
         with trio.CancelScope(shield=True, deadline=trio.current_time() + 2 * _PATIENCE + 1):
@@ -147,7 +152,7 @@ class AsyncioThread:
     def _run_loop(self) -> None:
         try:
             self._run_until(lambda: self._is_ending)
-            ending = self._loop.create_task(self._end_tasks())  # asyncio.Runner would wait without a limit
+            ending = self._loop.create_task(self._end_tasks())  # asyncio.Runner would wait without a time limit
             ending.add_done_callback(lambda _: self._loop.stop())
             self._run_until(ending.done)
         except Exception:
@@ -160,7 +165,7 @@ class AsyncioThread:
         while not is_over():
             try:
                 self._loop.run_forever()
-            except (SystemExit, KeyboardInterrupt) as error:  # asyncio lets them end the loop, and all calls with it
+            except (SystemExit, KeyboardInterrupt) as error:  # asyncio lets these end the loop, and with it all calls
                 logger.exception("a task of asyncio raised %s, which would end the server", type(error).__name__)
 
     def _begin_end(self) -> None:
@@ -189,7 +194,7 @@ async def _contained(function: Callable[[], Awaitable[T]]) -> T:
 
 
 class LoopCalls:
-    """The way into trio, for the tasks of one call of `AsyncioThread.run`. What they call runs in ``nursery``."""
+    """Lets the tasks of one call of `AsyncioThread.run` call into trio. The called functions run in ``nursery``."""
 
     def __init__(
         self, thread: AsyncioThread, loop: asyncio.AbstractEventLoop, trio_run: TrioRun, nursery: trio.Nursery
@@ -199,18 +204,18 @@ class LoopCalls:
         self._trio_run = trio_run
         self._nursery = nursery
         self._scopes: dict[trio.CancelScope, None] | None = {}
-        """The scopes of the calls; `None` once the function has returned."""
+        """The cancel scopes of the calls; `None` once the function has returned."""
         self._call_ended: trio.Event | None = None
 
     def end(self) -> None:
-        """Cancel all calls, of tasks that the function has left behind, in trio's thread."""
+        """Cancel all calls of tasks that the function started and did not wait for. Called in trio's thread."""
         scopes, self._scopes = self._scopes or {}, None
         for scope in scopes:
             scope.cancel(reason="the handler has returned")
 
     async def end_waiting(self) -> bool:
-        """Cancel the calls that tasks wait for now, in trio's thread, and wait for their end, shielded, as the nursery
-        would. Return whether there were any."""
+        """Cancel the calls that tasks wait for now, and wait for their end, shielded, as a nursery does. Return whether
+        there were any. Called in trio's thread."""
         scopes = list(self._scopes or ())
         for scope in scopes:
             scope.cancel(reason="the task of asyncio was cancelled")
@@ -230,8 +235,8 @@ class LoopCalls:
         await asyncio.sleep(0)
 
     async def call(self, function: Callable[[], Awaitable[T]]) -> T:
-        """Run ``function`` in trio for a task of the loop, and return its result. A cancel of the task cancels the
-        call, and is raised when the call has ended."""
+        """Run ``function`` in trio for a task of the loop, and return its result. Cancelling the task cancels the call,
+        and the cancellation is raised when the call has ended."""
         ended: asyncio.Future[outcome.Outcome[T] | None] = self._loop.create_future()
         scope = trio.CancelScope()
 
@@ -241,7 +246,8 @@ class LoopCalls:
 
         async def run() -> None:
             end: outcome.Outcome[T] | None = None
-            # A cancel of the request comes to the task of asyncio, and from there to the call: the task would see two.
+            # When the request is cancelled, the asyncio task is cancelled, and that cancels the call. Without the
+            # shield, the task would be cancelled twice.
             scope.shield = trio.current_effective_deadline() > trio.current_time()
             try:
                 with scope:

@@ -1,4 +1,5 @@
-"""BoundedDict is a mapping that forgets its oldest entries; Backlog keeps items that wait for a slower consumer."""
+"""Containers with a maximum size. `BoundedDict` drops its oldest entries; `Backlog` holds items for a slower
+consumer."""
 
 from __future__ import annotations
 
@@ -11,10 +12,10 @@ V = TypeVar("V")
 
 
 class BoundedDict(dict[K, V]):
-    """A dictionary of at most ``limit`` entries, in the order of their setting: an entry that is set anew becomes the
-    newest, and the oldest entry makes room for one too many.
+    """A dictionary of at most ``limit`` entries, in the order in which they were set. Setting an entry again makes it
+    the newest. If there are too many, the oldest is dropped.
 
-    The bound holds for entries that are set by their keys: ``update`` and ``setdefault`` of `dict` do not look at it.
+    The limit applies to ``d[key] = value``, but not to ``update`` and ``setdefault``, which are inherited from `dict`.
     """
 
     __slots__ = ("_limit",)
@@ -31,7 +32,8 @@ class BoundedDict(dict[K, V]):
 
 
 class Backlog(Generic[T]):
-    """A queue of at most ``max_items`` items and ``max_bytes`` bytes; the oldest make room for a new one.
+    """A queue of at most ``max_items`` items and ``max_bytes`` bytes. To make room for a new item, the oldest are
+    dropped.
 
     The newest item is always kept, however large.
     """
@@ -40,14 +42,15 @@ class Backlog(Generic[T]):
         self._max_items = max_items
         self._max_bytes = max_bytes
         self._items: deque[tuple[T, int]] | None = None
-        """`None` until the first `put`: an empty deque takes 760 bytes, and most backlogs of a server stay empty."""
+        """`None` until the first `put`, because an empty deque takes 760 bytes, and most backlogs of a server stay
+        empty."""
         self._bytes = 0
 
     def __len__(self) -> int:
         return 0 if self._items is None else len(self._items)
 
     def put(self, item: T, size: int) -> int:
-        """Add an item of ``size`` bytes on the wire, and return how many others were dropped for it."""
+        """Add an item of ``size`` bytes on the wire, and return how many others were dropped to make room."""
         dropped, items = 0, self._items
         if items is None:
             items = self._items = deque()
@@ -59,7 +62,7 @@ class Backlog(Generic[T]):
         return dropped
 
     def pop(self) -> T:
-        """Remove the oldest item and return it. Raises `IndexError` when there is none."""
+        """Remove the oldest item and return it. Raises `IndexError` if the backlog is empty."""
         if self._items is None:
             raise IndexError("the backlog is empty")
         item, size = self._items.popleft()

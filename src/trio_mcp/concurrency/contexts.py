@@ -1,10 +1,9 @@
-"""contextmanager and asynccontextmanager work as those of contextlib, but leave nothing to the garbage collector.
+"""Replacements for contextlib's `contextmanager` and `asynccontextmanager` that leave no reference cycles.
 
 From CPython 3.12 on, the frame of a finished generator refers to the frame that last ran the generator. For a context
-manager, this is ``__exit__`` of contextlib, which refers to the exception that left the block; and the traceback of the
-exception begins with the frame of the generator. An exception that is caught or replaced there, as by a time limit,
-would therefore keep everything in the frames of its traceback alive, a connection for example, until the garbage
-collector runs.
+manager, that's contextlib's ``__exit__``, which refers to the exception that left the block; and the exception's
+traceback begins with the generator's frame. If the exception is caught or replaced there, for example by a time limit,
+everything in the frames of its traceback stays alive until the garbage collector runs.
 """
 
 from __future__ import annotations
@@ -25,8 +24,8 @@ T = TypeVar("T")
 
 
 def contextmanager(function: Callable[P, Generator[T]]) -> Callable[P, AbstractContextManager[T, bool | None]]:
-    """Make a context manager of a generator ``function``, as `contextlib.contextmanager` does. Afterwards the traceback
-    of the exception that left the block is restored."""
+    """Like `contextlib.contextmanager`: make a context manager from a generator ``function``. Afterwards, restore the
+    traceback of the exception that left the block."""
     manager = contextlib.contextmanager(function)
 
     @wraps(function)
@@ -39,7 +38,7 @@ def contextmanager(function: Callable[P, Generator[T]]) -> Callable[P, AbstractC
 def asynccontextmanager(
     function: Callable[P, AsyncGenerator[T]],
 ) -> Callable[P, AbstractAsyncContextManager[T, bool | None]]:
-    """Make an async context manager of an async generator ``function``, as `contextmanager` does of a generator."""
+    """Like `contextmanager`, for async generators."""
     manager = contextlib.asynccontextmanager(function)
 
     @wraps(function)
@@ -85,19 +84,22 @@ class _AsyncContext(AbstractAsyncContextManager[T, bool | None]):
 
 @contextmanager
 def cancel_on_interrupt() -> Generator[trio.CancelScope]:
-    """Open a scope that the first Ctrl-C (SIGINT) inside cancels. The second one does what it did before the block:
-    raise `KeyboardInterrupt`, usually.
+    """Open a cancel scope that the first Ctrl-C (SIGINT) in the block cancels. The second Ctrl-C has its previous
+    effect, which is usually to raise `KeyboardInterrupt`.
 
         with cancel_on_interrupt() as scope:
             result = await client.call_tool("search", {"text": "trio"})
         if scope.cancelled_caught:
             print("cancelled")
 
-    For the main thread; elsewhere `RuntimeError`. Blocks of several tasks must be nested, as the handlers of a signal
-    are: the innermost gets the interrupt.
+    Use it in the main thread; any other thread raises `RuntimeError`. If several tasks use it, their blocks must be
+    nested, like all signal handlers. The innermost block gets the interrupt.
     """
     if threading.current_thread() is not threading.main_thread():
-        raise RuntimeError("interrupts come to the main thread: open cancel_on_interrupt() where trio runs there")
+        raise RuntimeError(
+            "cancel_on_interrupt() must be opened in the main thread, because Python handles interrupts only there: "
+            "call trio.run in the main thread"
+        )
     token, scope = trio.lowlevel.current_trio_token(), trio.CancelScope()
     interrupted = False
 

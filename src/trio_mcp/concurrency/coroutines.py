@@ -1,4 +1,4 @@
-"""Coroutines that run step by step: in another context, or with a look at each step."""
+"""Functions that run a coroutine step by step: in another context, or with a callback at certain steps."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 def _run_steps(work: Awaitable[T], run: Callable[..., Any]) -> Generator[Any, Any, T]:
-    """Await ``work``, each step of which is a call ``run(method, argument)``."""
+    """Await ``work``, and make each of its steps by a call ``run(method, argument)``."""
     steps: Any = work.__await__()
     value: Any = None
     thrown: BaseException | None = None
@@ -27,17 +27,18 @@ def _run_steps(work: Awaitable[T], run: Callable[..., Any]) -> Generator[Any, An
             value = thrown = None
             try:
                 value = yield trap
-            except BaseException as error:  # from trio itself, if it closes an abandoned task
+            except BaseException as error:  # raised by trio, for example when it closes an abandoned task
                 thrown = error
     finally:
-        value = thrown = None  # a thrown exception refers to this frame
+        value = thrown = None  # a thrown exception refers to this frame, which would be a cycle
 
 
 @define(eq=False)
 class in_context(Generic[T]):
-    """An awaitable that runs ``work`` in this task, with the variables of ``context``.
+    """An awaitable that runs ``work`` in the current task, with the variables of ``context``.
 
-    Tasks and threads that ``work`` starts get copies. Nothing else may run in ``context`` meanwhile.
+    Tasks and threads that ``work`` starts get copies of the context. Until ``work`` ends, nothing else may run in
+    ``context``.
     """
 
     context: Context
@@ -48,9 +49,11 @@ class in_context(Generic[T]):
 
 
 class ResumptionObserver:
-    """An awaitable that runs ``answer``, and calls ``on_resumed`` at the first step of ``answer`` after the cancel of
-    ``scope``, where its ``finally`` begins, and ``on_returned`` when ``answer`` has returned or raised. Neither may
-    raise."""
+    """An awaitable that runs ``answer`` and reports two moments.
+
+    ``on_resumed`` is called at the first step of ``answer`` after ``scope`` was cancelled, where its ``finally``
+    begins. ``on_returned`` is called when ``answer`` has returned or raised. Neither may raise.
+    """
 
     __slots__ = ("_answer", "_is_resumed", "_on_resumed", "_on_returned", "_scope")
 

@@ -1,4 +1,4 @@
-"""Callers share what is bounded for a whole server.
+"""Fair sharing of a server's limits among its callers.
 
 A `Caller` is a party with a share, or a part of such a party. `leaves_enough` decides how much a caller gets.
 `SharedBytes` counts the bytes that a server keeps for its callers against one limit; `EvictionQueue` counts items.
@@ -21,27 +21,27 @@ _TAG_BYTES: Final = 12
 def leaves_enough(held: int, free: int, more: int = 1) -> bool:
     """Return whether a caller that holds ``held`` may take ``more`` of ``free``.
 
-    A caller gets no more than it leaves for others: half of all if no other caller wants any, a third if two want as
-    much as possible. Some is thus left for the next caller, and a caller that was alone gives its excess back as its
-    requests end.
+    A caller can hold at most as much as it leaves free: half of everything if no other caller wants any, a third if two
+    callers want as much as possible. So some is always left for the next caller, and a caller that was alone releases
+    its excess as its requests end.
 
-    For a part of a caller, ``held`` is the sum of what the part holds and what the whole caller holds. If a single part
-    wants as much as possible, it gets a third of everything; two such parts get a fifth each. All parts of one caller
+    For a part of a caller, ``held`` is the sum of what the part holds and what the whole caller holds. A single part
+    that wants as much as possible gets a third of everything; two such parts get a fifth each. All parts of one caller
     together never get more than half.
     """
     return held + more <= free
 
 
 class Caller:
-    """A party that calls a server, or a part of a party, with its holdings of the server's bounds.
+    """A caller of a server, or a part of one, with what it holds of the server's limits.
 
-    `Callers` has one for each party, for as long as a connection, a session, a request or a thread of the party refers
-    to the `Caller`. ``key`` says who the party is; `None`: unknown, and each such `Caller` is another party. With
-    ``alone`` no other party can call, and nothing is kept free for others.
+    `Callers` has one for each party, while a connection, session, request or thread of the party refers to it. ``key``
+    identifies the party. With `None`, the party is unknown, and each such `Caller` counts as a separate one. If
+    ``alone`` is true, there can't be other parties, and nothing is kept free for them.
 
-    Connections, legacy sessions and clients with a name (see `part`) are parts of a party. Each part is a `Caller`
-    ``within`` the party, or within another part. A party gets no more than it leaves for other parties. A part gets no
-    more than it leaves for the rest of the party. The holdings of a part also count for the party.
+    Connections, legacy sessions and named clients (see `part`) are parts of a party. Each part is a `Caller` ``within``
+    the party, or within another part. A party can hold at most as much as it leaves for other parties, and a part at
+    most as much as it leaves for the rest of the party. What a part holds also counts for the party.
     """
 
     __slots__ = (
@@ -53,17 +53,17 @@ class Caller:
         self.key = key
         self.alone = alone
         self.within = within
-        """The party, or part, that this `Caller` is a part of; `None` for a whole party."""
+        """The party, or part, that contains this `Caller`; `None` for a whole party."""
         self.requests = 0
-        """Requests that run, wait or are parked, streams apart."""
+        """Requests that run, wait or are parked, without streams."""
         self.streams = 0
         """Streams that are open."""
         self.bytes = 0
         """Bytes in memory of the requests and streams."""
         self.connections = 0
-        """Connections of trusted proxies whose last request was one of the party."""
+        """Connections of trusted proxies whose last request came from this party."""
         self.log_share: Any = None
-        """The share of the log, as `trio_mcp.diagnostics` keeps it; `None` before anything may be logged."""
+        """The share of the log, used by `trio_mcp.diagnostics`; `None` until something may be logged."""
         self._parts: WeakValueDictionary[Hashable, Caller] | None = None
         self._tag: str | None = None
 
@@ -72,7 +72,7 @@ class Caller:
 
     @property
     def whole(self) -> Caller:
-        """The whole party: this `Caller` itself, or the party that it is a part of."""
+        """The whole party: this `Caller` itself, or the party that contains it."""
         whole = self
         while whole.within is not None:
             whole = whole.within
@@ -80,7 +80,7 @@ class Caller:
 
     @property
     def address(self) -> str | None:
-        """The network address that the party is known by; `None` where the party is known otherwise, or not at all."""
+        """The network address that identifies the party; `None` if something else does, or nothing."""
         match self.whole.key:
             case ("address", str(address)):
                 return address
@@ -89,7 +89,7 @@ class Caller:
 
     @property
     def tag(self) -> str:
-        """A random name for this `Caller`, for `part` in another process."""
+        """A random name that identifies this `Caller` in another process: see `part`."""
         if self._tag is None:
             self._tag = secrets.token_urlsafe(_TAG_BYTES)
         return self._tag
@@ -100,8 +100,8 @@ class Caller:
         return self if self.key is None else Caller(within=self)
 
     def part(self, name: str) -> Caller:
-        """Return the part with this ``name``, always the same object while it is in use. Names aren't verified: a
-        false name only takes from other parts of the same party, as another connection would."""
+        """Return the part with this ``name``; the same object for as long as it's in use. Names aren't verified: a
+        false name only takes from other parts of the same party, just like one more connection."""
         if self._parts is None:
             self._parts = WeakValueDictionary()
         part = self._parts.get(name)
@@ -110,8 +110,8 @@ class Caller:
         return part
 
     def held(self, count: Callable[[Caller], int]) -> int:
-        """Return the sum for `may_take`: the holdings of this `Caller` and of each `Caller` that contains it, except
-        those that are alone. ``count`` returns the holdings of one `Caller`."""
+        """Return the sum for `may_take`: what this `Caller` and each `Caller` that contains it hold, without those that
+        are alone. ``count`` returns what one `Caller` holds."""
         held = 0
         caller = self
         while caller is not None:
@@ -121,19 +121,19 @@ class Caller:
         return held
 
     def may_take(self, count: Callable[[Caller], int], free: int, more: int = 1) -> bool:
-        """Return whether this `Caller` may take ``more`` of ``free``: see `leaves_enough`. ``count`` returns the
-        holdings of a `Caller`."""
+        """Return whether this `Caller` may take ``more`` of ``free``: see `leaves_enough`. ``count`` returns what a
+        `Caller` holds."""
         return leaves_enough(self.held(count), free, more)
 
 
 class Callers:
-    """The parties that call a server now, each of them once."""
+    """The parties that currently call a server, one `Caller` for each."""
 
     def __init__(self) -> None:
         self._known = WeakValueDictionary[Hashable, Caller]()
 
     def of_principal(self, principal: Hashable) -> Caller:
-        """Return the party that authorization has found."""
+        """Return the party for an authenticated principal."""
         return self._of(("principal", principal))
 
     def at(self, address: str) -> Caller:
@@ -141,7 +141,7 @@ class Callers:
         return self._of(("address", address))
 
     def of_process(self, process: int) -> Caller:
-        """Return the party for a process on this machine. The key can be compared with keys of other machines."""
+        """Return the party for a process on this machine. Its key is unique across machines."""
         return self._of(("process", os.uname().nodename, process))
 
     def _of(self, key: Hashable) -> Caller:
@@ -152,11 +152,11 @@ class Callers:
 
 
 UNCOUNTED: Final = 16 * 1024
-"""Bytes of a connection that are not worth counting."""
+"""Bytes of each connection that aren't counted."""
 
 
 class SharedBytes:
-    """Bytes that a server keeps, ``limit`` in all, of which each caller gets its share."""
+    """Bytes that a server keeps, at most ``limit``, shared among callers."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -165,11 +165,11 @@ class SharedBytes:
         self._of_callers = WeakKeyDictionary[Caller, int]()
 
     def held_for(self, caller: Caller) -> HeldBytes:
-        """Return a count of bytes that are kept for ``caller``, none so far."""
+        """Return a counter of the bytes that one object keeps for ``caller``, starting at 0."""
         return HeldBytes(self, caller)
 
     def add(self, caller: Caller, count: int) -> None:
-        """Note that ``caller`` holds ``count`` bytes more, or fewer where that is negative."""
+        """Count ``count`` more bytes for ``caller``, or fewer if negative."""
         self.size += count
         holder: Caller | None = caller
         while holder is not None:
@@ -181,7 +181,7 @@ class SharedBytes:
             holder = holder.within
 
     def is_too_much(self, caller: Caller) -> bool:
-        """Return whether ``caller`` holds more than its share: more than it leaves for others."""
+        """Return whether ``caller`` holds more than its share, which is as much as it leaves for others."""
         return not caller.may_take(self._held, self._limit - self.size, 0)
 
     def _held(self, caller: Caller) -> int:
@@ -189,7 +189,7 @@ class SharedBytes:
 
 
 class HeldBytes:
-    """The bytes of ``shared`` that one thing keeps for ``caller``, a log for example."""
+    """The bytes of ``shared`` that one object, such as a log, keeps for ``caller``."""
 
     __slots__ = ("_caller", "_shared", "size")
 
@@ -199,18 +199,18 @@ class HeldBytes:
         self.size = 0
 
     def add(self, count: int) -> None:
-        """Note ``count`` bytes more, or fewer where that is negative."""
+        """Count ``count`` more bytes, or fewer if negative."""
         self.size += count
         self._shared.add(self._caller, count)
 
     def release(self) -> None:
-        """Give all bytes back. Idempotent."""
-        if self.size:  # of most requests nothing was counted
+        """Release all bytes. Idempotent."""
+        if self.size:  # for most requests, nothing was counted
             self.add(-self.size)
 
     def hold(self, size: int) -> bool:
-        """Note that ``size`` bytes are kept now, counted in steps of `UNCOUNTED`. Return whether the caller may go on:
-        false for more than the share of the caller."""
+        """Set the number of kept bytes to ``size``, counted in steps of `UNCOUNTED`. Return whether that's within the
+        caller's share."""
         more = (size if size > UNCOUNTED else 0) - self.size
         if 0 <= more <= UNCOUNTED:
             return True
@@ -218,7 +218,7 @@ class HeldBytes:
         return more < 0 or not self.is_too_much
 
     def move_to(self, caller: Caller) -> None:
-        """Count the bytes for ``caller`` from now on."""
+        """From now on, count the bytes for ``caller``."""
         size = self.size
         self.release()
         self._caller = caller
@@ -226,13 +226,13 @@ class HeldBytes:
 
     @property
     def is_too_much(self) -> bool:
-        """True while the caller holds more than its share, here and elsewhere."""
+        """Whether the caller holds more than its share, here and elsewhere together."""
         return self._shared.is_too_much(self._caller)
 
 
 class EvictionQueue(Generic[T]):
     """Items of one kind that a server keeps for its callers. If a caller has too many, the oldest item of its part with
-    the most items goes first."""
+    the most items is evicted first."""
 
     def __init__(self) -> None:
         self._of_callers: dict[Caller, dict[Caller, dict[T, None]]] = {}
@@ -244,13 +244,13 @@ class EvictionQueue(Generic[T]):
         return self._counts[caller.whole]
 
     def add(self, caller: Caller, thing: T) -> None:
-        """Keep ``thing`` for ``caller``."""
+        """Add ``thing`` for ``caller``."""
         whole = caller.whole
         self._of_callers.setdefault(whole, {}).setdefault(caller, {})[thing] = None
         self._counts[whole] += 1
 
     def remove(self, caller: Caller, thing: T) -> None:
-        """Forget ``thing`` of ``caller``."""
+        """Remove ``thing`` of ``caller``."""
         whole = caller.whole
         parts = self._of_callers[whole]
         things = parts[caller]
@@ -262,5 +262,5 @@ class EvictionQueue(Generic[T]):
                 del self._of_callers[whole], self._counts[whole]
 
     def next_evicted(self, caller: Caller) -> T:
-        """Return the oldest item of the part of the whole ``caller`` that has the most items."""
+        """Return the item to evict next: the oldest of the part of the whole ``caller`` that has the most items."""
         return next(iter(max(self._of_callers[caller.whole].values(), key=len)))

@@ -1,4 +1,4 @@
-"""LoopTask: a function of asyncio's, run in a task of an event loop in another thread, for a task of trio's."""
+"""LoopTask runs an asyncio function for a trio task, in an event loop in another thread."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 class LoopTask(Generic[T]):
-    """A task of ``loop`` that runs ``function`` in ``context``, made in the run of trio that waits for the task.
+    """A task of ``loop`` that runs ``function`` in ``context``. Create it in the trio run that waits for it.
 
     Raises `RuntimeError` if the loop is closed.
     """
@@ -30,7 +30,7 @@ class LoopTask(Generic[T]):
         self._trio_run = TrioRun()
         self._task: asyncio.Task[T] | None = None
         self.over = trio.Event()
-        """Event set when the task has ended."""
+        """Set when the task has ended."""
         loop.call_soon_threadsafe(self._start, context)
 
     # In the thread of the loop
@@ -48,7 +48,7 @@ class LoopTask(Generic[T]):
 
     @property
     def task(self) -> asyncio.Task[T] | None:
-        """The task of asyncio's; `None` before its start."""
+        """The asyncio task; `None` before it starts."""
         return self._task
 
     # In trio's thread
@@ -64,16 +64,16 @@ class LoopTask(Generic[T]):
 
     @property
     def was_cancelled(self) -> bool:
-        """True for a task that has ended by a cancel."""
+        """Whether the task ended because it was cancelled."""
         return self._task is not None and self._task.cancelled()
 
     def result(self) -> T:
-        """Return the result of the task, or raise its exception; `RuntimeError` for one such as a cancel of asyncio's,
-        which would end all that trio runs."""
+        """Return the result of the task, or raise its exception. Exceptions such as asyncio's cancellation, which would
+        end everything that trio runs, are replaced by `RuntimeError`."""
         task: Any = self._task
         try:
             return task.result()
         except Exception:
             raise
         except BaseException as error:
-            raise RuntimeError(f"the handler ended in its event loop by {type(error).__name__}") from None
+            raise RuntimeError(f"the handler ended with {type(error).__name__} in its asyncio event loop") from None

@@ -1,4 +1,4 @@
-"""Errors with the correct code, for users who await what is entered, or who run trio-mcp with asyncio."""
+"""Errors that show the correct code, for users who await a context manager or run trio-mcp with asyncio."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ def async_with_only(
     what: str,
 ) -> Callable[[Callable[P, AbstractAsyncContextManager[T]]], Callable[P, AbstractAsyncContextManager[T]]]:
     """Decorate an ``open_*`` function that returns a context manager. Awaiting the result raises `TypeError` with the
-    correct code, and so does an unknown option. ``what`` is a word for what the block gets, for example ``"client"``;
-    empty for nothing."""
+    correct code, and so does an unknown option. ``what`` names what the block gets, for example ``"client"``; pass an
+    empty string for nothing."""
 
     def decorate(function: Callable[P, AbstractAsyncContextManager[T]]) -> Callable[P, AbstractAsyncContextManager[T]]:
         @wraps(function)
@@ -55,11 +55,11 @@ _OF_NOBODY: Final = ("self", "task_status")
 
 @cache
 def _keywords_of(function: Callable[..., Any]) -> tuple[str, ...]:
-    """Return the keywords of ``function``, the keys of the `TypedDict` of its options included."""
+    """Return the keywords of ``function``, including the keys of the `TypedDict` of its options."""
     known: list[str] = []
     for name, parameter in signature(function).parameters.items():
         if parameter.kind is Parameter.VAR_KEYWORD:
-            documented = eval(parameter.annotation, unwrap(function).__globals__)  # noqa: S307, ``Unpack[...]``, of ours
+            documented = eval(parameter.annotation, unwrap(function).__globals__)  # noqa: S307, our own ``Unpack[...]``
             known += get_args(documented)[0].__optional_keys__
         elif parameter.kind in (Parameter.POSITIONAL_OR_KEYWORD, Parameter.KEYWORD_ONLY) and name not in _OF_NOBODY:
             known.append(name)
@@ -67,8 +67,8 @@ def _keywords_of(function: Callable[..., Any]) -> tuple[str, ...]:
 
 
 class _AsyncWithOnly(AbstractAsyncContextManager[T]):
-    """A context manager that enters and leaves ``inner`` without a frame of its own: an interrupt in such a frame would
-    leave the connection open."""
+    """A context manager that enters and exits ``inner`` without its own frame. An interrupt in such a frame would leave
+    the connection open."""
 
     def __init__(self, inner: AbstractAsyncContextManager[T], name: str, what: str) -> None:
         self._inner = inner
@@ -85,7 +85,7 @@ class _AsyncWithOnly(AbstractAsyncContextManager[T]):
 
     def __await__(self) -> NoReturn:
         raise TypeError(
-            f"{self._name} is entered, not awaited, since what it opens is closed with the block: "
+            f"{self._name}(...) is an async context manager and can't be awaited: write "
             f"async with {self._name}(...){f' as {self._what}' if self._what else ''}:"
         )
 
@@ -94,17 +94,18 @@ def check_served_under_trio(name: str) -> None:
     """Raise `RuntimeError` with the correct code unless trio runs the ``serve_*`` function ``name``."""
     if not trio.lowlevel.in_trio_task():
         raise RuntimeError(
-            f"{name} is run by trio only. Write\n"
+            f"{name} runs only under trio. Write\n"
             f"    wrong:  asyncio.run({name}(server))\n"
             f"    right:  trio.run({name}, server)"
         )
 
 
 def check_opened_under_trio(name: str) -> None:
-    """Raise `RuntimeError` with the correct code unless trio runs the function that enters ``name``, an ``open_*``."""
+    """Raise `RuntimeError` with the correct code unless trio runs the function that enters ``name``, an ``open_*``
+    function."""
     if not trio.lowlevel.in_trio_task():
         raise RuntimeError(
-            f"{name} is entered under trio only. Run the function that contains async with {name}(...)\n"
+            f"{name} runs only under trio. Run the function that contains async with {name}(...)\n"
             "    wrong:  asyncio.run(main())\n"
             "    right:  trio.run(main)\n"
             "or, in a program that runs asyncio, use the function of that name in trio_mcp.aio"

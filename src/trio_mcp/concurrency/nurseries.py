@@ -1,7 +1,7 @@
-"""Nurseries whose exceptions come out plain, never in a group.
+"""Nurseries that raise plain exceptions instead of groups.
 
-`run_together` makes several calls at once for one caller; `open_service_nursery` runs background tasks that serve a
-body, outlive it, and leave its exceptions alone.
+`run_together` makes several calls concurrently for one caller. `open_service_nursery` runs background tasks that serve
+a body, outlive it, and don't wrap its exceptions.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ logger = logging.getLogger("trio_mcp")
 async def run_together(
     calls: Sequence[Callable[[], Awaitable[T]]], on_failure: Callable[[BaseException], None] | None = None
 ) -> list[T]:
-    """Run all ``calls`` at once, each in its own task, and return their results in the order of ``calls``.
+    """Run all ``calls`` concurrently, each in its own task, and return their results in the order of ``calls``.
 
-    The first failure cancels the other calls and is raised unchanged, never inside an ExceptionGroup (ruling
-    16). Failures until the end of the others are logged, except `CodedError`. A cancel from outside is raised as one
-    `trio.Cancelled`. ``on_failure`` gets the failure or the cancel at once, while the calls still clean up; later
-    failures, too.
+    The first failure cancels the other calls and is raised unchanged, never inside an ExceptionGroup (ruling 16). Later
+    failures are logged, except `CodedError`. Cancellation from outside is raised as one `trio.Cancelled`.
+    ``on_failure`` is called with the failure or cancellation at once, while the calls still clean up, and then with
+    later failures.
     """
     results: dict[int, T] = {}
     succeeded = trio.Event()
@@ -58,17 +58,18 @@ async def run_together(
     except BaseExceptionGroup as group:
         failed += failures_in(group)
         if not failed:
-            await trio.lowlevel.checkpoint_if_cancelled()  # the same cancel, with its reason, outside of any group
+            # Raise the same cancellation, with its reason, without a group.
+            await trio.lowlevel.checkpoint_if_cancelled()
             raise
     failed.sort(key=lambda each: isinstance(each, Exception))  # an interrupt of the program comes before all failures
     for later in failed[1:]:
-        if not isinstance(later, CodedError):  # such an error is an answer, and one was given already
+        if not isinstance(later, CodedError):  # a CodedError is an answer, and one was already given
             logger.error("a call failed after another one had failed", exc_info=later)
     if failed:
         try:
             raise failed[0]
         finally:
-            failed.clear()  # a traceback refers to this frame: only the garbage collector could free the two
+            failed.clear()  # a traceback refers to this frame, so only the garbage collector could free the two
     return [results[place] for place in range(len(calls))]
 
 
@@ -77,7 +78,7 @@ def _ignore_failure(_: BaseException) -> None:
 
 
 def sole_exception(failure: BaseException) -> BaseException:
-    """Return the exception in a group of one, however deep."""
+    """Return the exception if ``error`` is a group of one, however deeply nested."""
     while isinstance(failure, BaseExceptionGroup):
         members = cast("BaseExceptionGroup[BaseException]", failure).exceptions
         if len(members) != 1:
@@ -87,9 +88,9 @@ def sole_exception(failure: BaseException) -> BaseException:
 
 
 def failures_in(group: BaseExceptionGroup[Any]) -> list[BaseException]:
-    """Return the members of a nursery's group that are not cancels.
+    """Return the members of a nursery's exception group that aren't cancellations.
 
-    The caller must not keep the result: the tracebacks refer to the caller's frame.
+    The caller must not keep the result, because the tracebacks refer to the caller's frame.
     """
     failures = group.split(trio.Cancelled)[1]
     return [] if failures is None else [sole_exception(each) for each in failures.exceptions]
@@ -103,12 +104,13 @@ class ServiceNursery:
         self._shields: set[trio.CancelScope] | None = set()
 
     def start_soon(self, service: Callable[..., Awaitable[Any]], *args: Any) -> None:
-        """Start ``service`` in the background, shielded until the body is left."""
+        """Start ``service`` in the background, shielded until the body ends."""
         self._nursery.start_soon(self._run_shielded, service, args)
 
     def start_protected(self, service: Callable[..., Awaitable[Any]], *args: Any) -> None:
-        """Start as `start_soon`. An interrupt is not raised in ``service``, but in the main task, as soon as possible:
-        raised in a service, an interrupt would be seen only when the body has been left and all has ended."""
+        """Like `start_soon`, but an interrupt isn't raised in ``service``. It's raised in the main task as soon as
+        possible. Raised in a service, an interrupt would be noticed only after the body and everything else has
+        ended."""
         self._nursery.start_soon(self._run_protected, service, args)
 
     @trio.lowlevel.enable_ki_protection
@@ -116,7 +118,8 @@ class ServiceNursery:
         await self._run_shielded(service, args)
 
     async def start(self, service: Callable[..., Awaitable[Any]], *args: Any) -> Any:
-        """Start as `start_soon`, wait until ``service`` called ``task_status.started``, and return the value given."""
+        """Like `start_soon`, but wait until ``service`` has called ``task_status.started``, and return the value
+        given."""
         return await self._nursery.start(self._start_shielded, service, args)
 
     async def _run_shielded(self, service: Callable[..., Awaitable[Any]], args: tuple[Any, ...]) -> None:
@@ -131,8 +134,9 @@ class ServiceNursery:
         self, service: Callable[..., Awaitable[Any]], args: tuple[Any, ...], *, task_status: trio.TaskStatus[Any]
     ) -> None:
         with trio.CancelScope() as scope:
-            # Not before the task has started: until then it belongs to the caller that waits for that. And not when
-            # that wait was cancelled meanwhile: trio leaves the task with it then, and only its end ends the wait.
+            # Don't shield the task before it has started: until then it belongs to the caller that waits. Don't shield
+            # it either if that wait was cancelled: trio then leaves the task with the caller, whose wait lasts until
+            # the task ends.
             def shield() -> None:
                 if trio.current_effective_deadline() > -math.inf:
                     self._shield(scope)
@@ -152,7 +156,7 @@ class ServiceNursery:
             self._shields.discard(scope)
 
     def cancel(self, reason: str) -> None:
-        """Cancel all tasks, shielded no more, since the body was left."""
+        """Cancel all tasks, which are no longer shielded, because the body has ended."""
         shields, self._shields = self._shields or set(), None
         for scope in shields:
             scope.shield = False
@@ -171,16 +175,16 @@ class _Started:
 
 @asynccontextmanager
 async def open_service_nursery(reason: str) -> AsyncGenerator[ServiceNursery]:
-    """Open a nursery whose tasks are cancelled, with ``reason``, when the body is left, and not before.
+    """Open a nursery whose tasks are cancelled, with ``reason``, when the body ends, and not earlier.
 
-    Leaving a call by a scope *around* the whole connection must still send the cancel for it, so the writer
-    has to outlive the caller: a cancel from outside reaches the body first, and the tasks once the body is
-    done. Their shield needs no deadline, because the shield ends with the body, which is not shielded. A task that
-    fails still cancels the body.
+    A call that is left because of a scope *around* the whole connection must still send its cancellation, so the writer
+    must outlive the caller. Cancellation from outside therefore reaches the body first, and the tasks only when the
+    body is done. Their shield needs no deadline, because it ends with the body, which isn't shielded. If a task fails,
+    the body is cancelled.
 
-    An exception of the body leaves as it is, a cancel from outside as one `trio.Cancelled`, never inside an
-    ExceptionGroup: callers catch plain types. That is why the body's exception does not pass through the nursery
-    but around it. Only where a task fails does a group leave, of the exceptions of the task and of the body.
+    Callers can catch plain exception types. An exception of the body is raised unchanged, and cancellation from outside
+    as one `trio.Cancelled`, never inside an ExceptionGroup. To make that work, the body's exception doesn't pass
+    through the nursery. Only if a task fails, a group with the exceptions of the task and of the body is raised.
 
         async with open_service_nursery("the client was closed") as nursery:
             nursery.start_soon(writer)
@@ -199,9 +203,9 @@ async def open_service_nursery(reason: str) -> AsyncGenerator[ServiceNursery]:
         if broken := failures_in(group):
             raised = [] if failure is None or isinstance(failure, trio.Cancelled) else [failure]
             raise BaseExceptionGroup("services failed", [*raised, *broken]) from None
-        # Nothing but a cancel from outside, which the services have seen as well.
+        # There is only a cancellation from outside, which the services have seen as well.
         if failure is None:
-            await trio.lowlevel.checkpoint_if_cancelled()  # that cancel, with its reason, outside of any group
+            await trio.lowlevel.checkpoint_if_cancelled()  # raise that cancellation, with its reason, without a group
             raise
     if failure is not None:
         try:

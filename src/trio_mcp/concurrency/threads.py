@@ -1,8 +1,8 @@
 """Calls from any thread into trio's thread.
 
-State that tasks share belongs to one run of trio. A change from another thread could come between two steps of a task,
-and couldn't wake tasks. A `TrioRun` is a run of trio, and `current_run` returns the current one. A `ActiveRuns` has the
-runs that use an object now.
+State that tasks share belongs to one trio run. A change from another thread could happen between two steps of a task,
+and couldn't wake tasks. A `TrioRun` represents a trio run, and `current_run` returns the current one. `ActiveRuns`
+holds the runs that currently use an object.
 """
 
 from __future__ import annotations
@@ -28,22 +28,22 @@ if TYPE_CHECKING:
     from .asyncio_thread import LoopCalls
 
 loop_calls: ContextVar[LoopCalls] = ContextVar("trio_mcp.loop_calls")
-"""The way into trio for the task of asyncio that runs here, and its child tasks: see `loop_calls_here`."""
+"""How the current asyncio task and its child tasks call into trio: see `loop_calls_here`."""
 
 
 def loop_calls_here() -> LoopCalls | None:
-    """Return the way into trio for a task of an `AsyncioThread`; `None` anywhere else, also in a thread to which
-    context variables were copied."""
+    """Return the `LoopCalls` of the current task of an `AsyncioThread`. Return `None` anywhere else, even in a thread
+    to which context variables were copied."""
     calls = loop_calls.get(None)
     return calls if calls is not None and calls.is_here else None
 
 
 CALL_TIMEOUT: Final = 10.0
-"""Seconds that a thread waits until trio's thread begins a call."""
+"""Seconds that a thread waits for trio's thread to begin a call."""
 
 
 class TrioRun:
-    """One run of trio, with methods that call into its thread from any thread. Made by `current_run`."""
+    """One trio run, with methods that call into its thread from any thread. Created by `current_run`."""
 
     __slots__ = ("_ident", "_token")
 
@@ -58,7 +58,7 @@ class TrioRun:
 
     @property
     def is_current(self) -> bool:
-        """True in this run, where `current_run` returns it."""
+        """Whether the current code runs in this trio run."""
         if get_ident() != self._ident or not trio.lowlevel.in_trio_run():
             return False
         return trio.lowlevel.current_trio_token() is self._token  # not a later run in a thread with the same id
@@ -68,7 +68,8 @@ class TrioRun:
 
         Raises the exceptions of ``call``, and `trio.RunFinishedError` after the end of the run. Raises `RuntimeError`
         if trio's thread doesn't begin the call within 10 seconds, for example because it waits for this thread. The
-        call is never made then. ``wait_forever``: wait without a limit, in a thread that trio's thread never waits for.
+        call is then never made. ``wait_forever``: wait without a time limit, in a thread that trio's thread never waits
+        for.
         """
         if self.is_here:
             return call()
@@ -77,9 +78,9 @@ class TrioRun:
         return waiting.wait(None if wait_forever else CALL_TIMEOUT)
 
     def call_soon(self, call: Callable[..., object], *args: Any, idempotent: bool = False) -> bool:
-        """Call ``call``, which must not raise, in the run: now if called in the run, otherwise soon. Never waits.
+        """Call ``call``, which must not raise, in the run: now if called in the run, and otherwise soon. Never waits.
 
-        ``idempotent``: equal waiting calls are made once. Returns false after the end of the run.
+        ``idempotent``: equal calls that still wait are made only once. Returns false after the end of the run.
         """
         if self.is_current:
             call(*args)
@@ -91,7 +92,7 @@ class TrioRun:
         return True
 
     def check(self, what: str) -> None:
-        """Raise `RuntimeError` in any other thread, before a task there uses ``what``."""
+        """Raise `RuntimeError` in any other thread. ``what`` is the object that a task there is about to use."""
         if get_ident() != self._ident:
             raise RuntimeError(
                 f"{what} belongs to a trio.run in another thread, and can only be used there: write "
@@ -101,7 +102,7 @@ class TrioRun:
 
 
 class _ThreadCall(Generic[T]):
-    """A call that a thread waits for. It is made at most once, and never after the thread has stopped waiting."""
+    """A call that a thread waits for. It's made at most once, and never after the thread has stopped waiting."""
 
     __slots__ = ("_call", "_context", "_outcomes", "_turn")
 
@@ -109,7 +110,7 @@ class _ThreadCall(Generic[T]):
         self._call = call
         self._context = copy_context()
         self._turn = threading.Lock()
-        """Lock that is acquired once, by the call or by the thread that stops waiting, whichever is first."""
+        """A lock that is acquired once: either by the call, or by the thread that stops waiting."""
         self._outcomes = queue.SimpleQueue[outcome.Outcome[T]]()
 
     def run(self) -> None:
@@ -139,7 +140,7 @@ _current: Final = trio.lowlevel.RunVar[TrioRun]("trio_mcp.run")
 
 
 def current_run() -> TrioRun:
-    """Return the current run of trio. Raises `RuntimeError` outside of trio."""
+    """Return the current trio run. Raises `RuntimeError` outside trio."""
     try:
         return _current.get()
     except LookupError:
@@ -149,7 +150,7 @@ def current_run() -> TrioRun:
 
 
 class ActiveRuns:
-    """The runs of trio that use an object now; none before and after."""
+    """The trio runs that currently use an object; empty before and after."""
 
     def __init__(self) -> None:
         self._runs: list[TrioRun] = []
@@ -157,9 +158,9 @@ class ActiveRuns:
 
     @contextmanager
     def register(self) -> Generator[None]:
-        """Register the current run as a user of the object, for the length of the block."""
+        """Register the current run as a user of the object, for the duration of the block."""
         run = current_run()
-        with self._lock:  # so that no change is half made
+        with self._lock:  # not while a change is in progress
             self._runs.append(run)
         try:
             yield
@@ -172,10 +173,10 @@ class ActiveRuns:
                 self._runs.remove(run)
 
     def call_in_run(self, change: Callable[[], T]) -> T:
-        """Call ``call_in_run`` in the thread of the run that uses the object, or here if no run does. Returns its
-        result, and raises its exceptions. See `TrioRun.call`.
+        """Call ``call_in_run`` in the thread of the run that uses the object, or in this thread if no run does. Return
+        its result, and raise its exceptions. See `TrioRun.call`.
 
-        Raises `RuntimeError`, with nothing changed, while runs in two threads use the object.
+        Raises `RuntimeError`, without any change, while runs in two threads use the object.
         """
         while True:
             with self._lock:
@@ -185,19 +186,19 @@ class ActiveRuns:
             run, *others = runs
             if others:
                 raise RuntimeError(
-                    "this server is served in two threads, each with its own trio.run, so it cannot be changed: "
-                    "make one server for each thread"
+                    "this server can't be changed, because two threads serve it, each with its own trio.run: "
+                    "create one server for each thread"
                 )
             try:
                 return run.call(change)
-            except trio.RunFinishedError:  # the run has crashed, or just ended
+            except trio.RunFinishedError:  # the run has crashed, or has just ended
                 if run.is_here:
                     raise
                 self._leave(run)
 
 
 class HasActiveRuns(Protocol):
-    """An object that runs of trio use."""
+    """An object that knows which trio runs use it."""
 
     @property
     def _active_runs(self) -> ActiveRuns:
@@ -209,7 +210,7 @@ H = TypeVar("H", bound=HasActiveRuns)
 
 
 def in_active_run(method: Callable[Concatenate[H, P], T]) -> Callable[Concatenate[H, P], T]:
-    """Decorate a method that changes an object with a `ActiveRuns`: see `ActiveRuns.call_in_run`."""
+    """Decorate a method that changes an object with `ActiveRuns`: see `ActiveRuns.call_in_run`."""
 
     @wraps(method)
     def change(self: H, *args: P.args, **kwargs: P.kwargs) -> T:

@@ -1,7 +1,7 @@
-"""Time limits that depend on the calls inside: the limits start anew, or pause.
+"""Time limits that depend on the calls inside: the limits restart, or pause.
 
-Besides, `Graces` bounds how long cancelled calls may clean up before being abandoned, and `growing_delay` says how long
-to wait before a retry.
+`Graces` limits how long cancelled calls can clean up before they are abandoned, and `growing_delay` returns how long to
+wait before a retry.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from .contexts import contextmanager
 
 
 class TimeLimit:
-    """A limit of ``seconds`` for ``scope``. Its clock can be stopped, but the limit ends at ``latest`` all the same."""
+    """A limit of ``seconds`` for ``scope``. Its clock can be paused, but the limit ends at ``latest`` in any case."""
 
     def __init__(
         self, scope: trio.CancelScope, seconds: float, latest: float, outer_deadline: float, *, renewed: bool
@@ -28,14 +28,14 @@ class TimeLimit:
         self._seconds = self._left = seconds
         self._latest = latest
         self.never_after = min(latest, outer_deadline)
-        """Time that the deadline, and the deadlines around it, never exceed."""
+        """Time that this deadline, and the deadlines around it, never exceed."""
         self._pauses = 0
         self.restarts_on_progress = renewed
-        """True when progress of the calls inside starts the limit anew."""
+        """Whether progress of the calls inside restarts the limit."""
         self.is_over = False
-        """True once its block was left. Tasks started inside may live on, but the limit holds for them no more."""
+        """True once its block has ended. Tasks started inside can continue, but the limit no longer applies to them."""
         self.hint = ""
-        """Text about a possible cause, for the error when the limit is reached."""
+        """A possible cause to add to the error if the limit is reached."""
         self._run()
 
     def _run(self) -> None:
@@ -44,18 +44,18 @@ class TimeLimit:
 
     @property
     def deadline(self) -> float:
-        """Time of `trio.current_time` at which the limit is over, unless it moves before."""
+        """Time on trio's clock (`trio.current_time`) at which the limit ends, unless it moves before."""
         return self._scope.deadline
 
     def restart(self) -> None:
-        """Start anew, if the limit does so, since progress has arrived."""
+        """Restart the limit because progress has arrived, if it's a limit that restarts."""
         if self.restarts_on_progress:
             self._left = self._seconds
             if not self._pauses:
                 self._run()
 
     def pause(self) -> None:
-        """Stop the clock, until `resume` was called as many times."""
+        """Pause the clock until `resume` has been called as often as `pause`."""
         if not self._pauses:
             self._left = max(self._due - trio.current_time(), 0)
             self._scope.deadline = self._latest
@@ -69,24 +69,24 @@ class TimeLimit:
 
 
 class HandlerLimit:
-    """A limit of ``seconds`` for the code that runs in ``scope``. The limit stands still while the user of the client
-    is asked, as a client's own limits do (`fail_after_work`)."""
+    """A limit of ``seconds`` for the code that runs in ``scope``. The limit pauses while the client's user is asked,
+    like a client's own limits (`fail_after_work`)."""
 
     def __init__(self, seconds: float, outer: HandlerLimit | None = None) -> None:
         self.scope = trio.CancelScope()
         self.outer = outer
-        """The limit around this limit, which stands still with it; `None` for the outermost."""
+        """The limit around this one, which pauses together with it; `None` for the outermost."""
         self._limit = TimeLimit(self.scope, seconds, math.inf, math.inf, renewed=False)
         self._moved = trio.Event()
 
     @property
     def deadline(self) -> float:
-        """Time of `trio.current_time` at which the limit is over, unless the user is asked before."""
+        """Time on trio's clock (`trio.current_time`) at which the limit ends, unless the user is asked before."""
         return self._limit.deadline
 
     @contextmanager
     def paused(self) -> Generator[None]:
-        """Stop the clock of the limit while the block runs."""
+        """Pause the clock of the limit while the block runs."""
         self._limit.pause()
         try:
             with nullcontext() if self.outer is None else self.outer.paused():
@@ -107,15 +107,15 @@ _limits: ContextVar[tuple[TimeLimit, ...]] = ContextVar("trio_mcp.time_limits", 
 
 
 def call_limits() -> tuple[TimeLimit, ...]:
-    """Return the limits that hold for a call made here and now."""
+    """Return the time limits that apply to a call made now in this task."""
     limits = _limits.get()
     return tuple(limit for limit in limits if not limit.is_over) if limits else ()
 
 
 def latest_deadline() -> float:
-    """Return the latest time at which a call made here and now is left, if certain, else `math.inf`.
+    """Return the latest time at which a call made now in this task is left; `math.inf` if there is no certain limit.
 
-    A limit that starts anew or pauses counts with its maximum.
+    For a limit that restarts or pauses, its maximum counts.
     """
     deadline = trio.current_effective_deadline()
     if not _limits.get():
@@ -128,46 +128,47 @@ def latest_deadline() -> float:
 
 @contextmanager
 def fail_after_silence(seconds: float, *, maximum: float) -> Generator[trio.CancelScope]:
-    """Limit the time of the block; the limit starts anew with each progress notification of the calls inside.
+    """Limit the time that calls in the block go without progress. Each progress notification restarts the limit.
 
-    Like `trio.fail_after`, but only ``seconds`` without any progress count, and ``maximum`` seconds are never
-    exceeded, whatever the peer reports (2025-11-25 lifecycle, Timeouts). The calls ask for progress by
-    themselves; no callback is needed. While our user is asked in the course of a call, as `fail_after_work`
-    says, silence does not count, but ``maximum`` holds. Limits nest.
+    Like `trio.fail_after`, but only ``seconds`` without any progress count. The block never takes longer than
+    ``maximum`` seconds, whatever the server reports (2025-11-25 lifecycle, Timeouts). The calls request progress
+    automatically, so you don't need a callback. Time in which your user is asked doesn't count as silence (see
+    `fail_after_work`), but it counts for ``maximum``. Limits can be nested.
 
         with fail_after_silence(5, maximum=600):
             await client.call_tool("index", {"path": "."})
 
-    Raises `trio.TooSlowError` when the time is over, and `ValueError` for what is no time.
+    Raises `trio.TooSlowError` when the time is over, and `ValueError` if a time is negative or NaN.
     """
     if not (seconds >= 0 and maximum >= 0):
-        raise ValueError(f"a time limit is not negative: {seconds}, {maximum}")
+        raise ValueError(f"a time limit must not be negative or NaN: seconds={seconds}, maximum={maximum}")
     with _limited(seconds, trio.current_time() + maximum, renewed=True) as scope:
         yield scope
 
 
 @contextmanager
 def fail_after_work(seconds: float) -> Generator[trio.CancelScope]:
-    """Limit the time of the block; the limit pauses while our user is asked in the course of the calls inside.
+    """Limit the time of the block, without the time in which your user is asked because of a call inside.
 
-    Like `trio.fail_after`, but the time of elicitation handlers for these calls does not count, nor the time of
-    sampling handlers that ask the user (`ClientSettings.sampling_asks_user`), nor the time in which the user signs in,
-    also while a client is being opened inside. A legacy server does not say which call a
-    question belongs to, so the limits of all calls in flight on the connection pause. The default limit of a client,
-    ``call_timeout``, works the same way; for calls inside this limit or `fail_after_silence`, these replace the
-    default. Limits nest.
+    Like `trio.fail_after`, but the limit pauses while an elicitation handler runs for these calls, while a sampling
+    handler asks the user (`ClientSettings.sampling_asks_user`), and while the user signs in, even if a client is being
+    opened inside. A legacy server doesn't say which call a question belongs to, so the limits of all calls in flight on
+    the connection pause.
 
-    Raises `trio.TooSlowError` when the time is over, and `ValueError` for an invalid time.
+    The default limit of a client, ``call_timeout``, works the same way. For calls inside this limit or
+    `fail_after_silence`, these limits replace the default. Limits can be nested.
+
+    Raises `trio.TooSlowError` when the time is over, and `ValueError` if the time is negative or NaN.
     """
     if not seconds >= 0:
-        raise ValueError(f"a time limit is not negative: {seconds}")
+        raise ValueError(f"a time limit must not be negative or NaN: {seconds}")
     with _limited(seconds, math.inf, renewed=False) as scope:
         yield scope
 
 
 @contextmanager
 def _limited(seconds: float, latest: float, *, renewed: bool) -> Generator[trio.CancelScope]:
-    around = latest_deadline()  # not the effective deadline: a limit around this one may move its own
+    around = latest_deadline()  # not the effective deadline, because a limit around this one can move
     scope = trio.CancelScope()
     limit = TimeLimit(scope, seconds, latest, around, renewed=renewed)
     with scope:
@@ -182,32 +183,32 @@ def _limited(seconds: float, latest: float, *, renewed: bool) -> Generator[trio.
 
 
 class Graces:
-    """The graces of one connection, each of ``seconds``, or of less once `shorten` was called."""
+    """The cleanup graces of one connection, each of ``seconds``, or less after `shorten`."""
 
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
         self._scopes: set[trio.CancelScope] = set()
 
     def shorten(self, seconds: float) -> None:
-        """Give at most ``seconds`` from now on, also to blocks whose grace has begun."""
+        """Allow at most ``seconds`` from now on, even in blocks whose grace has already begun."""
         self.seconds = min(self.seconds, seconds)
         end = trio.current_time() + self.seconds
         for scope in self._scopes:
             scope.deadline = min(scope.deadline, end)
 
     def shield(self, scope: trio.CancelScope) -> None:
-        """Shield ``scope``, whose block runs already, from cancels for as long as the grace lasts; the block is left
-        then."""
+        """Shield ``scope``, whose block is already running, from cancellation until the grace ends. Then cancel the
+        block."""
         scope.shield, scope.deadline = True, trio.current_time() + self.seconds
         self._scopes.add(scope)
 
     def unshield(self, scope: trio.CancelScope) -> None:
-        """Note that the block of ``scope`` was left."""
+        """Called when the block of ``scope`` has ended."""
         self._scopes.discard(scope)
 
     @contextmanager
     def grace(self) -> Generator[None]:
-        """Shield the block from cancels for as long as the grace lasts; then leave it."""
+        """Shield the block from cancellation until the grace ends. Then cancel it."""
         with trio.CancelScope() as scope:
             self.shield(scope)
             try:
@@ -229,8 +230,9 @@ def growing_delay(
 ) -> float:
     """Return the seconds to wait before ``attempt``, which counts from 1.
 
-    The delay is ``first``, then twice as long each time, up to ``longest``. Each delay is shorter by up to ``jitter``,
-    a share of itself, so that peers that failed together do not return together. ``random`` gives numbers from 0 to 1.
+    The delay is ``first``, and doubles each time, up to ``longest``. Each delay is shortened by up to the fraction
+    ``jitter`` of itself, so that peers that failed together don't return together. ``random`` returns numbers from 0 to
+    1.
     """
     delay = min(first * 2.0 ** min(attempt - 1, _LARGEST_EXPONENT), longest)
     return delay * (1 - jitter * random())

@@ -1,8 +1,9 @@
 """Tasks that sleep until there is something to do.
 
-`Sleeper` lets one task wait until woken; a `ChangeSignal` wakes its reader for changes, and at the latest after some
-seconds; `OnDemandTask` is a task of a connection that is started only when first needed; `Alarms` call functions at
-given times, all from one task.
+- `Sleeper` lets one task wait until it's woken.
+- `ChangeSignal` wakes its reader for changes, and after some seconds at the latest.
+- `OnDemandTask` is a task of a connection that starts when it's first needed.
+- `Alarms` call functions at given times, all from one task.
 """
 
 from __future__ import annotations
@@ -21,17 +22,17 @@ from ..classes import define
 
 
 class Sleeper:
-    """A `trio.lowlevel.ParkingLot` for a single task: each wake-up takes 3.6 µs instead of 4.4, and a message takes
-    two wake-ups."""
+    """A `trio.lowlevel.ParkingLot` for a single task. Each wake-up takes 3.6 µs instead of 4.4, and a message takes two
+    wake-ups."""
 
     __slots__ = ("task",)
 
     def __init__(self) -> None:
         self.task: trio.lowlevel.Task | None = None
-        """The task that sleeps here; `None` while no task does, and once it was woken or cancelled."""
+        """The task that sleeps here; `None` while none does, and once it was woken or cancelled."""
 
     async def sleep(self) -> None:
-        """Wait for the next `wake`. Always a checkpoint. Only one task may wait at a time."""
+        """Wait for the next `wake`. Always a checkpoint. Only one task can wait at a time."""
         assert self.task is None, "one task sleeps here"
         self.task = trio.lowlevel.current_task()
         await trio.lowlevel.wait_task_rescheduled(self._abort)
@@ -41,8 +42,8 @@ class Sleeper:
         return trio.lowlevel.Abort.SUCCEEDED
 
     def wake(self) -> None:
-        """Wake the sleeping task, if any. Synchronous. Outside of the task's run of trio, raises the exceptions of
-        `trio.lowlevel.reschedule`; the task then continues to sleep here."""
+        """Wake the sleeping task, if any. Synchronous. Outside the task's trio run, raises the exceptions of
+        `trio.lowlevel.reschedule`; the task then continues to sleep."""
         task = self.task
         if task is not None:
             trio.lowlevel.reschedule(task)
@@ -50,7 +51,7 @@ class Sleeper:
 
 
 class ChangeSignal:
-    """The changes of one thing, for one reader, who looks after ``seconds`` at the latest: hints may be lost."""
+    """Signals changes to one reader. Signals can be lost, so the reader also looks after ``seconds`` at the latest."""
 
     __slots__ = ("_has_changed", "_seconds", "_sleeper")
 
@@ -60,12 +61,12 @@ class ChangeSignal:
         self._sleeper = Sleeper()
 
     def notify(self, *_: object) -> None:
-        """Note a change. Synchronous."""
+        """Signal a change. Synchronous."""
         self._has_changed = True
         self._sleeper.wake()
 
     async def next_poll(self) -> None:
-        """Wait until the time to read again. A change during the last reading counts, too."""
+        """Wait until it's time to read again. A change during the last read counts as well."""
         if self._has_changed:
             await trio.lowlevel.checkpoint()
         else:
@@ -75,9 +76,9 @@ class ChangeSignal:
 
 
 class OnDemandTask:
-    """A task that is started for its first work, and sleeps when there is no more work.
+    """A task that starts when there is work for the first time, and sleeps when there is none.
 
-    Most connections never need most of these tasks, and each task would add some 3 KiB to an idle connection.
+    Most connections never need most of these tasks, and each would add about 3 KiB to an idle connection.
     """
 
     def __init__(self) -> None:
@@ -86,11 +87,13 @@ class OnDemandTask:
         self._where: tuple[trio.Nursery, Context] | None = None
 
     def start_in(self, nursery: trio.Nursery, context: Context) -> None:
-        """Set the nursery and the context variables of the task, which the first caller does not give."""
+        """Set the nursery and the context variables of the task, so that it doesn't inherit those of its first
+        caller."""
         self._where = nursery, context
 
     def wake(self, run: Callable[[], Awaitable[None]]) -> None:
-        """Start or wake ``run``, always the same function: there is something to do. Synchronous; after `start_in`."""
+        """Start or wake ``run``, which must always be the same function, because there is something to do. Synchronous.
+        Call `start_in` before."""
         if self._started:
             self._sleeper.wake()
             return
@@ -109,7 +112,7 @@ _SPARE: Final = 64
 
 @define(eq=False)
 class Alarm:
-    """A function that is called at the time ``due`` (`trio.current_time`), unless `stop` comes first."""
+    """A function that is called at the time ``due`` (`trio.current_time`), unless `stop` is called before."""
 
     _alarms: Alarms | None
     due: float
@@ -117,11 +120,11 @@ class Alarm:
 
     @property
     def is_set(self) -> bool:
-        """True until the function was called or `stop` was."""
+        """True until the function or `stop` has been called."""
         return self._ring is not None
 
     def stop(self) -> None:
-        """Forget the function, and all its references, at once. Idempotent."""
+        """Drop the function and all its references at once. Idempotent."""
         alarms, self._alarms, self._ring = self._alarms, None, None
         if alarms is not None:
             alarms.stopped()
@@ -137,8 +140,8 @@ class Alarm:
 class Alarms:
     """A heap of alarms, and one task, `run`, which calls their functions.
 
-    Functions are called in the order of their times, never early, in the context of that task; functions must be quick,
-    and must not raise. Setting and stopping cost a few comparisons, however many alarms there are.
+    Functions are called in the order of their times, never early, in the context of that task. They must be quick, and
+    must not raise. Setting and stopping an alarm takes a few comparisons, however many alarms there are.
     """
 
     def __init__(self) -> None:
@@ -146,9 +149,9 @@ class Alarms:
         """Alarms by time. Stopped alarms stay for a while, without their references."""
         self._numbers = count()
         self._set = 0
-        """Number of alarms in the heap that are set."""
+        """Number of alarms in the heap that aren't stopped."""
         self._sleep = trio.CancelScope()
-        """Scope in which `run` sleeps. To set its deadline costs a fraction of waking the task."""
+        """Scope in which `run` sleeps. Changing its deadline is much cheaper than waking the task."""
         self._ident: int | None = None
         """Identifier of the thread of `run`; `None` before `run`."""
 
@@ -158,11 +161,11 @@ class Alarms:
         return get_ident() != self._ident and self._ident is not None
 
     def __len__(self) -> int:
-        """Return the length of the heap, stopped alarms included."""
+        """Return the length of the heap, including stopped alarms."""
         return len(self._heap)
 
     def set(self, due: float, ring: Callable[[], object]) -> Alarm:
-        """Have ``ring`` called at ``due`` (`trio.current_time`); `math.inf` is never. Synchronous."""
+        """Call ``ring`` at ``due`` (`trio.current_time`); `math.inf` means never. Synchronous."""
         alarm = Alarm(self, due, ring)
         if due < math.inf:
             self._set += 1
@@ -173,18 +176,18 @@ class Alarms:
         return alarm
 
     def stopped(self) -> None:
-        """Note that one of the alarms was stopped; for `Alarm`."""
+        """Called by an `Alarm` that was stopped."""
         self._set = max(self._set - 1, 0)
         if len(self._heap) > 2 * self._set + _SPARE:
             self._heap = [entry for entry in self._heap if entry[2].is_set]
             heapq.heapify(self._heap)
 
     async def run(self) -> None:
-        """Call the functions that are due, until cancelled."""
+        """Call the functions when they are due, until cancelled."""
         self._ident = get_ident()
         while True:
             if (due := self._next_due()) > trio.current_time():
-                with trio.CancelScope(deadline=due) as self._sleep:  # `set` may set an earlier deadline
+                with trio.CancelScope(deadline=due) as self._sleep:  # `set` can move the deadline forward
                     await trio.sleep_forever()
             else:
                 self._ring_first()
@@ -196,5 +199,6 @@ class Alarms:
         return heap[0][0] if heap else math.inf
 
     def _ring_first(self) -> None:
-        """Ring the first, outside of `run`, which sleeps next and would keep the references of the alarm alive."""
+        """Ring the first alarm. A separate function, because `run` sleeps next and would keep the alarm's references
+        alive."""
         heapq.heappop(self._heap)[2].ring()

@@ -1,7 +1,7 @@
 """Plain ``def`` handlers run in worker threads that can be abandoned.
 
-`run_in_worker` runs a call in a thread; `await_in_worker` leads from there back into trio. `Workers` decide how many
-threads there may be, and which waiting call gets the next thread; each call in a thread has a `WorkerSlot`.
+`run_in_worker` runs a call in a thread; `await_in_worker` calls from there back into trio. `Workers` decide how many
+threads there are, and which waiting call gets the next one. Each call in a thread has a `WorkerSlot`.
 """
 
 from __future__ import annotations
@@ -44,10 +44,14 @@ async def run_in_worker(
     """Run ``call`` in one of the threads of ``share`` and return its result.
 
     Tasks that call this function one after another, with no other task running in between, get their threads in the
-    same order. A cancelled task informs its thread at the next `trio.from_thread.check_cancelled` or `await_in_worker`;
-    the thread has one of ``graces``, as they are then, to end, and is then abandoned: it runs on, gives its place back,
-    its result is ignored, and ``abandoned`` is called (ruling 8). A call that has not started by then never
-    does. Raises the exceptions of ``call``, and `CodedError` when too many abandoned threads still run.
+    same order.
+
+    If the task is cancelled, its thread notices at the next `trio.from_thread.check_cancelled` or `await_in_worker`.
+    The thread has one of ``graces``, with its current length, to end. After that it's abandoned: it continues, but it
+    releases its slot, its result is ignored, and ``abandoned`` is called (ruling 8). A call that has not started by
+    then never starts.
+
+    Raises the exceptions of ``call``, and `CodedError` if too many abandoned threads still run.
     """
     ends: list[outcome.Outcome[T]] = []
     try:
@@ -55,16 +59,16 @@ async def run_in_worker(
             work = Work(call, WorkerSlot(share), nursery)
             token = _here.set(work)
             ends.append(await outcome.acapture(work.run, graces, abandoned))
-            _here.reset(token)  # the nursery refers to this task, whose context is not to refer to the nursery
+            _here.reset(token)  # the nursery refers to this task, so the task's context must not refer to the nursery
             nursery.cancel_scope.cancel(reason="the thread has ended")
-        return ends.pop().unwrap()  # outside of the nursery, which would put an exception into a group
+        return ends.pop().unwrap()  # outside the nursery, which would wrap an exception in a group
     finally:
-        ends.clear()  # the traceback of an exception refers to this frame: only the garbage collector could free both
+        ends.clear()  # an exception's traceback refers to this frame, so only the garbage collector could free both
 
 
 async def await_result(call: Awaitable[Any]) -> Any:
-    """Return the result of ``call``. If the result is itself awaitable, like the coroutine that a plain wrapper around
-    an async function returns, await it in this task."""
+    """Return the result of ``call``. If the result is awaitable, await it in this task. That happens for a plain
+    function that wraps an async one."""
     result = await call
     return await result if inspect.isawaitable(result) else result
 
@@ -72,16 +76,16 @@ async def await_result(call: Awaitable[Any]) -> Any:
 def await_in_worker(call: Callable[[], Awaitable[T]], *, asks: bool = False) -> T:
     """Run ``call`` in trio, from a thread that `run_in_worker` started, and return its result.
 
-    ``asks``: ``call`` waits for the peer, so another thread may run meanwhile. Raises the exceptions of ``call``,
-    `trio.Cancelled` when the thread's call is or was cancelled, and `CodedError` when too many threads ask. In any
-    other thread of trio's, this function does the same as `trio.from_thread.run`.
+    ``asks``: ``call`` waits for the peer, so another thread can run meanwhile. Raises the exceptions of ``call``,
+    `trio.Cancelled` if the thread's call is or was cancelled, and `CodedError` if too many threads ask. In any other
+    trio thread, this does the same as `trio.from_thread.run`.
     """
     here = _here.get(None)
     if here is None:
         return trio.from_thread.run(_awaiting, call)
     nursery = here.nursery
     wait = here.while_asking if asks else _awaiting
-    # trio would run it in a system task, which nothing cancels, since the thread may be abandoned.
+    # trio would run the call in a system task, which is never cancelled, because the thread can be abandoned.
     ends = queue.SimpleQueue[outcome.Outcome[T]]()
 
     async def run() -> None:
@@ -96,13 +100,13 @@ def await_in_worker(call: Callable[[], Awaitable[T]], *, asks: bool = False) -> 
     trio.from_thread.check_cancelled()
     try:
         trio.from_thread.run_sync(nursery.start_soon, run)
-    except RuntimeError:  # the nursery is closed: the thread was abandoned
+    except RuntimeError:  # the nursery is closed, because the thread was abandoned
         trio.from_thread.check_cancelled()
         raise
     end = ends.get()
     try:
         if isinstance(end, outcome.Error) and isinstance(end.error, trio.Cancelled):
-            trio.from_thread.check_cancelled()  # raises a `trio.Cancelled` of this thread's own
+            trio.from_thread.check_cancelled()  # raises this thread's own `trio.Cancelled`
         return end.unwrap()
     finally:
         del end
@@ -114,15 +118,15 @@ def await_in_nursery(run: TrioRun, nursery: trio.Nursery, call: Callable[[], Awa
     ends = queue.SimpleQueue[outcome.Outcome[T]]()
 
     async def capture() -> None:
-        ends.put(await outcome.acapture(call))  # a cancel also belongs to the thread only
+        ends.put(await outcome.acapture(call))  # raise a cancellation only in the thread
 
     run.call(partial(nursery.start_soon, capture))
     return ends.get().unwrap()
 
 
 def in_worker_thread() -> bool:
-    """Return whether this is the thread of a call of `run_in_worker`, which may block. False in another thread to which
-    context variables were copied, and in a run of trio inside the thread."""
+    """Return whether this is the thread of a call of `run_in_worker`, which may block. Return false in another thread
+    to which context variables were copied, and in a trio run inside the thread."""
     here = _here.get(None)
     return here is not None and here.is_here and not trio.lowlevel.in_trio_run()
 
@@ -145,8 +149,8 @@ class Work(Generic[T]):
         self._ident: int | None = None
         """Identifier of the thread, while the call runs."""
         self._ends: list[outcome.Outcome[T]] = []
-        """Outcome of the call. `_body` does not return or raise the outcome: the traceback of an exception refers to
-        the frames of the thread, and only the garbage collector could free the objects held by the frames."""
+        """Outcome of the call. `_body` doesn't return or raise it, because the traceback of an exception refers to the
+        thread's frames, and only the garbage collector could free the objects in them."""
 
     @property
     def is_here(self) -> bool:
@@ -154,7 +158,7 @@ class Work(Generic[T]):
         return self._ident == threading.get_ident()
 
     async def run(self, graces: Callable[[], Graces], abandoned: Callable[[], object] | None) -> T:
-        """Run the call, as `run_in_worker` says."""
+        """Run the call as `run_in_worker` describes."""
         try:
             await trio.to_thread.run_sync(self._body, limiter=cast("Any", self._slot), abandon_on_cancel=True)
         except trio.Cancelled:
@@ -174,7 +178,7 @@ class Work(Generic[T]):
         return self._ends.pop().unwrap()
 
     def _body(self) -> None:
-        # Each side raises its own flag before it looks at the other's, so one of them always sees.
+        # Each side sets its own flag before it checks the other's, so at least one of them notices.
         self._started = True
         if self._given_up:
             return
@@ -187,7 +191,7 @@ class Work(Generic[T]):
             self._ident = None
 
     async def while_asking(self, call: Callable[[], Awaitable[T]]) -> T:
-        """Wait for ``call``, and let another thread run meanwhile."""
+        """Wait for ``call``, while another thread can run."""
         self._slot.ask()
         try:
             return await call()
@@ -195,34 +199,35 @@ class Work(Generic[T]):
             await self._slot.resume()
 
     def frames(self) -> list[tuple[FrameType, int]]:
-        """Return the position of the thread, outermost first: in the author's function and its callees. The list is
-        empty outside of the function."""
+        """Return the current position of the thread, outermost first, in the author's function and its callees. Return
+        an empty list outside the function."""
         ident = self._ident
         if ident is None:
             return []
         frame = sys._current_frames().get(ident)  # pyright: ignore[reportPrivateUsage] - documented, for this purpose
-        if frame is None or self._ident is None:  # it has ended meanwhile, and the thread may do something else
+        if frame is None or self._ident is None:  # the call has ended, and the thread may be doing something else
             return []
         inside = list(takewhile(lambda one: one[0].f_code is not _BODY, traceback.walk_stack(frame)))
-        return inside[-2::-1]  # the last one is that of `outcome.capture`
+        return inside[-2::-1]  # without the frame of `outcome.capture`, which is last
 
     def describe(self) -> str:
-        """Return the name of the function and its current position, for the log. The arguments are not shown, because
-        they may be private, and of any length."""
+        """Return the name of the function and its current position, for the log. Arguments aren't shown, because they
+        may be private, and of any length."""
         function = getattr(self._call, "func", self._call)  # the function of a partial
         name = getattr(function, "__qualname__", type(function).__qualname__)
         return f"{name}, at:\n{''.join(traceback.StackSummary.extract(self.frames()).format())}"
 
 
 _BODY: Final = cast("Any", Work)._body.__code__
-"""Code of the frame whose callers belong to the thread's owner, and not to the call."""
+"""Code of the frame at which the call begins. Its callers belong to the thread, not to the call."""
 
 _here: ContextVar[Work[Any]] = ContextVar("trio_mcp.worker")
-"""The call run by this thread, or whose thread this task waits for."""
+"""The call that this thread runs, or whose thread this task waits for."""
 
 
 def frames_of(task: trio.lowlevel.Task) -> Iterable[tuple[FrameType, int]]:
-    """Return the position of ``task``, for `traceback.StackSummary`: in its thread, when the task waits for one."""
+    """Return the position of ``task``, for `traceback.StackSummary`. If the task waits for a thread, return the
+    position in that thread."""
     work = task.context.get(_here)
     return (work is not None and work.frames()) or task.iter_await_frames()
 
@@ -231,7 +236,7 @@ _LOGGED_LIMIT: Final = 10
 
 
 class SlotState(IntEnum):
-    """The life of a thread's place: OUTSIDE, RUNNING, perhaps ASKING and RUNNING again, perhaps ABANDONED, OUTSIDE."""
+    """States of a thread's slot: OUTSIDE, RUNNING, perhaps ASKING and RUNNING again, perhaps ABANDONED, OUTSIDE."""
 
     OUTSIDE = 0
     RUNNING = 1
@@ -240,12 +245,12 @@ class SlotState(IntEnum):
 
 
 class Workers:
-    """The threads of plain handlers, of all callers together.
+    """The threads of plain handlers, for all callers together.
 
-    Up to ``running`` threads run. Up to ``asking`` more wait for an answer of their peer, so that no call that waits
-    for a thread waits for a client's user. Abandoned threads count separately: while there are ``abandoned`` of them,
-    no other call gets a thread. Each caller has a `WorkerShare`, and so does each part of a caller. Callers take turns;
-    within the turns of a caller, its parts take turns.
+    Up to ``running`` threads run. Up to ``asking`` more wait for an answer of their peer, so that a call that waits for
+    a thread never waits for a client's user. Abandoned threads count separately: if there are ``abandoned`` of them, no
+    other call gets a thread. Each caller has a `WorkerShare`, and so does each part of a caller. Callers take turns,
+    and so do the parts of a caller within its turns.
     """
 
     def __init__(self, running: int, asking: int, abandoned: int) -> None:
@@ -253,14 +258,14 @@ class Workers:
         self._counts = [0] * len(SlotState)
         self._shares = WeakValueDictionary[Caller, WorkerShare]()
         self.queue: dict[WorkerShare, None] = {}
-        """Shares of whole callers with waiting calls, the next first."""
+        """Shares of whole callers with waiting calls, the next one first."""
         self._abandoned_calls: dict[WorkerSlot, Work[Any]] = {}
-        """Calls in abandoned threads that still run, by their places."""
+        """Calls in abandoned threads that still run, by their slots."""
         self._has_logged = True
-        """True while the log has been told of all those calls."""
+        """Whether all of these calls have been logged."""
 
     def share(self, caller: Caller) -> WorkerShare:
-        """Return the share of ``caller``, which is one while anything refers to the share, a thread for example."""
+        """Return the share of ``caller``; the same object while anything, such as a thread, refers to it."""
         share = self._shares.get(caller)
         if share is None:
             share = WorkerShare(self, caller, None if caller.within is None else self.share(caller.within))
@@ -268,16 +273,16 @@ class Workers:
         return share
 
     def free(self, state: SlotState) -> int:
-        """Return how many more threads may be in ``state``; 0 or less: none."""
+        """Return how many more threads can be in ``state``; 0 or less means none."""
         return self._limits[state] - self._counts[state]
 
     def move(self, before: SlotState, after: SlotState) -> None:
-        """Count a thread that was ``before`` and is ``after`` now."""
+        """Count a thread that was in the state ``before`` and is now in ``after``."""
         self._counts[before] -= 1
         self._counts[after] += 1
 
     def wake_waiting(self) -> None:
-        """Wake the calls that have a place now: one of each caller, then the next of each."""
+        """Wake the calls that have a slot now: one of each caller, then the next of each."""
         found = True
         while found:
             found = False
@@ -291,17 +296,17 @@ class Workers:
                         self.queue[share] = None
 
     def add_abandoned(self, slot: WorkerSlot, work: Work[Any]) -> None:
-        """Note that ``work`` goes on at ``slot``, which was abandoned."""
+        """Add ``work``, which continues in the abandoned thread of ``slot``."""
         self._abandoned_calls[slot] = work
         self._has_logged = False
 
     def remove_abandoned(self, slot: WorkerSlot) -> None:
-        """Note that the thread at ``slot`` has ended."""
+        """Called when the abandoned thread of ``slot`` has ended."""
         self._abandoned_calls.pop(slot, None)
 
     def refusal(self) -> CodedError:
-        """Return the error for a call refused because of too many abandoned threads. The log is told where the threads
-        hang, once for all calls refused until one more thread is abandoned."""
+        """Return the error for a call refused because of too many abandoned threads. Log where the threads are blocked,
+        once until another thread is abandoned."""
         if not self._has_logged:
             self._has_logged = True
             most = Counter(work.describe() for work in self._abandoned_calls.values()).most_common(_LOGGED_LIMIT)
@@ -312,12 +317,12 @@ class Workers:
                 self._limits[SlotState.ABANDONED],
                 "".join(f"{count} x {work}" for work, count in most),
             )
-        return CodedError(TOO_BUSY, "Too busy: earlier calls still run though they were cancelled; try again later")
+        return CodedError(TOO_BUSY, "Too busy: too many cancelled calls are still running; try again later")
 
 
 class WorkerShare:
-    """The share of ``caller`` in `Workers`: no more than the caller leaves for others. ``within``: the share of the
-    caller that contains ``caller``; `None` for a whole caller."""
+    """The share of ``caller`` in `Workers`: at most as much as the caller leaves for others. ``within``: the share of
+    the caller that contains ``caller``; `None` for a whole caller."""
 
     __slots__ = ("__weakref__", "_caller", "_counts", "_waiting", "_within", "queue", "workers")
 
@@ -327,13 +332,13 @@ class WorkerShare:
         self._within = within
         self._counts = [0] * len(SlotState)
         self._waiting: dict[WorkerSlot, trio.lowlevel.Task] = {}
-        """Tasks that wait for a thread, by their places, oldest first."""
+        """Tasks that wait for a thread, by their slots, oldest first."""
         self.queue: dict[WorkerShare, None] = {}
-        """The shares within this one that have waiting calls, the next first. Includes this share if its own calls
+        """The shares within this one that have waiting calls, the next one first. Includes this share if its own calls
         wait."""
 
     def may_have(self, state: SlotState) -> bool:
-        """Return whether one more thread of the caller may be in ``state``."""
+        """Return whether one more thread of the caller can be in ``state``."""
         held, share = 0, self
         while share is not None:
             if not share._caller.alone:
@@ -342,7 +347,7 @@ class WorkerShare:
         return leaves_enough(held, self.workers.free(state))
 
     def move(self, before: SlotState, after: SlotState) -> None:
-        """Count a thread that was ``before`` and is ``after`` now, and hand out the freed places."""
+        """Count a thread that was in the state ``before`` and is now in ``after``, and assign the freed slots."""
         share: WorkerShare | None = self
         while share is not None:
             share._counts[before] -= 1
@@ -353,7 +358,8 @@ class WorkerShare:
             self.workers.wake_waiting()
 
     def _enqueue(self) -> None:
-        """Append this share, whose first call now waits, to the waiting shares; likewise each share around it."""
+        """Append this share, whose first call now waits, to the waiting shares, and do the same for each share that
+        contains it."""
         self.queue[self] = None
         share = self
         while share is not None and share not in (line := share._parent_queue()):
@@ -361,7 +367,7 @@ class WorkerShare:
             share = share._within
 
     def _dequeue(self) -> None:
-        """Give up the turn of this share, which no longer has waiting calls of its own."""
+        """Remove this share, which no longer has its own waiting calls, from the waiting shares."""
         del self.queue[self]
         share = self
         while share is not None and not share.queue:
@@ -372,10 +378,10 @@ class WorkerShare:
         return self.workers.queue if self._within is None else self._within.queue
 
     async def acquire(self, slot: WorkerSlot) -> None:
-        """Wait until ``slot`` runs. Places of one share get their turn in the order of arrival.
+        """Wait until ``slot`` runs. Slots of one share get their turn in the order of arrival.
 
-        A place that may run at once lets no other task run, so that threads start in the same order, too. Raises
-        `CodedError` when ``slot`` is refused; nothing has changed then, nor after a cancelled wait.
+        If a slot can run at once, no other task runs in between, so that threads start in the same order. Raises
+        `CodedError` if ``slot`` is refused. Then, and after a cancelled wait, nothing has changed.
         """
         await trio.lowlevel.checkpoint_if_cancelled()
         if not self._waiting and self.may_have(SlotState.RUNNING):
@@ -394,7 +400,7 @@ class WorkerShare:
         await trio.lowlevel.wait_task_rescheduled(abort)
 
     def wake_next(self) -> bool:
-        """Let the oldest place of this share, or of a share within it, run. Return false if none may run."""
+        """Let the oldest slot of this share, or of a share within it, run. Return false if none can run."""
         if not self.may_have(SlotState.RUNNING):
             return False
         for share in tuple(self.queue):
@@ -414,9 +420,9 @@ class WorkerShare:
 
 
 class WorkerSlot:
-    """The place of one thread, from its start to its end, even after being abandoned.
+    """The slot of one thread, from its start to its end, even after being abandoned.
 
-    A `WorkerSlot` stands in for the limiter in `trio.to_thread.run_sync`.
+    A `WorkerSlot` is passed to `trio.to_thread.run_sync` as its limiter.
     """
 
     __slots__ = ("_share", "_state", "released")
@@ -425,39 +431,39 @@ class WorkerSlot:
         self._share = share
         self._state = SlotState.OUTSIDE
         self.released = trio.Event()
-        """Event set when the thread has ended, and counts no more."""
+        """Set when the thread has ended and is no longer counted."""
 
     def _move(self, state: SlotState) -> None:
         before, self._state = self._state, state
         self._share.move(before, state)
 
     def run(self) -> None:
-        """Take the place. Raises `CodedError` for a thread that is not to start, since too many were abandoned."""
+        """Take the slot. Raises `CodedError` if the thread must not start, because too many were abandoned."""
         if self._state is SlotState.OUTSIDE and not self._share.may_have(SlotState.ABANDONED):
             raise self._share.workers.refusal()
         self._move(SlotState.RUNNING)
 
     async def acquire_on_behalf_of(self, _: object) -> None:
-        """Wait for the turn of a thread that is to start."""
+        """Wait for the turn of a thread that is about to start."""
         await self._share.acquire(self)
 
     def release_on_behalf_of(self, _: object) -> None:
-        """Give the place back: the thread has ended, and counts no more."""
+        """Release the slot: the thread has ended, and is no longer counted."""
         self._share.workers.remove_abandoned(self)
         self._move(SlotState.OUTSIDE)
         self.released.set()
 
     def ask(self) -> None:
-        """Let another thread run while this one waits for an answer. Raises `CodedError` when too many threads wait."""
+        """Let another thread run while this one waits for an answer. Raises `CodedError` if too many threads wait."""
         if not self._share.may_have(SlotState.ASKING):
             raise CodedError(TOO_BUSY, "Too busy: too many handlers in threads wait for answers; try again later")
         self._move(SlotState.ASKING)
 
     async def resume(self) -> None:
-        """Wait for the turn of a thread that has its answer. A cancelled thread is to end, and waits for no turn."""
+        """Wait for the turn of a thread that has its answer. A cancelled thread is about to end, and doesn't wait."""
         await self._share.acquire(self)
 
     def abandon(self, work: Work[Any]) -> None:
-        """Let another thread run, though ``work`` has not ended."""
+        """Let another thread run, although ``work`` has not ended."""
         self._share.workers.add_abandoned(self, work)
         self._move(SlotState.ABANDONED)

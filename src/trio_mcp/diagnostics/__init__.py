@@ -1,1 +1,1 @@
-"""Diagnostics: the log of this package, written without making any task wait."""
+"""Diagnostics: logging of this package, in a way that never blocks a task."""

@@ -1,8 +1,8 @@
-"""Log: the way of this package's log records to the handlers, the records of each peer within its share.
+"""Log passes this package's log records to the logging handlers. The records of each peer are limited to a share.
 
-Importing this module is enough: code that calls ``logging.getLogger("trio_mcp").warning(...)`` need not know of the
-module. Levels, filters, handlers and propagation remain under the application's control. During serving a thread, the
-`Writer`, writes the log, so that no other code waits for the log.
+Importing this module is enough: code that calls ``logging.getLogger("trio_mcp").warning(...)`` doesn't have to use this
+module. The application keeps control of levels, filters, handlers and propagation. While a server runs, a thread, the
+`Writer`, writes the log, so that no other code waits for it.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from .log_shares import LogShare, LogShares, bound, resolve
 _MOST_WAITING: Final = 1000
 _MOST_CHARACTERS: Final = 4 * 1024 * 1024
 _LAST_WAIT: Final = 0.2
-"""Seconds that the end of the process waits for the thread."""
+"""Maximum seconds that the exit of the process waits for the thread."""
 
 
 def call_handlers(record: logging.LogRecord) -> None:
-    """Pass ``record`` to the handlers of its logger, or of the application, and wait for the handlers."""
+    """Pass ``record`` to the handlers of its logger, or of the application, and wait for them."""
     logger = logging.getLogger(record.name)
     type(logger).callHandlers(logger, record)
 
@@ -43,9 +43,9 @@ def call_handlers(record: logging.LogRecord) -> None:
 class Writer:
     """Calls jobs in the order of `put`, in a daemon thread that exists while there are jobs.
 
-    The queue is bounded; further jobs are dropped, counted, and reported once the thread has caught up. `put` may be
-    called in any thread and never waits for a writing thread, because the lock is not held during writing. If no thread
-    can be started, jobs stay in the queue, and each `put` tries again.
+    The queue is limited. Further jobs are dropped and counted, and the number is logged once the thread has caught up.
+    `put` can be called in any thread, and never waits for a thread that writes, because the lock isn't held during
+    writing. If no thread can be started, jobs stay in the queue, and each `put` tries again.
     """
 
     def __init__(self) -> None:
@@ -54,9 +54,9 @@ class Writer:
         self._waiting = self._characters = self._dropped = 0
         self._thread: threading.Thread | None = None
         self._shares: dict[LogShares, int] = {}
-        """Shares of the servers that run now, and how often each was entered."""
+        """Shares of the servers that are running, and how often each was entered."""
         atexit.register(self._at_exit)
-        if hasattr(os, "register_at_fork"):  # Windows has no forks
+        if hasattr(os, "register_at_fork"):  # not available on Windows, which has no fork
             os.register_at_fork(after_in_child=self._start_again)
 
     def _start_again(self) -> None:
@@ -68,16 +68,16 @@ class Writer:
 
     @property
     def serving(self) -> bool:
-        """True while something is served: records are to be written here."""
+        """Whether a server is running, so that records are written in the thread."""
         return bool(self._shares)
 
     def enter(self, shares: LogShares) -> None:
-        """Note that a server runs from now on; the thread reports the records suppressed by ``shares``."""
+        """Called when a server starts. From now on, the thread logs how many records ``shares`` suppressed."""
         with self._lock:
             self._shares[shares] = self._shares.get(shares, 0) + 1
 
     def leave(self, shares: LogShares) -> None:
-        """Undo one `enter`. Waiting jobs are still done."""
+        """Undo one `enter`. Queued jobs are still called."""
         with self._lock:
             self._shares[shares] -= 1
             last = not self._shares[shares]
@@ -88,8 +88,8 @@ class Writer:
                 self.put_record(record)
 
     def put_record(self, record: logging.LogRecord) -> None:
-        """Write ``record`` in the thread. Handlers get its exception, too, unless other jobs wait: an exception keeps
-        alive everything that its frames refer to."""
+        """Write ``record`` in the thread. Handlers also get its exception object, unless other jobs wait: an exception
+        keeps everything alive that its frames refer to."""
         characters = resolve(record, keep_exception=not self._waiting)
         self.put(partial(call_handlers, record), characters)
 
@@ -107,19 +107,20 @@ class Writer:
         self._jobs.put((job, characters))
         if self._thread is None:
             thread = threading.Thread(target=self._run, name="trio_mcp log", daemon=True)
-            # There may be no room for one more thread, or the interpreter is about to end: the next `put` tries again.
+            # There may be too many threads, or the interpreter is about to exit. The next `put` tries again.
             with suppress(RuntimeError):
                 thread.start()
                 self._thread = thread
 
     def wake(self) -> None:
-        """Have the thread check again when something is due, and whether to go on."""
+        """Make the thread check again when something is due, and whether to continue."""
         with self._lock:
             if self._thread is not None or self._waiting:
                 self._put(_nothing, 0)
 
     def wait_until_written(self, timeout: float) -> bool:
-        """Wait until all jobs in the queue are done, at most ``timeout`` seconds. Return False when time runs out."""
+        """Wait until all queued jobs are done, for at most ``timeout`` seconds. Return false if the time was not
+        enough."""
         written = threading.Event()
         with self._lock:
             if not self._waiting:
@@ -144,14 +145,14 @@ class Writer:
             self._do(self._report_dropped)
 
     def _has_work(self) -> bool:
-        """Return whether there is something to do, or will be."""
+        """Return whether there is something to do, now or later."""
         with self._lock:
             if not self._waiting and not self._shares:
                 self._thread = None
             return self._thread is not None
 
     def _due_in(self) -> float | None:
-        """Return the seconds until something is to be reported; `None`: for ever."""
+        """Return the seconds until the next report is due; `None` if there is none."""
         with self._lock:
             times = [time for shares in self._shares if (time := shares.due_in()) is not None]
         return min(times, default=None)
@@ -160,7 +161,7 @@ class Writer:
         try:
             job()
         except BaseException:
-            # A handler raised instead of reporting it: shown as for any other thread, but this one goes on.
+            # A handler raised an exception instead of reporting it. Show it as for any other thread, but continue.
             threading.excepthook(threading.ExceptHookArgs((*sys.exc_info(), threading.current_thread())))
 
     def _report_due(self, shares: LogShares) -> None:
@@ -182,7 +183,7 @@ class Writer:
 
     def _at_exit(self) -> None:
         if not self.wait_until_written(_LAST_WAIT):
-            # The thread holds the locks of a stream and a handler, for which the interpreter would wait.
+            # The thread holds the locks of a stream and a handler, and the interpreter would wait for them.
             discard_unread_output()
             self.wait_until_written(_LAST_WAIT)
 
@@ -192,8 +193,8 @@ def _nothing() -> None:
 
 
 def is_writable(descriptor: int) -> bool:
-    """Return whether a write to ``descriptor`` would get on now: there is room, or an error to report. True on Windows,
-    where only sockets can be asked."""
+    """Return whether a write to ``descriptor`` would not block: there is room, or an error to report. True on Windows,
+    where only sockets can be checked."""
     if not hasattr(select, "poll"):
         return True
     poll = select.poll()
@@ -202,13 +203,13 @@ def is_writable(descriptor: int) -> bool:
 
 
 def discard_unread_output() -> None:
-    """Discard, from now on, text for a standard output or error that accepts no more.
+    """From now on, discard text for a standard output or error whose pipe is full.
 
-    The function is for a process that is to end, and whose output nobody will ever read. A thread that waits in such a
-    write holds the locks of its stream and of its log handler. The interpreter flushes both at the end of a script and
-    of the process, and would wait for the thread for ever. Does nothing outside of the main thread.
+    Use it in a process that is about to exit and whose output will never be read. A thread that blocks in a write holds
+    the locks of its stream and of its log handler. The interpreter flushes both at the end of a script and of the
+    process, and would wait for the thread forever. Outside the main thread, this does nothing.
     """
-    # The descriptor of a stream that was closed when Python started may have been given to somebody else since.
+    # If a stream was closed when Python started, its descriptor may now belong to something else.
     ours = [descriptor for descriptor, stream in ((1, sys.__stdout__), (2, sys.__stderr__)) if stream is not None]
     full = [descriptor for descriptor in ours if not is_writable(descriptor)]
     if full and threading.current_thread() is threading.main_thread():
@@ -216,53 +217,55 @@ def discard_unread_output() -> None:
 
 
 def _discard_output_of(descriptors: Sequence[int]) -> None:
-    """Discard text for ``descriptors``, even if threads wait in writes already. For the main thread."""
+    """Discard text for ``descriptors``, even if threads are already blocked in writes. Call it in the main thread."""
     null = os.open(os.devnull, os.O_WRONLY)
     for descriptor in descriptors:
         os.dup2(null, descriptor)
     os.close(null)
-    # A write that has begun waits at the pipe until a signal interrupts it; then Python writes the rest to where the
-    # descriptor leads now. The signal is one that nothing else uses; without a handler it would interrupt nothing.
+    # A blocked write waits at the pipe until a signal interrupts it. Then Python writes the rest to where the
+    # descriptor points now. The signal must be otherwise unused, and needs a handler, without which it interrupts
+    # nothing.
     signal.signal(signal.SIGURG, _ignore_signal)
-    # `threading.enumerate` does not fit: it does not hear of the end of threads that others have started, and a signal
-    # to a thread that is gone may crash the process.
-    threads = sys._current_frames()  # pyright: ignore[reportPrivateUsage] - documented; of threads that are there
+    # `threading.enumerate` can list threads that have already ended, if they were not started by Python. A signal to
+    # such a thread can crash the process.
+    threads = sys._current_frames()  # pyright: ignore[reportPrivateUsage] - documented; lists only existing threads
     for ident in threads.keys() - {threading.get_ident()}:
-        with suppress(ProcessLookupError):  # it has ended meanwhile
+        with suppress(ProcessLookupError):  # the thread has ended in the meantime
             signal.pthread_kill(ident, signal.SIGURG)
     atexit.unregister(_end_printing)
     atexit.register(_end_printing)
 
 
 def _end_printing() -> None:
-    """Close standard output, at the end of the process. Closing waits for a thread that prints; later prints fail.
-    Without the close, the interpreter would later give up waiting, and abort."""
+    """Close standard output at the end of the process. Closing waits for a thread that prints, and later prints fail.
+    Otherwise the interpreter would stop waiting for such a thread, and abort."""
     if sys.__stdout__ is not None:
         with suppress(OSError, ValueError):
             sys.__stdout__.close()
 
 
 def _ignore_signal(number: int, frame: object) -> None:
-    """Do nothing: the interrupted call is tried again."""
+    """Do nothing: Python retries the interrupted call."""
 
 
 _OTHERS: Final = ("trio.serve_listeners", "trio.async_generator_errors", "trio-websocket")
-"""Loggers of the libraries that are used for serving; peers can cause records there, too."""
+"""Loggers of the libraries that servers use. Peers can cause records there as well."""
 _FLUSH: Final = 0.5
-"""Seconds for which the end of serving waits for unwritten records."""
+"""Maximum seconds that the shutdown of a server waits for unwritten records."""
 
 _entering: Final = threading.Lock()
-"""Lock for runs of trio in several threads, which may begin and end to serve at once."""
+"""Lock for trio runs in several threads, which can start or stop servers at the same time."""
 
 writer: Final = Writer()
 _of_process: Final = LogShares(time.monotonic, writer.wake)
 _of_run: trio.lowlevel.RunVar[LogShares] = trio.lowlevel.RunVar("trio_mcp.log_shares")
 _share: ContextVar[LogShare | None] = ContextVar("trio_mcp.log_share", default=None)
-"""Share of the peer for whom this task or thread works."""
+"""Log share of the peer that this task or thread works for."""
 
 
 def _shares_here() -> LogShares:
-    """Return the shares of this run of trio, so that one run never affects another, such as the next test."""
+    """Return the shares of this trio run. Each run has its own, so that one run (such as a test) doesn't affect the
+    next."""
     try:
         return _of_run.get()
     except LookupError:
@@ -275,8 +278,8 @@ def _shares_here() -> LogShares:
 
 @contextmanager
 def peer_log_share(caller: Caller | None = None) -> Generator[None]:
-    """Count all records logged inside, by this task and its children, as caused by one peer: within the share of
-    ``caller``, or, where nobody knows who calls, within one of its own, which ends with the block."""
+    """Count all records logged in the block, by this task and its children, as caused by one peer. They count in the
+    share of ``caller`` or, if the caller is unknown, in a new share that ends with the block."""
     share = LogShare(_shares_here()) if caller is None else caller.log_share or new_share(caller)
     token = _share.set(share)
     try:
@@ -289,12 +292,12 @@ def peer_log_share(caller: Caller | None = None) -> Generator[None]:
 
 
 set_share: Final = _share.set
-"""Counts all that the present task, and its children from now on, log within a share: `Caller.log_share`, or else
-`new_share`. Called for each request."""
+"""Sets the share in which everything counts that the current task and its children log from now on: `Caller.log_share`,
+or else `new_share`. Called for each request."""
 
 
 def new_share(caller: Caller) -> LogShare:
-    """Return the share of ``caller``, common to all its parts, and store it as `Caller.log_share`."""
+    """Return the share of ``caller``, which all its parts have in common, and store it as `Caller.log_share`."""
     shares, whole = _shares_here(), caller.whole
     share = whole.log_share or (LogShare(shares) if whole.key is None else shares.of(whole.key))
     caller.log_share = whole.log_share = share
@@ -303,11 +306,11 @@ def new_share(caller: Caller) -> LogShare:
 
 @asynccontextmanager
 async def log_in_thread() -> AsyncGenerator[None]:
-    """Write the log in a thread while inside, because a process that serves must not wait for the reader of the log.
+    """During the block, write the log in a thread, because a server must not wait for the reader of its log.
 
-    At the end the block waits for unwritten records, for half a second at most; the thread goes on with the rest. If
-    records are left because nobody reads standard error, later text for standard error is discarded, since even the end
-    of a script would wait for a reader. Any number of these blocks may be nested, or run beside each other.
+    At the end, the block waits for unwritten records, for half a second at most; the thread continues with the rest. If
+    records are left because standard error isn't read, later text for standard error is discarded. Otherwise even the
+    end of a script would wait for a reader. These blocks can be nested, and can run concurrently.
     """
     shares = _shares_here()
     _enter(shares)
@@ -317,7 +320,7 @@ async def log_in_thread() -> AsyncGenerator[None]:
         _leave(shares)
         is_read = writer.wait_until_written(0)
         if not is_read:
-            with trio.CancelScope(shield=True):  # the wait has its own deadline, and a thread in any case
+            with trio.CancelScope(shield=True):  # the wait has its own time limit, and needs a thread anyway
                 limiter = trio.CapacityLimiter(1)
                 is_read = await trio.to_thread.run_sync(writer.wait_until_written, _FLUSH, limiter=limiter)
             if not is_read and not writer.serving:
@@ -342,9 +345,9 @@ def _leave(shares: LogShares) -> None:
 
 
 class ThreadedSink:
-    """A text sink that calls ``write`` behind the records of the log, with the same bounds; ``write`` may block.
+    """A text sink that calls ``write`` after the waiting log records, with the same limits. ``write`` can block.
 
-    An error of writing is raised at the next `write`.
+    If ``write`` raises, the next call of this object's `write` raises the error.
     """
 
     def __init__(self, write: Callable[[str], object]) -> None:
@@ -352,7 +355,7 @@ class ThreadedSink:
         self._error: Exception | None = None
 
     def write(self, text: str, /) -> None:
-        """Have ``text`` written. Never waits."""
+        """Queue ``text`` for writing. Never waits."""
         if self._error is not None:
             raise self._error
         writer.put(partial(self._write, text), len(text))
@@ -365,7 +368,7 @@ class ThreadedSink:
 
 
 def _route(logger: logging.Logger) -> None:
-    """Call `_handle` where ``logger`` would call its handlers: behind its level and its filters."""
+    """Make ``logger`` call `_handle` instead of its handlers, after its level and its filters were applied."""
     logger.callHandlers = _handle
 
 
@@ -389,12 +392,12 @@ _route(logging.getLogger("trio_mcp"))
 
 
 def unlimited_logger(name: str) -> logging.Logger:
-    """Return a logger whose records are written in the thread during serving like all records, but beside all shares:
-    who asks for such a log wants a line for each event."""
+    """Return a logger whose records are written in the thread like all others, but aren't limited by shares, because
+    such a log needs a line for each event."""
     logger = logging.getLogger(name)
     logger.callHandlers = _emit
     return logger
 
 
 access_log: Final = unlimited_logger("trio_mcp.access")
-"""The log of accesses."""
+"""The access log."""

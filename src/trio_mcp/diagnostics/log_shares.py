@@ -1,6 +1,6 @@
-"""Shares: the number of log records per peer, so that no peer fills the log or hides the records of others.
+"""Limits on the number of log records per peer, so that no peer can fill the log or hide the records of others.
 
-The text of a record is of bounded length, too (`bound`, `resolve`).
+The length of a record is limited as well (`bound`, `resolve`).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Final, TypeAlias
 from weakref import WeakValueDictionary
 
 LONGEST: Final = 10_000
-"""Longest message, and longest traceback, in characters. Of longer ones the beginning and the end are kept."""
+"""Maximum characters of a message, and of a traceback. Longer ones keep only their beginning and end."""
 
 _FORMATTER: Final = logging.Formatter()
 
@@ -23,25 +23,25 @@ def message_of(record: logging.LogRecord) -> str:
     """Return the message of ``record``, or its format string if formatting fails."""
     try:
         return record.getMessage()
-    except Exception:  # whatever the values raise; the handlers of the log report it
+    except Exception:  # the values can raise anything; the logging handlers report it
         return str(record.msg)
 
 
 def bound(record: logging.LogRecord) -> None:
-    """Cut the message and the traceback of ``record`` where they are longer than `LONGEST`."""
+    """Shorten the message and the traceback of ``record`` if they are longer than `LONGEST`."""
     message = message_of(record)
     if len(message) > LONGEST:
         record.msg, record.args = _cut(message), None
     if record.exc_info and not record.exc_text:
         text = _FORMATTER.formatException(record.exc_info)
         if len(text) > LONGEST:
-            # Formatters take this for the text that they made of the exception before, and use it.
+            # Formatters treat this as the cached text of the exception, and use it.
             record.exc_text = _cut(text)
 
 
 def resolve(record: logging.LogRecord, *, keep_exception: bool) -> int:
-    """Replace the objects in ``record`` by their texts, so that the record keeps no object alive; return the length of
-    the texts. ``keep_exception`` leaves the exception for handlers that use more than its text."""
+    """Replace the objects in ``record`` by text, so that the record keeps no object alive. Return the length of the
+    text. ``keep_exception``: leave the exception for handlers that use more than its text."""
     bound(record)
     record.msg, record.args = message_of(record), None
     if record.exc_info and not record.exc_text and not keep_exception:
@@ -57,11 +57,11 @@ def _cut(text: str) -> str:
 
 
 WINDOW: Final = 10.0
-"""Seconds for which records of one kind are counted together."""
+"""Length of a window in seconds. Records of one kind are counted per window."""
 BURST: Final = 10
-"""Records of one kind that one peer may cause in that time."""
+"""Maximum records of one kind that one peer can cause in a window."""
 OVERALL: Final = 100
-"""Records of one kind that all peers together may cause in the same time."""
+"""Maximum records of one kind that all peers together can cause in a window."""
 _MOST_KINDS: Final = 100
 _LONGEST_EXAMPLE: Final = 200
 
@@ -70,8 +70,9 @@ _Report: TypeAlias = tuple[logging.LogRecord, int]
 """An example of the suppressed records, and their number."""
 
 _lock = threading.RLock()
-"""Lock of all shares of the process, so that a forked child can renew a lock that nobody there would ever release. The
-lock is reentrant: the text of an exception, or a signal handler, may log while an example is made."""
+"""Lock of all shares of the process. There is only one, so that a forked child can replace it: in the child, it could
+otherwise stay locked forever. The lock is reentrant, because the text of an exception, or a signal handler, can log
+while an example is created."""
 
 
 def _renew_lock() -> None:
@@ -79,13 +80,13 @@ def _renew_lock() -> None:
     _lock = threading.RLock()
 
 
-if hasattr(os, "register_at_fork"):  # Windows has no forks
+if hasattr(os, "register_at_fork"):  # not available on Windows, which has no fork
     os.register_at_fork(after_in_child=_renew_lock)
 
 
 def _kind_of(record: logging.LogRecord) -> _Kind:
-    """Return the kind of ``record``: the line that logs, and the line that raised the logged exception. Two failing
-    tools are thus two kinds, and no text of a peer is part of a kind."""
+    """Return the kind of ``record``: the line that logs, and the line that raised the logged exception. So two failing
+    tools are two kinds, and text from a peer never affects the kind."""
     kind = record.name, record.levelno, record.pathname, record.lineno
     if not record.exc_info or record.exc_info[0] is None:
         return kind
@@ -97,7 +98,7 @@ def _kind_of(record: logging.LogRecord) -> _Kind:
 
 
 class _KindCount:
-    """The number of records of one kind in a window, which begins with the first record."""
+    """The number of records of one kind in a window, which begins with the first of them."""
 
     __slots__ = ("example", "held_back", "kind", "overall", "passed", "until")
 
@@ -111,7 +112,7 @@ class _KindCount:
 
 
 class LogShare:
-    """The share of one peer, or of all records that belong to no peer."""
+    """The log share of one peer, or of all records that don't belong to a peer."""
 
     __slots__ = ("__weakref__", "counts", "limit", "shares")
 
@@ -122,9 +123,9 @@ class LogShare:
 
 
 class LogShares:
-    """The shares of one log. Threads may use the shares at once: the lock is never held during writing.
+    """The shares of one log. Can be used from several threads: the lock is never held during writing.
 
-    ``clock`` gives seconds and never goes back. ``holds`` is called when `due_in` has changed.
+    ``clock`` returns seconds, and never goes back. ``holds`` is called when `due_in` has changed.
     """
 
     def __init__(self, clock: Callable[[], float], holds: Callable[[], None]) -> None:
@@ -132,17 +133,18 @@ class LogShares:
         self._holds = holds
         self._all = LogShare(self, OVERALL)
         self._holding: list[tuple[float, int, _KindCount]] = []
-        """A heap of the counts that hold records back, by the end of their windows."""
+        """A heap of the counts with suppressed records, by the end of their windows."""
         self._number = 0
         self.unattributed = LogShare(self)
-        """Share of what is logged outside of any connection."""
+        """Share of records that are logged outside any connection."""
         self._of_callers = WeakValueDictionary[Hashable, LogShare]()
         self._recent: dict[LogShare, float] = {}
-        """Shares in which a window is open, in the order of the ends: a caller that comes back finds its own again."""
+        """Shares with an open window, in the order in which the windows end, so that a caller that returns gets its
+        share again."""
 
     def of(self, key: Hashable) -> LogShare:
-        """Return the share of the caller with this key, one and the same over all connections of the caller and, within
-        a window, from one to the next."""
+        """Return the share of the caller with this key. It's the same for all connections of the caller and, within a
+        window, even for successive connections."""
         with _lock:
             share = self._of_callers.get(key)
             if share is None:
@@ -150,7 +152,7 @@ class LogShares:
         return share
 
     def admit(self, record: logging.LogRecord, share: LogShare) -> bool:
-        """Return whether ``record`` is to be written. If not, it is counted, and reported by `due`."""
+        """Return whether to write ``record``. If not, it's counted, and `due` reports the number."""
         kind, now = _kind_of(record), self._clock()
         with _lock:
             count = self._count(record, kind, share, now)
@@ -172,7 +174,7 @@ class LogShares:
             if len(share.counts) >= _MOST_KINDS:
                 _drop_expired(share, now)
             if len(share.counts) >= _MOST_KINDS:
-                kind = ()  # all others are one kind
+                kind = ()  # too many kinds: count all others as one
                 count = share.counts.get(kind)
             if count is None:
                 count = share.counts[kind] = _KindCount(kind, _example_of(record), overall=share is self._all)
@@ -199,9 +201,9 @@ class LogShares:
             return max(0.0, self._holding[0][0] - self._clock()) if self._holding else None
 
     def due(self) -> list[logging.LogRecord]:
-        """Return the reports due now: the number of further records of each kind whose window is over."""
+        """Return the reports that are due now: for each kind whose window is over, the number of suppressed records."""
         told = list[_Report]()
-        if self._holding:  # seldom, and looking needs no lock
+        if self._holding:  # rarely true, and checking it needs no lock
             now = self._clock()
             with _lock:
                 while self._holding and self._holding[0][0] <= now:
@@ -209,7 +211,7 @@ class LogShares:
         return [_record_of(*one) for one in told]
 
     def close(self, share: LogShare) -> list[logging.LogRecord]:
-        """Return the reports still due for ``share``, whose peer is gone."""
+        """Return the reports still due for ``share``, whose peer has disconnected."""
         told, now = list[_Report](), self._clock()
         with _lock:
             for count in share.counts.values():
@@ -218,7 +220,7 @@ class LogShares:
         return [_record_of(*one) for one in told]
 
     def rest(self) -> list[logging.LogRecord]:
-        """Return all reports that are still due, whatever the time."""
+        """Return all reports that are still due, regardless of the time."""
         told = list[_Report]()
         with _lock:
             while self._holding:
@@ -227,10 +229,10 @@ class LogShares:
 
     def _report(self, count: _KindCount, now: float, reports: list[_Report]) -> None:
         number, count.held_back = count.held_back, 0
-        if not number:  # reported already, since its peer is gone
+        if not number:  # already reported, because its peer has disconnected
             return
         count.until = now
-        # Peers that come and go must not fill the log with reports either.
+        # Peers that connect and disconnect must not fill the log with reports either.
         overall = count if count.overall else self._count(count.example, count.kind, self._all, now)
         if overall is not count:
             if overall.passed >= OVERALL:
@@ -254,7 +256,8 @@ def _example_of(record: logging.LogRecord) -> logging.LogRecord:
 
 
 def _record_of(example: logging.LogRecord, number: int) -> logging.LogRecord:
-    # As `logging.Logger.makeRecord` does: the application's format may need what its factory sets. Not under our lock.
+    # Like `logging.Logger.makeRecord`: the application's format may need what its record factory sets. Don't hold our
+    # lock meanwhile.
     make, place = logging.getLogRecordFactory(), (example.pathname, example.lineno)
     values = example.msg, f"{number:,}"
     return make(example.name, example.levelno, *place, "%s … and %s more like it", values, None, example.funcName)
