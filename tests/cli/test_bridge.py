@@ -218,8 +218,8 @@ async def test_a_server_that_is_lost_ends_the_call_and_the_bridge(behind: str, e
 @pytest.mark.parametrize(
     ("arguments", "status", "told"),
     [
-        (["no such server"], 2, "no URL, no Python file"),
-        (["--tcp", "1", "--unix", "x", "tcp://127.0.0.1:1"], 2, "give one of them"),
+        (["no such server"], 2, "is not a URL, a Python file"),
+        (["--tcp", "1", "--unix", "x", "tcp://127.0.0.1:1"], 2, "use only one of them"),
         (["http:///mcp"], 2, "the URL of an HTTP server must be like"),
         (["--", sys.executable, "-c", "raise SystemExit('no server')"], 3, "no server"),
         (["tcp://127.0.0.1:9"], 3, "cannot be reached"),

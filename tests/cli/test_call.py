@@ -98,7 +98,7 @@ async def test_traceback_is_shown_whether_the_server_answers_with_an_error_or_wi
 async def test_stderr_that_is_shown_anyway_is_not_shown_again():
     ended = await run([*CALL, DESK, "crash", "--stderr"])
     assert ended.stderr.count("KeyError: 'no ") == 1
-    assert "the server wrote meanwhile" not in ended.stderr
+    assert "the server wrote to standard error" not in ended.stderr
 
 
 async def test_raw_result_is_json_and_what_is_no_text_is_described():

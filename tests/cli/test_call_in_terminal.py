@@ -39,7 +39,7 @@ async def test_form_is_filled_in_field_by_field_until_each_answer_fits(era: str)
             ("Dish: ", "soup\n"),
             ("1) small", ""),
             ("size: ", "huge\n"),
-            ("none of the choices", "1\n"),
+            ("not one of the choices", "1\n"),
             ("plates [2]: ", "\n"),
             ("spicy (y/n) [n]: ", "y\n"),
             ("spicy = True", ""),
@@ -112,7 +112,7 @@ async def test_url_is_shown_and_visited_only_with_consent(typed: str, action: st
 
 async def test_user_answers_in_place_of_a_model():
     async with in_terminal(call(DESK, "think")) as terminal:
-        await answer(terminal, ("answer in its place", "Eight.\n"))
+        await answer(terminal, ("type the model's answer", "Eight.\n"))
         assert await terminal.read_to_end() == 0
     shown = plain(terminal.shown)
     assert "desk asks a language model, and there is none here" in shown
@@ -124,7 +124,7 @@ async def test_user_answers_in_place_of_a_model():
 @pytest.mark.parametrize("era", ERAS)
 async def test_user_refuses_to_answer_in_place_of_a_model(era: str):
     async with in_terminal(call(DESK, "think", "--era", era)) as terminal:
-        await answer(terminal, ("answer in its place", "\n"))
+        await answer(terminal, ("type the model's answer", "\n"))
         # A legacy tool hears of the refusal, and fails; a modern call ends.
         assert await terminal.read_to_end() == (1 if era == "legacy" else 4)
     shown = plain(terminal.shown)

@@ -34,8 +34,8 @@ def test_headers_go_to_a_url_and_variables_to_a_command() -> None:
 @pytest.mark.parametrize(
     ("target", "headers", "env", "told"),
     [
-        (Command(["a"]), ["A: 1"], [], "--header is for a URL"),
-        (Address("https://a/mcp"), [], ["A=1"], "--env is for a command"),
+        (Command(["a"]), ["A: 1"], [], "--header needs a URL"),
+        (Address("https://a/mcp"), [], ["A=1"], "--env needs a command"),
         (Address("tcp://a:1"), ["A: 1"], [], "not for"),
         (Address("https://a/mcp"), ["secret"], [], "--header must be like 'Name: value'"),
         (Command(["a"]), [], ["secret"], "--env must be like NAME=value"),

@@ -137,12 +137,12 @@ async def test_names_of_tools_can_be_limited(config: str) -> None:
         ('{"mcpServers": {}}', [], "has no usable server"),
         ('{"mcpServers": {"a": {"command": "a", "enabled": false}}}', [], "has no usable server"),
         ('{"mcpServers": {"": {"command": "a"}}}', [], "'' in /"),
-        ('{"mcpServers": {}}', ["--pinned", "one__pid"], "--pinned goes with --searchable"),
+        ('{"mcpServers": {}}', ["--pinned", "one__pid"], "--pinned needs --searchable"),
         ('{"mcpServers": {}}', ["--max-name-length", "20"], "20 is not in the range 32<=x<=128"),
-        ('{"mcpServers": {}}', ["--bearer-env", "TOKEN"], "--bearer-env is for one server"),
+        ('{"mcpServers": {}}', ["--bearer-env", "TOKEN"], "--bearer-env works for a single server"),
         ('{"mcpServers": {"a": {"command": "a"}}}', ["--health"], "--health needs --http"),
-        ('{"mcpServers": {"a": {"command": "a"}}}', ["--http", "0", "--workers", "2"], "--workers goes with --shared"),
-        ('{"mcpServers": {"a": {"command": "a"}}}', ["--http", "0", "--scope", "x"], "go with --issuer"),
+        ('{"mcpServers": {"a": {"command": "a"}}}', ["--http", "0", "--workers", "2"], "--workers needs --shared"),
+        ('{"mcpServers": {"a": {"command": "a"}}}', ["--http", "0", "--scope", "x"], "need --issuer"),
     ],
 )
 async def test_a_file_that_cannot_be_served_is_wrong_usage(

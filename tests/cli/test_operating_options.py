@@ -118,7 +118,7 @@ async def test_observer_of_the_author_is_kept_and_the_refusal_says_what_to_do(tm
     file = written(tmp_path / "a.py", own.format("OpenTelemetry()"))
     ended = await run([*TRIO_MCP, "run", file, "--http", "0", "--metrics", "0"])
     assert (ended.status, ended.stderr.count("\n")) == (2, 1)
-    assert "give it the one of a PrometheusPage" in ended.stderr
+    assert "pass the tracing of a PrometheusPage" in ended.stderr
 
 
 async def test_every_line_is_json_with_what_is_known_of_a_response(tmp_path: Path) -> None:

@@ -106,7 +106,7 @@ async def test_the_documents_are_made_of_the_server_and_fit_the_schemas(folder: 
 async def test_without_places_the_documents_fit_and_the_user_is_told(folder: Path) -> None:
     ended = await pack(folder)
     assert ended.status == 0
-    assert "--download names the bundle's place" in ended.stderr
+    assert "server.json has no URL: set the URL of the bundle with --download" in ended.stderr
     told = document(folder)
     assert faults(SERVER_JSON, told) == []
     assert {"packages", "remotes"}.isdisjoint(told)
@@ -366,9 +366,12 @@ async def test_what_is_made_for_the_bundle_is_not_in_the_folder(folder: Path, na
 async def test_a_project_of_the_author_has_to_need_the_package(folder: Path) -> None:
     project = folder / "pyproject.toml"
     for text, complaint in (
-        ('[project]\nname = "w"\nversion = "1"\ndependencies = ["httpx"]', "no trio-mcp[cli] among its dependencies"),
+        (
+            '[project]\nname = "w"\nversion = "1"\ndependencies = ["httpx"]',
+            "must have trio-mcp[cli] among its dependencies",
+        ),
         ("[project", "cannot be read"),
-        ("project = 7", "no trio-mcp[cli]"),
+        ("project = 7", "must have trio-mcp[cli]"),
     ):
         project.write_text(text)
         ended = await pack(folder)
@@ -406,11 +409,11 @@ async def test_a_bundle_for_python_has_all_packages_in_it(folder: Path) -> None:
     ("options", "complaint"),
     [
         (["--name", "weather"], "like com.example/weather"),
-        (["--download", "http://example.com/w.mcpb"], "over https"),
-        (["--download", "https://example.com/w.zip"], 'has "mcp" in it'),
+        (["--download", "http://example.com/w.mcpb"], "must begin with https://"),
+        (["--download", "https://example.com/w.zip"], 'must contain "mcp"'),
         (["--url", "no url"], "an HTTP URL"),
         (["--dependency", "a\nb"], "is not a valid package name"),
-        (["--exclude", "app.py"], "is left out of the bundle"),
+        (["--exclude", "app.py"], "would not be in the bundle"),
     ],
 )
 async def test_wrong_words_are_usage_errors(folder: Path, options: list[str], complaint: str) -> None:
@@ -439,7 +442,7 @@ async def test_a_server_that_cannot_be_packed_is_told_of(folder: Path, code: str
 async def test_the_server_is_in_the_folder_that_is_packed(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "other").mkdir()
     ended = await pack(folder, "--folder", str(tmp_path / "other"))
-    assert (ended.status, "is left out of the bundle" in " ".join(ended.stderr.split())) == (2, True)
+    assert (ended.status, "would not be in the bundle" in " ".join(ended.stderr.split())) == (2, True)
 
 
 async def test_a_place_that_cannot_be_written_is_told_of(folder: Path) -> None:

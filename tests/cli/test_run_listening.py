@@ -181,7 +181,7 @@ async def test_os_error_of_a_lifespan_is_shown_as_one(tmp_path: Path, socket_fol
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (["--http", "unix:"], "is not empty"),
+        (["--http", "unix:"], "must not be empty"),
         (["--http", f"unix:/tmp/{'a' * 200}"], "too long, with 205 bytes"),
         (["--http", "unix:/proc/mcp.sock"], "cannot listen on this address"),
         (["--http", "unix:x", "--workers", "2", "--stateless"], "with a port, not with a Unix socket"),
@@ -189,14 +189,14 @@ async def test_os_error_of_a_lifespan_is_shown_as_one(tmp_path: Path, socket_fol
         (["--websocket", "0.0.0.0:8765"], "--allowed-origin none"),
         (["--websocket", "everywhere"], "PORT or HOST:PORT"),
         (["--http", "0.0.0.0:8000"], "--allowed-origin none"),
-        (["--http", "1", "--websocket", "2"], "give one of them"),
+        (["--http", "1", "--websocket", "2"], "use only one of them"),
         (["--tcp", "192.0.2.1:0"], "cannot listen"),
-        (["--tcp", "1", "--unix", "x"], "give one of them"),
+        (["--tcp", "1", "--unix", "x"], "use only one of them"),
         (["--tcp", "1", "--allowed-origin", "none"], "need --http or --websocket"),
         (["--tcp", "1", "--path", "/x"], "need --http or --websocket"),
         (["--tcp", "1", "--trusted-proxy", "127.0.0.1"], "need --http or --websocket"),
-        (["--http", "1", "--trusted-proxy", "nginx"], "a proxy is an address"),
-        (["--http", "1", "--path", "x"], "begins with a slash"),
+        (["--http", "1", "--trusted-proxy", "nginx"], "a proxy must be an address"),
+        (["--http", "1", "--path", "x"], "must begin with a slash"),
         (["--websocket", "1", "--stateless"], "needs --http"),
     ],
 )

@@ -49,8 +49,8 @@ AT = r"serving 'fleet' at (http://127\.0\.0\.1:\d+/mcp)"
         (["--http", "0", "--shared", "."], "is a folder, not a file"),
         (["--http", "0", "--shared", "http://user:hunter2@127.0.0.1/"], "http:// isn't the address of a Redis server"),
         (["--http", "0", "--shared", "redis://user:hunter2@127.0.0.1:port/"], "port"),
-        (["--http", "0", "--shared", "it.db", "--tasks", "tasks.db"], "leave --tasks out"),
-        (["--http", "0", "--workers", "2"], "goes with --shared"),
+        (["--http", "0", "--shared", "it.db", "--tasks", "tasks.db"], "--tasks and --shared cannot be combined"),
+        (["--http", "0", "--workers", "2"], "needs --shared or --stateless"),
     ],
 )
 async def test_what_makes_no_sense_is_a_sentence_without_the_password(

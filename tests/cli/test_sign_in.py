@@ -165,9 +165,9 @@ async def test_token_that_is_refused_is_told_by_its_status_alone(world: World, m
         ("http://127.0.0.1:1/mcp", None, "the variable MY_TOKEN is missing or empty"),
         ("http://127.0.0.1:1/mcp", " ", "the variable MY_TOKEN is missing or empty"),
         ("http://127.0.0.1:1/mcp", "the secret", "the variable MY_TOKEN does not contain a bearer token"),
-        ("http://192.0.2.1/mcp", "the.secret", "over https or wss alone"),
-        ("tcp://127.0.0.1:1", "the.secret", "over https or wss alone"),
-        (f"{sys.executable} -c ''", "the.secret", "over https or wss alone"),
+        ("http://192.0.2.1/mcp", "the.secret", "refusing to send a token to this URL: use https or wss"),
+        ("tcp://127.0.0.1:1", "the.secret", "refusing to send a token to this URL: use https or wss"),
+        (f"{sys.executable} -c ''", "the.secret", "refusing to send a token to this URL: use https or wss"),
     ],
 )
 async def test_token_that_cannot_be_sent_is_wrong_usage(
@@ -285,7 +285,7 @@ async def test_tokens_that_nobody_revokes_are_forgotten_all_the_same(home: Path,
     await call(world, "--sign-in")
     ended = await logout(world.url)
     assert ended.status == 0
-    assert "may be good still" in ended.stderr
+    assert "may still be valid" in ended.stderr
     assert "does not support revocation" in ended.stderr
     assert await kept(home).server_urls() == []
 
@@ -312,9 +312,9 @@ async def test_signing_out_of_where_nobody_is_signed_in_says_so(world: World) ->
     [
         ([], "either TARGET or --all"),
         (["http://127.0.0.1:1/mcp", "--all"], "either TARGET or --all"),
-        (["tcp://127.0.0.1:1"], "nobody signs in there"),
-        (["http+unix://%2Frun%2Fmcp.sock/mcp"], "nobody signs in there"),
-        (["http://127.0.0.1:1/mcp", "--tokens", "memory"], "tokens in memory have ended"),
+        (["tcp://127.0.0.1:1"], "TARGET must be a server over HTTP or WebSocket"),
+        (["http+unix://%2Frun%2Fmcp.sock/mcp"], "TARGET must be a server over HTTP or WebSocket"),
+        (["http://127.0.0.1:1/mcp", "--tokens", "memory"], "--tokens memory keeps no tokens"),
         (["--all", "--tokens", "keyring"], "a keyring can't list its entries"),
     ],
 )
@@ -329,5 +329,5 @@ async def test_unreadable_record_is_removed_and_told_of(home: Path, world: World
     (file,) = [name for name in os.listdir(kept(home).folder) if name.endswith(".json")]
     (kept(home).folder / file).write_text("{")
     assert "is not a record" in (await call(world, "--sign-in")).stderr
-    assert "may be good still" in (await logout(world.url)).stderr
+    assert "may still be valid" in (await logout(world.url)).stderr
     assert (await call(world, "--sign-in")).status == 0

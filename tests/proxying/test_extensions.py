@@ -327,7 +327,7 @@ async def test_a_client_that_answers_by_itself_hands_no_extension_on(autojump_cl
 
 @pytest.mark.parametrize("passes", ["search", "com.example/search/query"])
 def test_what_is_no_name_of_an_extension_does_not_pass(passes: str) -> None:
-    with pytest.raises(ValueError, match="is no name of an extension"):
+    with pytest.raises(ValueError, match="is not a valid name of an extension"):
         proxy(["server"], passes=[passes])
 
 

@@ -185,7 +185,7 @@ async def test_a_name_that_is_not_ours_is_refused_before_the_upgrade() -> None:
 async def test_an_address_that_others_reach_needs_a_decision(host: str | None) -> None:
     with pytest.raises(ValueError, match=r"allowed_origins=\[.*allowed_hosts=\["):
         await serve_websocket(watched_server().server, host, 0)
-    with pytest.raises(ValueError, match="say which web pages"):
+    with pytest.raises(ValueError, match="allowed_hosts .names of the server. are required"):
         await serve_websocket(watched_server().server, host, 0, allowed_origins=[])
 
 
@@ -296,7 +296,7 @@ async def test_who_sends_more_than_a_head_before_the_answer_is_told_to_wait(requ
     async with served(watched_server().server, port=0) as listeners:
         answer = await http(port_of(listeners), request_bytes)
     assert answer.startswith(b"HTTP/1.1 400 ")
-    assert b"wait for the answer" in answer
+    assert b"must wait for the response" in answer
 
 
 async def test_a_head_may_have_bare_newlines() -> None:
