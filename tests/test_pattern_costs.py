@@ -39,10 +39,12 @@ class Found:
     call: ast.Call
     name: str | None
     """The variable that the pattern is assigned to."""
+    returned_by: str | None
+    """The function that returns the pattern."""
 
     @property
     def place(self) -> str:
-        return f"{self.file.relative_to(PACKAGE).as_posix()}:{self.name or self.call.lineno}"
+        return f"{self.file.relative_to(PACKAGE).as_posix()}:{self.name or self.returned_by or self.call.lineno}"
 
     @property
     def function(self) -> str:
@@ -75,14 +77,16 @@ def files_with_patterns() -> list[Path]:
 
 
 def found_in(path: Path) -> Iterator[Found]:
-    names, calls = dict[int, str](), list[ast.Call]()
+    names, returned_by, calls = dict[int, str](), dict[int, str](), list[ast.Call]()
     for node in ast.walk(tree_of(path)):
         if isinstance(node, ast.Assign | ast.AnnAssign) and isinstance(node.value, ast.Call):
             names[id(node.value)] = ast.unparse(node.targets[0] if isinstance(node, ast.Assign) else node.target)
+        elif isinstance(node, ast.FunctionDef):
+            returned_by |= {id(each.value): node.name for each in node.body if isinstance(each, ast.Return)}
         elif isinstance(node, ast.Call) and ast.unparse(node.func) in CALLS:
             calls.append(node)
     for call in calls:
-        yield Found(path, call, names.get(id(call)))
+        yield Found(path, call, names.get(id(call)), returned_by.get(id(call)))
 
 
 @cache
@@ -127,7 +131,7 @@ MADE_BY_FUNCTIONS: Final[dict[str, tuple[str, Callable[[], list[re.Pattern[Any]]
         "fullmatch",
         lambda: [UriTemplate(each)._pattern for each in TEMPLATES],  # pyright: ignore[reportPrivateUsage]
     ),
-    "transports/http/requests.py:149": ("match", lambda: [_small_chunks()]),
+    "transports/http/requests.py:_small_chunks": ("match", lambda: [_small_chunks()]),
 }
 """Patterns that functions make of their arguments, with their methods."""
 TEMPLATES: Final = (

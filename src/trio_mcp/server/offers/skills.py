@@ -40,8 +40,8 @@ class Skills(SkillsExtension):
         directory_read: If false, clients cannot list folders.
         options: Apply to all skills in the folders. See `SkillOptions`.
 
-    ``name``, the settings of a ``server``, and the settings of a ``client``, which are empty, come from SEP-2640;
-    ``since`` has the same meaning as in `Extension`. A host declares the extension too:
+    SEP-2640 defines the ``name``, the settings of a ``server``, and the settings of a ``client``, which are empty. The
+    extension is declared in every revision of the protocol: ``since`` is the first. A host declares the extension too:
     ``open_stdio(command, extensions=[Skills()])``.
 
     The server sends exactly the bytes that were hashed. A changed folder is read again first: when a file is read, at
