@@ -36,7 +36,7 @@ def test_headers_go_to_a_url_and_variables_to_a_command() -> None:
     [
         (Command(["a"]), ["A: 1"], [], "--header needs a URL"),
         (Address("https://a/mcp"), [], ["A=1"], "--env needs a command"),
-        (Address("tcp://a:1"), ["A: 1"], [], "not for"),
+        (Address("tcp://a:1"), ["A: 1"], [], "need HTTP or WebSocket"),
         (Address("https://a/mcp"), ["secret"], [], "--header must be like 'Name: value'"),
         (Command(["a"]), [], ["secret"], "--env must be like NAME=value"),
         (Address("http://far.example/mcp"), ["Authorization: Bearer x"], [], "https"),

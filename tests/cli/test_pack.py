@@ -242,7 +242,7 @@ A_STORE = "looks like a secret .a task or session store"
 async def test_a_store_of_tasks_is_recognised_open_and_closed(tmp_path: Path) -> None:
     async with SQLiteTaskStore(tmp_path / "data.bin") as store:
         await store.expire(limit=0)
-        with pytest.raises(CommandError, match=r"data\.bin-wal looks like a secret .the log of a database that is in"):
+        with pytest.raises(CommandError, match=r"data\.bin-wal looks like a secret .the log of a database in"):
             files_of(tmp_path, tmp_path / "dist", [])
     with pytest.raises(CommandError, match=f"data.bin {A_STORE}"):
         files_of(tmp_path, tmp_path / "dist", [])
@@ -426,7 +426,7 @@ async def test_wrong_words_are_usage_errors(folder: Path, options: list[str], co
     ("code", "status", "complaint"),
     [
         ("from trio_mcp import Server; server = Server('w', '1.0')", 2, "this one is empty"),
-        ("from trio_mcp import Server; server = Server('w', '^1.0', description='d')", 2, "no range"),
+        ("from trio_mcp import Server; server = Server('w', '^1.0', description='d')", 2, "must be a single version"),
         ("from trio_mcp import Server; server = Server('w', '1', description='d' * 101)", 2, "this one has 101"),
         ("raise RuntimeError('broken')", 1, "RuntimeError: broken"),
         ("", 2, "no server in"),

@@ -129,7 +129,7 @@ async def test_file_that_calls_run_unguarded_is_served_over_stdio_and_may_not_li
     written(tmp_path / "listens.py", text.format(', "http", port=0'))
     ended = await run([*TRIO_MCP, "run", "listens.py"], cwd=tmp_path)
     assert (ended.status, ended.stdout) == (2, "")
-    assert "listens.py calls run while it is loaded" in ended.stderr
+    assert "listens.py calls run when it is imported" in ended.stderr
 
 
 @pytest.mark.parametrize("name", ["serve_http", "serve_tcp", "serve_unix", "serve_websocket"])

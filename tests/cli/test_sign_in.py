@@ -104,7 +104,7 @@ async def test_user_without_a_browser_pastes_the_address_where_another_one_ends(
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("PATH", str(home / "empty"))
     async with in_terminal([*TRIO_MCP, "call", world.url, "any"], columns=2000) as terminal:
-        await terminal.read_until("paste the page's address: ")
+        await terminal.read_until("paste its address: ")
         (url,) = [word for word in terminal.shown.split() if word.startswith(f"{world.origin}/authorize")]
         terminal.type(f"{await world.visit(url)}\n")
         assert await terminal.read_to_end() == 0, terminal.shown

@@ -90,7 +90,7 @@ async def test_issuer_in_a_private_network_is_asked_over_http_where_its_host_is_
         issuers.append(f"http://idp:{idp.port}")
         options = ["--issuer", issuers[0], "--resource", "http://mcp:8000/mcp", "--trust-http", "mcp"]
         async with running("run", file, "--http", "0", *options, "--trust-http", "idp") as server:
-            await server.line(r"(--trust-http: tokens and keys travel in plain text to and from mcp, idp)")
+            await server.line(r"(--trust-http: tokens and keys are sent in plain text to and from mcp, idp)")
             url = await server.line(r"at (http://127\.0\.0\.1:\d+/mcp);")
             good = minted(iss=issuers[0], aud="http://mcp:8000/mcp", iat=time.time(), exp=time.time() + 600)
             assert await subject(url, good) == "anna"

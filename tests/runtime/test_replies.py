@@ -90,7 +90,7 @@ def test_a_key_in_meta_that_is_not_legal_is_sent_and_logged(replies: Replies, ca
     assert reply["result"]["_meta"] == {"a b": 1}
     [record] = caplog.records
     assert record.levelno == logging.WARNING
-    assert record.getMessage().startswith("the result of tools/call (request 7): 'a b' is no key of _meta")
+    assert record.getMessage().startswith("the result of tools/call (request 7): 'a b' is not a valid key of _meta")
 
 
 # Results that cannot be sent

@@ -99,7 +99,7 @@ def test_an_array_as_a_parameter_is_refused_with_what_to_write() -> None:
         return 0.0
 
     mean.__annotations__["values"] = numpy.ndarray
-    with pytest.raises(TypeError, match=r"'values': ndarray is written, and not read: .*list\[float\]"):
+    with pytest.raises(TypeError, match=r"'values': ndarray can be returned but not read: .*list\[float\]"):
         UserFunction.of(mean)
 
 

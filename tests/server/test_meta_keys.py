@@ -88,7 +88,7 @@ async def test_result_with_a_bad_key_is_sent_and_the_log_says_so(
             assert caplog.messages == []
             assert (await peer.call("tool", {"key": "not a key"}))["_meta"]["not a key"] == 1
             (message,) = caplog.messages
-            assert "'not a key' is no key of _meta" in message
+            assert "'not a key' is not a valid key of _meta" in message
 
 
 @pytest.mark.parametrize("revision", [LATEST_LEGACY, MODERN])

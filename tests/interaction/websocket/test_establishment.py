@@ -85,7 +85,7 @@ async def test_a_server_that_selects_no_subprotocol_is_a_clean_failure() -> None
     with trio.fail_after(PATIENCE):
         async with trio.open_nursery() as nursery:
             other = await nursery.start(serve_anything, accept_without, "127.0.0.1", 0, None)
-            with pytest.raises(ProtocolViolation, match="selected no subprotocol 'mcp'"):
+            with pytest.raises(ProtocolViolation, match="did not select the subprotocol 'mcp'"):
                 async with open_websocket(f"ws://127.0.0.1:{other.port}/"):
                     pytest.fail("this is not MCP")
             await told.wait()
