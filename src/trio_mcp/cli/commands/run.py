@@ -61,8 +61,8 @@ def run(
 
     NAME is the global variable that holds the server, or a function without parameters that creates it. The default is
     `server`, or the only server in the file. To load a module instead of a file, use MODULE:NAME or -m MODULE. The
-    words after `--` become sys.argv. The file runs as with `python FILE`, but without the code under `if __name__ ==
-    "__main__"`, so two lines are enough:
+    words after `--` become the arguments in sys.argv. The file runs as with `python FILE`, but without the code under
+    `if __name__ == "__main__"`, so two lines are enough:
 
     \b
         from trio_mcp import Server
