@@ -79,7 +79,7 @@ def test_std_04_server_whose_output_nobody_reads_exits_with_one_line(client: Raw
     assert cpu_seconds(client.pid) - before < 0.2
     client.wait()
     assert len(client.stderr().splitlines()) == 1, client.stderr()
-    assert "the client is gone" in client.stderr()
+    assert "the client has disconnected" in client.stderr()
     (cancelled,) = client.journal.entries("cancelled", call=1)
     assert cancelled["cause"] == "disconnect"
     assert client.journal.entries("end", tool="lifespan")
