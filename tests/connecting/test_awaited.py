@@ -35,7 +35,9 @@ ARGUMENTS: dict[str, tuple[Any, ...]] = {
 async def test_opening_that_is_awaited_says_what_to_write_instead(name: str) -> None:
     module = trio_mcp if name in trio_mcp.__all__ else trio_mcp.testing
     opening: Awaitable[Any] = getattr(module, name)(*ARGUMENTS[name])
-    with pytest.raises(TypeError, match=rf"{name}\(\.\.\.\) is an async context manager and can't be awaited") as caught:
+    with pytest.raises(
+        TypeError, match=rf"{name}\(\.\.\.\) is an async context manager and can't be awaited"
+    ) as caught:
         await opening
     advice = str(caught.value).partition("awaited: write ")[2]
     assert advice.startswith(f"async with {name}(...)")

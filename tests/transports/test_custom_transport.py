@@ -168,7 +168,9 @@ async def test_messages_over_a_transport_of_a_user_are_recorded(tmp_path: Path) 
 
 
 async def test_what_is_no_transport_is_refused_where_it_is_given() -> None:
-    with pytest.raises(TypeError, match=r"a transport must be an instance of a subclass of trio_mcp.Transport, not <object"):
+    with pytest.raises(
+        TypeError, match=r"a transport must be an instance of a subclass of trio_mcp.Transport, not <object"
+    ):
         async with open_client(object()):  # type: ignore[arg-type]
             raise AssertionError("it isn't opened")
     async with open_memory(Server("s")) as client:
