@@ -102,6 +102,7 @@ def test_speed_table_of_the_readme_has_the_figures_of_the_benchmarks() -> None:
     assert taken is not None
     assert head[0] == f"measured on {taken[1]}"
     assert all(name in results for name in head[1:])
+    assert head[1] == f"trio-mcp {version('trio-mcp')}", "the figures are those of the present version"
 
 
 @pytest.mark.parametrize("link", re.findall(r"\]\((?!https:)([^)#]+)(?:#[^)]*)?\)", README))
