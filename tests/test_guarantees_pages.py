@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from importlib.metadata import version
 from pathlib import Path
 from typing import get_args
 
@@ -76,3 +77,29 @@ def test_accepted_deviations_name_test_files_that_exist() -> None:
     files = set(re.findall(r"`(tests/\S+\.py)`", Page("guarantees/accepted-deviations.md").text))
     assert files
     assert [file for file in files if not (ROOT / file).is_file()] == []
+
+
+def test_notification_throughput_has_the_figures_of_the_benchmarks() -> None:
+    text = Page("guarantees/notification-throughput.md").text
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines() if line[:1] == "|"]
+    shown = {row[0]: row[1:] for row in rows}
+    page = (ROOT / "benchmarks" / "README.md").read_text()
+
+    def measured(section: str, measure: str, *subjects: str) -> list[str]:
+        lines = page.split(f"\n### {section}\n")[1].split("\n### ")[0].splitlines()
+        head, _, *found = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if line[:1] == "|"]
+        (row,) = (row for row in found if row[0] == measure)
+        return [row[head.index(subject)] if subject else "" for subject in subjects]
+
+    logs, peers = "log notifications, /s", ("trio-mcp", "mcp, asyncio", "fastmcp")
+    assert shown["server, stdio"] == measured("Stdio", logs, *peers, "")
+    assert shown["server, WebSocket"] == measured("Websocket", logs, "trio-mcp", "", "", "")
+    modern = measured("Streamable HTTP, modern era", logs, "trio-mcp", "mcp", "fastmcp", "TypeScript 2")
+    assert shown["server, HTTP, modern era"] == modern
+    legacy = measured("Streamable HTTP, legacy era", logs, "trio-mcp", "mcp", "fastmcp", "TypeScript 1")
+    assert shown["server, HTTP, legacy era"] == legacy
+    assert shown["client, handled by a callback"] == measured("Client", "notifications handled, /s", *peers, "")
+    assert shown["a call, µs"] == measured("Stdio", "a call of `ctx.progress()`, µs", *peers)
+    written = measured("Stdio", "of these calls, notifications written, %", *peers)
+    assert shown["notifications written per 100 calls"] == written
+    assert f"trio-mcp {version('trio-mcp')}" in text
