@@ -189,7 +189,7 @@ async def test_server_that_listens_is_shown_by_its_url(nursery):
         ("no-such-thing", "there is no command 'no-such-thing'"),
         ("http:///mcp", "the URL of an HTTP server must be like"),
         ("ws:///mcp", "a WebSocket URL must be like"),
-        ("tcp://127.0.0.1", "a TCP address is like"),
+        ("tcp://127.0.0.1", "a TCP address must be like"),
         ("say 'hello", "cannot be split into words"),
         ("", "the target must not be an empty string"),
         ("tcp://127.0.0.1:99999", "port must be a number from 1 to 65535"),
