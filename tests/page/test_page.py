@@ -279,7 +279,7 @@ async def test_problem_of_a_list_is_shown_above_its_items(browser: Browser) -> N
             await peer.result(await peer.until("tools/list"), page)
 
     async with inspected(browser, Scripted(script), "legacy") as page:
-        await page.shows("#note", "The list is odd: the server repeats a cursor, so the list never ends.")
+        await page.shows("#note", "Problem in the list: the server repeats a cursor, so the list never ends.")
         assert await page.count(".offer") == 1
 
 
@@ -410,7 +410,7 @@ async def test_a_page_without_the_token_shows_nothing(browser: Browser) -> None:
         await page.shows("h1", "garden")
         address = await page.run("location.href")
         other = await browser.open("/".join(address.split("/")[:3]) + "/")
-        assert "open the whole address" in await other.run("document.body.innerText")
+        assert "open the complete address" in await other.run("document.body.innerText")
 
 
 async def test_each_tab_begins_with_what_is_its_own(browser: Browser) -> None:

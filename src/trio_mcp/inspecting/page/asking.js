@@ -1,4 +1,4 @@
-// What can be asked of an offer: for each kind a form, with buttons that start requests.
+// Requests for an item: each kind of item has a form, with buttons that start requests.
 
 import { completed } from "./completions.js";
 import { button, el, shortName } from "./elements.js";
@@ -10,7 +10,7 @@ import { complaint } from "./view.js";
 
 const MOST_ARGUMENTS = 100;
 
-/** The elements to ask something of an offer, by its kind. */
+/** The elements with which the user starts requests for an item, by its kind. */
 export const ASKING = {
   tools: askTool,
   resources: askResource,
@@ -19,7 +19,7 @@ export const ASKING = {
   prompts: askPrompt,
 };
 
-/** A form with buttons, each of which starts a request with what is filled in: `{words, kind, name, isMain}`. */
+/** A form with buttons. Each button, `{words, kind, name, isMain}`, starts a request with the values of the form. */
 function asking(form, ...buttons) {
   const { element: wrong, tell } = complaint();
   const go = async ({ kind, name }) => {

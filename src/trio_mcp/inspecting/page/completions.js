@@ -1,9 +1,9 @@
-// Completions: what the server suggests for the arguments of a prompt or a template.
+// Completions: the server's suggestions for the arguments of a prompt or a template.
 
 import { ask, el } from "./elements.js";
 import { server } from "./server.js";
 
-/** Offer suggestions in each field of text of a form. `kind` is prompt or template. */
+/** Show suggestions in each text field of a form. `kind` is prompt or template. */
 export function completed(form, kind, name) {
   if (!server.completions) return;
   form.element.querySelectorAll("textarea").forEach((control, number) => {
@@ -18,7 +18,7 @@ export function completed(form, kind, name) {
         const { values } = await ask({ do: "complete", kind, name, argument: control.name, value: field.value });
         if (mine === latest) offered.replaceChildren(...values.map((value) => el("option", { value })));
       } catch {
-        offered.replaceChildren(); // suggestions are a help, and no more
+        offered.replaceChildren(); // without suggestions the field still works
       }
     });
     control.hidden = true;

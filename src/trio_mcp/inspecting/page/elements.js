@@ -1,4 +1,4 @@
-// Elements of the page. What a server says becomes text here, and nothing else: no string is ever parsed as markup.
+// Elements of the page. Data from a server is only shown as text: no string is ever parsed as markup.
 
 const PROPERTIES = new Set([
   "className", "id", "title", "type", "name", "value", "checked", "disabled", "hidden", "placeholder", "rows", "open",
@@ -22,7 +22,7 @@ export const button = (words, onclick, className = "") => el("button", { type: "
 
 const MOST_SHOWN = 50_000;
 
-/** Text as it is, cut until the user wants all of it. */
+/** Unchanged text, shortened until the user opens all of it. */
 export function longText(text, className = "text") {
   const shown = el("pre", { className }, visible(text.slice(0, MOST_SHOWN)));
   if (text.length <= MOST_SHOWN) return shown;
@@ -35,27 +35,27 @@ export function longText(text, className = "text") {
 
 export const json = (value) => longText(JSON.stringify(value, null, 2) ?? "null", "json");
 
-/** A value as JSON that the user opens: what is closed costs nothing. */
+/** A value as JSON in a closed element, which is only rendered when the user opens it. */
 export function folded(words, value) {
   const open = () => details.open && details.children.length === 1 && details.append(json(value));
   const details = el("details", { className: "raw", ontoggle: open }, el("summary", {}, words));
   return details;
 }
 
-// Characters that turn the direction of text, or cannot be seen, could make a name look like another one.
+// Invisible characters, and those that change the text direction, could make a name look like another one.
 const HIDDEN = /[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u00ad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]/g;
 
-/** Text in which what cannot be seen is written as an escape. */
+/** Text with its invisible characters escaped. */
 export const visible = (text) =>
   String(text).replace(HIDDEN, (sign) => `\\u${sign.charCodeAt(0).toString(16).padStart(4, "0")}`);
 
-/** A name on one line, cut. */
+/** A name on one line, shortened. */
 export function shortName(text, most = 120) {
   const line = visible(String(text ?? "")).replace(/\s+/g, " ").trim();
   return line.length <= most ? line : `${line.slice(0, most - 1)}…`;
 }
 
-/** A name, which may be broken behind its signs. */
+/** A name, with line breaks allowed after punctuation. */
 export const breakable = (name) => name.split(/(?<=[/_.-])/).flatMap((part) => [part, el("wbr")]);
 
 export const duration = (seconds) =>
@@ -70,7 +70,7 @@ export const clock = (at) => {
   return `${two(time.getHours())}:${two(time.getMinutes())}:${two(time.getSeconds())}.${String(time.getMilliseconds()).padStart(3, "0")}`;
 };
 
-/** Ask our own server. Throws an `Error` with words for the user. */
+/** Send a request to the inspector's own server. Throws an `Error` whose message is shown to the user. */
 export async function ask(what) {
   const response = await fetch("do", {
     method: "POST",

@@ -1,4 +1,4 @@
-// Forms from JSON Schemas. A schema, or a part of one, that no form can be made of is a field for JSON.
+// Forms from JSON Schemas. If a schema, or a part of it, can't be shown as a form, the user enters JSON.
 
 import { button, el, shortName, visible } from "./elements.js";
 
@@ -7,12 +7,12 @@ const MOST_LEVELS = 5;
 const MOST_CHOICES = 500;
 const MOST_ITEMS = 200;
 
-/** A field is left empty that is needed, or holds what it cannot. The message names the field. */
+/** A required field is empty, or a field has an invalid value. The message names the field. */
 export class Unfit extends Error {}
 
 /**
- * Make a form for an object: its element, and `value()`, which throws `Unfit`. `given` is what the fields begin with.
- * The user may switch between the fields and JSON.
+ * Make a form for an object: its element, and `value()`, which throws `Unfit`. `given` has the initial values.
+ * The user can switch between the fields and JSON.
  */
 export function formFor(schema, given = undefined) {
   const holder = el("div", { className: "form" });
@@ -42,7 +42,7 @@ const canBeForm = (schema) => isObject(schema) && isObject(schema.properties) &&
 const takesNothing = (schema) =>
   isObject(schema) && !canBeForm(schema) && (isObject(schema.properties) || schema.additionalProperties === false);
 
-/** The text of a part of a reference; as it is where a percent sign stands before anything but UTF-8. */
+/** The decoded part of a reference; unchanged if it isn't percent-encoded UTF-8. */
 function decoded(part) {
   try {
     return decodeURIComponent(part);
@@ -51,7 +51,7 @@ function decoded(part) {
   }
 }
 
-/** The schema that a local reference leads to, and the one of two that is not null; `nullable` says that there was null. */
+/** The schema after resolving local references and unions with null. `nullable` is true if null is allowed. */
 function resolved(schema, root) {
   let nullable = false;
   for (let hops = 0; hops < 16 && isObject(schema); hops += 1) {
@@ -82,7 +82,7 @@ function resolved(schema, root) {
 
 const titleOf = (title, value) => (typeof title === "string" ? title : typeof value === "string" ? value : JSON.stringify(value));
 
-/** The choices of a schema, as values with titles; null where any value is allowed. */
+/** The choices of a schema, as values with titles; null if any value is allowed. */
 function choicesOf(schema) {
   if (!isObject(schema)) return null;
   if (Array.isArray(schema.enum)) {
@@ -96,12 +96,12 @@ function choicesOf(schema) {
   return null;
 }
 
-/** A field for any value: its element, and `get()`, which is undefined where the field is left out. */
+/** A field for any value: its element, and `get()`, which returns undefined if the field is left out. */
 function fieldFor(schema, at, given, required) {
   at.budget.fields -= 1;
   const found = resolved(schema, at.root);
   const preset = found.schema?.default;
-  // A default of null is what the server takes for a field that is left out.
+  // A default of null means that the server uses null if the field is left out.
   const begin = given !== undefined ? given : preset === null && !required ? undefined : preset;
   const choices = choicesOf(found.schema);
   const kind = found.schema?.type;
@@ -147,7 +147,7 @@ function row(name, part, root, field, required) {
   const kind = el("span", { className: "kind" }, ` ${kindOf(part, root)}${required ? "" : ", optional"}`);
   const label = el("span", { className: "label" }, shortName(name), required ? el("b", { className: "needed", title: "needed" }, " *") : null, title, kind);
   const about = typeof schema?.description === "string" ? el("span", { className: "about" }, visible(schema.description.slice(0, 1000))) : null;
-  // A label belongs to one control; of several, each has its own.
+  // A label belongs to one control. If a field has several controls, each has its own label.
   return el(field.many ? "div" : "label", { className: "row" }, label, field.element, about);
 }
 
@@ -181,8 +181,8 @@ function numberField(schema, at, given, required) {
       return undefined;
     }
     const value = Number(text);
-    if (!Number.isFinite(value)) throw new Unfit(`${at.path}: this is no number`);
-    if (schema.type === "integer" && !Number.isSafeInteger(value)) throw new Unfit(`${at.path}: a whole number, please`);
+    if (!Number.isFinite(value)) throw new Unfit(`${at.path}: not a number`);
+    if (schema.type === "integer" && !Number.isSafeInteger(value)) throw new Unfit(`${at.path}: must be a whole number`);
     return value;
   };
   return { element: control, get };
@@ -256,7 +256,7 @@ function jsonField(at, given, required) {
     try {
       return JSON.parse(control.value);
     } catch (error) {
-      throw new Unfit(`${at.path}: this is no JSON: ${error.message}`);
+      throw new Unfit(`${at.path}: not JSON: ${error.message}`);
     }
   };
   return { element: control, get };

@@ -1,4 +1,4 @@
-// What is kept of a stream of numbered things: the last ones.
+// The latest items of a stream of numbered items.
 
 import { draw } from "./view.js";
 
@@ -7,7 +7,7 @@ const MOST_KEPT = 1000;
 export class Kept {
   all = [];
 
-  /** Keep one more; what is kept already is told again when the stream has broken. */
+  /** Store an item. After the event stream broke, stored items arrive again. */
   add = (one) => {
     if (!this.all.length || this.all.at(-1).n < one.n) this.all.push(one);
     if (this.all.length > MOST_KEPT) this.all.splice(0, this.all.length - MOST_KEPT);
@@ -18,7 +18,7 @@ export class Kept {
     this.all.length = 0;
   }
 
-  /** Those for which `fits` holds, the last first, up to a number. */
+  /** The items for which `fits` is true, the last first, up to a number. */
   latest(fits, most) {
     return this.all.filter(fits).slice(-most).reverse();
   }

@@ -1,4 +1,4 @@
-// Logs: the lines that the server has logged, and the lowest level of those that it is to send.
+// Logs: the server's log messages, and the lowest level that it should send.
 
 import { ask, clock, el, shortName, visible } from "./elements.js";
 import { Kept } from "./kept.js";
@@ -6,7 +6,7 @@ import { server } from "./server.js";
 import { complaint, draw, hint, list, matches, MOST_ROWS, say, show } from "./view.js";
 
 const LEVELS = ["debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"];
-const FIRST_LEVEL = "info"; // what is asked for at the beginning of each connection
+const FIRST_LEVEL = "info"; // requested at the beginning of each connection
 
 export const logs = new Kept();
 let wanted = FIRST_LEVEL;
@@ -22,7 +22,7 @@ export const logsTab = {
   },
 };
 
-/** Take it that the connection is new, so that nothing but the first level was asked for. */
+/** Handle a new connection, on which only the first level was requested so far. */
 export function levelForgotten() {
   wanted = FIRST_LEVEL;
 }

@@ -1,4 +1,4 @@
-// Messages: what has passed on the connection, each with its whole, and all requests on one axis.
+// Messages: those of the connection, each with its details, and all requests on one timeline.
 
 import { ask, breakable, button, clock, el, json, shortName, size, visible } from "./elements.js";
 import { Kept } from "./kept.js";
@@ -34,7 +34,7 @@ function drawMessages() {
   }));
 }
 
-/** What the message is: its method, and for a response the method of its request. */
+/** The summary of a message: its method; for a response, the method of its request. */
 function summaryOf({ kind, words }) {
   if (kind === "event") return `local: ${words}`;
   return kind === "result" || kind === "error" ? `${kind} ${words}`.trim() : words || kind;

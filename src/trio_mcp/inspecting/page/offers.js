@@ -1,4 +1,4 @@
-// The server's offers: a list of each kind, and the chosen offer with what can be asked of it.
+// The server's tools, resources, prompts etc. (items): a list of each kind, and the selected item with its requests.
 
 import { ASKING } from "./asking.js";
 import { ask, breakable, el, folded, shortName, visible } from "./elements.js";
@@ -8,7 +8,7 @@ import { draw, hint, list, mark, matches, MOST_ROWS, say, scrollToDetail, show }
 const lists = {}; // by kind: {items, more, problem}, {error}, or {loading}
 let chosen = null;
 
-/** The tab of a kind of offers. */
+/** The tab of a kind of items. */
 export const offersTab = (kind, title) => ({
   title,
   count: () => countOf(lists[kind]),
@@ -21,7 +21,7 @@ export const offersTab = (kind, title) => ({
   refresh: () => load(kind),
 });
 
-/** Forget the list of a kind, or every one, until its tab is opened. */
+/** Discard the list of a kind, or all lists. A list is loaded again when its tab is opened. */
 export function forgetLists(...kinds) {
   (kinds.length ? kinds : Object.keys(lists)).forEach((kind) => delete lists[kind]);
 }
@@ -44,7 +44,7 @@ function drawOffers(kind, title) {
   const all = known.items ?? [];
   const fitting = all.filter((one) => matches(one.name, one.title, one.uri, one.uriTemplate, one.description));
   const shown = fitting.slice(0, MOST_ROWS);
-  const problem = known.problem ? visible(`The list is odd: ${known.problem}.`) : "";
+  const problem = known.problem ? visible(`Problem in the list: ${known.problem}.`) : "";
   say([problem, noteOn(known, fitting.length, shown.length, title)].filter(Boolean).join(" "));
   list.replaceChildren(...shown.map((one) => {
     const where = one.uri ?? one.uriTemplate;

@@ -1,4 +1,4 @@
-// The page: its tabs, and the events of our own server, each of which goes to the module that it concerns.
+// The page: its tabs, and the events of the inspector's own server, each passed to its module.
 
 import { el } from "./elements.js";
 import { levelForgotten, logs, logsTab } from "./logs.js";
@@ -12,8 +12,8 @@ import { at, draw, emptyPanes, paintedBy } from "./view.js";
 
 // Tabs
 
-/** By their names: the title; `count`, which stands beside it; `open`, which shows the beginning; `draw`, which draws
-    the list; `refresh`, which asks for it anew. */
+/** The tabs by name: the title; `count`, shown beside it; `open`, which shows the initial state; `draw`, which draws
+    the list; `refresh`, which loads it again. */
 const TABS = {
   tools: offersTab("tools", "Tools"),
   resources: offersTab("resources", "Resources"),
@@ -70,8 +70,8 @@ function connectionChanged(told) {
   if (isNew) {
     forgetLists();
     levelForgotten();
-    if (isFirst) choose(server.has[0]); // what the server declares comes first
-    else TABS[tab].refresh(); // what was filled in stays as it is
+    if (isFirst) choose(server.has[0]); // the first kind that the server declares
+    else TABS[tab].refresh(); // values in open forms stay
     isFirst = false;
   }
   draw();
@@ -84,8 +84,8 @@ function listChanged(kind) {
 }
 
 const LONGEST_BEGINNING = 1000; // milliseconds
-let told = null; // ids of the requests of a beginning
-let beginning; // the timer of its end
+let told = null; // ids of the requests in the initial events
+let beginning; // timer for the end of the initial events
 
 const EVENTS = {
   everything() {
@@ -93,7 +93,7 @@ const EVENTS = {
     logs.forget();
     messages.forget();
     told = new Set();
-    clearTimeout(beginning); // of one that was broken off
+    clearTimeout(beginning); // of initial events that were interrupted
     beginning = setTimeout(() => { onlyRuns(told); told = null; }, LONGEST_BEGINNING);
   },
   server: connectionChanged,

@@ -1,4 +1,4 @@
-// Questions of the server, answered in the card of their request. Other questions stand at the top of the page.
+// Questions of the server, answered in the card of their request. Other questions are shown at the top of the page.
 
 import { ask, button, el, shortName, visible } from "./elements.js";
 import { formFor } from "./forms.js";

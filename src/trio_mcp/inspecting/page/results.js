@@ -1,4 +1,4 @@
-// Results: text, structured content, pictures and sounds, as elements.
+// Results: text, structured content, images and audio, as elements.
 
 import { button, el, folded, json, longText, shortName, size } from "./elements.js";
 
@@ -22,13 +22,13 @@ export function resultElement(result, read) {
     parts.push(el("h4", {}, shortName(one?.role, 20)), ...several(one?.content).map((block) => blockElement(block, read)));
   }
   if (typeof result?.task === "string") parts.push(el("p", {}, "The server runs this as the task ", el("code", {}, shortName(result.task, 200)), "."));
-  if (!parts.length) parts.push(el("p", { className: "faint" }, "There is nothing in the result."));
+  if (!parts.length) parts.push(el("p", { className: "faint" }, "The result is empty."));
   return el("div", { className: "result" }, ...parts, folded("As JSON", result));
 }
 
 const several = (content) => (Array.isArray(content) ? content.slice(0, MOST_BLOCKS) : [content]);
 
-/** Whether a block of text only repeats what is structured. */
+/** Whether a text block only repeats the structured content. */
 function repeats(block, structured) {
   if (block?.type !== "text" || typeof block.text !== "string") return false;
   try {
@@ -56,17 +56,17 @@ function resourceElement(contents) {
   return json(contents);
 }
 
-/** A picture or a sound from the bytes that came; anything else is told of, and never opened. */
+/** An image or audio element for received bytes. Any other kind is only described, and never opened. */
 function mediaElement(data, kind) {
   let bytes;
   try {
     bytes = Uint8Array.from(atob(data), (sign) => sign.charCodeAt(0));
   } catch {
-    return el("p", { className: "bad" }, "The data of this block is no base64.");
+    return el("p", { className: "bad" }, "The data of this block is not valid base64.");
   }
   const told = el("p", { className: "faint" }, `${shortName(kind ?? "bytes", 80)}, ${size(bytes.length)}`);
   if (!PICTURES.has(kind) && !SOUNDS.test(kind)) return told;
-  const shown = PICTURES.has(kind) ? el("img", { alt: `a picture of the server, ${kind}` }) : el("audio", { controls: true });
+  const shown = PICTURES.has(kind) ? el("img", { alt: `an image from the server, ${kind}` }) : el("audio", { controls: true });
   shown.addEventListener("error", () => told.append(", which cannot be shown"));
   const address = URL.createObjectURL(new Blob([bytes], { type: kind }));
   owners.register(shown, address);
@@ -74,5 +74,5 @@ function mediaElement(data, kind) {
   return el("div", { className: "media" }, shown, told);
 }
 
-// The bytes are let go of with the element that shows them.
+// The bytes are released together with the element that shows them.
 const owners = new FinalizationRegistry((address) => URL.revokeObjectURL(address));

@@ -1,4 +1,4 @@
-// Requests that were started here: cards with progress, results, pictures of their frames, and a button to cancel.
+// Requests started in the page: cards with progress, results, timelines, and a button to cancel.
 
 import { ask, breakable, button, duration, el, shortName, size, visible } from "./elements.js";
 import { resultElement } from "./results.js";
@@ -9,7 +9,7 @@ const cards = new Map();
 const started = new Set();
 const MOST_AT_ONCE = 1_000_000;
 
-/** Start a request; its card comes with the events. Throws as `ask`. */
+/** Start a request. Its card appears with the events. Throws as `ask`. */
 export async function start(kind, name, given) {
   const { run } = await ask({ do: "start", kind, name, arguments: given });
   started.add(run);
@@ -35,7 +35,7 @@ export function runForgotten(id) {
   none.hidden = cards.size > 0;
 }
 
-/** Forget the cards of requests that the server does not tell of any more. */
+/** Remove the cards of requests that the server no longer sends. */
 export function onlyRuns(ids) {
   [...cards.keys()].filter((id) => !ids.has(id)).forEach(runForgotten);
 }
@@ -122,7 +122,7 @@ class Card {
   }
 }
 
-/** A picture that our own server draws. */
+/** A picture drawn by the inspector's own server. */
 export function timelineImage(query) {
   const image = el("img", { alt: "The requests on one axis of time", className: "timeline" });
   image.src = `timeline.svg?${query}&now=${Date.now()}`;

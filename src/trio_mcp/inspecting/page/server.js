@@ -1,4 +1,4 @@
-// The server: its facts, the state of its connection, and the buttons for both.
+// The server: its description, the state of its connection, and their buttons.
 
 import { ask, duration, el, json, shortName, visible } from "./elements.js";
 import { at } from "./view.js";
@@ -7,11 +7,11 @@ const STATES = { connecting: "connecting", connected: "connected", lost: "connec
 const [name, revision, state, facts, more, ping, reconnect] =
   ["name", "revision", "state", "facts", "more", "ping", "reconnect"].map(at);
 
-/** What our own server has told of it last. */
+/** The latest state that the inspector's own server has sent. */
 export let server = { state: "connecting" };
-let connection; // the number of the last one
+let connection; // number of the latest connection
 
-/** Take what is told of the server, and show it. Returns whether there is a new connection. */
+/** Store and show the state of the server. Returns whether there is a new connection. */
 export function serverChanged(told) {
   const isNew = told.connection !== undefined && told.connection !== connection;
   if (isNew) {
@@ -40,14 +40,14 @@ export function drawServer() {
   if (server.state === "lost") more.open = true;
 }
 
-/** Say that our own server is not there any more. */
+/** Show that the inspector's own server has ended. */
 export function programEnded() {
   state.textContent = "trio-mcp has ended";
   state.dataset.state = "lost";
 }
 
 reconnect.addEventListener("click", () => {
-  reconnect.disabled = true; // until there is news of the connection
+  reconnect.disabled = true; // until the state of the connection changes
   ask({ do: "reconnect" });
 });
 

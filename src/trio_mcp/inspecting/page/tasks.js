@@ -1,11 +1,11 @@
-// Tasks: those that were started here, and those that the server lists.
+// Tasks: those started in the page, and those that the server lists.
 
 import { ask, button, el, shortName, visible } from "./elements.js";
 import { start } from "./runs.js";
 import { complaint, draw, hint, list, mark, matches, say, show, showLater } from "./view.js";
 
 const MOST_SEEN = 50;
-let known = null; // {tasks, error}, once it was asked for
+let known = null; // {tasks, error}, once loaded
 let chosen = null; // id of a task
 
 export const tasksTab = {

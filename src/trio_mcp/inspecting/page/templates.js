@@ -1,8 +1,8 @@
-// URI templates (RFC 6570), as far as servers use them.
+// URI templates (RFC 6570): the parts that servers use.
 
 const MOST_VARIABLES = 50;
 const EXPRESSION = /\{([+#./;?&]?)([^{}]*)\}/g;
-const SIGNS = { // what stands before and between the values of an expression with this operator
+const SIGNS = { // for each operator: the signs before and between the values of an expression
   "": ["", ","], "+": ["", ","], "#": ["#", ","], ".": [".", "."],
   "/": ["/", "/"], ";": [";", ";"], "?": ["?", "&"], "&": ["&", "&"],
 };
@@ -13,7 +13,7 @@ const namesOf = (variables) => variables.split(",").map(plain);
 export const variablesOf = (template) =>
   [...String(template).matchAll(EXPRESSION)].flatMap(([, , variables]) => namesOf(variables)).slice(0, MOST_VARIABLES);
 
-/** The URI that a template is with the given values. */
+/** The URI that results from a template with the given values. */
 export const expanded = (template, given) =>
   String(template).replace(EXPRESSION, (_, operator, variables) => part(operator, namesOf(variables), given));
 
