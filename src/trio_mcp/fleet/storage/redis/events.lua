@@ -1,19 +1,19 @@
--- The scripts by which the events of sessions are kept in Redis. Each is one step.
+-- The scripts that store the events of sessions in Redis. Each script is atomic.
 --
--- Of each session there are four keys. A hash has the state of each stream (``s<name>``), the lines (``l<number>:<name>``)
--- and the bytes of all lines. Two sorted sets say which line goes first, in the order of appending: ``older`` has the
--- lines that are not the newest of their streams, ``newest`` has the streams, by their newest lines. ``finished`` has the
--- streams that are finished, in that order. So a script looks at no lines but the ones to add, to drop or to return. A
--- stream with many lines is forgotten in several steps.
+-- Each session has four keys. A hash has the state of each stream (``s<name>``), the lines (``l<number>:<name>``) and
+-- the bytes of all lines. Two sorted sets determine which line is dropped first, in the order of appending: ``older``
+-- has the lines that aren't the newest of their streams, and ``newest`` has the streams, by their newest lines.
+-- ``finished`` has the finished streams, in the order of finishing. So a script only reads the lines that it adds,
+-- drops or returns. A stream with many lines is deleted in several steps.
 
 --- library prelude
--- The state of a stream is an array. UNTIL is the time at which a finished stream is forgotten; 0 before its end.
+-- The state of a stream is an array. UNTIL is the time at which a finished stream is deleted; 0 before it is finished.
 local log, older, newest, finished = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local name, keep = ARGV[1], tonumber(ARGV[2])
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local HOLDER, REQUEST_ID, LAST, DROPPED, UNTIL, NOTE = 1, 2, 3, 4, 5, 6
-local MOST_FORGOTTEN = 1000 -- lines in one step, since Redis does nothing else meanwhile
+local MOST_FORGOTTEN = 1000 -- maximum lines deleted in one step, because Redis does nothing else meanwhile
 local MOST_FINISHED = 1000 -- FINISHED_STREAMS_LIMIT of trio_mcp.stores.shared
 
 local function line(number, name)
@@ -29,8 +29,8 @@ local function save(name, stream)
     redis.call('HSET', log, 's' .. name, cmsgpack.pack(stream))
 end
 
--- Takes the first lines of a stream away, ``most`` of them, and returns how many; with the last one the stream is gone.
--- Until then, it is one whose time is over.
+-- Deletes the first lines of a stream, at most ``most``, and returns how many. With its last line the stream is
+-- deleted; until then it counts as expired.
 local function forget(name, stream, most)
     local first, last = stream[DROPPED] + 1, math.min(stream[DROPPED] + most, stream[LAST])
     local size = 0
@@ -66,7 +66,7 @@ end
 
 local function begin(holder, request_id)
     local is_first, rest = redis.call('EXISTS', log) == 0, load(name)
-    if rest then -- of one with the same name, which nobody gives twice
+    if rest then -- of an earlier stream with this name, although names are unique
         forget(name, rest, rest[LAST])
     end
     local stream = {holder, request_id, 0, 0, 0, ''}
@@ -77,7 +77,7 @@ local function begin(holder, request_id)
     return stream
 end
 
--- The log goes first, so that no set of a log that is gone is taken for one of the next.
+-- The log expires first, so that the sets of an expired log aren't mistaken for those of a new log.
 local function touch()
     redis.call('PEXPIRE', log, keep)
     for _, key in ipairs({older, newest, finished}) do

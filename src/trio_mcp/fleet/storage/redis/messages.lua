@@ -1,7 +1,7 @@
--- The scripts of the log of changes, and of the messages between replicas: see messages.py.
+-- The scripts of the change log, and of the messages between replicas: see messages.py.
 
 --- library prelude
--- `cut` is the number up to which things were forgotten. A new log has forgotten all that was before it.
+-- `cut` is the number up to which entries were dropped. In a new log, everything before its creation counts as dropped.
 local log, things = KEYS[1], KEYS[2]
 local found = redis.call('HMGET', log, 'id', 'last', 'cut')
 local id, last, cut = found[1], tonumber(found[2] or 0) or 0, tonumber(found[3] or 0) or 0
@@ -64,8 +64,8 @@ end
 return {place, 0, redis.call('ZRANGEBYSCORE', things, '(' .. text(number), '+inf')}
 
 --- script letter_post
--- The list is a set sorted by time: a copy of a letter replaces the earlier one. The last piece of a long letter is sent
--- together with its name.
+-- The list is a set sorted by time: a copy of a message replaces the earlier one. The last piece of a long message is
+-- sent together with its name.
 local list, channel, message = KEYS[1], ARGV[1], ARGV[2]
 local most, listed = tonumber(ARGV[3]), tonumber(ARGV[4])
 local time = redis.call('TIME')

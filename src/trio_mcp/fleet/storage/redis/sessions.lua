@@ -1,11 +1,11 @@
--- The scripts by which the legacy sessions of a fleet are kept in Redis: see sessions.py.
+-- The scripts that store legacy sessions in Redis: see sessions.py.
 --
--- In all scripts of this folder, the first command that writes is one that a full Redis refuses, unless the script makes
--- nothing bigger: then the script has changed nothing, and afterwards Redis refuses nothing in it.
+-- If a script of this folder needs memory, its first command that writes is one that a full Redis refuses. So a refused
+-- script has changed nothing. After that command, Redis refuses no other command of the script.
 
 --- library prelude
--- The keys of the callers' sets, and of sessions that are ended for others, are made from `ends` and `session`. One
--- hash tag keeps all of them in one slot.
+-- The keys of the callers' sets, and of evicted sessions, are made from `ends` and `session`. All of them have the same
+-- hash tag, and so are in one slot.
 local call, session, ends, callers, id = redis.call, KEYS[1], KEYS[2], KEYS[3], ARGV[1]
 local time = call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
@@ -22,7 +22,7 @@ local function count(caller)
     end
 end
 -- True if the session was never used, or if a use would move its end by a second or a hundredth of ``idle``. Otherwise
--- the end stays, since moving the end is most of the cost of a use.
+-- the end isn't moved, because moving it is most of the cost of a use.
 local function is_stale(caller, idle)
     local left = tonumber(call('ZSCORE', ends, caller .. id) or 0) - now
     return left > idle or left < idle - math.min(1000, idle / 100)

@@ -1,4 +1,4 @@
--- The scripts of the common secret, and of limits of rates: see storage.py.
+-- The scripts of the shared secret, and of rate limits: see storage.py.
 
 --- script secret_put
 local kept = redis.call('GET', KEYS[1])
@@ -9,8 +9,8 @@ redis.call('SET', KEYS[1], ARGV[1])
 return ARGV[1]
 
 --- script rate_take
--- The generic cell rate algorithm, in microseconds: a bucket is kept as the time at which it is full again. A time that
--- no bucket of this size can have, since somebody has set the clock back, is taken for an empty bucket.
+-- The generic cell rate algorithm, in microseconds: a bucket is stored as the time at which it is full again. If that
+-- time is later than a bucket of this size allows, because the clock was set back, the bucket counts as empty.
 local each, burst = ARGV[2] * 1000 / ARGV[1], tonumber(ARGV[3])
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]

@@ -1,27 +1,29 @@
--- The scripts by which tasks are kept in Redis. Each is one step: whole, or refused before the first write.
+-- The scripts that store tasks in Redis. Each script runs completely, or is refused before its first write.
 --
--- ``KEYS[1]`` is the beginning of the keys of all tasks, and ``ARGV[1]`` the channel on which changes are told. Scripts
--- find the records to change, so the keys of records are not in ``KEYS``; the tag at the beginning keeps all in one slot.
+-- ``KEYS[1]`` is the prefix of the keys of all tasks, and ``ARGV[1]`` the channel on which changes are published.
+-- Scripts find the records to change, so the keys of records aren't in ``KEYS``; the tag in the prefix keeps all in one
+-- slot.
 --
--- - ``r:<id>`` is the hash of a record: ``s`` the key of the scope, ``p`` the place, ``h`` the holder, ``e`` and ``v`` the
---   epoch and the version, ``m`` the mark, ``f`` and ``b`` the form and the body. Times in a body count from ``t`` on; a
---   body without ``t`` has times since the epoch. ``q`` is the queue of a task that may be claimed some time.
+-- - ``r:<id>`` is the hash of a record: ``s`` the key of the scope, ``p`` the position, ``h`` the holder, ``e`` and
+--   ``v`` the epoch and the version, ``m`` the mark, ``f`` and ``b`` the form and the body. Times in a body are relative
+--   to ``t``; without ``t`` they are since the epoch. ``q`` is the queue of a task that can be claimed at some time.
 -- - ``q:<queue>`` has such tasks of one form and one name, by the ends of their leases.
--- - ``s:<scope>`` has the records of a scope, by their places.
+-- - ``s:<scope>`` has the records of a scope, by position.
 -- - ``expiry`` has all records, by the time until which they are kept, or ``+inf``.
--- - ``v:<id>`` is the time until which no record with this id is created.
+-- - ``v:<id>`` is the time until which no record with this id can be created.
 --
--- Redis deletes a key one hour after the time for which the key is needed, if no replica has done so. Sorted sets may
--- therefore name records that are gone; scripts that come to such a name take the name out.
+-- If no replica deletes a key, Redis does so one hour after the key is no longer needed. Therefore sorted sets may name
+-- deleted records; scripts remove such names when they find them.
 --
--- Numbers of Lua are exact up to 2^53. Scripts compare no text with ``<``, which would follow the locale of the server.
+-- Numbers in Lua are exact up to 2^53. Scripts don't compare text with ``<``, which would depend on the server's
+-- locale.
 
 --- library prelude
 local base, bus, call = KEYS[1], ARGV[1], redis.call
-local HOUR, MOST_BYTES = 3600000, 4 * 1024 * 1024 -- bytes of bodies after which a script returns no more
+local HOUR, MOST_BYTES = 3600000, 4 * 1024 * 1024 -- a script returns no further records after this many bytes
 local clock = call('TIME')
 local now = clock[1] * 1000 + math.floor(clock[2] / 1000)
-local FREE = now - 2^50 -- a score before the end of any lease: tasks without a holder come first, in their order
+local FREE = now - 2^50 -- a score before the end of any lease, so that tasks without a holder come first, in order
 local expiry = base .. 'expiry'
 local function record(id) return base .. 'r:' .. id end
 local function queue(name) return base .. 'q:' .. name end
@@ -38,7 +40,7 @@ end
 
 local function add(key, score, id, kept)
     call('ZADD', key, score, id)
-    local left = call('ZCARD', key) == 1 and 0 or call('PTTL', key) -- -1: for ever, for another record
+    local left = call('ZCARD', key) == 1 and 0 or call('PTTL', key) -- -1 if another record keeps the key for ever
     if kept == '+inf' or (left >= 0 and now + left < math.max(kept, now) + HOUR) then
         last(key, kept)
     end
@@ -220,7 +222,7 @@ return {rows}
 
 --- script task_claim: prelude
 local holder, lease, most = ARGV[2], ARGV[3], tonumber(ARGV[4])
-local heads = {} -- of each queue, the task that waits longest
+local heads = {} -- for each queue, the task that has waited longest
 for each = 5, #ARGV do
     local first = oldest(queue(ARGV[each]), 1)
     if first[1] then

@@ -1,6 +1,6 @@
--- The tables that replicas add to a file of tasks.
+-- The tables that replicas add to the file of a task store.
 
--- Whose file this is: the first server uses this one, and the others have files with their numbers.
+-- The servers that share this path. The first one uses this file, and the others have files with their numbers.
 CREATE TABLE servers (number INTEGER PRIMARY KEY, name BLOB NOT NULL UNIQUE);
 CREATE TABLE secret (number INTEGER PRIMARY KEY CHECK (number = 1), secret BLOB NOT NULL);
 
@@ -16,7 +16,7 @@ CREATE TABLE sessions (
 CREATE INDEX sessions_by_end ON sessions (until);
 CREATE INDEX sessions_by_caller ON sessions (caller, is_used, until);
 CREATE INDEX unused_sessions ON sessions (until) WHERE NOT is_used;
--- How many sessions there are, for the shares of callers: those that are over, and not yet deleted, among them.
+-- The number of sessions, for the shares of callers. Expired sessions count until they are deleted.
 CREATE TABLE session_total (sessions INTEGER NOT NULL);
 INSERT INTO session_total VALUES (0);
 CREATE TABLE callers (caller BLOB PRIMARY KEY, sessions INTEGER NOT NULL) WITHOUT ROWID;
@@ -53,7 +53,7 @@ CREATE TABLE streams (
 );
 CREATE INDEX streams_by_finish ON streams (log, finished) WHERE finished IS NOT NULL;
 CREATE INDEX streams_by_end ON streams (log, kept_until) WHERE kept_until IS NOT NULL;
--- Numbers are in the order of appending, within a session at least.
+-- Numbers are in the order of appending, at least within a session.
 CREATE TABLE events (
     number INTEGER PRIMARY KEY,
     log INTEGER NOT NULL,
@@ -77,11 +77,11 @@ CREATE TRIGGER log_out AFTER DELETE ON logs BEGIN
     DELETE FROM streams WHERE log = old.number;
 END;
 
--- The table of changes of tasks has those of sessions as well, and of streams of sessions.
+-- The table of task changes also has the changes of sessions and of their streams.
 ALTER TABLE changes ADD COLUMN kind TEXT NOT NULL DEFAULT 'task';
 ALTER TABLE changes ADD COLUMN stream BLOB;
 
--- The number of the last note of each thing. What was noted up to the number that is forgotten is not known whole.
+-- For each thing, the number of its last record. Records up to the number in `forgotten` may be incomplete.
 CREATE TABLE change_log (
     file BLOB NOT NULL, last INTEGER NOT NULL, forgotten INTEGER NOT NULL, things INTEGER NOT NULL
 );
@@ -99,6 +99,6 @@ CREATE INDEX replicas_by_end ON replicas (until);
 
 CREATE TABLE seen (digest BLOB PRIMARY KEY, until INTEGER NOT NULL);
 CREATE INDEX seen_by_end ON seen (until);
--- Until when a bucket of tokens is not full.
+-- The time at which a token bucket is full again.
 CREATE TABLE buckets (key BLOB PRIMARY KEY, until REAL NOT NULL);
 CREATE INDEX buckets_by_end ON buckets (until);
