@@ -21,7 +21,7 @@ async def written(outbox: Outbox) -> list[tuple[str, object]]:
     return [(message["method"], message.get("params")) for message in messages]
 
 
-async def test_notifications_go_out_in_their_order_and_each_on_a_line_of_its_own() -> None:
+async def test_notifications_are_sent_in_order_on_separate_lines() -> None:
     outbox = Outbox(1000)
     notices = Announcements(outbox)
     notices.put(CHANGED)
@@ -30,7 +30,7 @@ async def test_notifications_go_out_in_their_order_and_each_on_a_line_of_its_own
     assert await written(outbox) == [(CHANGED, None), (UPDATED, {"uri": "x:1"}), ("after", None)]
 
 
-async def test_a_notification_that_still_waits_is_not_sent_twice() -> None:
+async def test_notification_equal_to_a_waiting_one_is_not_added() -> None:
     outbox = Outbox(1000)
     notices = Announcements(outbox)
     for uri in ("x:1", "x:2", "x:1", "x:1"):
@@ -38,7 +38,7 @@ async def test_a_notification_that_still_waits_is_not_sent_twice() -> None:
     assert await written(outbox) == [(UPDATED, {"uri": "x:1"}), (UPDATED, {"uri": "x:2"})]
 
 
-async def test_a_notification_that_was_taken_is_sent_again_and_waits_once_again() -> None:
+async def test_notification_equal_to_a_written_one_is_sent_again() -> None:
     outbox = Outbox(1000)
     notices = Announcements(outbox)
     for _ in range(3):
@@ -47,7 +47,7 @@ async def test_a_notification_that_was_taken_is_sent_again_and_waits_once_again(
         assert await written(outbox) == [(CHANGED, None)]
 
 
-async def test_what_cannot_be_sent_is_told_and_leaves_nothing() -> None:
+async def test_notification_that_cannot_be_encoded_raises_and_leaves_nothing() -> None:
     outbox = Outbox(1000)
     notices = Announcements(outbox)
     with pytest.raises(NotSerializable):
@@ -55,7 +55,7 @@ async def test_what_cannot_be_sent_is_told_and_leaves_nothing() -> None:
     assert outbox.size == 0
 
 
-async def test_what_is_remembered_of_those_that_were_sent_has_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_memory_of_written_notifications_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(notifications, "_KEPT", 3)
     outbox = Outbox(1000)
     notices = Announcements(outbox)
@@ -65,7 +65,7 @@ async def test_what_is_remembered_of_those_that_were_sent_has_a_bound(monkeypatc
         assert len(await written(outbox)) == 1
 
 
-async def test_those_that_wait_are_remembered_beyond_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_waiting_notifications_are_remembered_beyond_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(notifications, "_KEPT", 2)
     outbox = Outbox(1000)
     notices = Announcements(outbox)

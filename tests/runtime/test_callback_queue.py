@@ -53,7 +53,7 @@ async def running(
         nursery.cancel_scope.cancel()
 
 
-async def test_what_came_and_what_is_done_with_is_counted(autojump_clock: MockClock) -> None:
+async def test_received_and_handled_notifications_are_counted(autojump_clock: MockClock) -> None:
     async with running(Callback()) as queue:
         assert (queue.received, queue.handled, queue.dropped, queue.running) == (0, 0, 0, 0)
         for _ in range(3):
@@ -68,7 +68,7 @@ async def test_what_came_and_what_is_done_with_is_counted(autojump_clock: MockCl
         assert (queue.received, queue.handled, queue.dropped, queue.running) == (3, 3, 0, 0)
 
 
-async def test_the_bounds_are_those_of_the_limits(autojump_clock: MockClock) -> None:
+async def test_notification_queue_uses_the_limits_of_the_connection(autojump_clock: MockClock) -> None:
     async with running(Callback(), max_pending_notifications=3) as queue:
         for number in range(5):
             queue.put(message(str(number)), 10)
@@ -79,7 +79,7 @@ async def test_the_bounds_are_those_of_the_limits(autojump_clock: MockClock) -> 
         assert (queue.dropped, queue.handled) == (3, 3)
 
 
-async def test_a_drop_wakes_those_that_wait_to_be_caught_up(autojump_clock: MockClock) -> None:
+async def test_dropped_notification_wakes_tasks_that_wait_until_handled(autojump_clock: MockClock) -> None:
     async with running(Callback(a=1000), max_pending_notifications=2) as queue, trio.open_nursery() as nursery:
         queue.put(message("a"), 10)
         await wait_all_tasks_blocked()
@@ -96,7 +96,7 @@ async def test_a_drop_wakes_those_that_wait_to_be_caught_up(autojump_clock: Mock
         assert caught_up.is_set()
 
 
-async def test_a_callback_that_fails_is_logged_and_done_with(
+async def test_failed_callback_is_logged_and_counts_as_handled(
     autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     error = LookupError("why")
@@ -115,7 +115,7 @@ async def test_a_callback_that_fails_is_logged_and_done_with(
 
 
 @pytest.mark.parametrize(("size", "as_text"), [(256, False), (257, True)])
-async def test_only_a_large_one_that_has_to_wait_is_kept_as_text(
+async def test_only_a_large_waiting_notification_is_kept_as_text(
     autojump_clock: MockClock, size: int, as_text: bool
 ) -> None:
     seen = list[NotificationReceived]()
@@ -138,7 +138,7 @@ async def test_only_a_large_one_that_has_to_wait_is_kept_as_text(
     assert seen[2] is third, "it does not wait either"
 
 
-async def test_after_the_end_of_the_queue_nobody_waits(autojump_clock: MockClock) -> None:
+async def test_after_the_end_of_the_queue_waits_return_at_once(autojump_clock: MockClock) -> None:
     async with running(Callback(a=1000)) as queue:
         queue.put(message("a"), 10)
         await wait_all_tasks_blocked()
@@ -148,7 +148,7 @@ async def test_after_the_end_of_the_queue_nobody_waits(autojump_clock: MockClock
     assert trio.current_time() == begun
 
 
-async def test_the_end_of_the_queue_ends_waits_that_have_begun(autojump_clock: MockClock) -> None:
+async def test_end_of_the_queue_ends_waits_in_progress(autojump_clock: MockClock) -> None:
     begun = trio.current_time()
     async with trio.open_nursery() as nursery, running(Callback(a=1000)) as queue:
         queue.put(message("a"), 10)
@@ -158,7 +158,7 @@ async def test_the_end_of_the_queue_ends_waits_that_have_begun(autojump_clock: M
     assert trio.current_time() == begun
 
 
-async def test_a_queue_that_was_let_go_keeps_its_callback_no_more() -> None:
+async def test_detached_queue_drops_its_callback() -> None:
     callback = Callback()
     queue = notification_queue(Limits(), callback)
     queue.detach()
@@ -168,7 +168,7 @@ async def test_a_queue_that_was_let_go_keeps_its_callback_no_more() -> None:
 # How long an answer waits
 
 
-async def test_an_answer_waits_for_the_callbacks_of_what_came_before_it_and_no_further(
+async def test_answer_waits_only_for_callbacks_of_earlier_notifications(
     autojump_clock: MockClock,
 ) -> None:
     async with running(Callback(), grace=100) as queue:
@@ -179,7 +179,7 @@ async def test_an_answer_waits_for_the_callbacks_of_what_came_before_it_and_no_f
         assert trio.current_time() == begun + 3
 
 
-async def test_an_answer_before_which_nothing_came_does_not_wait(autojump_clock: MockClock) -> None:
+async def test_answer_without_earlier_notifications_does_not_wait(autojump_clock: MockClock) -> None:
     async with running(Callback(), grace=100) as queue:
         begun = trio.current_time()
         for _ in range(2):
@@ -188,7 +188,7 @@ async def test_an_answer_before_which_nothing_came_does_not_wait(autojump_clock:
         assert trio.current_time() == begun
 
 
-async def test_an_answer_waits_for_another_callback_than_the_one_it_was_asked_in(autojump_clock: MockClock) -> None:
+async def test_answer_waits_for_callbacks_except_the_one_that_made_the_request(autojump_clock: MockClock) -> None:
     async with running(Callback(), grace=100) as queue:
         queue.put(message(), 10)
         queue.put(message(), 10)
@@ -200,9 +200,7 @@ async def test_an_answer_waits_for_another_callback_than_the_one_it_was_asked_in
         assert trio.current_time() == begun + 2
 
 
-async def test_each_callback_gets_a_grace_of_its_own(
-    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_each_callback_has_its_own_grace(autojump_clock: MockClock, caplog: pytest.LogCaptureFixture) -> None:
     async with running(Callback(a=4, b=4, c=4), grace=5) as queue:
         begun = trio.current_time()
         for data in "abc":
@@ -212,7 +210,7 @@ async def test_each_callback_gets_a_grace_of_its_own(
     assert caplog.records == []
 
 
-async def test_the_grace_counts_from_the_moment_of_the_answer(autojump_clock: MockClock) -> None:
+async def test_callback_grace_begins_when_the_answer_arrives(autojump_clock: MockClock) -> None:
     async with running(Callback(a=100), grace=5) as queue:
         queue.put(message("a"), 10)
         await trio.sleep(50)
@@ -221,7 +219,7 @@ async def test_the_grace_counts_from_the_moment_of_the_answer(autojump_clock: Mo
         assert trio.current_time() == begun + 5
 
 
-async def test_a_callback_that_is_due_and_has_not_begun_has_its_grace_from_then_on(autojump_clock: MockClock) -> None:
+async def test_grace_of_a_callback_that_has_not_begun_starts_when_it_is_due(autojump_clock: MockClock) -> None:
     async with running(Callback(b=100), grace=5) as queue:
         queue.put(message(), 10)
         await queue.wait_until_handled(1)
@@ -232,7 +230,7 @@ async def test_a_callback_that_is_due_and_has_not_begun_has_its_grace_from_then_
         assert trio.current_time() == begun + 5
 
 
-async def test_a_callback_that_is_too_slow_is_reported_once_however_many_answers_wait(
+async def test_slow_callback_is_logged_once_for_any_number_of_waiting_answers(
     autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with running(Callback(a=100, b=100), grace=5) as queue:

@@ -18,13 +18,13 @@ def call(on_progress: OnProgress | None = None, bound: int = 100) -> Call:
     return Call(request, on_progress, Backlog(bound, 1_000_000))
 
 
-async def test_the_outcome_is_what_it_was_settled_with() -> None:
+async def test_call_outcome_is_what_settle_was_given() -> None:
     mailbox, end = call(), CallOutcome({"content": []}, None, 3)
     mailbox.settle(end)
     assert await mailbox.outcome() is end
 
 
-async def test_the_outcome_is_waited_for() -> None:
+async def test_call_outcome_waits_until_settled() -> None:
     mailbox, sequence = call(), Sequencer()
     end = CallOutcome(None, ConnectionLost("gone"))
     async with trio.open_nursery() as nursery:
@@ -40,7 +40,7 @@ async def test_the_outcome_is_waited_for() -> None:
             mailbox.settle(end)
 
 
-async def test_progress_is_told_in_order_before_the_outcome() -> None:
+async def test_progress_callbacks_run_in_order_before_the_outcome() -> None:
     told: list[float] = []
 
     async def tell(progress: Progress) -> None:
@@ -55,7 +55,7 @@ async def test_progress_is_told_in_order_before_the_outcome() -> None:
     assert told == [1, 2, 3]
 
 
-async def test_beyond_the_bound_the_oldest_progress_is_forgotten() -> None:
+async def test_oldest_progress_is_dropped_beyond_the_limit() -> None:
     told: list[Progress] = []
     mailbox = call(told.append, bound=2)
     for value in (1, 2, 3, 4):
@@ -65,7 +65,7 @@ async def test_beyond_the_bound_the_oldest_progress_is_forgotten() -> None:
     assert told == [Progress(3), Progress(4)]
 
 
-async def test_an_exception_of_the_callback_leaves_the_outcome_as_it_is() -> None:
+async def test_exception_of_progress_callback_does_not_change_the_outcome() -> None:
     def fail(_: Progress) -> None:
         raise LookupError("callback")
 
@@ -75,7 +75,7 @@ async def test_an_exception_of_the_callback_leaves_the_outcome_as_it_is() -> Non
         await mailbox.outcome()
 
 
-async def test_without_a_callback_or_a_limit_of_silence_nobody_wants_progress() -> None:
+async def test_call_wants_no_progress_without_callback_or_silence_limit() -> None:
     assert not call().wants_progress
     assert call(lambda _: None).wants_progress
     with fail_after_silence(1, maximum=2):
@@ -86,14 +86,14 @@ async def test_without_a_callback_or_a_limit_of_silence_nobody_wants_progress() 
 # fail_after_silence (PT012: what happens inside the limit is what is tested)
 
 
-async def test_silence_ends_it_after_the_seconds_given(autojump_clock: object) -> None:
+async def test_fail_after_silence_raises_after_its_seconds(autojump_clock: object) -> None:
     begun = trio.current_time()
     with pytest.raises(trio.TooSlowError), fail_after_silence(5, maximum=100):
         await trio.sleep_forever()
     assert trio.current_time() == pytest.approx(begun + 5)
 
 
-async def test_progress_of_a_call_inside_starts_it_anew(autojump_clock: object) -> None:
+async def test_progress_of_a_call_inside_restarts_fail_after_silence(autojump_clock: object) -> None:
     begun = trio.current_time()
     with pytest.raises(trio.TooSlowError), fail_after_silence(5, maximum=100):
         mailbox = call()
@@ -104,7 +104,7 @@ async def test_progress_of_a_call_inside_starts_it_anew(autojump_clock: object) 
     assert trio.current_time() == pytest.approx(begun + 17)
 
 
-async def test_the_maximum_is_never_exceeded(autojump_clock: object) -> None:
+async def test_fail_after_silence_never_exceeds_its_maximum(autojump_clock: object) -> None:
     begun = trio.current_time()
     with pytest.raises(trio.TooSlowError), fail_after_silence(5, maximum=10):
         mailbox = call()
@@ -114,14 +114,14 @@ async def test_the_maximum_is_never_exceeded(autojump_clock: object) -> None:
     assert trio.current_time() == pytest.approx(begun + 10)
 
 
-async def test_a_maximum_below_the_seconds_counts(autojump_clock: object) -> None:
+async def test_fail_after_silence_with_maximum_below_seconds_uses_the_maximum(autojump_clock: object) -> None:
     begun = trio.current_time()
     with pytest.raises(trio.TooSlowError), fail_after_silence(5, maximum=1):
         await trio.sleep_forever()
     assert trio.current_time() == pytest.approx(begun + 1)
 
 
-async def test_limits_nest_and_one_call_starts_both_anew(autojump_clock: object) -> None:
+async def test_nested_silence_limits_are_both_restarted_by_one_call(autojump_clock: object) -> None:
     begun = trio.current_time()
     with fail_after_silence(10, maximum=100) as outer:
         with pytest.raises(trio.TooSlowError), fail_after_silence(3, maximum=100):
@@ -133,7 +133,7 @@ async def test_limits_nest_and_one_call_starts_both_anew(autojump_clock: object)
         assert outer.deadline == pytest.approx(begun + 12)
 
 
-async def test_a_call_made_before_it_does_not_start_it_anew(autojump_clock: object) -> None:
+async def test_progress_of_an_earlier_call_does_not_restart_fail_after_silence(autojump_clock: object) -> None:
     begun = trio.current_time()
     mailbox = call()
     with pytest.raises(trio.TooSlowError), fail_after_silence(5, maximum=100):
@@ -143,7 +143,7 @@ async def test_a_call_made_before_it_does_not_start_it_anew(autojump_clock: obje
     assert trio.current_time() == pytest.approx(begun + 5)
 
 
-async def test_leaving_it_in_time_raises_nothing(autojump_clock: object) -> None:
+async def test_fail_after_silence_left_in_time_raises_nothing(autojump_clock: object) -> None:
     with fail_after_silence(5, maximum=100) as scope:
         await trio.sleep(4)
     assert not scope.cancelled_caught
@@ -151,11 +151,11 @@ async def test_leaving_it_in_time_raises_nothing(autojump_clock: object) -> None
 
 
 @pytest.mark.parametrize(("seconds", "maximum"), [(-1, 5), (5, -1), (float("nan"), 5), (5, float("nan"))])
-async def test_a_limit_that_is_no_time_is_a_value_error(seconds: float, maximum: float) -> None:
+async def test_fail_after_silence_raises_value_error_for_an_invalid_time(seconds: float, maximum: float) -> None:
     with pytest.raises(ValueError, match="time limit"), fail_after_silence(seconds, maximum=maximum):
         pytest.fail("no such limit")
 
 
-def test_settled_says_how_many_notifications_came_before() -> None:
+def test_outcome_has_the_number_of_earlier_notifications() -> None:
     end: Any = CallOutcome(1, None)
     assert end.notifications_before == 0

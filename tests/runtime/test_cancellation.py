@@ -19,19 +19,19 @@ async def cancelled_by(**told: str) -> trio.Cancelled:
     return caught.value
 
 
-async def test_the_words_of_an_explicit_cancel_travel() -> None:
+async def test_reason_of_an_explicit_cancel_is_sent_to_the_peer() -> None:
     assert reason_of(await cancelled_by(reason="enough")) == "enough"
     assert reason_of(await cancelled_by()) == "cancelled by the caller"
     assert reason_of(await cancelled_by(reason="")) == "cancelled by the caller"
 
 
-async def test_a_deadline_is_told_as_such(autojump_clock: MockClock) -> None:
+async def test_reason_of_a_deadline_says_deadline(autojump_clock: MockClock) -> None:
     with trio.move_on_after(1), pytest.raises(trio.Cancelled) as caught:
         await trio.sleep_forever()
     assert reason_of(caught.value) == DEADLINE_PASSED == "the caller's deadline passed"
 
 
-async def test_the_reasons_of_trio_itself_do_not_travel() -> None:
+async def test_reasons_that_trio_generates_are_not_sent() -> None:
     seen = list[str]()
 
     async def wait() -> None:
@@ -49,7 +49,7 @@ async def test_the_reasons_of_trio_itself_do_not_travel() -> None:
     assert seen == ["the caller is gone"]
 
 
-def test_of_exceptions_only_those_made_for_the_peer_are_told() -> None:
+def test_only_messages_of_coded_errors_are_sent_as_cancel_reason() -> None:
     assert reason_of(CodedError(1, "no")) == "no"
     assert reason_of(BadAnswer("no")) == "Invalid params: no"
     assert reason_of(ProtocolViolation("secret")) == "the answer makes no sense"
@@ -57,5 +57,5 @@ def test_of_exceptions_only_those_made_for_the_peer_are_told() -> None:
 
 
 @pytest.mark.parametrize(("reason", "words"), [("enough", "enough"), (None, "shutdown"), ("", "shutdown")])
-def test_the_words_of_a_cancel_are_its_reason_or_else_its_cause(reason: str | None, words: str) -> None:
+def test_cancellation_text_is_its_reason_or_else_its_cause(reason: str | None, words: str) -> None:
     assert Cancellation(CancelCause.SHUTDOWN, reason, 5).text == words

@@ -80,7 +80,7 @@ def call(number: int, **params: Any) -> bytes:
     return json.dumps({"jsonrpc": "2.0", "id": number, "method": "tools/call", "params": params}).encode() + b"\n"
 
 
-async def test_large_messages_in_both_directions_at_once_do_not_hold_each_other_up(autojump_clock: object) -> None:
+async def test_large_messages_in_both_directions_do_not_block_each_other(autojump_clock: object) -> None:
     ours, theirs = memory_transport_pair()
     client, server = side("client", ours, Limits()), side("server", theirs, Limits())
     params = {"text": "x" * 2_000_000}
@@ -94,7 +94,7 @@ async def test_large_messages_in_both_directions_at_once_do_not_hold_each_other_
                     nursery.start_soon(server.request, "sampling/createMessage", params, LATEST_LEGACY)
 
 
-async def test_a_peer_that_asks_on_without_reading_its_answers_is_read_no_further(autojump_clock: object) -> None:
+async def test_connection_stops_reading_from_a_peer_that_does_not_read_replies(autojump_clock: object) -> None:
     sent = 0
     async with server_alone(Limits(high_water=100), Echo(), capacity=1000) as wire:
         with trio.move_on_after(100) as stuck:
@@ -106,7 +106,7 @@ async def test_a_peer_that_asks_on_without_reading_its_answers_is_read_no_furthe
     assert sent < 400
 
 
-async def test_it_is_read_again_as_soon_as_it_reads(autojump_clock: object) -> None:
+async def test_connection_reads_again_once_the_peer_reads_replies(autojump_clock: object) -> None:
     async with server_alone(Limits(high_water=100), Echo(), capacity=1000) as wire, trio.open_nursery() as nursery:
 
         async def ask() -> None:
@@ -196,7 +196,7 @@ async def test_a_request_is_written_at_once_and_its_cancel_by_the_writer(nursery
     assert wire.sends == 1
 
 
-async def test_the_cancel_of_a_request_that_is_half_written_follows_the_whole_of_it(nursery: trio.Nursery) -> None:
+async def test_cancel_of_a_partly_written_request_follows_the_whole_request(nursery: trio.Nursery) -> None:
     wire = Seen(room=20)
     client = side("client", wire, Limits())
     nursery.start_soon(client.run)
@@ -211,7 +211,7 @@ async def test_the_cancel_of_a_request_that_is_half_written_follows_the_whole_of
     assert [message["method"] for message in wire.messages] == ["tools/call", "notifications/cancelled"]
 
 
-async def test_a_reply_that_is_half_written_is_whole_before_the_connection_ends(nursery: trio.Nursery) -> None:
+async def test_partly_written_reply_is_completed_before_the_connection_ends(nursery: trio.Nursery) -> None:
     wire = Seen(call(1, text="x" * 100), room=20)
     server = side("server", wire, Limits())
     nursery.start_soon(server.run)
@@ -234,7 +234,7 @@ async def test_the_last_replies_of_a_connection_that_ends_are_left_to_the_writer
     assert wire.sends == 1
 
 
-async def test_a_pipe_that_nobody_reads_any_more_fails_the_calls_and_not_the_caller_of_the_write() -> None:
+async def test_closed_pipe_fails_calls_but_not_the_code_that_writes() -> None:
     (read_fd, peer_write), (peer_read, write_fd) = os.pipe(), os.pipe()
     channel = LineTransport(DescriptorStream(read_fd, write_fd), 1000)
     os.close(peer_read)
@@ -284,7 +284,7 @@ async def test_requests_that_arrive_while_a_lost_connection_ends_are_not_run(aut
 
 
 @pytest.mark.parametrize("ending", ["cancelled", "shut down"])
-async def test_lines_that_are_at_hand_while_it_ends_do_no_harm(autojump_clock: object, ending: str) -> None:
+async def test_buffered_lines_are_harmless_while_the_connection_ends(autojump_clock: object, ending: str) -> None:
     ours, theirs = memory_transport_pair()
     handler = Echo()
     server = side("server", theirs, Limits(), handler)
@@ -315,9 +315,7 @@ class Patient(Echo):
 
 
 @pytest.mark.parametrize("draining", [False, True])
-async def test_cancelled_from_outside_it_tells_its_handlers_so_even_while_it_drains(
-    autojump_clock: object, draining: bool
-) -> None:
+async def test_handlers_get_the_outside_cancel_cause_even_during_drain(autojump_clock: object, draining: bool) -> None:
     ours, theirs = memory_transport_pair()
     handler = Patient()
     server = side("server", theirs, Limits(), handler)
@@ -349,7 +347,7 @@ class Losing(FramedTransport):
         await trio.lowlevel.checkpoint()
 
 
-async def test_a_lost_reply_ends_its_call_alone() -> None:
+async def test_lost_reply_fails_only_its_own_call() -> None:
     client = side("client", Losing(), Limits())
     with trio.fail_after(PATIENCE):
         async with open_service_nursery("over") as services:

@@ -134,7 +134,7 @@ async def test_accepted_work_is_finished_and_answered_before_the_end(autojump_cl
         assert this.handler.cancels == []
 
 
-async def test_work_that_takes_longer_than_it_may_is_cancelled(autojump_clock: MockClock) -> None:
+async def test_request_is_cancelled_after_drain_timeout(autojump_clock: MockClock) -> None:
     for seconds, more in ((10, {}), (4, {"drain_timeout": 4}), (0, {"drain_timeout": 0.0})):
         async with serving() as this:
             begun = trio.current_time()
@@ -148,7 +148,7 @@ async def test_work_that_takes_longer_than_it_may_is_cancelled(autojump_clock: M
             assert await this.heard() == []
 
 
-async def test_work_that_goes_on_after_the_end_of_input_is_cancelled_with_that_reason(
+async def test_request_running_after_end_of_input_is_cancelled_with_that_reason(
     autojump_clock: MockClock,
 ) -> None:
     async with serving() as this:
@@ -171,7 +171,7 @@ async def test_a_second_shut_down_cancels_at_once(autojump_clock: MockClock) -> 
         assert (cause, reason, at) == (CancelCause.SHUTDOWN, "now", begun + 3)
 
 
-async def test_while_it_ends_no_new_request_is_taken(autojump_clock: MockClock) -> None:
+async def test_new_requests_are_refused_while_the_connection_ends(autojump_clock: MockClock) -> None:
     async with serving() as this:
         await this.call(1, seconds=5)
         this.connection.shut_down("over")
@@ -180,7 +180,7 @@ async def test_while_it_ends_no_new_request_is_taken(autojump_clock: MockClock) 
         assert (refused["id"], refused["error"]["code"]) == (2, -31000)
 
 
-async def test_the_end_waits_until_the_last_handler_has_cleaned_up(autojump_clock: MockClock) -> None:
+async def test_connection_ends_after_the_last_handler_has_cleaned_up(autojump_clock: MockClock) -> None:
     async with serving() as this:
         begun = trio.current_time()
         await this.call(1, seconds=1000, cleanup=7)
@@ -189,7 +189,7 @@ async def test_the_end_waits_until_the_last_handler_has_cleaned_up(autojump_cloc
         assert this.ended == begun + 7
 
 
-async def test_to_close_is_to_wait_for_the_end(autojump_clock: MockClock) -> None:
+async def test_close_waits_for_the_end_of_the_connection(autojump_clock: MockClock) -> None:
     async with serving() as this:
         begun = trio.current_time()
         await this.call(1, seconds=1000, cleanup=2)
@@ -209,7 +209,7 @@ async def test_a_connection_that_was_shut_down_before_it_ran_ends_at_once(autoju
     assert this.ended == begun
 
 
-async def test_threads_get_less_time_to_clean_up_when_it_ends(autojump_clock: MockClock) -> None:
+async def test_threads_have_less_time_to_clean_up_when_the_connection_ends(autojump_clock: MockClock) -> None:
     limits = Limits(cleanup_grace=50, shutdown_grace=7)
     for end, seconds in (
         (lambda connection: connection.shut_down("over", drain_timeout=0.0), 7),
@@ -227,7 +227,7 @@ async def test_threads_get_less_time_to_clean_up_when_it_ends(autojump_clock: Mo
         assert this.connection._runner.graces.seconds == 7
 
 
-async def test_in_a_hurry_nothing_is_waited_for(autojump_clock: MockClock) -> None:
+async def test_shutdown_in_a_hurry_does_not_wait(autojump_clock: MockClock) -> None:
     async with serving() as this:
         begun = trio.current_time()
         await this.call(1, seconds=1000)
@@ -254,7 +254,7 @@ async def test_a_connection_lost_in_its_last_flush_ends_at_once(autojump_clock: 
         assert this.ended == begun + 1
 
 
-async def test_a_lost_connection_keeps_no_line_while_its_handlers_clean_up(autojump_clock: MockClock) -> None:
+async def test_lost_connection_drops_all_lines_while_handlers_clean_up(autojump_clock: MockClock) -> None:
     async with serving() as this:
         await this.call(1, seconds=1000, cleanup=3)
         await this.wire.aclose()
@@ -265,7 +265,7 @@ async def test_a_lost_connection_keeps_no_line_while_its_handlers_clean_up(autoj
         assert this.ended is None
 
 
-async def test_a_lost_connection_cancels_its_requests_and_fails_its_calls_and_answers_nothing(
+async def test_lost_connection_cancels_requests_fails_calls_and_sends_no_replies(
     autojump_clock: MockClock,
 ) -> None:
     async with serving() as this:
@@ -294,7 +294,7 @@ async def test_a_lost_connection_cancels_its_requests_and_fails_its_calls_and_an
             await this.connection.request("roots/list", None, LATEST_LEGACY)
 
 
-async def test_the_end_of_input_fails_our_own_calls_and_lets_accepted_work_be_finished(
+async def test_end_of_input_fails_own_calls_but_lets_accepted_requests_finish(
     autojump_clock: MockClock,
 ) -> None:
     this, failures = Served(Limits(drain_timeout=10), UNKNOWN_PEER), list[str]()
@@ -330,7 +330,7 @@ async def test_the_end_of_input_fails_our_own_calls_and_lets_accepted_work_be_fi
     assert [each["id"] for each in await this.heard() if "result" in each] == [1]
 
 
-async def test_after_the_end_a_call_fails_with_that(autojump_clock: MockClock) -> None:
+async def test_call_after_the_end_of_the_connection_fails_with_connection_lost(autojump_clock: MockClock) -> None:
     async with serving() as this:
         await this.connection.close("over")
         with pytest.raises(ConnectionLost, match="the connection was closed"):
@@ -347,7 +347,7 @@ async def test_a_cancel_from_outside_cancels_all_requests_with_that_cause(autoju
 # The last replies
 
 
-async def test_the_last_replies_go_out_to_a_peer_that_reads_slowly(autojump_clock: MockClock) -> None:
+async def test_last_replies_are_flushed_to_a_slow_peer(autojump_clock: MockClock) -> None:
     this = Served(Limits(drain_timeout=10), UNKNOWN_PEER)
     async with trio.open_nursery() as nursery:
         await nursery.start(this.run)
@@ -362,7 +362,7 @@ async def test_the_last_replies_go_out_to_a_peer_that_reads_slowly(autojump_cloc
 # Reading
 
 
-async def test_a_message_that_was_skipped_fails_the_call_that_waits_for_it_and_the_next_one_is_read(
+async def test_skipped_message_fails_its_call_and_reading_continues(
     autojump_clock: MockClock,
 ) -> None:
     unread = list[tuple[str, bytes]]()
@@ -384,7 +384,7 @@ async def test_a_message_that_was_skipped_fails_the_call_that_waits_for_it_and_t
         nursery.cancel_scope.cancel()
 
 
-async def test_batches_longer_than_they_may_be_are_refused() -> None:
+async def test_batch_longer_than_max_batch_is_refused() -> None:
     async with serving(Limits(max_batch=2)) as this:
         line = json.dumps([{"jsonrpc": "2.0", "id": number, "method": "ping"} for number in range(3)])
         await this.wire.send(line.encode() + b"\n")
@@ -392,7 +392,7 @@ async def test_batches_longer_than_they_may_be_are_refused() -> None:
         assert reply["error"]["code"] == -32600
 
 
-async def test_changes_are_told_to_the_handler_and_so_are_logs(autojump_clock: MockClock) -> None:
+async def test_handler_is_notified_of_changes_and_logs(autojump_clock: MockClock) -> None:
     async with serving(role="client") as this:
         for method in ("notifications/tools/list_changed", "notifications/message"):
             await this.wire.send(json.dumps({"jsonrpc": "2.0", "method": method, "params": {}}).encode() + b"\n")
@@ -404,7 +404,7 @@ async def test_changes_are_told_to_the_handler_and_so_are_logs(autojump_clock: M
         assert len(this.handler.told) == 3
 
 
-async def test_a_notification_of_ours_is_sent(autojump_clock: MockClock) -> None:
+async def test_connection_sends_a_notification(autojump_clock: MockClock) -> None:
     async with serving() as this:
         this.connection.notify("notifications/tools/list_changed")
         await this.connection.room()
@@ -416,7 +416,7 @@ async def test_a_notification_of_ours_is_sent(autojump_clock: MockClock) -> None
 
 
 @pytest.mark.parametrize("tell", [True, False])
-async def test_how_calls_are_made_is_as_set(autojump_clock: MockClock, tell: bool) -> None:
+async def test_connection_uses_the_given_call_settings(autojump_clock: MockClock, tell: bool) -> None:
     async with serving(role="client", calls=CallSettings(tell_deadlines=tell, send_cancels=tell)) as this:
         with trio.move_on_after(5):
             async with trio.open_nursery() as nursery:
@@ -430,7 +430,7 @@ def test_calls_tell_deadlines_and_send_cancels_unless_set() -> None:
     assert CallSettings() == CallSettings(tell_deadlines=True, send_cancels=True)
 
 
-async def test_what_is_known_of_a_connection() -> None:
+async def test_new_connection_has_expected_properties() -> None:
     for peer in (SOLE_CLIENT, UNKNOWN_PEER):
         this = Served(Limits(), peer)
         assert (this.connection.peer, this.connection.stateless, this.connection.is_ending, this.connection.lost) == (
@@ -439,7 +439,7 @@ async def test_what_is_known_of_a_connection() -> None:
         assert not this.connection.is_only
 
 
-async def test_a_modern_stream_ends_with_the_connection_though_there_is_no_time_to_drain(
+async def test_modern_stream_ends_when_connection_closes_even_without_time_to_drain(
     autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG, "trio_mcp")

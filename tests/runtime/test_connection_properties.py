@@ -310,7 +310,7 @@ async def play(schedule: Schedule) -> None:
 
 @settings(max_examples=examples(150))
 @given(schedules())
-def test_no_schedule_loses_a_call_answers_one_late_or_leaves_one_running(schedule: Schedule) -> None:
+def test_every_call_ends_exactly_once_in_any_schedule(schedule: Schedule) -> None:
     schedule = attrs.evolve(schedule, calls=[_copy(plan) for plan in schedule.calls])
     quiet = logging.getLogger("trio_mcp")
     quiet.disabled = True

@@ -149,7 +149,7 @@ class Counting(BatchExchange):
 # Replies
 
 
-def test_a_result_settles_its_call_and_says_how_many_notifications_came_before(floor: Floor) -> None:
+def test_result_settles_its_call_with_the_number_of_earlier_notifications(floor: Floor) -> None:
     request, call = ours()
     floor.act(events.ResultReceived(request, {"a": 1}))
     assert call.arrived == [CallOutcome({"a": 1}, None, 7)]
@@ -165,20 +165,20 @@ def test_an_error_settles_its_call_as_an_exception(floor: Floor) -> None:
     assert (end.result, end.notifications_before) == (None, 7)
 
 
-def test_the_end_of_a_stream_settles_its_call_with_nothing(floor: Floor) -> None:
+def test_end_of_a_stream_settles_its_call_without_a_result(floor: Floor) -> None:
     request, call = ours()
     floor.act(events.StreamCancelled(request, "over"))
     assert call.arrived == [CallOutcome(None, None, 7)]
 
 
-def test_a_reply_that_will_not_come_settles_its_call_with_the_reason(floor: Floor) -> None:
+def test_lost_reply_settles_its_call_with_the_reason(floor: Floor) -> None:
     request, call = ours()
     error = MCPError("gone")
     floor.act(events.RequestFailed(request, error))
     assert call.arrived == [CallOutcome(None, error, 7)]
 
 
-def test_an_answer_that_cannot_be_read_is_for_those_who_wait(floor: Floor, caplog: pytest.LogCaptureFixture) -> None:
+def test_unreadable_answer_fails_the_waiting_calls(floor: Floor, caplog: pytest.LogCaptureFixture) -> None:
     request, call = ours()
     floor.act(events.ReplyUnreadable(request, "why"))
     assert floor.told == [("unreadable", request, "why")]
@@ -207,7 +207,7 @@ def test_a_request_is_accepted_and_a_refused_one_answered(floor: Floor) -> None:
     assert json.loads(settled or b"") == error, "requests settle it themselves"
 
 
-def test_a_cancel_is_handed_on(floor: Floor) -> None:
+def test_cancel_is_passed_to_the_runner(floor: Floor) -> None:
     event = events.CancelReceived(theirs(), "enough")
     floor.act(event)
     assert floor.told == [("cancel", event)]
@@ -216,20 +216,20 @@ def test_a_cancel_is_handed_on(floor: Floor) -> None:
 # Notifications
 
 
-def test_a_notification_of_a_request_and_a_change_go_their_own_ways(floor: Floor) -> None:
+def test_request_notifications_and_changes_go_to_separate_queues(floor: Floor) -> None:
     message, change = notification(), notification("notifications/tools/list_changed")
     floor.act(message)
     floor.act(change)
     assert floor.told == [("notified", message, len(LINE)), ("changed", change, len(LINE))]
 
 
-def test_a_notification_that_nobody_wants_is_dropped(floor: Floor) -> None:
+def test_notification_without_a_handler_is_dropped(floor: Floor) -> None:
     floor.wanted = False
     floor.act(notification())
     assert floor.told == []
 
 
-def test_a_notification_on_a_stream_is_for_the_stream_alone(floor: Floor) -> None:
+def test_notification_on_a_stream_goes_only_to_the_stream(floor: Floor) -> None:
     arrived = list[Any]()
     request, call = ours(on_notification=lambda *told: arrived.append(told))
     event = notification("notifications/tools/list_changed")
@@ -239,14 +239,14 @@ def test_a_notification_on_a_stream_is_for_the_stream_alone(floor: Floor) -> Non
     assert (floor.told, call.arrived) == ([], [])
 
 
-def test_progress_is_for_its_call(floor: Floor) -> None:
+def test_progress_goes_to_its_call(floor: Floor) -> None:
     request, call = ours()
     floor.act(events.ProgressReceived(request, {"progressToken": 1, "progress": 2, "total": 3, "message": "m"}))
     floor.act(events.ProgressReceived(request, {"progressToken": 1, "progress": 2.5}))
     assert call.arrived == [(Progress(2, 3, "m"), len(LINE)), (Progress(2.5), len(LINE))]
 
 
-def test_progress_that_nobody_wants_is_not_looked_at(floor: Floor, caplog: pytest.LogCaptureFixture) -> None:
+def test_progress_without_a_callback_is_not_decoded(floor: Floor, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG, "trio_mcp")
     request, call = ours(wants_progress=False)
     floor.act(events.ProgressReceived(request, {"progressToken": 1, "progress": "broken"}))
@@ -254,7 +254,7 @@ def test_progress_that_nobody_wants_is_not_looked_at(floor: Floor, caplog: pytes
     assert (call.arrived, caplog.records) == ([], [])
 
 
-def test_progress_that_makes_no_sense_is_dropped_with_a_word(floor: Floor, caplog: pytest.LogCaptureFixture) -> None:
+def test_invalid_progress_is_dropped_and_logged(floor: Floor, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG, "trio_mcp")
     request, call = ours()
     floor.act(events.ProgressReceived(request, {"progressToken": 1, "progress": "broken"}))
@@ -267,7 +267,9 @@ def test_progress_that_makes_no_sense_is_dropped_with_a_word(floor: Floor, caplo
 # What is no message, and what has no effect
 
 
-def test_what_is_no_message_is_logged_up_to_a_bound_and_told(floor: Floor, caplog: pytest.LogCaptureFixture) -> None:
+def test_line_that_is_not_a_message_is_logged_truncated_and_reported(
+    floor: Floor, caplog: pytest.LogCaptureFixture
+) -> None:
     line = bytearray(b"x" * 1000)
     floor.dispatch.handle(events.Unread("why"), line)
     assert floor.told == [("read", "why", line)]
@@ -275,7 +277,7 @@ def test_what_is_no_message_is_logged_up_to_a_bound_and_told(floor: Floor, caplo
     assert (record.levelno, record.getMessage()) == (logging.WARNING, f"not a message (why): {b'x' * 200!r}")
 
 
-def test_what_is_no_message_need_not_be_told_to_anybody(caplog: pytest.LogCaptureFixture) -> None:
+def test_line_that_is_not_a_message_is_logged_without_a_callback(caplog: pytest.LogCaptureFixture) -> None:
     this: Any = Floor()
     Dispatch(this, this, this, this, this, this, None).handle(events.Unread("why"), LINE)
     assert len(caplog.records) == 1
@@ -283,7 +285,7 @@ def test_what_is_no_message_need_not_be_told_to_anybody(caplog: pytest.LogCaptur
 
 
 @pytest.mark.parametrize(("noteworthy", "level"), [(True, logging.WARNING), (False, logging.DEBUG)])
-def test_what_is_ignored_is_logged_as_it_is_worth(
+def test_ignored_message_is_logged_as_warning_only_if_noteworthy(
     floor: Floor, caplog: pytest.LogCaptureFixture, noteworthy: bool, level: int
 ) -> None:
     caplog.set_level(logging.DEBUG, "trio_mcp")
@@ -293,7 +295,7 @@ def test_what_is_ignored_is_logged_as_it_is_worth(
     assert floor.told == []
 
 
-def test_the_end_of_a_stream_is_logged_up_to_a_bound(floor: Floor, caplog: pytest.LogCaptureFixture) -> None:
+def test_end_of_a_stream_is_logged_truncated(floor: Floor, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG, "trio_mcp")
     floor.act(events.StreamCancelled(ours()[0], "x" * 1000))
     [record] = caplog.records
@@ -303,7 +305,7 @@ def test_the_end_of_a_stream_is_logged_up_to_a_bound(floor: Floor, caplog: pytes
 # Batches
 
 
-def test_the_members_of_a_batch_are_carried_out_in_order_and_their_replies_collected(floor: Floor) -> None:
+def test_batch_members_are_handled_in_order_and_replies_collected(floor: Floor) -> None:
     one, two = theirs(), theirs()
     floor.act(events.BatchReceived((events.RequestReceived(one), events.RequestReceived(two))))
     [(_, first, replies), (_, second, same)] = floor.told
@@ -316,7 +318,7 @@ def test_the_members_of_a_batch_are_carried_out_in_order_and_their_replies_colle
     assert floor.told == [("reply", [1, 2], floor.exchange)]
 
 
-def test_a_member_that_gets_no_reply_is_settled_at_once(floor: Floor) -> None:
+def test_batch_member_without_reply_is_finished_at_once(floor: Floor) -> None:
     request, _ = ours()
     for event in (
         events.ResultReceived(request, {}),
@@ -330,7 +332,7 @@ def test_a_member_that_gets_no_reply_is_settled_at_once(floor: Floor) -> None:
         assert batch.settled == [None]
 
 
-def test_the_members_of_a_batch_count_with_their_own_size_and_not_with_that_of_the_batch(floor: Floor) -> None:
+def test_batch_members_are_counted_with_their_own_size(floor: Floor) -> None:
     event = notification(data="x")
     request, call = ours(on_notification=lambda _, size: call.arrived.append(size))
     progress = {"progressToken": 1, "progress": 2}

@@ -15,7 +15,7 @@ async def seconds_of(flush: LastFlush) -> float:
     return trio.current_time() - begun
 
 
-async def test_a_flush_that_is_done_is_waited_for_no_longer(autojump_clock: MockClock) -> None:
+async def test_last_flush_returns_when_everything_is_flushed(autojump_clock: MockClock) -> None:
     begun, done = trio.current_time(), list[str]()
 
     async def flushed() -> None:
@@ -26,7 +26,7 @@ async def test_a_flush_that_is_done_is_waited_for_no_longer(autojump_clock: Mock
     assert (trio.current_time() - begun, done) == (3, ["flushed"])
 
 
-async def test_it_ends_when_the_time_to_drain_is_over(autojump_clock: MockClock) -> None:
+async def test_last_flush_ends_when_the_drain_time_is_over(autojump_clock: MockClock) -> None:
     flush = LastFlush()
     flush.end_at(trio.current_time() + 9)
     flush.end_at(trio.current_time() + 5)
@@ -34,13 +34,13 @@ async def test_it_ends_when_the_time_to_drain_is_over(autojump_clock: MockClock)
     assert await seconds_of(flush) == 5
 
 
-async def test_it_gets_a_moment_though_the_time_to_drain_is_over(autojump_clock: MockClock) -> None:
+async def test_last_flush_gets_a_minimum_time_after_the_drain_time(autojump_clock: MockClock) -> None:
     flush = LastFlush()
     flush.end_at(trio.current_time() - 5)
     assert await seconds_of(flush) == LEAST_FLUSH == 0.4
 
 
-async def test_in_a_hurry_the_moment_is_shorter(autojump_clock: MockClock) -> None:
+async def test_last_flush_in_a_hurry_has_a_shorter_minimum(autojump_clock: MockClock) -> None:
     flush = LastFlush()
     flush.end_at(trio.current_time() + 5)
     flush.hurry()
@@ -48,7 +48,7 @@ async def test_in_a_hurry_the_moment_is_shorter(autojump_clock: MockClock) -> No
     assert round(await seconds_of(flush), 6) == 0.1
 
 
-async def test_a_hurry_shortens_a_flush_that_has_begun(autojump_clock: MockClock) -> None:
+async def test_hurry_shortens_a_last_flush_in_progress(autojump_clock: MockClock) -> None:
     flush, begun = LastFlush(), trio.current_time()
     async with trio.open_nursery() as nursery:
         nursery.start_soon(flush.run, trio.sleep_forever)

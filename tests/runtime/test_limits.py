@@ -30,14 +30,14 @@ NAMES = [field.name for field in attrs.fields(Limits)]
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("value", [-1, -0.5, math.nan])
-def test_no_bound_is_negative_or_no_number(name: str, value: float) -> None:
+def test_limits_reject_negative_values_and_nan(name: str, value: float) -> None:
     wrong: Any = {name: value}
     with pytest.raises(ValueError, match=rf"{name} must .* not (-1|-0.5|nan)"):
         Limits(**wrong)
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_bound_may_be_nothing_where_that_makes_sense(name: str) -> None:
+def test_some_limits_accept_zero(name: str) -> None:
     nothing: Any = {name: 0}
     if name in MAY_BE_NOTHING:
         assert getattr(Limits(**nothing), name) == 0
@@ -47,13 +47,13 @@ def test_a_bound_may_be_nothing_where_that_makes_sense(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_bound_may_be_small_and_may_be_endless(name: str) -> None:
+def test_limits_accept_small_and_infinite_values(name: str) -> None:
     for value in (0.001, math.inf):
         bound: Any = {name: value}
         assert getattr(Limits(**bound), name) == value
 
 
-def test_the_defaults_are_those_that_are_documented() -> None:
+def test_default_limits_match_the_documentation() -> None:
     assert attrs.asdict(DEFAULT_LIMITS) == attrs.asdict(Limits()) == {
         "max_in_flight": 1000,
         "max_queued": 1000,
@@ -107,7 +107,7 @@ def test_the_defaults_are_those_that_are_documented() -> None:
     }  # fmt: skip
 
 
-def test_bounds_are_named_and_do_not_change() -> None:
+def test_limits_are_keyword_only_and_immutable() -> None:
     positional: Any = Limits
     with pytest.raises(TypeError):
         positional(5)
@@ -121,7 +121,7 @@ def test_help_names_each_limit_in_one_group_and_in_the_order_of_the_fields() -> 
     assert re.findall(r"``(\w+)``", groups) == [field.name for field in attrs.fields(Limits)]
 
 
-def test_limits_that_are_none_are_the_usual_ones() -> None:
+def test_server_without_limits_uses_the_defaults() -> None:
     assert (
         Server("s", limits=None).limits == ClientSettings(limits=None).limits == proxy(Server("s")).limits == Limits()
     )

@@ -161,7 +161,7 @@ _ODD_LINES = {
 
 
 @pytest.mark.parametrize("name", _ODD_LINES)
-async def test_an_odd_line_among_others_means_what_it_means_alone(autojump_clock: object, name: str) -> None:
+async def test_invalid_line_among_others_is_handled_as_if_alone(autojump_clock: object, name: str) -> None:
     lines = [log(1), log(2), _ODD_LINES[name], log(3), reply(2, "eins"), log(4), _ODD_LINES[name], log(5)]
     found = await outcomes_of(lines, together=True)
     assert found == await outcomes_of(lines, together=False)
@@ -173,7 +173,7 @@ async def test_replies_between_notifications_reach_their_calls(autojump_clock: o
     assert await outcomes_of(lines, together=True) == [[1, 2, 3, 4], [], {"one": "eins", "two": "zwei"}, []]
 
 
-async def test_a_callback_that_fails_keeps_no_other_line_from_being_handled(caplog: pytest.LogCaptureFixture) -> None:
+async def test_failed_callback_does_not_stop_handling_of_later_lines(caplog: pytest.LogCaptureFixture) -> None:
     told = list[Any]()
 
     def on_log(params: LogParams) -> None:
@@ -191,7 +191,7 @@ async def test_a_callback_that_fails_keeps_no_other_line_from_being_handled(capl
     ]
 
 
-async def test_a_callback_that_waits_holds_up_no_line(autojump_clock: object) -> None:
+async def test_waiting_callback_does_not_delay_later_lines(autojump_clock: object) -> None:
     told = list[Any]()
 
     async def on_list_changed(kind: str) -> None:
@@ -208,7 +208,7 @@ async def test_a_callback_that_waits_holds_up_no_line(autojump_clock: object) ->
         assert told == [1, 2]
 
 
-async def test_a_cancel_amid_lines_ends_the_client_after_them(autojump_clock: object) -> None:
+async def test_cancel_between_buffered_lines_ends_the_client_after_them(autojump_clock: object) -> None:
     told = list[Any]()
     with trio.CancelScope() as scope:
 
@@ -269,7 +269,7 @@ async def serving(limits: Limits) -> AsyncGenerator[tuple[Reads, Handler]]:
             nursery.cancel_scope.cancel()
 
 
-async def test_each_request_ends_as_if_it_had_come_alone(caplog: pytest.LogCaptureFixture) -> None:
+async def test_requests_read_together_end_as_if_read_separately(caplog: pytest.LogCaptureFixture) -> None:
     """One is cancelled, one fails, one is refused, and one is a second of its id."""
     async with serving(Limits()) as (stream, handler):
         stream.give(
@@ -287,7 +287,7 @@ async def test_each_request_ends_as_if_it_had_come_alone(caplog: pytest.LogCaptu
     assert set(handler.ran) <= {1, 2, 3}
 
 
-async def test_reading_stops_amid_lines_whose_replies_are_not_read() -> None:
+async def test_reading_pauses_between_buffered_lines_if_replies_are_not_read() -> None:
     async with serving(Limits(high_water=100)) as (stream, _):
         stream.room = trio.Event()
         for first in range(0, 5000, 1000):

@@ -29,14 +29,14 @@ class Linked:
         self.is_up = True
 
 
-def test_a_server_begins_with_nothing() -> None:
+def test_new_server_has_statistics_of_zero() -> None:
     parts = {"callers", "links"}
     counts = attrs.asdict(Load(), filter=attrs.filters.exclude(*parts))
     assert counts == dict.fromkeys([field.name for field in attrs.fields(Load) if field.name not in parts], 0)
     assert attrs.asdict(Load().statistics()) == dict.fromkeys([*COUNTS, *OF_LINKS], 0)
 
 
-def test_statistics_have_each_count_as_it_is_at_the_moment() -> None:
+def test_statistics_show_the_current_counts() -> None:
     load = Load(**COUNTS)
     link: Any = Linked(**OF_LINKS)
     with load.links.counting(link, lambda: link.sent_count):
@@ -48,7 +48,7 @@ def test_statistics_have_each_count_as_it_is_at_the_moment() -> None:
         assert load.statistics().hints_lost == OF_LINKS["hints_lost"] + 1
 
 
-def test_counts_of_links_are_kept_when_they_end_and_those_of_several_are_added() -> None:
+def test_link_counts_are_summed_and_kept_after_a_link_ends() -> None:
     load = Load()
     first, second = (Linked(**OF_LINKS) for _ in range(2))
     for link in (first, second):
@@ -63,7 +63,7 @@ def test_counts_of_links_are_kept_when_they_end_and_those_of_several_are_added()
     assert load.statistics().hints_lost == 4 * 7
 
 
-def test_links_are_up_while_all_are_and_nobody_knows_of_a_place_that_does_not_tell() -> None:
+def test_links_are_up_if_all_storages_are_and_unknown_if_none_reports() -> None:
     links = Load().links
     one: Any = Linked(**OF_LINKS)
     other: Any = Linked(**OF_LINKS)
@@ -84,17 +84,17 @@ def admitted(limits: Limits, load: Load, method: str) -> int:
 
 
 @pytest.mark.parametrize("field", ["in_flight", "queued", "parked"])
-def test_whatever_a_request_does_it_takes_one_of_those_the_server_may_have(field: str) -> None:
+def test_requests_in_every_phase_count_against_the_server_limit(field: str) -> None:
     limits = Limits(max_server_requests=10, max_server_streams=5)
     assert admitted(limits, Load(**{field: 3}), "tools/call") == 7
     assert admitted(limits, Load(**{field: 3}), "subscriptions/listen") == 5
 
 
-def test_streams_take_their_own() -> None:
+def test_streams_count_against_the_server_stream_limit() -> None:
     limits = Limits(max_server_requests=10, max_server_streams=5)
     assert admitted(limits, Load(listening=3), "tools/call") == 10
     assert admitted(limits, Load(listening=3), "subscriptions/listen") == 2
 
 
-def test_counts_are_the_same_by_identity_alone() -> None:
+def test_loads_are_equal_only_if_identical() -> None:
     assert Load() != Load()

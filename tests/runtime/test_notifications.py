@@ -32,7 +32,7 @@ async def queue_to(
         nursery.cancel_scope.cancel()
 
 
-async def test_they_are_handed_over_one_after_another_in_order(autojump_clock: object) -> None:
+async def test_notifications_are_handled_one_after_another_in_order(autojump_clock: object) -> None:
     handled: list[Any] = []
 
     async def handle(value: Any) -> None:
@@ -47,7 +47,7 @@ async def test_they_are_handed_over_one_after_another_in_order(autojump_clock: o
     assert handled == [("begin", 1), ("end", 1), ("begin", 2), ("end", 2)]
 
 
-async def test_to_be_caught_up_is_to_have_handled_so_many(autojump_clock: object) -> None:
+async def test_wait_until_handled_returns_after_the_given_count(autojump_clock: object) -> None:
     async def handle(_: Any) -> None:
         await trio.sleep(1)
 
@@ -61,7 +61,7 @@ async def test_to_be_caught_up_is_to_have_handled_so_many(autojump_clock: object
         assert trio.current_time() == pytest.approx(begun + 10)
 
 
-async def test_a_failure_is_reported_and_the_next_one_is_handled(autojump_clock: object) -> None:
+async def test_failed_notification_is_reported_and_the_next_is_handled(autojump_clock: object) -> None:
     handled: list[Any] = []
 
     async def handle(value: Any) -> None:
@@ -77,7 +77,7 @@ async def test_a_failure_is_reported_and_the_next_one_is_handled(autojump_clock:
     assert [repr(error) for error in failures] == ["LookupError('bad')"]
 
 
-async def test_beyond_the_bound_the_oldest_is_dropped_and_counted_as_done_with(autojump_clock: object) -> None:
+async def test_oldest_notification_is_dropped_beyond_the_limit_and_counts_as_handled(autojump_clock: object) -> None:
     handled: list[Any] = []
 
     async def handle(value: Any) -> None:
@@ -91,7 +91,7 @@ async def test_beyond_the_bound_the_oldest_is_dropped_and_counted_as_done_with(a
     assert handled == [7, 8, 9]
 
 
-async def test_inside_a_callback_nobody_waits_to_be_caught_up(autojump_clock: object) -> None:
+async def test_wait_until_handled_returns_at_once_inside_a_callback(autojump_clock: object) -> None:
     handled: list[Any] = []
 
     async def handle(value: Any) -> None:
@@ -108,7 +108,7 @@ async def test_inside_a_callback_nobody_waits_to_be_caught_up(autojump_clock: ob
     assert handled == [1, 2]
 
 
-async def test_the_callback_of_another_connection_does_wait(autojump_clock: object) -> None:
+async def test_wait_until_handled_waits_in_a_callback_of_another_connection(autojump_clock: object) -> None:
     order: list[str] = []
 
     async def slow(_: Any) -> None:
@@ -126,7 +126,7 @@ async def test_the_callback_of_another_connection_does_wait(autojump_clock: obje
     assert order == ["theirs", "ours"]
 
 
-async def test_the_end_of_the_queue_ends_the_wait(autojump_clock: object) -> None:
+async def test_end_of_the_notification_queue_ends_the_wait(autojump_clock: object) -> None:
     async def stuck(_: Any) -> None:
         await trio.sleep_forever()
 
@@ -136,7 +136,7 @@ async def test_the_end_of_the_queue_ends_the_wait(autojump_clock: object) -> Non
         await wait_all_tasks_blocked()
 
 
-async def test_a_request_that_was_made_inside_waits_for_nobody(autojump_clock: object) -> None:
+async def test_request_made_in_a_callback_does_not_wait_for_callbacks(autojump_clock: object) -> None:
     async def handle(_: Any) -> None:
         await trio.sleep(1)
 
@@ -153,7 +153,7 @@ async def test_a_request_that_was_made_inside_waits_for_nobody(autojump_clock: o
         assert trio.current_time() == pytest.approx(begun + 2)
 
 
-async def test_drops_do_not_renew_the_grace(autojump_clock: object) -> None:
+async def test_dropped_notifications_do_not_restart_the_grace(autojump_clock: object) -> None:
     async def stuck(_: Any) -> None:
         await trio.sleep_forever()
 
@@ -174,7 +174,7 @@ async def test_drops_do_not_renew_the_grace(autojump_clock: object) -> None:
         nursery.cancel_scope.cancel()
 
 
-async def test_those_that_wait_take_no_more_than_their_bytes(autojump_clock: object) -> None:
+async def test_waiting_notifications_are_limited_in_bytes(autojump_clock: object) -> None:
     lists = [[0]] * 25_000  # 100 KB on the wire, 2.4 MB as objects
     line = encode(Notification("notifications/message", {"level": "info", "data": lists}))
     free = trio.Event()

@@ -22,13 +22,13 @@ def call(method: str = "tools/call", deadline: float = math.inf) -> Call:
     return Call(request, None, None, None, deadline)
 
 
-def test_a_call_that_was_just_made_has_not_ended() -> None:
+def test_new_call_has_no_outcome() -> None:
     mailbox = call()
     assert (mailbox.end, mailbox.ended_at, mailbox.on_notification) == (None, -math.inf, None)
     assert mailbox.segments == []
 
 
-async def test_a_call_is_limited_by_a_deadline_and_by_any_limit_around_it(autojump_clock: MockClock) -> None:
+async def test_call_is_limited_by_its_deadline_and_by_limits_around_it(autojump_clock: MockClock) -> None:
     assert not call().limited
     assert call(deadline=5).limited
     with fail_after_work(5):
@@ -39,7 +39,7 @@ async def test_a_call_is_limited_by_a_deadline_and_by_any_limit_around_it(autoju
         assert call().wants_progress
 
 
-async def test_progress_renews_the_limits_that_it_renews_and_no_others(autojump_clock: MockClock) -> None:
+async def test_progress_restarts_only_limits_that_restart_on_progress(autojump_clock: MockClock) -> None:
     with fail_after_silence(5, maximum=100), fail_after_work(50):
         mailbox = call()
         await trio.sleep(4)
@@ -48,7 +48,7 @@ async def test_progress_renews_the_limits_that_it_renews_and_no_others(autojump_
 
 
 @pytest.mark.parametrize(("method", "known"), [("tools/list", True), ("tools/call", False)])
-async def test_when_an_answer_came_is_known_where_the_answer_may_be_kept(
+async def test_arrival_time_is_recorded_for_cacheable_methods(
     autojump_clock: MockClock, method: str, known: bool
 ) -> None:
     mailbox = call(method)
@@ -58,7 +58,7 @@ async def test_when_an_answer_came_is_known_where_the_answer_may_be_kept(
     assert mailbox.ended_at == (7 if known else -math.inf)
 
 
-async def test_callbacks_run_while_the_end_is_waited_for_and_the_end_is_given_at_once(
+async def test_outcome_runs_progress_callbacks_and_returns_at_once_when_settled(
     autojump_clock: MockClock,
 ) -> None:
     told, ends = list[float](), list[CallOutcome]()
@@ -84,7 +84,7 @@ async def test_callbacks_run_while_the_end_is_waited_for_and_the_end_is_given_at
         assert ends == [end]
 
 
-def test_a_call_that_its_server_does_not_wait_for_is_left_without_a_word() -> None:
+def test_leaving_a_call_that_the_server_does_not_wait_for_sends_nothing() -> None:
     cancels = list[tuple[RequestId, BaseException]]()
     trips = RoundTrips(lambda *told: cancels.append(told))
     assert (trips.asked, trips.received) == (None, -math.inf)
@@ -93,7 +93,7 @@ def test_a_call_that_its_server_does_not_wait_for_is_left_without_a_word() -> No
 
 
 @pytest.mark.parametrize("asked", [3, 0, ""])
-def test_a_call_that_its_server_waits_for_is_left_with_one_cancel(asked: RequestId) -> None:
+def test_leaving_a_call_that_the_server_waits_for_sends_one_cancel(asked: RequestId) -> None:
     cancels = list[tuple[RequestId, BaseException]]()
     trips = RoundTrips(lambda *told: cancels.append(told))
     trips.asked, error = asked, LookupError()

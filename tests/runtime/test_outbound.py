@@ -144,7 +144,7 @@ async def test_a_request_is_sent_and_its_result_returned() -> None:
         assert await this.sent() == []
 
 
-async def test_several_are_in_flight_at_once_and_each_gets_its_own_answer() -> None:
+async def test_concurrent_requests_each_get_their_own_answer() -> None:
     async with side() as (this, nursery):
         for _ in range(3):
             nursery.start_soon(this.call, "ping", None)
@@ -155,7 +155,7 @@ async def test_several_are_in_flight_at_once_and_each_gets_its_own_answer() -> N
         assert this.results == [3, 1, 2]
 
 
-async def test_an_answer_says_how_many_notifications_came_before_it(autojump_clock: MockClock) -> None:
+async def test_answer_has_the_number_of_earlier_notifications(autojump_clock: MockClock) -> None:
     async with side() as (this, nursery):
         nursery.start_soon(this.call)
         await this.sent()
@@ -167,7 +167,7 @@ async def test_an_answer_says_how_many_notifications_came_before_it(autojump_clo
         nursery.cancel_scope.cancel()
 
 
-async def test_an_error_is_raised_afresh_with_all_that_it_says() -> None:
+async def test_error_reply_is_raised_as_a_new_exception_with_all_its_data() -> None:
     async with side() as (this, nursery):
         nursery.start_soon(this.call)
         await this.sent()
@@ -188,7 +188,7 @@ async def test_a_request_that_the_revision_does_not_have_is_not_sent() -> None:
         assert (await this.sent(), this.state.outbound) == ([], ())
 
 
-async def test_a_request_that_cannot_be_sent_leaves_nothing_and_no_cancel() -> None:
+async def test_request_that_cannot_be_encoded_leaves_nothing_and_sends_no_cancel() -> None:
     async with side(tracer=FakeTracer()) as (this, _):
         with pytest.raises(NotSerializable):
             await this.outbound.request("tools/call", {"name": float("nan")}, LATEST_LEGACY)
@@ -199,7 +199,7 @@ async def test_a_request_that_cannot_be_sent_leaves_nothing_and_no_cancel() -> N
         assert isinstance(error, NotSerializable)
 
 
-async def test_a_call_in_a_scope_that_was_cancelled_sends_nothing() -> None:
+async def test_call_in_a_cancelled_scope_sends_nothing() -> None:
     async with side() as (this, _):
         with trio.CancelScope() as scope:
             scope.cancel()
@@ -217,7 +217,7 @@ async def test_leaving_a_call_sends_its_cancel_with_the_reason() -> None:
         assert await left(this, cancel=None) == [cancel_of(2, "cancelled by the caller")]
 
 
-async def test_leaving_a_call_by_a_deadline_says_so(autojump_clock: MockClock) -> None:
+async def test_leaving_a_call_by_a_deadline_sends_that_reason(autojump_clock: MockClock) -> None:
     async with side() as (this, nursery):
 
         async def call() -> None:
@@ -230,7 +230,7 @@ async def test_leaving_a_call_by_a_deadline_says_so(autojump_clock: MockClock) -
         assert await this.sent() == [cancel_of(1, "the caller's deadline passed")]
 
 
-async def test_leaving_a_call_that_was_not_written_yet_takes_it_back() -> None:
+async def test_leaving_a_call_that_is_unwritten_withdraws_it() -> None:
     async with side() as (this, nursery):
         this.outbox.put(b'{"method":"before"}\n')
         with trio.CancelScope() as scope:
@@ -245,17 +245,17 @@ async def wait_and_cancel(scope: trio.CancelScope) -> None:
     scope.cancel()
 
 
-async def test_initialize_is_left_without_a_cancel() -> None:
+async def test_leaving_initialize_sends_no_cancel() -> None:
     async with side() as (this, _):
         assert await left(this, "initialize", {}) == []
 
 
-async def test_where_no_cancels_are_sent_a_call_is_left_without_one() -> None:
+async def test_leaving_a_call_sends_no_cancel_if_cancels_are_disabled() -> None:
     async with side(send_cancels=False) as (this, _):
         assert await left(this) == []
 
 
-async def test_a_cancel_goes_ahead_of_all_that_waits_however_much_that_is() -> None:
+async def test_cancel_is_written_before_everything_that_waits() -> None:
     async with side(limits=Limits(high_water=10)) as (this, _), trio.open_nursery() as nursery:
         with trio.CancelScope() as scope:
             async with trio.open_nursery() as calls:
@@ -268,12 +268,12 @@ async def test_a_cancel_goes_ahead_of_all_that_waits_however_much_that_is() -> N
         nursery.cancel_scope.cancel()
 
 
-async def test_a_reason_that_cannot_be_sent_is_left_out_and_the_cancel_goes_out() -> None:
+async def test_cancel_is_sent_without_a_reason_that_cannot_be_encoded() -> None:
     async with side() as (this, _):
         assert await left(this, cancel="\ud800") == [cancel_of(1)]
 
 
-async def test_a_call_that_was_answered_while_it_was_left_is_not_cancelled() -> None:
+async def test_call_answered_while_it_is_left_sends_no_cancel() -> None:
     async with side() as (this, _):
         with trio.CancelScope() as scope:
             async with trio.open_nursery() as nursery:
@@ -306,7 +306,7 @@ class FakeScope:
         (None, "enough"),
     ],
 )
-async def test_what_a_cancelled_handler_waits_for_is_cancelled_with_the_reason_of_its_own_cancel(
+async def test_calls_of_a_cancelled_handler_are_cancelled_with_its_reason(
     cancellation: Cancellation | None, reason: str | None
 ) -> None:
     async with side() as (this, _):
@@ -319,7 +319,7 @@ async def test_what_a_cancelled_handler_waits_for_is_cancelled_with_the_reason_o
 # What is said in _meta
 
 
-async def test_who_wants_progress_says_so_and_is_told(autojump_clock: MockClock) -> None:
+async def test_call_with_on_progress_sends_a_token_and_gets_progress(autojump_clock: MockClock) -> None:
     told = list[Progress]()
     async with side() as (this, nursery):
         nursery.start_soon(this.call, "tools/call", {"name": "x", "_meta": {"a": 1}}, told.append)
@@ -334,7 +334,7 @@ async def test_who_wants_progress_says_so_and_is_told(autojump_clock: MockClock)
         assert told == [Progress(1)]
 
 
-async def test_the_progress_that_waits_for_a_callback_is_bounded() -> None:
+async def test_progress_that_waits_for_a_callback_is_limited() -> None:
     for limits in (Limits(max_pending_notifications=2), Limits(max_inbound_bytes=20)):
         told = list[Progress]()
         async with side(limits=limits) as (this, nursery):
@@ -347,7 +347,7 @@ async def test_the_progress_that_waits_for_a_callback_is_bounded() -> None:
             assert told == [Progress(3), Progress(4)]
 
 
-async def test_a_limit_of_silence_wants_progress_too_and_its_maximum_is_told(autojump_clock: MockClock) -> None:
+async def test_silence_limit_requests_progress_and_sends_its_maximum_as_deadline(autojump_clock: MockClock) -> None:
     async with side() as (this, nursery):
 
         async def call() -> None:
@@ -361,9 +361,7 @@ async def test_a_limit_of_silence_wants_progress_too_and_its_maximum_is_told(aut
 
 
 @pytest.mark.parametrize("tell", [True, False])
-async def test_the_peer_is_told_how_long_the_caller_waits_unless_it_is_not_to_know(
-    autojump_clock: MockClock, tell: bool
-) -> None:
+async def test_remaining_time_is_sent_unless_disabled(autojump_clock: MockClock, tell: bool) -> None:
     async with side(tell_deadlines=tell) as (this, nursery):
 
         async def call() -> None:
@@ -376,7 +374,7 @@ async def test_the_peer_is_told_how_long_the_caller_waits_unless_it_is_not_to_kn
         assert request["params"] == ({"name": "x", "_meta": {REMAINING_MS: 5000}} if tell else {"name": "x"})
 
 
-async def test_a_request_carries_the_trace_that_it_belongs_to_beside_its_own_meta() -> None:
+async def test_request_carries_its_trace_context_and_its_own_meta() -> None:
     async with side() as (this, nursery):
         for params in (None, {"_meta": {"a": 1}}):
             with answering({TRACEPARENT: PARENT}):
@@ -385,7 +383,7 @@ async def test_a_request_carries_the_trace_that_it_belongs_to_beside_its_own_met
             assert request["params"]["_meta"] == {TRACEPARENT: PARENT, **({"a": 1} if params else {})}
 
 
-async def test_a_request_that_is_traced_is_sent_as_its_span_says_and_the_span_ends_with_it() -> None:
+async def test_traced_request_is_sent_with_params_of_its_span_and_ends_it() -> None:
     tracer = FakeTracer()
     async with side(tracer=tracer) as (this, nursery):
         for _ in range(2):
@@ -405,7 +403,7 @@ async def test_a_request_that_is_traced_is_sent_as_its_span_says_and_the_span_en
         )
 
 
-async def test_a_span_ends_with_the_cancel_of_its_call() -> None:
+async def test_span_ends_when_its_call_is_cancelled() -> None:
     async with side(tracer=FakeTracer()) as (this, _):
         await left(this)
         [span] = this.tracer.spans
@@ -440,7 +438,7 @@ async def test_a_request_that_waits_for_room_fails_with_its_connection() -> None
         assert [str(failure) for failure in this.failures] == ["gone"]
 
 
-async def test_the_answer_is_given_after_the_callbacks_of_what_came_before_it(autojump_clock: MockClock) -> None:
+async def test_call_returns_after_callbacks_of_earlier_notifications(autojump_clock: MockClock) -> None:
     async def slow(_: NotificationReceived) -> None:
         await trio.sleep(3)
 
@@ -459,7 +457,7 @@ async def test_the_answer_is_given_after_the_callbacks_of_what_came_before_it(au
         assert this.told.handled == 1
 
 
-async def test_the_answer_waits_for_no_callback_of_what_came_before_its_request(autojump_clock: MockClock) -> None:
+async def test_call_does_not_wait_for_callbacks_of_notifications_before_its_request(autojump_clock: MockClock) -> None:
     async def stuck(_: NotificationReceived) -> None:
         await trio.sleep_forever()
 
@@ -475,7 +473,7 @@ async def test_the_answer_waits_for_no_callback_of_what_came_before_its_request(
 # The loss of the connection
 
 
-async def test_the_loss_of_the_connection_fails_each_call_afresh_and_those_after_it_at_once() -> None:
+async def test_connection_loss_fails_each_call_with_a_new_error_and_later_calls_at_once() -> None:
     async with side() as (this, nursery):
         for _ in range(2):
             nursery.start_soon(this.call)
@@ -493,7 +491,7 @@ async def test_the_loss_of_the_connection_fails_each_call_afresh_and_those_after
         assert await this.sent() == []
 
 
-async def test_what_is_done_while_connected_ends_with_the_connection() -> None:
+async def test_while_connected_cancels_its_block_when_the_connection_is_lost() -> None:
     async with side() as (this, nursery):
         ends = list[str]()
 
@@ -514,7 +512,7 @@ async def test_what_is_done_while_connected_ends_with_the_connection() -> None:
             pytest.fail("there is no connection")
 
 
-async def test_what_is_done_while_connected_and_is_done_leaves_nothing_behind() -> None:
+async def test_while_connected_leaves_nothing_behind_after_its_block() -> None:
     async with side() as (this, _):
         with this.outbound.while_connected():
             assert len(this.outbound._waiting) == 1
@@ -540,7 +538,7 @@ async def test_a_call_whose_answer_cannot_be_read_fails_and_is_not_cancelled() -
         assert await this.sent() == []
 
 
-async def test_an_answer_that_is_lost_is_that_of_the_only_request_that_was_sent() -> None:
+async def test_lost_answer_fails_the_only_request_that_was_sent() -> None:
     async with side() as (this, nursery):
         nursery.start_soon(this.call)
         await this.sent()
@@ -554,7 +552,7 @@ async def test_an_answer_that_is_lost_is_that_of_the_only_request_that_was_sent(
         assert [each["method"] for each in await this.sent()] == ["tools/call"], "no cancel"
 
 
-async def test_an_answer_that_is_lost_among_several_ends_those_that_might_wait_for_ever(
+async def test_lost_answer_among_several_fails_calls_without_a_time_limit(
     autojump_clock: MockClock,
 ) -> None:
     async with side() as (this, nursery):
@@ -579,7 +577,7 @@ async def test_an_answer_that_is_lost_among_several_ends_those_that_might_wait_f
         assert await this.sent() == [cancel_of(1, "the answer makes no sense")]
 
 
-async def test_an_unreadable_answer_is_told_after_the_callbacks_of_what_came_before_it(
+async def test_unreadable_answer_is_raised_after_callbacks_of_earlier_notifications(
     autojump_clock: MockClock,
 ) -> None:
     async def slow(_: NotificationReceived) -> None:
@@ -602,7 +600,7 @@ async def test_an_unreadable_answer_is_told_after_the_callbacks_of_what_came_bef
 QUESTIONS = {"resultType": "input_required", "inputRequests": {}, "requestState": "s"}
 
 
-async def test_a_call_that_was_answered_with_questions_is_left_with_one_cancel_of_its_last_request() -> None:
+async def test_leaving_a_call_answered_with_questions_cancels_its_last_request_once() -> None:
     async with side() as (this, nursery):
 
         async def play() -> None:
@@ -619,7 +617,7 @@ async def test_a_call_that_was_answered_with_questions_is_left_with_one_cancel_o
         assert await this.sent() == [cancel_of(2, "enough")]
 
 
-async def test_a_call_that_was_answered_in_full_is_left_without_a_cancel(autojump_clock: MockClock) -> None:
+async def test_leaving_a_call_after_its_result_sends_no_cancel(autojump_clock: MockClock) -> None:
     async with side() as (this, nursery):
 
         async def play() -> None:
@@ -638,7 +636,7 @@ async def test_a_call_that_was_answered_in_full_is_left_without_a_cancel(autojum
         assert await this.sent() == []
 
 
-async def test_a_call_that_is_left_during_a_later_request_is_cancelled_under_the_id_of_that_one() -> None:
+async def test_leaving_a_call_during_a_later_request_cancels_that_request() -> None:
     async with side() as (this, nursery):
         with trio.CancelScope() as scope:
 
@@ -655,7 +653,7 @@ async def test_a_call_that_is_left_during_a_later_request_is_cancelled_under_the
         assert await this.sent() == [cancel_of(2, "enough")]
 
 
-async def test_a_call_whose_later_request_never_reached_the_server_is_cancelled_under_the_id_it_knows() -> None:
+async def test_leaving_a_call_whose_later_request_was_unsent_cancels_the_earlier_id() -> None:
     async with side() as (this, nursery):
 
         async def play() -> None:
@@ -670,7 +668,7 @@ async def test_a_call_whose_later_request_never_reached_the_server_is_cancelled_
         assert cancel["params"]["requestId"] == 1
 
 
-async def test_a_result_that_has_no_questions_to_ask_asks_none() -> None:
+async def test_result_without_questions_asks_nothing() -> None:
     async with side() as (this, nursery):
 
         async def play() -> None:
@@ -683,7 +681,7 @@ async def test_a_result_that_has_no_questions_to_ask_asks_none() -> None:
             assert trips.asked is None, "a list may not ask"
 
 
-async def test_what_a_handler_asks_and_the_cancel_of_that_go_where_its_exchange_says() -> None:
+async def test_request_of_a_handler_and_its_cancel_use_the_outbox_of_its_exchange() -> None:
     async with side() as (this, nursery):
         own = Outbox(16384)
         with trio.CancelScope() as scope:

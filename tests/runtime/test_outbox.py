@@ -27,14 +27,14 @@ async def test_lines_are_taken_in_the_order_they_were_put() -> None:
     assert await box.take() == b"1\n2\n3\n4\n"
 
 
-async def test_a_line_put_first_goes_ahead_of_all_that_waits() -> None:
+async def test_line_put_first_is_written_before_waiting_lines() -> None:
     box = outbox()
     box.put(b"waits\n")
     box.put_first(b"urgent\n")
     assert await box.take() == b"urgent\nwaits\n"
 
 
-async def test_what_is_taken_is_about_the_high_water_mark_and_always_whole_lines() -> None:
+async def test_take_returns_whole_lines_up_to_about_the_high_water_mark() -> None:
     box = outbox(high_water=10)
     for number in range(10):
         box.put(b"line %d\n" % number, Owner())
@@ -90,7 +90,7 @@ async def test_a_long_line_can_be_withdrawn_and_replaced() -> None:
     assert box.size == 0
 
 
-async def test_the_writer_waits_until_there_is_something() -> None:
+async def test_writer_waits_until_a_line_is_put() -> None:
     box, taken = outbox(), list[bytes]()
     async with trio.open_nursery() as nursery:
 
@@ -107,7 +107,7 @@ async def test_the_writer_waits_until_there_is_something() -> None:
 # Withdrawing
 
 
-async def test_what_an_owner_has_waiting_can_be_withdrawn_and_nothing_else_goes() -> None:
+async def test_withdraw_removes_only_the_waiting_lines_of_the_owner() -> None:
     box, owner = outbox(), Owner()
     box.put(b"before\n")
     box.put(b"mine 1\n", owner)
@@ -118,14 +118,14 @@ async def test_what_an_owner_has_waiting_can_be_withdrawn_and_nothing_else_goes(
     assert box.size == 0
 
 
-async def test_what_was_taken_can_no_longer_be_withdrawn() -> None:
+async def test_taken_lines_cannot_be_withdrawn() -> None:
     box, owner = outbox(), Owner()
     box.put(b"mine\n", owner)
     await box.take()
     assert not box.withdraw(owner)
 
 
-async def test_withdrawing_takes_back_the_part_that_was_not_taken() -> None:
+async def test_withdraw_removes_lines_that_were_not_taken_yet() -> None:
     box, owner = outbox(high_water=5), Owner()
     box.put_sealed(b"taken\n", owner)
     box.put_sealed(b"waits\n", owner)
@@ -134,11 +134,11 @@ async def test_withdrawing_takes_back_the_part_that_was_not_taken() -> None:
     assert box.size == 0
 
 
-async def test_withdrawing_nothing_says_so() -> None:
+async def test_withdraw_returns_false_without_waiting_lines() -> None:
     assert not outbox().withdraw(Owner())
 
 
-async def test_an_owner_may_put_again_after_a_withdrawal() -> None:
+async def test_owner_can_put_lines_after_a_withdrawal() -> None:
     box, owner = outbox(), Owner()
     box.put(b"withdrawn\n", owner)
     box.withdraw(owner)
@@ -149,7 +149,7 @@ async def test_an_owner_may_put_again_after_a_withdrawal() -> None:
 # Replacing
 
 
-async def test_a_sealed_line_that_waits_is_replaced_in_its_place() -> None:
+async def test_waiting_sealed_line_is_replaced_in_its_position() -> None:
     box = outbox()
     segment = box.put_sealed(b"old\n")
     box.put(b"after\n")
@@ -158,7 +158,7 @@ async def test_a_sealed_line_that_waits_is_replaced_in_its_place() -> None:
     assert await box.take() == b"newer\nafter\n"
 
 
-async def test_a_line_that_was_taken_is_not_replaced() -> None:
+async def test_taken_line_is_not_replaced() -> None:
     box = outbox()
     segment = box.put_sealed(b"old\n")
     await box.take()
@@ -166,7 +166,7 @@ async def test_a_line_that_was_taken_is_not_replaced() -> None:
     assert box.size == 0
 
 
-async def test_a_line_that_was_withdrawn_is_not_replaced() -> None:
+async def test_withdrawn_line_is_not_replaced() -> None:
     box, owner = outbox(), Owner()
     segment = box.put_sealed(b"old\n", owner)
     box.withdraw(owner)
@@ -185,14 +185,14 @@ async def test_nothing_is_appended_to_a_sealed_line() -> None:
 # Room
 
 
-async def test_there_is_room_below_the_mark_and_asking_is_no_checkpoint() -> None:
+async def test_room_below_the_mark_returns_without_a_checkpoint() -> None:
     box = outbox(high_water=10)
     box.put(b"x" * 9)
     with trio.testing.assert_no_checkpoints():
         await box.room()
 
 
-async def test_producers_wait_at_the_mark_until_the_writer_has_taken_something() -> None:
+async def test_producers_wait_at_the_mark_until_the_writer_takes_lines() -> None:
     box, through = outbox(high_water=10), list[int]()
     box.put(b"x" * 10)
     async with trio.open_nursery() as nursery:
@@ -211,7 +211,7 @@ async def test_producers_wait_at_the_mark_until_the_writer_has_taken_something()
     assert sorted(through) == [0, 1, 2]
 
 
-async def test_a_producer_that_leaves_without_putting_passes_the_room_on() -> None:
+async def test_producer_that_puts_nothing_wakes_the_next_producer() -> None:
     box, through = outbox(high_water=10), list[int]()
     box.put(b"x" * 10)
     async with trio.open_nursery() as nursery:
@@ -227,7 +227,7 @@ async def test_a_producer_that_leaves_without_putting_passes_the_room_on() -> No
     assert len(through) == 30
 
 
-async def test_a_withdrawal_makes_room_too() -> None:
+async def test_withdrawal_makes_room() -> None:
     box, owner = outbox(high_water=10), Owner()
     box.put(b"x" * 10, owner)
     async with trio.open_nursery() as nursery:
@@ -236,7 +236,7 @@ async def test_a_withdrawal_makes_room_too() -> None:
         box.withdraw(owner)
 
 
-async def test_more_marks_mean_more_room() -> None:
+async def test_room_waits_later_with_more_marks() -> None:
     box = outbox(high_water=10)
     box.put(b"x" * 39)
     assert box.is_full()
@@ -244,7 +244,7 @@ async def test_more_marks_mean_more_room() -> None:
     await box.room(4)
 
 
-async def test_room_of_an_owner_counts_nobody_else(autojump_clock: object) -> None:
+async def test_room_of_an_owner_counts_only_its_lines(autojump_clock: object) -> None:
     box, owner = outbox(high_water=10), Owner()
     box.put(b"x" * 1000)
     await box.room_of(owner, 1)
@@ -262,7 +262,7 @@ async def test_room_of_an_owner_counts_nobody_else(autojump_clock: object) -> No
 # Flushing
 
 
-async def test_flushed_means_that_the_writer_has_come_back_for_more() -> None:
+async def test_flushed_waits_until_the_writer_takes_again() -> None:
     box, steps = outbox(), list[str]()
     sent = trio.Event()
     box.put(b"last words\n")
@@ -287,7 +287,7 @@ async def test_flushed_means_that_the_writer_has_come_back_for_more() -> None:
     assert steps == ["sent", "flushed"]
 
 
-async def test_all_that_wait_for_the_flush_go_on() -> None:
+async def test_all_tasks_that_wait_in_flushed_are_woken() -> None:
     box = outbox()
     box.put(b"1\n")
     with trio.fail_after(PATIENCE):
@@ -300,7 +300,7 @@ async def test_all_that_wait_for_the_flush_go_on() -> None:
                 await box.take()
 
 
-async def test_an_outbox_that_nobody_used_is_flushed() -> None:
+async def test_unused_outbox_is_flushed() -> None:
     with trio.fail_after(PATIENCE):
         await outbox().flushed()
 
@@ -375,7 +375,7 @@ async def test_a_line_that_was_written_at_once_can_no_longer_be_withdrawn() -> N
         assert not box.withdraw(owner)
 
 
-async def test_behind_what_waits_a_line_waits_too_and_is_its_owners() -> None:
+async def test_line_waits_behind_other_waiting_lines_and_belongs_to_its_owner() -> None:
     wire, owner = Wire(), Owner()
     async with writing(wire) as box:
         box.put(b"waits\n")
@@ -402,7 +402,7 @@ async def test_nothing_is_written_at_once_while_the_writer_writes() -> None:
         assert wire.bytes == b"slow\ncancel\nreply\n"
 
 
-async def test_nothing_is_written_at_once_before_the_writer_has_come_or_after_it_has_gone() -> None:
+async def test_nothing_is_written_at_once_before_or_after_the_writer_runs() -> None:
     wire = Wire()
     box = Outbox(1000, wire.send_nowait)
     box.put_now(b"early\n")
@@ -418,7 +418,7 @@ async def test_nothing_is_written_at_once_before_the_writer_has_come_or_after_it
     assert wire.bytes == b"early\n"
 
 
-async def test_nothing_is_written_at_once_when_that_was_said() -> None:
+async def test_nothing_is_written_at_once_after_write_nothing_now() -> None:
     wire = Wire()
     async with writing(wire) as box:
         box.write_nothing_now()
@@ -429,7 +429,7 @@ async def test_nothing_is_written_at_once_when_that_was_said() -> None:
     assert wire.bytes == b"reply\n"
 
 
-async def test_an_outbox_that_is_over_writes_nothing_at_once() -> None:
+async def test_closed_outbox_writes_nothing_at_once() -> None:
     wire = Wire()
     async with writing(wire) as box:
         box.close()
@@ -437,7 +437,7 @@ async def test_an_outbox_that_is_over_writes_nothing_at_once() -> None:
         assert wire.bytes == b""
 
 
-async def test_what_waits_when_an_outbox_is_over_is_dropped_and_is_nobodys() -> None:
+async def test_closing_the_outbox_drops_waiting_lines_and_their_ownership() -> None:
     box, owner = outbox(), Owner()
     box.put(b"dropped\n", owner)
     box.close()
@@ -449,7 +449,7 @@ async def test_what_waits_when_an_outbox_is_over_is_dropped_and_is_nobodys() -> 
     assert scope.cancelled_caught
 
 
-async def test_what_does_not_go_at_once_is_put_in_the_outbox() -> None:
+async def test_line_that_cannot_be_written_at_once_is_queued() -> None:
     wire, owner = Wire(room=0), Owner()
     async with writing(wire) as box:
         box.put_now(b"withdrawn\n", owner)
@@ -459,7 +459,7 @@ async def test_what_does_not_go_at_once_is_put_in_the_outbox() -> None:
         assert wire.bytes == b"reply\n"
 
 
-async def test_the_rest_of_a_line_that_is_begun_is_written_before_all_else() -> None:
+async def test_rest_of_a_partly_written_line_is_written_first() -> None:
     wire = Wire(room=3)
     async with writing(wire) as box:
         box.put_now(b"begun\n")
@@ -473,7 +473,7 @@ async def test_the_rest_of_a_line_that_is_begun_is_written_before_all_else() -> 
         assert wire.tried == 1
 
 
-async def test_after_the_rest_was_taken_an_urgent_line_is_the_first_again() -> None:
+async def test_urgent_line_is_first_after_the_rest_of_a_line_was_taken() -> None:
     wire = Wire(room=3)
     async with writing(wire) as box:
         box.put_now(b"begun\n")
@@ -486,7 +486,7 @@ async def test_after_the_rest_was_taken_an_urgent_line_is_the_first_again() -> N
         assert wire.bytes == b"begun\nurgent\nnext\n"
 
 
-async def test_the_rest_of_a_line_can_not_be_withdrawn() -> None:
+async def test_rest_of_a_partly_written_line_cannot_be_withdrawn() -> None:
     wire, owner = Wire(room=3), Owner()
     async with writing(wire) as box:
         box.put_now(b"begun\n", owner)
@@ -497,7 +497,7 @@ async def test_the_rest_of_a_line_can_not_be_withdrawn() -> None:
         assert wire.bytes == b"begun\n"
 
 
-async def test_the_rest_of_a_line_takes_room_until_the_writer_has_it() -> None:
+async def test_rest_of_a_partly_written_line_counts_until_the_writer_takes_it() -> None:
     wire = Wire(room=3)
     async with writing(wire, high_water=10) as box:
         box.put_now(b"x" * 12 + b"\n")
@@ -516,7 +516,7 @@ class Interrupted(Wire):
         return count
 
 
-def test_an_interrupt_while_a_line_is_begun_does_not_lose_its_rest() -> None:
+def test_interrupt_does_not_lose_the_rest_of_a_partly_written_line() -> None:
     wire, steps = Interrupted(room=3), list[str]()
 
     async def play() -> None:
@@ -540,7 +540,7 @@ def test_an_interrupt_while_a_line_is_begun_does_not_lose_its_rest() -> None:
 @given(
     st.lists(st.tuples(st.sampled_from(["put", "sealed", "first", "withdraw", "take"]), st.integers(0, 3)), max_size=60)
 )
-def test_every_line_is_taken_once_or_withdrawn_and_the_size_is_right(steps: list[tuple[str, int]]) -> None:
+def test_every_line_is_taken_once_or_withdrawn_and_size_matches(steps: list[tuple[str, int]]) -> None:
     box, owners = Outbox(20), [Owner() for _ in range(3)]
     waiting: list[tuple[bytes, int]] = []
     taken = bytearray()
@@ -621,14 +621,14 @@ def test_lines_written_at_once_and_by_the_writer_are_whole_and_in_order(steps: l
 
 
 @pytest.mark.parametrize("size", [1, 10_000])
-async def test_lines_of_one_owner_share_a_segment_up_to_the_mark(size: int) -> None:
+async def test_consecutive_lines_of_one_owner_share_a_segment_up_to_the_mark(size: int) -> None:
     box, owner = outbox(high_water=size), Owner()
     for _ in range(10):
         box.put(b"line\n", owner)
     assert len(owner.segments) == (10 if size == 1 else 1)
 
 
-async def test_a_nudge_lets_a_waiting_take_return_once_without_lines() -> None:
+async def test_nudge_makes_a_waiting_take_return_once_without_lines() -> None:
     outbox, taken = Outbox(100), list[bytes]()
 
     async def take_twice() -> None:
@@ -645,7 +645,7 @@ async def test_a_nudge_lets_a_waiting_take_return_once_without_lines() -> None:
     assert taken == [b"", b"line\n"]
 
 
-async def test_a_nudge_takes_no_lines_away() -> None:
+async def test_nudge_loses_no_lines() -> None:
     outbox = Outbox(100)
     outbox.put(b"line\n")
     outbox.nudge()
@@ -653,7 +653,7 @@ async def test_a_nudge_takes_no_lines_away() -> None:
     assert bytes(await outbox.take()) == b""
 
 
-def test_the_writer_is_called_for_each_new_segment_until_there_is_one() -> None:
+def test_call_writer_is_called_for_each_new_segment_until_a_task_writes() -> None:
     outbox, calls = Outbox(100), list[int]()
     outbox.call_writer(lambda: calls.append(outbox.size))
     outbox.put(b"a\n")
@@ -665,7 +665,7 @@ def test_the_writer_is_called_for_each_new_segment_until_there_is_one() -> None:
     assert calls == [2, 6]
 
 
-async def test_what_is_put_into_an_outbox_that_is_over_is_dropped_and_keeps_nobody_waiting() -> None:
+async def test_lines_put_into_a_closed_outbox_are_dropped_without_waiting() -> None:
     box, owner = outbox(), Owner()
     box.close()
     for put in (box.put, box.put_now, box.put_sealed):
@@ -676,7 +676,7 @@ async def test_what_is_put_into_an_outbox_that_is_over_is_dropped_and_keeps_nobo
     assert (box.size, box.take_nowait(), owner.segments) == (0, b"", [])
 
 
-async def test_an_outbox_that_is_over_drops_lines_whoever_offers_to_take_them() -> None:
+async def test_closed_outbox_drops_lines_even_after_call_writer() -> None:
     box, calls = outbox(), list[int]()
     box.close()
     for writer in (lambda: calls.append(box.size), None):
@@ -685,7 +685,7 @@ async def test_an_outbox_that_is_over_drops_lines_whoever_offers_to_take_them() 
     assert (box.size, calls) == (0, [])
 
 
-async def test_the_wait_for_the_last_line_ends_when_no_line_is_written_any_more() -> None:
+async def test_closing_the_outbox_ends_the_wait_in_flushed() -> None:
     box = outbox()
     box.put(b"first\n")
     await box.take()

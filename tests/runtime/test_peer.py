@@ -8,7 +8,7 @@ from trio_mcp import CodedError
 from trio_mcp.runtime.peer import SOLE_CLIENT, UNKNOWN_PEER, Headers, Peer
 
 
-def test_headers_are_found_by_their_names_in_any_case() -> None:
+def test_headers_are_looked_up_case_insensitively() -> None:
     headers = Headers({"User-Agent": "x", "origin": "null"})
     assert headers["user-agent"] == headers["USER-AGENT"] == headers.get("User-Agent") == "x"
     assert "Origin" in headers
@@ -22,11 +22,11 @@ def test_headers_are_listed_in_lower_case() -> None:
     assert len(Headers({"User-Agent": "x"})) == 1
 
 
-def test_headers_say_what_they_are() -> None:
+def test_headers_repr_shows_names_and_values() -> None:
     assert repr(Headers({"Host": "x"})) == "Headers({'host': 'x'})"
 
 
-def test_packed_headers_are_the_same_as_before() -> None:
+def test_packed_headers_equal_the_original_headers() -> None:
     headers = Headers({"User-Agent": "größe", "Host": "x"})
     for peer in (Peer(headers=headers), Peer(headers={"host": "x"}), UNKNOWN_PEER):
         peer.pack()
@@ -49,12 +49,12 @@ def test_packed_headers_release_the_objects_that_held_them() -> None:
     assert headers["host"] == "x"
 
 
-def test_nothing_is_known_of_a_peer_unless_told_and_another_may_come() -> None:
+def test_default_peer_has_no_data_and_is_not_the_sole_client() -> None:
     for peer, alone in ((Peer(), False), (UNKNOWN_PEER, False), (SOLE_CLIENT, True)):
         assert (peer.session_id, peer.headers, peer.principal, peer.alone) == (None, None, None, alone)
 
 
-def test_peer_has_the_scopes_that_its_check_does_not_refuse() -> None:
+def test_peer_has_scopes_that_its_check_accepts() -> None:
     checked = list[frozenset[str]]()
 
     def check(needed: frozenset[str]) -> None:
@@ -68,12 +68,12 @@ def test_peer_has_the_scopes_that_its_check_does_not_refuse() -> None:
     assert Peer().has_scopes(both)
 
 
-def test_peers_are_the_same_by_identity_alone() -> None:
+def test_peers_are_equal_only_if_identical() -> None:
     assert Peer() != Peer()
 
 
 @pytest.mark.parametrize("name", ["Authorization", "Cookie", "DPoP", "Proxy-Authorization"])
-def test_headers_show_no_credentials(name: str) -> None:
+def test_headers_repr_hides_credentials(name: str) -> None:
     headers = Headers({name: "Bearer secret", "Host": "x"})
     assert "secret" not in repr(Peer(headers=headers))
     assert headers[name] == "Bearer secret"

@@ -32,7 +32,7 @@ def post(
     return this.outbound.send_detached(method, {"name": "x"}, LATEST_LEGACY, heard, name, outbox or this.outbox)
 
 
-async def test_a_posted_request_is_sent_and_its_poster_is_told_of_the_result() -> None:
+async def test_detached_request_is_sent_and_its_owner_gets_the_result() -> None:
     heard = Heard()
     async with side() as (this, _):
         post(this, heard)
@@ -44,7 +44,7 @@ async def test_a_posted_request_is_sent_and_its_poster_is_told_of_the_result() -
             this.outbound.call_of(request)
 
 
-async def test_its_poster_is_told_of_an_error() -> None:
+async def test_owner_of_a_detached_request_gets_its_error() -> None:
     heard, error = Heard(), PeerError(-1, "no")
     async with side() as (this, _):
         post(this, heard)
@@ -52,7 +52,7 @@ async def test_its_poster_is_told_of_an_error() -> None:
         assert heard.ends == [("a", None, error)]
 
 
-async def test_its_poster_is_told_of_the_end_of_the_connection_and_can_send_no_more() -> None:
+async def test_owner_of_a_detached_request_gets_connection_lost_and_cannot_send_more() -> None:
     heard = Heard()
     async with side() as (this, _):
         post(this, heard, name="a")
@@ -64,7 +64,7 @@ async def test_its_poster_is_told_of_the_end_of_the_connection_and_can_send_no_m
             post(this, heard)
 
 
-async def test_a_request_that_is_taken_back_is_withdrawn_or_cancelled() -> None:
+async def test_abandoned_detached_request_is_withdrawn_or_cancelled() -> None:
     heard = Heard()
     async with side() as (this, _):
         waiting = post(this, heard)
@@ -80,7 +80,7 @@ async def test_a_request_that_is_taken_back_is_withdrawn_or_cancelled() -> None:
     assert heard.ends == [], "who takes a request back need not be told"
 
 
-async def test_no_cancel_is_sent_where_none_are() -> None:
+async def test_abandoned_detached_request_sends_no_cancel_if_cancels_are_disabled() -> None:
     heard = Heard()
     async with side(send_cancels=False) as (this, _):
         sent = post(this, heard)
@@ -89,7 +89,7 @@ async def test_no_cancel_is_sent_where_none_are() -> None:
         assert await this.sent() == []
 
 
-async def test_an_answered_request_cannot_be_taken_back() -> None:
+async def test_answered_detached_request_cannot_be_abandoned() -> None:
     heard = Heard()
     async with side() as (this, _):
         posted = post(this, heard)
@@ -99,7 +99,7 @@ async def test_an_answered_request_cannot_be_taken_back() -> None:
         assert await this.sent() == []
 
 
-async def test_it_goes_its_own_way_out_and_so_does_its_cancel() -> None:
+async def test_detached_request_and_its_cancel_use_the_given_outbox() -> None:
     heard, other = Heard(), Outbox(1000)
     async with side() as (this, _):
         posted = post(this, heard, outbox=other)
@@ -109,7 +109,7 @@ async def test_it_goes_its_own_way_out_and_so_does_its_cancel() -> None:
         assert await this.sent() == []
 
 
-async def test_it_is_traced_from_its_start_to_its_end() -> None:
+async def test_detached_request_is_traced_from_start_to_end() -> None:
     heard, tracer = Heard(), FakeTracer()
     async with side(tracer=tracer) as (this, _):
         post(this, heard)
@@ -119,7 +119,7 @@ async def test_it_is_traced_from_its_start_to_its_end() -> None:
         assert tracer.spans[0].ends == [({"content": []}, None)]
 
 
-async def test_it_carries_the_trace_that_is_worked_for() -> None:
+async def test_detached_request_carries_the_current_trace_context() -> None:
     heard = Heard()
     async with side() as (this, _):
         with answering({TRACEPARENT: PARENT}):
@@ -128,7 +128,7 @@ async def test_it_carries_the_trace_that_is_worked_for() -> None:
         assert request["params"]["_meta"] == {TRACEPARENT: PARENT}
 
 
-async def test_what_the_revision_lacks_is_not_sent() -> None:
+async def test_detached_request_with_a_method_missing_in_the_revision_is_not_sent() -> None:
     async with side() as (this, _):
         with pytest.raises(MethodUnavailable):
             post(this, Heard(), "acme/do")

@@ -24,33 +24,33 @@ DIFFERENT = [
 
 
 @pytest.mark.parametrize(("one", "other"), list(combinations(DIFFERENT, 2)))
-def test_different_principals_have_different_identities_as_pairs_and_as_text(one: Principal, other: Principal) -> None:
+def test_different_principals_have_different_ids_and_different_json(one: Principal, other: Principal) -> None:
     assert one.id != other.id
     assert one.id.to_json() != other.id.to_json()
 
 
-def test_the_client_of_a_user_and_all_else_that_a_token_says_do_not_count() -> None:
+def test_principal_id_of_a_user_ignores_client_and_other_claims() -> None:
     one = Principal(issuer=ISSUER, subject="anna", client_id="app", scopes="read", expires_at=1.0)
     assert one.id == Principal(issuer=ISSUER, subject="anna").id == (ISSUER, "anna", False)
 
 
-def test_a_client_that_speaks_for_itself_is_no_user_however_its_issuer_writes_that() -> None:
+def test_client_acting_on_its_own_behalf_never_equals_a_user() -> None:
     named, silent = Principal(issuer=ISSUER, subject="app", client_id="app"), Principal(issuer=ISSUER, client_id="app")
     assert named.id == silent.id == (ISSUER, "app", True)
     assert named.id != Principal(issuer=ISSUER, subject="app", client_id="web").id
 
 
 @pytest.mark.parametrize("principal", DIFFERENT)
-def test_an_identity_is_read_as_it_was_written(principal: Principal) -> None:
+def test_principal_id_survives_a_round_trip_through_json(principal: Principal) -> None:
     assert PrincipalId.from_json(principal.id.to_json()) == principal.id
 
 
 @pytest.mark.parametrize("text", ["", "anna", "[]", '["a"]', '[1,"a",false]', '{"issuer":"a"}'])
-def test_other_text_is_no_identity(text: str) -> None:
+def test_principal_id_from_other_text_raises_value_error(text: str) -> None:
     with pytest.raises(ValueError, match="not the identity of a principal"):
         PrincipalId.from_json(text)
 
 
-def test_a_principal_has_a_name() -> None:
+def test_principal_without_subject_and_client_id_raises_value_error() -> None:
     with pytest.raises(ValueError, match="a subject or a client_id"):
         Principal(issuer=ISSUER)

@@ -45,14 +45,14 @@ class Reporting:
         return [params["progress"] for params in self.sent]
 
 
-async def test_the_first_value_goes_out_at_once(autojump_clock: object) -> None:
+async def test_first_progress_value_is_sent_at_once(autojump_clock: object) -> None:
     reporting = Reporting()
     assert reporting.report(1, 10, "one of ten")
     assert reporting.sent == [{"progressToken": "t", "progress": 1, "total": 10, "message": "one of ten"}]
 
 
 @pytest.mark.parametrize("token", [0, -1, "", "0", 9007199254740993, "😀"])
-async def test_the_token_keeps_its_type_and_value(autojump_clock: object, token: Any) -> None:
+async def test_progress_token_keeps_its_type_and_value(autojump_clock: object, token: Any) -> None:
     reporting = Reporting(token)
     reporting.report(1)
     [params] = reporting.sent
@@ -60,19 +60,19 @@ async def test_the_token_keeps_its_type_and_value(autojump_clock: object, token:
     assert type(params["progressToken"]) is type(token)
 
 
-async def test_the_least_number_that_may_be_sent_is_reported(autojump_clock: object) -> None:
+async def test_smallest_number_that_can_be_sent_is_reported(autojump_clock: object) -> None:
     reporting = Reporting()
     assert reporting.report(-sys.float_info.max)
     assert reporting.values == [-sys.float_info.max]
 
 
-async def test_a_revision_without_messages_gets_none(autojump_clock: object) -> None:
+async def test_progress_message_is_not_sent_in_a_revision_that_does_not_define_it(autojump_clock: object) -> None:
     reporting = Reporting(with_message=False)
     reporting.report(1, None, "told")
     assert reporting.sent == [{"progressToken": "t", "progress": 1}]
 
 
-async def test_values_within_the_interval_are_kept_and_only_the_latest_is_let_out(autojump_clock: object) -> None:
+async def test_progress_within_the_interval_is_stored_and_only_the_latest_is_sent(autojump_clock: object) -> None:
     reporting = Reporting()
     assert [reporting.report(value) for value in (1, 2, 3)] == [True, False, False]
     assert reporting.reporter.due == pytest.approx(trio.current_time() + 0.1)
@@ -85,14 +85,14 @@ async def test_values_within_the_interval_are_kept_and_only_the_latest_is_let_ou
     assert not reporting.reporter.let_out()
 
 
-async def test_after_the_interval_the_next_value_goes_out_at_once(autojump_clock: object) -> None:
+async def test_progress_after_the_interval_is_sent_at_once(autojump_clock: object) -> None:
     reporting = Reporting()
     reporting.report(1)
     await trio.sleep(0.1)
     assert reporting.report(2)
 
 
-async def test_flushing_sends_the_kept_value_whatever_the_interval_says(autojump_clock: object) -> None:
+async def test_flush_sends_the_stored_progress_regardless_of_the_interval(autojump_clock: object) -> None:
     reporting = Reporting()
     reporting.report(1)
     assert reporting.values == [1]
@@ -102,7 +102,7 @@ async def test_flushing_sends_the_kept_value_whatever_the_interval_says(autojump
     assert reporting.values == [2]
 
 
-async def test_a_value_that_still_waits_to_be_written_gives_its_place_to_the_next(autojump_clock: object) -> None:
+async def test_unwritten_progress_is_replaced_by_the_next_value(autojump_clock: object) -> None:
     reporting = Reporting()
     for value in range(100):
         reporting.report(value)
@@ -110,7 +110,7 @@ async def test_a_value_that_still_waits_to_be_written_gives_its_place_to_the_nex
     assert reporting.values == [99]
 
 
-async def test_values_that_do_not_increase_are_dropped(autojump_clock: object) -> None:
+async def test_progress_that_does_not_increase_is_dropped(autojump_clock: object) -> None:
     reporting = Reporting(interval=0)
     sent: list[float] = []
     for value in (1, 1, 0.5, math.nan, -math.inf, math.inf, -5, 2):
@@ -122,7 +122,7 @@ async def test_values_that_do_not_increase_are_dropped(autojump_clock: object) -
 @pytest.mark.parametrize(
     "value", [None, "5", True, [], {}, object(), 1j, Decimal("NaN"), Decimal(5), math.nan, math.inf]
 )
-async def test_what_is_no_number_is_dropped_and_nothing_raises(autojump_clock: object, value: Any) -> None:
+async def test_progress_that_is_not_a_number_is_dropped_without_an_error(autojump_clock: object, value: Any) -> None:
     reporting = Reporting(interval=0)
     assert not reporting.report(value)
     assert reporting.sent == []
@@ -132,7 +132,7 @@ async def test_what_is_no_number_is_dropped_and_nothing_raises(autojump_clock: o
     ("total", "message"),
     [(math.nan, None), (object(), None), ("10", None), (Decimal(10), None), (None, "\ud800"), (None, object())],
 )
-async def test_a_total_or_message_that_cannot_be_sent_drops_only_its_own_report(
+async def test_progress_with_an_invalid_total_or_message_is_dropped(
     autojump_clock: object, total: Any, message: Any
 ) -> None:
     reporting = Reporting(interval=0)
@@ -146,7 +146,7 @@ async def test_a_total_or_message_that_cannot_be_sent_drops_only_its_own_report(
     [(math.nan, None), (object(), None), (True, None), (10**5000, None), (None, "\ud800"), (None, 5), (None, b"x")],
     ids=range(7),
 )
-async def test_a_report_that_cannot_be_sent_changes_nothing(autojump_clock: object, total: Any, message: Any) -> None:
+async def test_dropped_progress_changes_nothing(autojump_clock: object, total: Any, message: Any) -> None:
     reporting = Reporting()
     assert reporting.report(1)
     assert not reporting.report(2, 10, "kept")
@@ -195,7 +195,7 @@ class Broken:
 @pytest.mark.parametrize(
     ("value", "plain"), [(Count(3), 3), (Share(2.5), 2.5), (Int64(7), 7), (Fraction(1, 4), 0.25), (HTTPStatus.OK, 200)]
 )
-async def test_numbers_of_other_types_are_numbers(autojump_clock: object, value: Any, plain: float) -> None:
+async def test_progress_accepts_numbers_of_other_types(autojump_clock: object, value: Any, plain: float) -> None:
     reporting = Reporting()
     assert reporting.report(value, value, Words("so far"))
     assert reporting.sent == [{"progressToken": "t", "progress": plain, "total": plain, "message": "so far"}]
@@ -203,7 +203,7 @@ async def test_numbers_of_other_types_are_numbers(autojump_clock: object, value:
 
 
 @pytest.mark.parametrize("value", [Broken(), 10**5000, Share("nan"), Share("inf"), Int64(10**400)], ids=range(5))
-async def test_what_only_looks_like_a_number_that_can_be_sent_is_dropped(autojump_clock: object, value: Any) -> None:
+async def test_progress_that_only_looks_like_a_number_is_dropped(autojump_clock: object, value: Any) -> None:
     reporting = Reporting()
     assert not reporting.report(value)
     assert not reporting.report(1, value)
@@ -211,7 +211,7 @@ async def test_what_only_looks_like_a_number_that_can_be_sent_is_dropped(autojum
     assert reporting.values == [1]
 
 
-async def test_what_waits_is_withdrawn_with_its_request(autojump_clock: object) -> None:
+async def test_unwritten_progress_is_withdrawn_with_its_request(autojump_clock: object) -> None:
     reporting = Reporting()
     reporting.report(1)
     reporting.outbox.withdraw(reporting.owner)
@@ -219,7 +219,7 @@ async def test_what_waits_is_withdrawn_with_its_request(autojump_clock: object) 
 
 
 @given(st.lists(st.tuples(st.floats(allow_nan=True), st.sampled_from([0.0, 0.03, 0.1, 0.5])), max_size=30))
-def test_whatever_is_reported_what_goes_out_increases_keeps_the_interval_and_ends_with_the_latest(
+def test_sent_progress_increases_keeps_the_interval_and_ends_with_the_latest(
     reports: list[tuple[float, float]],
 ) -> None:
     async def play() -> None:

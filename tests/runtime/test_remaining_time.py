@@ -18,7 +18,7 @@ AT_ONCE = {"initialize", "server/discover", "ping", "subscriptions/listen"}
 
 
 @pytest.mark.parametrize("method", METHODS)
-async def test_the_time_travels_with_what_runs_a_handler(autojump_clock: MockClock, method: str) -> None:
+async def test_remaining_time_is_sent_with_methods_that_run_a_handler(autojump_clock: MockClock, method: str) -> None:
     params = with_remaining(method, {}, trio.current_time() + 2)
     assert params == ({} if method in AT_ONCE else {"_meta": {REMAINING_MS: 2000}})
 
@@ -26,14 +26,14 @@ async def test_the_time_travels_with_what_runs_a_handler(autojump_clock: MockClo
 @pytest.mark.parametrize(
     ("seconds", "told"), [(0.0001, 1), (0.001, 1), (2.0001, 2001), (0, 0), (-3, 0), (-math.inf, 0)]
 )
-async def test_it_is_rounded_up_so_that_the_peer_does_not_end_first(
+async def test_remaining_time_is_rounded_up_so_that_the_peer_does_not_end_first(
     autojump_clock: MockClock, seconds: float, told: int
 ) -> None:
     await trio.sleep(1024)
     assert with_remaining("tools/call", {}, trio.current_time() + seconds) == {"_meta": {REMAINING_MS: told}}
 
 
-async def test_what_a_call_says_stays_and_the_callers_own_objects_are_left_alone(autojump_clock: MockClock) -> None:
+async def test_adding_the_remaining_time_keeps_meta_and_does_not_change_the_params(autojump_clock: MockClock) -> None:
     params: dict[str, Any] = {"name": "x", "_meta": {"a": 1}}
     now = trio.current_time()
     assert with_remaining("tools/call", params, now + 1) == {"name": "x", "_meta": {REMAINING_MS: 1000, "a": 1}}
@@ -44,23 +44,27 @@ async def test_what_a_call_says_stays_and_the_callers_own_objects_are_left_alone
 
 
 @pytest.mark.parametrize("params", [None, {}, {"name": "x"}])
-async def test_without_a_deadline_nothing_is_said(autojump_clock: MockClock, params: dict[str, Any] | None) -> None:
+async def test_params_are_unchanged_without_a_deadline(
+    autojump_clock: MockClock, params: dict[str, Any] | None
+) -> None:
     assert with_remaining("tools/call", params, math.inf) is params
 
 
 @pytest.mark.parametrize(("told", "seconds"), [(0, 0), (1, 0.001), (1500, 1.5), (10**12, 10**9)])
-async def test_a_request_is_due_so_long_after_it_came(autojump_clock: MockClock, told: int, seconds: float) -> None:
+async def test_deadline_of_a_request_is_counted_from_its_arrival(
+    autojump_clock: MockClock, told: int, seconds: float
+) -> None:
     await trio.sleep(1024)
     assert deadline_of({REMAINING_MS: told}) == 1024 + seconds
 
 
 @pytest.mark.parametrize("told", [-1, 10**12 + 1, 1.0, True, "1", None, []])
-async def test_what_is_no_sensible_number_of_milliseconds_is_not_due(autojump_clock: MockClock, told: Any) -> None:
+async def test_invalid_remaining_time_means_no_deadline(autojump_clock: MockClock, told: Any) -> None:
     assert deadline_of({REMAINING_MS: told}) == math.inf
     assert deadline_of({}) == math.inf
 
 
-async def test_the_time_that_is_left_travels_in_whole_milliseconds(autojump_clock: MockClock) -> None:
+async def test_remaining_time_is_sent_in_whole_milliseconds(autojump_clock: MockClock) -> None:
     now = trio.current_time()
     assert with_remaining("tools/call", {"name": "x"}, now + 1.2345) == {"name": "x", "_meta": {REMAINING_MS: 1235}}
     assert with_remaining("tools/call", None, now - 5) == {"_meta": {REMAINING_MS: 0}}
@@ -72,17 +76,17 @@ async def test_the_time_that_is_left_travels_in_whole_milliseconds(autojump_cloc
 
 
 @pytest.mark.parametrize("value", [-1, 1.5, "5", True, None, [], math.inf])
-async def test_what_is_no_number_of_milliseconds_is_no_deadline(value: Any) -> None:
+async def test_remaining_time_that_is_not_a_number_is_ignored(value: Any) -> None:
     assert deadline_of({REMAINING_MS: value}) == math.inf
 
 
-async def test_a_number_of_milliseconds_counts_from_now(autojump_clock: MockClock) -> None:
+async def test_remaining_time_in_milliseconds_counts_from_now(autojump_clock: MockClock) -> None:
     assert deadline_of({REMAINING_MS: 1500}) == trio.current_time() + 1.5
     assert deadline_of({}) == math.inf
     assert deadline_of({REMAINING_MS: 10**400}) == math.inf, "more than a float can say"
 
 
-async def test_limits_that_move_count_with_what_they_never_exceed(autojump_clock: MockClock) -> None:
+async def test_moving_time_limits_count_with_their_maximum_in_the_remaining_time(autojump_clock: MockClock) -> None:
     now = trio.current_time()
     assert latest_deadline() == math.inf
     with trio.fail_after(50):

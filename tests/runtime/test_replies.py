@@ -64,26 +64,26 @@ def test_a_result_is_sent_under_the_id_of_its_request(replies: Replies, request_
     assert reply == {"jsonrpc": "2.0", "id": request_id, "result": {"content": [{"type": "text", "text": "done"}]}}
 
 
-def test_a_modern_result_says_its_type_and_who_gave_it(replies: Replies) -> None:
+def test_modern_result_has_its_result_type_and_server_info(replies: Replies) -> None:
     reply = said(replies.result(request(revision=LATEST_MODERN), result()))["result"]
     assert (reply["resultType"], reply["_meta"]) == ("complete", {SERVER_INFO: INFO})
     reply = said(replies.result(request(revision=LATEST_MODERN), InputRequiredResult(request_state="s")))["result"]
     assert (reply["resultType"], reply["_meta"]) == ("input_required", {SERVER_INFO: INFO})
 
 
-def test_what_a_result_says_in_its_meta_stays_beside_who_gave_it(replies: Replies) -> None:
+def test_meta_of_a_result_is_kept_beside_server_info(replies: Replies) -> None:
     reply = said(replies.result(request(revision=LATEST_MODERN), result(meta={"a": 1, SERVER_INFO: {}})))["result"]
     assert reply["_meta"] == {"a": 1, SERVER_INFO: INFO}
     reply = said(replies.result(request(), result(meta={"a": 1})))["result"]
     assert reply["_meta"] == {"a": 1}
 
 
-def test_a_server_of_which_nothing_is_told_says_nothing_of_itself() -> None:
+def test_result_has_no_server_info_if_none_is_configured() -> None:
     reply = said(Replies({}).result(request(revision=LATEST_MODERN), result()))["result"]
     assert (reply["resultType"], "_meta" in reply) == ("complete", False)
 
 
-def test_a_key_in_meta_that_is_not_legal_is_sent_and_logged(replies: Replies, caplog: pytest.LogCaptureFixture) -> None:
+def test_illegal_key_in_meta_of_a_result_is_sent_and_logged(replies: Replies, caplog: pytest.LogCaptureFixture) -> None:
     legal = said(replies.result(request(), result(meta={"com.example/a": 1})))
     assert (legal["result"]["_meta"], caplog.records) == ({"com.example/a": 1}, [])
     reply = said(replies.result(request(), result(meta={"a b": 1})))
@@ -96,7 +96,7 @@ def test_a_key_in_meta_that_is_not_legal_is_sent_and_logged(replies: Replies, ca
 # Results that cannot be sent
 
 
-def test_a_result_that_the_revision_cannot_express_is_a_failure_that_says_so(
+def test_result_that_the_revision_cannot_express_is_an_error_with_the_reason(
     replies: Replies, caplog: pytest.LogCaptureFixture
 ) -> None:
     asked = request(revision=REVISIONS["2024-11-05"])
@@ -110,7 +110,7 @@ def test_a_result_that_the_revision_cannot_express_is_a_failure_that_says_so(
 
 
 @pytest.mark.parametrize("value", [float("nan"), {"\ud800": float("nan")}, object()])
-def test_a_result_that_json_cannot_carry_is_a_failure_that_says_no_more_than_that(
+def test_result_that_json_cannot_encode_is_an_error_without_details(
     replies: Replies, value: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     told = failed(replies.result(request(), result(structured_content={"a": value})))
@@ -118,7 +118,7 @@ def test_a_result_that_json_cannot_carry_is_a_failure_that_says_no_more_than_tha
     assert [record.levelno for record in caplog.records] == [logging.ERROR]
 
 
-def test_a_result_that_is_too_deep_is_one_that_json_cannot_carry(replies: Replies) -> None:
+def test_result_nested_too_deeply_is_an_error_without_details(replies: Replies) -> None:
     deep: Any = []
     for _ in range(100_000):
         deep = [deep]
@@ -126,9 +126,7 @@ def test_a_result_that_is_too_deep_is_one_that_json_cannot_carry(replies: Replie
     assert told == "internal error in tool add: the result cannot be sent as JSON"
 
 
-def test_something_else_where_a_class_of_the_specification_belongs_is_a_failure(
-    replies: Replies, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_result_with_an_object_of_a_wrong_class_is_an_error(replies: Replies, caplog: pytest.LogCaptureFixture) -> None:
     assert failed(replies.result(request(), "done")) == "internal error in tool add"
     [record] = caplog.records
     assert record.getMessage() == "tools/call (request 7) failed in 'add'"
@@ -148,7 +146,7 @@ def test_something_else_where_a_class_of_the_specification_belongs_is_a_failure(
         (LATEST_LEGACY, 7, 7),
     ],
 )
-def test_an_error_is_sent_under_the_code_that_the_revision_has(
+def test_error_is_sent_with_the_code_of_the_revision(
     replies: Replies, revision: Revision, code: int, sent: int
 ) -> None:
     asked = request(revision=revision)
@@ -160,7 +158,7 @@ def test_an_error_is_sent_under_the_code_that_the_revision_has(
     assert not asked.failed
 
 
-def test_an_error_whose_data_cannot_be_sent_says_so_instead() -> None:
+def test_error_whose_data_cannot_be_encoded_becomes_an_internal_error() -> None:
     line = error_line(ErrorResponse(7, 3, "no", {"a": float("nan")}))
     told = {"code": 3, "message": "Internal error: the error cannot be sent as JSON"}
     assert said(line) == {"jsonrpc": "2.0", "id": 7, "error": told}
@@ -170,19 +168,19 @@ def test_an_error_whose_data_cannot_be_sent_says_so_instead() -> None:
 # Failures of handlers
 
 
-def test_a_coded_error_is_told_as_it_is_and_not_logged(replies: Replies, caplog: pytest.LogCaptureFixture) -> None:
+def test_coded_error_is_sent_unchanged_and_not_logged(replies: Replies, caplog: pytest.LogCaptureFixture) -> None:
     for failure in (CodedError(3, "no"), ExceptionGroup("", [CodedError(3, "no")])):
         assert said(replies.failure(request(), failure))["error"] == {"code": 3, "message": "no"}
     assert caplog.records == []
 
 
-def test_a_failure_of_a_tool_is_a_result_in_its_own_words(replies: Replies, caplog: pytest.LogCaptureFixture) -> None:
+def test_failure_of_a_tool_is_a_result_with_its_message(replies: Replies, caplog: pytest.LogCaptureFixture) -> None:
     asked = request()
     assert failed(replies.failure(asked, ToolError("no such file"))) == "no such file"
     assert (asked.failed, asked.error, caplog.records) == (True, None, [])
 
 
-def test_a_tool_error_in_something_else_than_a_tool_is_an_exception_like_any_other(
+def test_tool_error_outside_a_tool_is_an_unexpected_exception(
     replies: Replies, caplog: pytest.LogCaptureFixture
 ) -> None:
     asked = request("resources/read")
@@ -193,7 +191,7 @@ def test_a_tool_error_in_something_else_than_a_tool_is_an_exception_like_any_oth
     assert not asked.failed
 
 
-def test_any_other_exception_stays_inside_and_is_logged(replies: Replies, caplog: pytest.LogCaptureFixture) -> None:
+def test_unexpected_exception_is_logged_and_not_sent(replies: Replies, caplog: pytest.LogCaptureFixture) -> None:
     failure = LookupError("secret")
     assert failed(replies.failure(request(), failure)) == "internal error in tool add"
     [record] = caplog.records
@@ -202,16 +200,14 @@ def test_any_other_exception_stays_inside_and_is_logged(replies: Replies, caplog
     assert record.exc_info[1] is failure
 
 
-def test_the_name_of_a_tool_and_an_id_are_told_up_to_a_bound(
-    replies: Replies, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_tool_name_and_request_id_are_truncated_in_the_log(replies: Replies, caplog: pytest.LogCaptureFixture) -> None:
     asked = request(request_id="i" * 1000)
     asked.params["name"] = "n" * 1000
     assert failed(replies.failure(asked, LookupError())) == f"internal error in tool {'n' * 200}"
     assert f"(request {'i' * 1000!r:.100})" in caplog.records[0].getMessage()
 
 
-def test_what_was_asked_in_vain_is_no_error_of_the_request_itself(
+def test_unavailable_method_of_a_question_is_an_internal_error_of_the_request(
     replies: Replies, caplog: pytest.LogCaptureFixture
 ) -> None:
     unavailable = MethodUnavailable("roots/list", LATEST_MODERN)
@@ -221,7 +217,7 @@ def test_what_was_asked_in_vain_is_no_error_of_the_request_itself(
     assert caplog.records == []
 
 
-def test_a_result_that_was_found_to_be_unsendable_before_is_told_alike(
+def test_result_already_known_to_be_unsendable_is_the_same_error(
     replies: Replies, caplog: pytest.LogCaptureFixture
 ) -> None:
     told = failed(replies.failure(request(), UnsendableResult("NaN")))
@@ -229,7 +225,7 @@ def test_a_result_that_was_found_to_be_unsendable_before_is_told_alike(
     assert caplog.records[0].getMessage() == "tools/call (request 7) returned something that cannot be sent: NaN"
 
 
-def test_all_capabilities_that_are_missing_are_told_together(replies: Replies) -> None:
+def test_error_names_all_missing_capabilities_together(replies: Replies) -> None:
     asked = request(revision=LATEST_MODERN)
     sampling, roots = (CapabilityMissing(each, LATEST_MODERN) for each in ("sampling", "roots"))
     for failure in (ExceptionGroup("", [sampling, roots]), ExceptionGroup("", [ExceptionGroup("", [roots]), sampling])):
@@ -240,7 +236,7 @@ def test_all_capabilities_that_are_missing_are_told_together(replies: Replies) -
     assert error["data"] == {"requiredCapabilities": {"sampling": {}}}
 
 
-def test_a_capability_that_is_missing_beside_another_failure_is_that_failure(
+def test_missing_capability_beside_another_failure_is_reported_as_that_failure(
     replies: Replies, caplog: pytest.LogCaptureFixture
 ) -> None:
     both = ExceptionGroup("", [CapabilityMissing("roots", LATEST_MODERN), LookupError()])
@@ -251,7 +247,7 @@ def test_a_capability_that_is_missing_beside_another_failure_is_that_failure(
 # Exposed
 
 
-def test_exposed_exceptions_are_told_with_their_types_and_texts() -> None:
+def test_exposed_exception_is_sent_with_its_type_and_text() -> None:
     replies = Replies({}, expose_errors=True)
     assert failed(replies.failure(request(), LookupError("why"))) == (
         "internal error in tool add: LookupError: why"
@@ -264,7 +260,7 @@ def test_exposed_exceptions_are_told_with_their_types_and_texts() -> None:
     assert error["message"] == "Internal error: LookupError: why"
 
 
-def test_exposed_exceptions_are_told_up_to_a_bound_and_can_always_be_sent(caplog: pytest.LogCaptureFixture) -> None:
+def test_exposed_exception_is_truncated_and_can_always_be_sent(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.CRITICAL, "trio_mcp")  # reports of tests are sent, too, and cannot have what is logged
     replies = Replies({}, expose_errors=True)
     told = failed(replies.failure(request(), LookupError("\ud800" + "x" * 10_000)))
@@ -273,7 +269,7 @@ def test_exposed_exceptions_are_told_up_to_a_bound_and_can_always_be_sent(caplog
     assert len(told) == len("internal error in tool add: ") + 4000 + len("\\ud800") - 1
 
 
-def test_of_what_cannot_be_sent_the_reason_itself_is_exposed() -> None:
+def test_reason_of_an_unsendable_result_is_exposed() -> None:
     replies = Replies({}, expose_errors=True)
     told = failed(replies.result(request(), result(structured_content={"a": float("nan")})))
     assert told.startswith("internal error in tool add: trio_mcp")

@@ -36,18 +36,18 @@ def handling(trace: TraceContext | None) -> Generator[None]:
     current_request.reset(token)
 
 
-def test_outside_of_any_request_there_is_no_trace() -> None:
+def test_no_trace_context_outside_a_request() -> None:
     assert present_trace() is None
 
 
 @pytest.mark.parametrize("trace", [None, TraceContext(PARENT)])
-def test_a_handler_is_in_the_trace_of_its_request(trace: TraceContext | None) -> None:
+def test_handler_has_the_trace_context_of_its_request(trace: TraceContext | None) -> None:
     with handling(trace):
         assert present_trace() is trace
     assert present_trace() is None
 
 
-def test_what_is_made_while_a_server_is_answered_is_in_the_trace_of_the_call() -> None:
+def test_request_made_while_answering_a_server_has_the_trace_of_the_call() -> None:
     with answering({TRACEPARENT: PARENT}):
         assert present_trace() == TraceContext(PARENT)
     assert present_trace() is None
@@ -55,13 +55,13 @@ def test_what_is_made_while_a_server_is_answered_is_in_the_trace_of_the_call() -
         assert present_trace() is None
 
 
-def test_the_end_of_an_answer_is_noted_when_it_fails_too() -> None:
+def test_trace_context_is_reset_after_answering_fails() -> None:
     with pytest.raises(LookupError), answering({TRACEPARENT: PARENT}):
         raise LookupError
     assert present_trace() is None
 
 
-def test_a_request_that_is_received_while_a_server_is_answered_has_its_own_trace() -> None:
+def test_request_received_while_answering_a_server_has_its_own_trace() -> None:
     with answering({TRACEPARENT: PARENT}), handling(TraceContext(OTHER)):
         assert present_trace() == TraceContext(OTHER)
         with answering({BAGGAGE: "a=1"}):
@@ -72,7 +72,7 @@ def test_a_request_that_is_received_while_a_server_is_answered_has_its_own_trace
         assert present_trace() is None
 
 
-def test_a_call_inside_of_an_answer_belongs_to_the_same_trace_unless_it_names_another() -> None:
+def test_call_made_while_answering_keeps_the_trace_unless_it_names_another() -> None:
     with answering({TRACEPARENT: PARENT}):
         with answering({}):
             assert present_trace() == TraceContext(PARENT)

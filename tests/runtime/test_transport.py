@@ -9,32 +9,32 @@ from trio_mcp.jsonrpc.errors import MCPError
 from trio_mcp.runtime.transport import ConnectionLost, FramedTransport, ReplyLost, UnreadableFrame
 
 
-def test_a_lost_connection_says_why() -> None:
+def test_connection_lost_has_a_reason() -> None:
     lost = ConnectionLost("broken pipe")
     assert (lost.reason, lost.exit_status, lost.stderr, str(lost)) == ("broken pipe", None, (), "broken pipe")
     assert isinstance(lost, MCPError)
 
 
 @pytest.mark.parametrize("status", [0, 3, -9])
-def test_a_lost_child_says_how_it_ended_and_its_last_lines(status: int) -> None:
+def test_connection_lost_of_a_child_has_exit_status_and_last_lines(status: int) -> None:
     lost = ConnectionLost("gone", exit_status=status, stderr=("one", "two"))
     assert (lost.reason, lost.exit_status, lost.stderr) == ("gone", status, ("one", "two"))
     assert str(lost) == f"gone (exit status {status}); its last lines on stderr:\n  one\n  two"
 
 
-def test_an_unreadable_message_says_why_and_has_both_its_ends() -> None:
+def test_unreadable_frame_has_reason_head_and_tail() -> None:
     bad = UnreadableFrame("too long", b"head", b"tail")
     assert (str(bad), bad.reason, bad.head, bad.tail) == ("too long", "too long", b"head", b"tail")
     assert (UnreadableFrame("x").head, UnreadableFrame("x").tail) == (b"", b"")
 
 
-def test_a_lost_reply_says_whose_it_is_and_why() -> None:
+def test_reply_lost_has_request_id_and_error() -> None:
     error = MCPError("gone")
     lost = ReplyLost("a", error)
     assert (lost.request_id, lost.error) == ("a", error)
 
 
-def test_a_channel_travels_nowhere_unless_it_says_so() -> None:
+def test_transport_has_no_network_by_default() -> None:
     assert FramedTransport.network is None
 
 
@@ -51,5 +51,5 @@ class Plain(FramedTransport):
         await trio.lowlevel.checkpoint()
 
 
-def test_a_channel_takes_nothing_without_waiting_unless_it_says_so() -> None:
+def test_transport_sends_nothing_without_waiting_by_default() -> None:
     assert Plain().send_nowait(b"{}\n") == 0

@@ -33,7 +33,7 @@ def events_of(event: Event) -> tuple[Event, ...]:
 
 
 @with_batches
-def test_a_batch_is_taken_apart_in_order(revision: Revision) -> None:
+def test_batch_members_are_handled_in_order(revision: Revision) -> None:
     server = server_of(revision)
     events = events_of(server.receive(TWO))
     assert [event.request.id for event in events if isinstance(event, RequestReceived)] == [1, 2]
@@ -41,21 +41,21 @@ def test_a_batch_is_taken_apart_in_order(revision: Revision) -> None:
 
 
 @pytest.mark.parametrize("revision", [row for row in REVISIONS.values() if not row.batches], ids=str)
-def test_a_batch_is_refused_whole_where_there_are_none(revision: Revision) -> None:
+def test_batch_is_refused_in_a_revision_without_batches(revision: Revision) -> None:
     server = server_of(revision)
     reply = refused(server.receive(TWO))
     assert (reply.code, reply.id) == (INVALID_REQUEST, None)
     assert server.inbound == ()
 
 
-def test_a_batch_before_any_revision_is_refused_whole() -> None:
+def test_batch_before_the_handshake_is_refused() -> None:
     reply = refused(ConnectionState("server").receive(TWO))
     assert (reply.code, reply.id) == (INVALID_REQUEST, None)
     assert isinstance(ConnectionState("client").receive(TWO), Unread)
 
 
 @with_batches
-def test_a_bad_member_is_refused_alone(revision: Revision) -> None:
+def test_invalid_member_of_a_batch_is_refused_alone(revision: Revision) -> None:
     bad = decode(b"{}")
     assert isinstance(bad, Unreadable)
     events = events_of(server_of(revision).receive(Batch((bad, Request(2, "ping"), Request(3, "explode")))))
@@ -63,13 +63,13 @@ def test_a_bad_member_is_refused_alone(revision: Revision) -> None:
 
 
 @with_batches
-def test_an_id_that_comes_twice_in_a_batch_is_refused_the_second_time(revision: Revision) -> None:
+def test_duplicate_id_in_a_batch_is_refused_the_second_time(revision: Revision) -> None:
     events = events_of(server_of(revision).receive(Batch((Request(1, "ping"), Request(1, "ping")))))
     assert [type(event) for event in events] == [RequestReceived, Refused]
 
 
 @with_batches
-def test_a_request_may_be_cancelled_in_its_own_batch(revision: Revision) -> None:
+def test_request_can_be_cancelled_in_its_own_batch(revision: Revision) -> None:
     server = server_of(revision)
     cancelled = Notification("notifications/cancelled", {"requestId": 1})
     events = events_of(server.receive(Batch((Request(1, "ping"), cancelled, cancelled))))
@@ -97,7 +97,7 @@ def test_a_modern_request_in_a_batch_is_refused_under_its_id(revision: Revision)
 
 
 @with_batches
-def test_a_client_takes_a_batch_of_replies(revision: Revision) -> None:
+def test_client_accepts_a_batch_of_replies(revision: Revision) -> None:
     client = client_of(revision)
     first, second = (client.open_request("ping", revision) for _ in range(2))
     events = events_of(client.receive(Batch((Response(second.id, {}), Response(first.id, {}), Response(99, {})))))

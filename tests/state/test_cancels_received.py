@@ -21,7 +21,7 @@ def serving(*request_ids: int | str) -> ConnectionState:
 
 
 @pytest.mark.parametrize("request_id", [0, -1, "", "1", 10**25, "🦑"])
-def test_a_cancel_takes_its_request_out_of_flight(request_id: int | str) -> None:
+def test_cancel_removes_its_request_from_those_in_flight(request_id: int | str) -> None:
     server = serving(request_id)
     (request,) = server.inbound
     event = server.receive(cancel(request_id, "enough"))
@@ -29,7 +29,7 @@ def test_a_cancel_takes_its_request_out_of_flight(request_id: int | str) -> None
     assert server.inbound == ()
 
 
-def test_a_cancelled_request_is_not_to_be_answered() -> None:
+def test_cancelled_request_is_not_answered() -> None:
     server = serving(5)
     (request,) = server.inbound
     server.receive(cancel(5))
@@ -44,13 +44,13 @@ def test_a_cancel_names_its_request_by_value_and_type() -> None:
 
 
 @pytest.mark.parametrize("reason", [None, 3, [], {}, True])
-def test_a_reason_that_is_no_text_is_no_reason(reason: Any) -> None:
+def test_cancel_reason_that_is_not_text_is_ignored(reason: Any) -> None:
     event = serving(5).receive(cancel(5, reason))
     assert isinstance(event, CancelReceived)
     assert event.reason is None
 
 
-def test_an_empty_reason_is_a_reason() -> None:
+def test_empty_cancel_reason_is_kept() -> None:
     event = serving(5).receive(cancel(5, ""))
     assert isinstance(event, CancelReceived)
     assert event.reason == ""
@@ -83,7 +83,7 @@ def test_a_cancel_that_names_no_request_in_flight_is_ignored(params: Any) -> Non
     assert len(server.inbound) == 2
 
 
-def test_members_nobody_knows_do_not_spoil_a_cancel() -> None:
+def test_cancel_with_unknown_members_is_accepted() -> None:
     message = Notification("notifications/cancelled", {"requestId": 5, "_meta": {}, "urgent": 1})
     assert isinstance(serving(5).receive(message), CancelReceived)
 
@@ -100,7 +100,7 @@ def test_a_second_cancel_is_ignored() -> None:
     assert isinstance(server.receive(cancel(5)), Ignored)
 
 
-def test_a_cancel_meets_the_newer_request_under_a_reused_id() -> None:
+def test_cancel_of_a_reused_id_cancels_the_newer_request() -> None:
     server = serving(5)
     (old,) = server.inbound
     server.receive(cancel(5))
@@ -109,7 +109,7 @@ def test_a_cancel_meets_the_newer_request_under_a_reused_id() -> None:
     assert not server.finish(old)
 
 
-def test_the_end_of_an_old_request_does_not_touch_the_newer_one_under_its_id() -> None:
+def test_end_of_a_request_does_not_affect_a_newer_one_with_its_id() -> None:
     server = serving(5)
     (old,) = server.inbound
     server.receive(cancel(5))
@@ -119,21 +119,21 @@ def test_the_end_of_an_old_request_does_not_touch_the_newer_one_under_its_id() -
     assert server.finish(new)
 
 
-def test_a_request_is_to_be_answered_once() -> None:
+def test_request_is_answered_only_once() -> None:
     server = serving(5)
     (request,) = server.inbound
     assert server.finish(request)
     assert not server.finish(request)
 
 
-def test_a_cancel_does_not_meet_a_request_of_ours() -> None:
+def test_cancel_from_the_peer_does_not_cancel_our_own_request() -> None:
     client = client_of(LATEST_LEGACY)
     ours = client.open_request("tools/list", LATEST_LEGACY)
     assert isinstance(client.receive(cancel(ours.id)), Ignored)
     assert client.outbound == (ours,)
 
 
-def test_a_cancel_does_not_meet_the_same_id_on_another_connection() -> None:
+def test_cancel_does_not_affect_the_same_id_on_another_connection() -> None:
     here, there = serving(5), serving(5)
     there.receive(cancel(5))
     assert len(here.inbound) == 1
@@ -146,7 +146,7 @@ def test_a_modern_request_is_cancelled_like_a_legacy_one() -> None:
     assert server.receive(cancel(5)) == CancelReceived(request, None)
 
 
-def test_a_server_may_cancel_what_it_asked_a_legacy_client() -> None:
+def test_server_can_cancel_its_request_to_a_legacy_client() -> None:
     client = client_of(LATEST_LEGACY)
     request = accepted(client.receive(Request("s1", "roots/list")))
     assert client.receive(cancel("s1")) == CancelReceived(request, None)

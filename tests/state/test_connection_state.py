@@ -25,7 +25,7 @@ def reason_of(event: object) -> str:
     return event.reason
 
 
-def test_a_new_connection_has_settled_nothing() -> None:
+def test_new_connection_has_no_revision_or_capabilities() -> None:
     server, client = ConnectionState("server"), ConnectionState("client")
     assert (server.role, server.peer, client.role, client.peer) == ("server", "client", "client", "server")
     assert (server.revision, server.initialized, server.client_info) == (None, False, None)
@@ -44,14 +44,14 @@ def test_the_log_level_and_its_rank_are_set_together(level: str) -> None:
 # What is quoted of a peer's message has a bound
 
 
-def test_the_text_of_an_error_for_nobody_is_quoted_up_to_a_bound() -> None:
+def test_text_of_an_error_without_a_request_is_truncated() -> None:
     client = client_of(LATEST_LEGACY)
     assert reason_of(client.receive(ErrorResponse(9, 1, LONG))) == (
         f"an error for no request in flight: {'x' * 200!r}"
     )  # fmt: skip
 
 
-def test_an_error_that_names_a_request_which_is_over_is_only_late() -> None:
+def test_error_for_a_finished_request_is_not_noteworthy() -> None:
     client = client_of(LATEST_LEGACY)
     for request_id, noteworthy in ((9, False), (None, True)):
         event = client.receive(ErrorResponse(request_id, 1, "no"))
@@ -59,7 +59,7 @@ def test_an_error_that_names_a_request_which_is_over_is_only_late() -> None:
         assert event.noteworthy is noteworthy
 
 
-def test_the_id_of_a_request_that_comes_twice_is_quoted_up_to_a_bound() -> None:
+def test_duplicate_request_id_is_truncated_in_the_error() -> None:
     server = server_of(LATEST_LEGACY)
     server.receive(Request(LONG, "ping"))
     assert refused(server.receive(Request(LONG, "ping"))).message == (
@@ -67,7 +67,7 @@ def test_the_id_of_a_request_that_comes_twice_is_quoted_up_to_a_bound() -> None:
     )  # fmt: skip
 
 
-def test_the_name_of_a_method_is_quoted_up_to_a_bound_wherever_it_is() -> None:
+def test_method_name_is_truncated_in_all_messages() -> None:
     told = "the server must not send requests in a modern revision: "
     assert reason_of(client_of(LATEST_MODERN).receive(Request(1, LONG))) == told + "x" * 200
     assert reason_of(client_of(LATEST_LEGACY).receive(modern(1, LONG))) == told + "x" * 200
@@ -90,7 +90,7 @@ def test_a_modern_request_to_a_legacy_client_is_reported_and_never_answered() ->
         assert client.inbound == ()
 
 
-def test_a_legacy_client_answers_a_request_that_was_too_long_and_names_itself_and_nothing_else() -> None:
+def test_legacy_client_replies_only_to_a_too_long_request_with_an_id() -> None:
     reply = ErrorResponse(7, INVALID_REQUEST, "too long")
     long = Unreadable("too long", reply, too_long=True)
     for client in (client_of(LATEST_LEGACY), ConnectionState("client")):
@@ -102,11 +102,11 @@ def test_a_legacy_client_answers_a_request_that_was_too_long_and_names_itself_an
     assert server_of(LATEST_LEGACY).receive(Unreadable("bad", reply)) == Refused(reply)
 
 
-def test_what_needs_no_answer_gets_none() -> None:
+def test_unreadable_line_without_a_reply_is_not_answered() -> None:
     assert server_of(LATEST_LEGACY).receive(Unreadable("bad", None)) == Unread("bad")
 
 
-def test_an_answer_that_names_nobody_is_lost_for_the_requests_in_flight_and_for_nobody_without_any() -> None:
+def test_unreadable_answer_without_an_id_may_belong_to_any_request_in_flight() -> None:
     client = client_of(LATEST_MODERN)
     lost = Unreadable("bad", None, is_answer=True)
     assert client.receive(lost) == Unread("bad")
@@ -116,7 +116,7 @@ def test_an_answer_that_names_nobody_is_lost_for_the_requests_in_flight_and_for_
     assert client.receive(lost) == AnswerLost((call,), "bad")
 
 
-def test_a_message_of_unknown_kind_counts_as_an_answer_where_one_is_waited_for() -> None:
+def test_message_of_unknown_kind_counts_as_an_answer_if_one_is_expected() -> None:
     refused = ErrorResponse(None, INVALID_REQUEST, "too long")
     unknown = Unreadable("too long", refused, too_long=True, may_be_answer=True)
     client, server = client_of(LATEST_LEGACY), server_of(LATEST_LEGACY)
@@ -131,29 +131,29 @@ def test_a_message_of_unknown_kind_counts_as_an_answer_where_one_is_waited_for()
     assert client.receive(named) == Unread("too long")
 
 
-def test_an_answer_for_nobody_is_ignored_with_a_word() -> None:
+def test_answer_without_a_request_is_ignored_as_noteworthy() -> None:
     assert reason_of(client_of(LATEST_LEGACY).receive(Response(3, {}))) == "a result for no request in flight"
 
 
-def test_parameters_that_may_be_absent_may_be_null() -> None:
+def test_optional_parameters_can_be_null() -> None:
     server = server_of(LATEST_LEGACY)
     request = accepted(server.receive(Request(1, "ping", None)))
     assert (request.params, request.meta) == ({}, {})
     assert refused(server.receive(Request(2, "ping", 0))).code == INVALID_PARAMS
 
 
-def test_the_first_request_that_a_client_gets_while_it_negotiates_is_of_the_latest_legacy_revision() -> None:
+def test_request_to_a_client_during_the_handshake_has_the_latest_legacy_revision() -> None:
     assert accepted(ConnectionState("client").receive(Request(1, "roots/list"))).revision is LATEST_LEGACY
 
 
-def test_a_server_settles_the_revision_of_the_handshake_for_the_handshake_itself() -> None:
+def test_initialize_request_has_the_negotiated_revision() -> None:
     server = ConnectionState("server", require_initialized=True)
     request = accepted(server.receive(initialize("2025-03-26", 5)))
     assert request.revision.name == "2025-03-26"
     assert request.method.name == "initialize"
 
 
-def test_a_line_that_is_no_message_is_refused_with_no_id_unless_it_has_one() -> None:
+def test_line_that_is_not_a_message_is_refused_with_its_id_or_null() -> None:
     server = server_of(LATEST_LEGACY)
     assert refused(server.receive(decode(b"{"))).id is None
     assert refused(server.receive(decode(b'{"jsonrpc":"1.0","id":3,"method":"x"}'))).id == 3
@@ -164,7 +164,7 @@ def test_a_line_that_is_no_message_is_refused_with_no_id_unless_it_has_one() -> 
 
 @pytest.mark.parametrize("revision", REVISIONS.values(), ids=str)
 @pytest.mark.parametrize("role", ["client", "server"])
-def test_a_notification_means_the_same_each_time(role: Role, revision: Revision) -> None:
+def test_repeated_notification_gives_the_same_event(role: Role, revision: Revision) -> None:
     state = client_of(revision) if role == "client" else server_of(revision)
     state.revision = revision
     for name, row in revision._methods.items():
@@ -181,7 +181,7 @@ def test_a_notification_means_the_same_each_time(role: Role, revision: Revision)
 _ABOUT_REQUESTS = ("notifications/cancelled", "notifications/progress")
 
 
-def test_a_notification_that_a_revision_lacks_is_ignored_once_that_is_settled() -> None:
+def test_notification_missing_in_the_negotiated_revision_is_ignored() -> None:
     client = ConnectionState("client")
     assert isinstance(client.receive(Notification("notifications/message", {})), NotificationReceived)
     complete = Notification("notifications/elicitation/complete", {"elicitationId": "1"})

@@ -13,7 +13,7 @@ from trio_mcp.state.events import Ignored, NotificationReceived, PackedNotificat
 
 
 @pytest.mark.parametrize("params", [{}, {"a": [1, {"ü": None}], "_meta": {"b": 1.5}}])
-def test_a_notification_that_was_kept_as_text_is_what_it_was(params: dict[str, Any]) -> None:
+def test_unpacked_notification_equals_the_original(params: dict[str, Any]) -> None:
     event = client_of(LATEST_LEGACY).receive(Notification("notifications/resources/list_changed", params))
     assert isinstance(event, NotificationReceived)
     packed = event.packed()
@@ -24,7 +24,7 @@ def test_a_notification_that_was_kept_as_text_is_what_it_was(params: dict[str, A
     assert packed.unpacked().params is not event.params
 
 
-def test_notification_keeps_the_call_that_was_noted_while_it_waits_as_text() -> None:
+def test_packed_notification_keeps_its_served_call() -> None:
     event = client_of(LATEST_LEGACY).receive(Notification("notifications/resources/list_changed", {}))
     assert isinstance(event, NotificationReceived)
     assert event.served is None
@@ -33,6 +33,6 @@ def test_notification_keeps_the_call_that_was_noted_while_it_waits_as_text() -> 
     assert event.packed().unpacked().served == "a call"
 
 
-def test_what_is_ignored_is_not_worth_a_note_unless_said() -> None:
+def test_ignored_is_not_noteworthy_by_default() -> None:
     assert not Ignored("late").noteworthy
     assert Ignored("wrong", noteworthy=True).noteworthy

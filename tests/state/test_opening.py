@@ -19,7 +19,7 @@ from trio_mcp.state.events import Ignored
 
 
 @pytest.mark.parametrize("revision", LEGACY_REVISIONS, ids=str)
-def test_initialize_settles_revision_capabilities_and_client(revision: Revision) -> None:
+def test_initialize_sets_revision_capabilities_and_client_info(revision: Revision) -> None:
     server = ConnectionState("server")
     request = accepted(server.receive(initialize(revision.name, sampling={})))
     assert server.revision is request.revision is revision
@@ -29,7 +29,7 @@ def test_initialize_settles_revision_capabilities_and_client(revision: Revision)
 
 
 @pytest.mark.parametrize("version", ["1.0", "2099-01-01", "", LATEST_MODERN.name])
-def test_initialize_for_an_unknown_version_settles_the_latest_legacy_revision(version: str) -> None:
+def test_initialize_with_an_unknown_version_negotiates_the_latest_legacy_revision(version: str) -> None:
     server = ConnectionState("server")
     accepted(server.receive(initialize(version)))
     assert server.revision is LATEST_LEGACY
@@ -52,7 +52,7 @@ def test_a_second_initialize_is_refused_and_changes_nothing() -> None:
         {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "n", "icons": [None] * 21}},
     ],
 )
-def test_a_faulty_initialize_is_invalid_and_may_be_tried_again(params: dict[str, Any]) -> None:
+def test_invalid_initialize_is_refused_and_can_be_retried(params: dict[str, Any]) -> None:
     server = ConnectionState("server")
     assert refused(server.receive(Request(1, "initialize", params))).code == INVALID_PARAMS
     assert server.revision is None
@@ -73,7 +73,7 @@ def test_a_faulty_initialize_is_invalid_and_may_be_tried_again(params: dict[str,
         ({"clientInfo": None}, "unknown", set[str]()),
     ],
 )
-def test_initialize_of_a_sloppy_client_is_accepted(members: dict[str, Any], name: str, declared: set[str]) -> None:
+def test_initialize_with_harmless_mistakes_is_accepted(members: dict[str, Any], name: str, declared: set[str]) -> None:
     server = ConnectionState("server")
     message = initialize("2025-11-25")
     accepted(server.receive(Request(1, "initialize", {**message.params, **members})))
@@ -85,12 +85,12 @@ def test_initialize_of_a_sloppy_client_is_accepted(members: dict[str, Any], name
 
 
 @pytest.mark.parametrize("left_out", ["capabilities", "clientInfo"])
-def test_initialize_without_a_description_of_the_client_is_accepted(left_out: str) -> None:
+def test_initialize_without_client_info_is_accepted(left_out: str) -> None:
     params = {name: value for name, value in initialize("2025-11-25").params.items() if name != left_out}
     accepted(ConnectionState("server").receive(Request(1, "initialize", params)))
 
 
-def test_initialized_counts_after_initialize_only() -> None:
+def test_initialized_notification_before_initialize_has_no_effect() -> None:
     server = ConnectionState("server")
     server.receive(Notification("notifications/initialized"))
     assert not server.initialized
@@ -119,7 +119,7 @@ def test_a_ping_is_answered_before_initialize() -> None:
     assert accepted(ConnectionState("server").receive(Request(1, "ping"))).revision is LATEST_LEGACY
 
 
-def test_a_request_before_initialize_is_told_both_ways_in() -> None:
+def test_error_for_a_request_before_initialize_names_meta_and_initialize() -> None:
     reply = refused(ConnectionState("server").receive(Request(1, "tools/list")))
     assert reply.code == INVALID_PARAMS
     assert PROTOCOL_VERSION in reply.message
@@ -130,13 +130,13 @@ def test_an_unknown_method_before_initialize_is_not_found() -> None:
     assert refused(ConnectionState("server").receive(Request(1, "x"))).code == METHOD_NOT_FOUND
 
 
-def test_a_server_that_insists_on_initialize_says_so() -> None:
+def test_server_with_require_initialized_refuses_requests_before_initialize() -> None:
     server = ConnectionState("server", require_initialized=True)
     assert refused(server.receive(Request(1, "tools/list"))).code == NOT_INITIALIZED
     assert server.inbound == ()
 
 
-def test_a_server_that_insists_also_waits_for_initialized() -> None:
+def test_server_with_require_initialized_refuses_requests_before_initialized() -> None:
     server = ConnectionState("server", require_initialized=True)
     server.finish(accepted(server.receive(initialize("2025-06-18"))))
     assert refused(server.receive(Request(1, "tools/list"))).code == NOT_INITIALIZED
@@ -144,21 +144,21 @@ def test_a_server_that_insists_also_waits_for_initialized() -> None:
     assert accepted(server.receive(Request(1, "tools/list")))
 
 
-def test_a_server_that_insists_answers_pings_throughout() -> None:
+def test_server_with_require_initialized_always_answers_pings() -> None:
     server = ConnectionState("server", require_initialized=True)
     assert accepted(server.receive(Request(1, "ping")))
     accepted(server.receive(initialize("2025-06-18")))
     assert accepted(server.receive(Request(2, "ping")))
 
 
-def test_a_server_that_insists_serves_modern_requests_without_a_handshake() -> None:
+def test_server_with_require_initialized_serves_modern_requests_without_handshake() -> None:
     assert accepted(ConnectionState("server", require_initialized=True).receive(modern(1)))
 
 
 # Modern requests
 
 
-def test_a_modern_request_is_served_without_a_handshake_and_settles_nothing() -> None:
+def test_modern_request_is_served_without_a_handshake_and_changes_no_state() -> None:
     server = ConnectionState("server")
     request = accepted(server.receive(modern(1, "server/discover")))
     assert request.revision is LATEST_MODERN
@@ -166,7 +166,7 @@ def test_a_modern_request_is_served_without_a_handshake_and_settles_nothing() ->
     assert not server.initialized
 
 
-def test_a_modern_request_carries_capabilities_and_client_of_its_own() -> None:
+def test_modern_request_has_its_own_capabilities_and_client_info() -> None:
     server = ConnectionState("server")
     info = {"name": "buoy", "version": "2"}
     meta = meta_of(**{CLIENT_CAPABILITIES: {"sampling": {"tools": {}}}, CLIENT_INFO: info})
@@ -179,7 +179,7 @@ def test_a_modern_request_carries_capabilities_and_client_of_its_own() -> None:
     assert plain.client_info is None
 
 
-def test_capabilities_that_are_declared_again_are_understood_again() -> None:
+def test_capabilities_are_read_again_after_they_changed_and_changed_back() -> None:
     server = ConnectionState("server")
     for request_id, declared in enumerate([{"roots": {}}, {"roots": {}}, {}, {"roots": {}}, {"elicitation": {}}]):
         meta = meta_of(**{CLIENT_CAPABILITIES: declared})
@@ -188,7 +188,7 @@ def test_capabilities_that_are_declared_again_are_understood_again() -> None:
         assert request.capabilities.supports("elicitation") is ("elicitation" in declared)
 
 
-def test_a_client_that_says_its_name_again_is_known_again() -> None:
+def test_client_info_is_read_again_after_it_changed_and_changed_back() -> None:
     server = ConnectionState("server")
     for request_id, name in enumerate(["buoy", "buoy", "cairn"]):
         meta = meta_of(**{CLIENT_INFO: {"name": name, "version": "2"}})
@@ -198,7 +198,7 @@ def test_a_client_that_says_its_name_again_is_known_again() -> None:
 
 
 @pytest.mark.parametrize("version", ["2027-01-01", "", *(row.name for row in LEGACY_REVISIONS)])
-def test_an_unsupported_version_is_answered_with_those_supported(version: str) -> None:
+def test_unsupported_version_error_lists_the_supported_versions(version: str) -> None:
     server = ConnectionState("server")
     reply = refused(server.receive(Request(1, "tools/list", {"_meta": meta_of(**{PROTOCOL_VERSION: version})})))
     assert reply.code == UNSUPPORTED_PROTOCOL_VERSION
@@ -206,7 +206,7 @@ def test_an_unsupported_version_is_answered_with_those_supported(version: str) -
 
 
 @pytest.mark.parametrize("version", [1, True, [], {}])
-def test_a_version_that_is_no_string_is_invalid(version: Any) -> None:
+def test_version_that_is_not_a_string_is_invalid(version: Any) -> None:
     message = Request(1, "tools/list", {"_meta": meta_of(**{PROTOCOL_VERSION: version})})
     assert refused(ConnectionState("server").receive(message)).code == INVALID_PARAMS
 
@@ -230,7 +230,7 @@ def test_a_request_with_modern_capabilities_and_no_version_is_invalid_and_not_le
     assert PROTOCOL_VERSION in reply.message
 
 
-def test_a_modern_client_that_forgets_the_version_is_never_told_to_initialize() -> None:
+def test_error_for_a_modern_client_without_version_does_not_say_initialize() -> None:
     server = ConnectionState("server", require_initialized=True)
     message = Request(1, "tools/list", {"_meta": meta_of(**{PROTOCOL_VERSION: None})})
     assert refused(server.receive(message)).code == INVALID_PARAMS
@@ -246,12 +246,12 @@ def test_faulty_capabilities_or_client_info_are_invalid(key: str, value: Any) ->
 
 
 @pytest.mark.parametrize("level", ["debug", "info", "emergency"])
-def test_a_modern_request_may_ask_for_logs_from_a_level_on(level: str) -> None:
+def test_modern_request_can_set_its_minimum_log_level(level: str) -> None:
     message = Request(1, "tools/list", {"_meta": meta_of(**{LOG_LEVEL: level})})
     assert accepted(ConnectionState("server").receive(message)).log_level == level
 
 
-def test_a_modern_request_that_does_not_ask_gets_no_logs() -> None:
+def test_modern_request_without_log_level_gets_no_logs() -> None:
     assert accepted(ConnectionState("server").receive(modern(1))).log_level is None
 
 
@@ -267,7 +267,7 @@ def test_an_unknown_log_level_of_a_request_is_invalid(level: Any) -> None:
     "method",
     ["ping", "logging/setLevel", "resources/subscribe", "resources/unsubscribe", "tasks/result", "tasks/list"],
 )
-def test_what_the_modern_revision_gave_up_is_not_found(method: str) -> None:
+def test_method_removed_in_the_modern_revision_is_not_found(method: str) -> None:
     assert refused(ConnectionState("server").receive(modern(1, method))).code == METHOD_NOT_FOUND
 
 
@@ -283,7 +283,7 @@ def test_a_modern_request_on_a_legacy_connection_is_served_under_its_own_revisio
     assert server.revision is LEGACY_REVISIONS[0]
 
 
-def test_a_handshake_after_modern_requests_opens_the_legacy_era() -> None:
+def test_handshake_after_modern_requests_starts_the_legacy_era() -> None:
     server = ConnectionState("server")
     new = accepted(server.receive(modern(1)))
     accepted(server.receive(initialize("2025-06-18", 2)))
@@ -297,18 +297,18 @@ def test_ids_of_both_eras_share_one_table() -> None:
     assert refused(server.receive(modern(1))).code == INVALID_REQUEST
 
 
-def test_initialize_opens_the_legacy_era_whatever_its_meta_says() -> None:
+def test_initialize_with_modern_meta_starts_the_legacy_era() -> None:
     server = ConnectionState("server")
     message = initialize("2025-06-18")
     message.params["_meta"] = meta_of()
     assert accepted(server.receive(message)).revision.name == "2025-06-18"
 
 
-def test_a_legacy_request_has_no_log_level_of_its_own() -> None:
+def test_legacy_request_has_no_own_log_level() -> None:
     message = Request(1, "tools/list", {"_meta": {LOG_LEVEL: "loud"}})
     assert accepted(server_of(LATEST_LEGACY).receive(message)).log_level is None
 
 
-def test_a_new_connection_logs_from_info_on() -> None:
+def test_new_connection_has_log_level_info() -> None:
     assert server_of(LATEST_LEGACY).log_level == "info"
     assert client_of(LATEST_LEGACY).log_level == "info"

@@ -21,13 +21,13 @@ def fields() -> PerRequestFields:
     return PerRequestFields()
 
 
-def test_the_revision_is_the_one_that_is_named(fields: PerRequestFields) -> None:
+def test_revision_of_a_modern_request_is_the_named_one(fields: PerRequestFields) -> None:
     for revision in MODERN_REVISIONS:
         assert fields.revision({PROTOCOL_VERSION: revision.name}) is revision
 
 
 @pytest.mark.parametrize("name", [LATEST_LEGACY.name, "2027-01-01", "x" * 1000])
-def test_another_revision_is_refused_with_those_there_are_and_the_name_up_to_a_bound(
+def test_unknown_revision_error_lists_supported_ones_and_truncates_the_name(
     fields: PerRequestFields, name: str
 ) -> None:
     with pytest.raises(CodedError) as caught:
@@ -39,13 +39,13 @@ def test_another_revision_is_refused_with_those_there_are_and_the_name_up_to_a_b
 
 
 @pytest.mark.parametrize("meta", [{}, {PROTOCOL_VERSION: None}, {PROTOCOL_VERSION: 1}, {PROTOCOL_VERSION: []}])
-def test_a_revision_that_is_no_text_is_invalid(fields: PerRequestFields, meta: dict[str, Any]) -> None:
+def test_revision_that_is_not_a_string_is_invalid(fields: PerRequestFields, meta: dict[str, Any]) -> None:
     with pytest.raises(CodedError, match=PROTOCOL_VERSION) as caught:
         fields.revision(meta)
     assert caught.value.code == INVALID_PARAMS
 
 
-def test_the_log_level_is_the_one_that_is_named_or_none(fields: PerRequestFields) -> None:
+def test_log_level_of_a_modern_request_is_the_named_one_or_none(fields: PerRequestFields) -> None:
     assert fields.log_level({LOG_LEVEL: "debug"}) == "debug", "the least severe"
     assert fields.log_level({LOG_LEVEL: "emergency"}) == "emergency"
     assert fields.log_level({}) is None
@@ -53,13 +53,13 @@ def test_the_log_level_is_the_one_that_is_named_or_none(fields: PerRequestFields
 
 
 @pytest.mark.parametrize("level", ["", "loud", 0, False, []])
-def test_a_log_level_that_there_is_not_is_invalid(fields: PerRequestFields, level: Any) -> None:
+def test_unknown_log_level_in_meta_is_invalid(fields: PerRequestFields, level: Any) -> None:
     with pytest.raises(CodedError, match=LOG_LEVEL) as caught:
         fields.log_level({LOG_LEVEL: level})
     assert caught.value.code == INVALID_PARAMS
 
 
-def test_capabilities_that_are_said_again_are_not_read_again(fields: PerRequestFields) -> None:
+def test_repeated_capabilities_are_cached(fields: PerRequestFields) -> None:
     roots = fields.capabilities(meta_of(**{CLIENT_CAPABILITIES: {"roots": {}}}), LATEST_MODERN)
     assert roots.supports("roots")
     assert fields.capabilities(meta_of(**{CLIENT_CAPABILITIES: {"roots": {}}}), LATEST_MODERN) is roots
@@ -68,7 +68,7 @@ def test_capabilities_that_are_said_again_are_not_read_again(fields: PerRequestF
     assert fields.capabilities(meta_of(**{CLIENT_CAPABILITIES: {"sampling": {}}}), LATEST_MODERN) is sampling
 
 
-def test_capabilities_are_empty_where_none_are_declared_and_missing_where_nothing_is_said(
+def test_empty_capabilities_are_valid_and_absent_ones_are_an_error(
     fields: PerRequestFields,
 ) -> None:
     assert not fields.capabilities({CLIENT_CAPABILITIES: {}}, LATEST_MODERN).supports("roots")
@@ -78,7 +78,7 @@ def test_capabilities_are_empty_where_none_are_declared_and_missing_where_nothin
         assert caught.value.code == INVALID_PARAMS
 
 
-def test_a_client_that_says_again_who_it_is_is_not_read_again(fields: PerRequestFields) -> None:
+def test_repeated_client_info_is_cached(fields: PerRequestFields) -> None:
     buoy = fields.client_info({CLIENT_INFO: dict(INFO)}, LATEST_MODERN)
     assert buoy is not None
     assert (buoy.name, buoy.version) == ("buoy", "2")
@@ -88,12 +88,12 @@ def test_a_client_that_says_again_who_it_is_is_not_read_again(fields: PerRequest
     assert cairn.name == "cairn"
 
 
-def test_a_client_that_does_not_say_who_it_is_is_nobody_also_after_one_that_does(fields: PerRequestFields) -> None:
+def test_request_without_client_info_has_none_even_after_one_with_it(fields: PerRequestFields) -> None:
     for meta in ({}, {CLIENT_INFO: None}, {CLIENT_INFO: INFO}, {}):
         assert (fields.client_info(meta, LATEST_MODERN) is None) is (meta.get(CLIENT_INFO) is None)
 
 
-def test_what_was_refused_is_not_kept(fields: PerRequestFields) -> None:
+def test_refused_fields_are_not_cached(fields: PerRequestFields) -> None:
     for _ in range(2):
         with pytest.raises(CodedError):
             fields.capabilities({CLIENT_CAPABILITIES: {"roots": 3}}, LATEST_MODERN)

@@ -19,13 +19,13 @@ def request_of(size: int, **params: Any) -> InboundRequest:
     return accepted(ConnectionState("server").receive(Request(1, "tools/list", {"_meta": meta_of(), **params}, size)))
 
 
-def test_a_request_has_neither_failed_nor_been_answered_at_first() -> None:
+def test_new_request_has_no_error_and_has_not_failed() -> None:
     request = request_of(100)
     assert (request.error, request.failed, request.continuation, request.packed) == (None, False, None, None)
 
 
 @pytest.mark.parametrize("size", [513, 100_000])
-def test_a_large_request_is_text_while_it_waits_and_the_same_afterwards(size: int) -> None:
+def test_large_request_is_packed_as_text_and_equal_after_unpacking(size: int) -> None:
     request = request_of(size, name="größe", arguments=[1, {"a": None}])
     params, meta = request.params, request.meta
     request.pack()
@@ -36,14 +36,14 @@ def test_a_large_request_is_text_while_it_waits_and_the_same_afterwards(size: in
 
 
 @pytest.mark.parametrize("size", [0, 511, 512])
-def test_a_small_request_stays_as_it_is(size: int) -> None:
+def test_small_request_is_not_packed(size: int) -> None:
     request = request_of(size, name="x")
     params = request.params
     request.pack()
     assert (request.params is params, request.meta, request.packed) == (True, params["_meta"], None)
 
 
-def test_a_request_of_any_size_is_kept_as_a_text_that_somebody_else_has_made() -> None:
+def test_request_of_any_size_is_packed_with_a_given_text() -> None:
     request = request_of(10, name="x")
     params, text = request.params, encode_value(request.params)
     request.pack_as(text)
@@ -52,14 +52,14 @@ def test_a_request_of_any_size_is_kept_as_a_text_that_somebody_else_has_made() -
     assert (request.params, request.meta) == (params, params["_meta"])
 
 
-def test_arguments_of_many_objects_are_put_away_as_text() -> None:
+def test_arguments_with_many_objects_are_replaced_by_their_text() -> None:
     request = request_of(1_000_000, name="x", arguments={"rows": [[] for _ in range(1000)]})
     request.put_away("arguments")
     assert type(request.params["arguments"]) is msgspec.Raw
     assert request.params["name"] == "x"
 
 
-def test_arguments_that_are_a_long_text_stay_as_they_are() -> None:
+def test_arguments_that_are_a_long_string_are_not_replaced() -> None:
     request = request_of(1_000_000, name="x", arguments={"text": "x" * 100_000})
     params = request.params
     request.put_away("arguments")
@@ -87,7 +87,7 @@ def test_a_request_without_meta_has_none_after_it_was_packed(params: dict[str, A
     assert (request.params, request.meta) == (params, {})
 
 
-def test_what_the_client_did_not_declare_is_missing() -> None:
+def test_undeclared_capabilities_are_missing() -> None:
     server = ConnectionState("server")
     declared = meta_of(**{"io.modelcontextprotocol/clientCapabilities": {"roots": {}, "sampling": {"tools": {}}}})
     request = accepted(server.receive(modern(1, _meta=declared)))
@@ -97,11 +97,11 @@ def test_what_the_client_did_not_declare_is_missing() -> None:
     assert request.missing([]) == []
 
 
-def test_requests_are_the_same_by_identity_alone() -> None:
+def test_requests_are_equal_only_if_identical() -> None:
     assert request_of(1) != request_of(1)
 
 
-def test_the_first_answers_come_without_any_state() -> None:
+def test_continuation_has_no_state_by_default() -> None:
     first, other = Continuation({"q": 1}), Continuation({})
     assert (first.responses, first.state, first.answers) == ({"q": 1}, "", {})
     assert first.answers is not other.answers

@@ -25,7 +25,7 @@ def call(revision: Revision, request_id: Any, method: str = "tools/list", **para
 
 @every_era
 @pytest.mark.parametrize("request_id", IDS)
-def test_a_request_is_in_flight_under_its_own_id(revision: Revision, request_id: int | str) -> None:
+def test_received_request_is_in_flight_under_its_id(revision: Revision, request_id: int | str) -> None:
     server = server_of(revision)
     request = accepted(server.receive(call(revision, request_id)))
     assert (type(request.id), request.id) == (type(request_id), request_id)
@@ -33,14 +33,14 @@ def test_a_request_is_in_flight_under_its_own_id(revision: Revision, request_id:
 
 
 @every_era
-def test_an_integer_and_its_text_are_in_flight_side_by_side(revision: Revision) -> None:
+def test_integer_id_and_equal_string_id_are_different_requests(revision: Revision) -> None:
     server = server_of(revision)
     requests = [accepted(server.receive(call(revision, request_id))) for request_id in (1, "1", 0, "")]
     assert server.inbound == tuple(requests)
 
 
 @every_era
-def test_an_id_in_flight_is_refused_and_the_first_request_untouched(revision: Revision) -> None:
+def test_request_with_an_id_in_flight_is_refused_without_affecting_the_first(revision: Revision) -> None:
     server = server_of(revision)
     first = accepted(server.receive(call(revision, 7)))
     reply = refused(server.receive(call(revision, 7, "prompts/list")))
@@ -50,14 +50,14 @@ def test_an_id_in_flight_is_refused_and_the_first_request_untouched(revision: Re
 
 
 @every_era
-def test_an_id_is_free_again_once_answered(revision: Revision) -> None:
+def test_id_can_be_reused_after_the_answer(revision: Revision) -> None:
     server = server_of(revision)
     server.finish(accepted(server.receive(call(revision, 7))))
     assert accepted(server.receive(call(revision, 7)))
 
 
 @every_era
-def test_an_id_is_free_again_once_cancelled(revision: Revision) -> None:
+def test_id_can_be_reused_after_a_cancel(revision: Revision) -> None:
     server = server_of(revision)
     accepted(server.receive(call(revision, 7)))
     server.receive(cancel(7))
@@ -65,7 +65,7 @@ def test_an_id_is_free_again_once_cancelled(revision: Revision) -> None:
 
 
 @pytest.mark.parametrize("request_id", [None, True, 1.5, [], {}], ids=repr)
-def test_an_unusable_id_is_refused_once_and_nothing_is_in_flight(request_id: Any) -> None:
+def test_request_with_an_invalid_id_is_refused_and_not_in_flight(request_id: Any) -> None:
     server = server_of(LATEST_LEGACY)
     text = {None: "null", True: "true"}.get(request_id if request_id in (None, True) else 0, repr(request_id))
     event = server.receive(decode(f'{{"jsonrpc":"2.0","id":{text},"method":"tools/list"}}'.encode()))
@@ -74,18 +74,18 @@ def test_an_unusable_id_is_refused_once_and_nothing_is_in_flight(request_id: Any
 
 
 @pytest.mark.parametrize("params", [[], [1], "x", 3, False, True])
-def test_parameters_that_are_no_object_are_invalid(params: Any) -> None:
+def test_parameters_that_are_not_an_object_are_invalid(params: Any) -> None:
     reply = refused(server_of(LATEST_LEGACY).receive(Request(7, "tools/list", params)))
     assert (reply.code, reply.id) == (INVALID_PARAMS, 7)
 
 
 @pytest.mark.parametrize("meta", [[], "x", 3, False])
-def test_meta_that_is_no_object_is_invalid(meta: Any) -> None:
+def test_meta_that_is_not_an_object_is_invalid(meta: Any) -> None:
     reply = refused(server_of(LATEST_LEGACY).receive(Request(7, "tools/list", {"_meta": meta})))
     assert (reply.code, reply.id) == (INVALID_PARAMS, 7)
 
 
-def test_absent_parameters_and_absent_meta_are_empty_and_the_requests_own() -> None:
+def test_absent_parameters_and_meta_become_new_empty_dicts() -> None:
     server = server_of(LATEST_LEGACY)
     first = accepted(server.receive(Request(1, "tools/list")))
     second = accepted(server.receive(Request(2, "tools/list", {"_meta": None})))
@@ -113,7 +113,7 @@ def test_a_progress_token_keeps_its_type(revision: Revision, token: int | str) -
 
 @every_era
 @pytest.mark.parametrize("token", [True, 1.5, None, [], {}])
-def test_a_request_with_an_unusable_progress_token_is_served_without_progress(revision: Revision, token: Any) -> None:
+def test_request_with_an_invalid_progress_token_is_served_without_progress(revision: Revision, token: Any) -> None:
     message = call(revision, 1, _meta={**({} if revision.handshake else meta_of()), "progressToken": token})
     assert accepted(server_of(revision).receive(message)).progress_token is None
 
@@ -130,7 +130,7 @@ def test_an_unknown_method_is_not_found(revision: Revision, method: str) -> None
 
 
 @pytest.mark.parametrize("revision", REVISIONS.values(), ids=str)
-def test_a_server_serves_what_clients_may_send_in_the_revision_and_nothing_else(revision: Revision) -> None:
+def test_server_serves_only_methods_that_clients_can_send_in_the_revision(revision: Revision) -> None:
     for name in ("tools/list", "ping", "server/discover", "tasks/get", "logging/setLevel", "roots/list"):
         server = server_of(revision)
         row = revision._methods.get(name)
@@ -142,7 +142,7 @@ def test_a_server_serves_what_clients_may_send_in_the_revision_and_nothing_else(
 
 
 @pytest.mark.parametrize("revision", LEGACY_REVISIONS, ids=str)
-def test_a_client_serves_what_servers_may_send_in_the_revision_and_nothing_else(revision: Revision) -> None:
+def test_client_serves_only_methods_that_servers_can_send_in_the_revision(revision: Revision) -> None:
     for name in ("ping", "roots/list", "sampling/createMessage", "elicitation/create", "tools/list", "x"):
         client = client_of(revision)
         row = revision._methods.get(name)
@@ -162,12 +162,12 @@ def test_a_notification_sent_as_a_request_is_not_found(revision: Revision) -> No
     assert server.inbound == (running,)
 
 
-def test_the_name_of_an_unknown_method_is_quoted_up_to_a_bound() -> None:
+def test_name_of_an_unknown_method_is_truncated_in_the_error() -> None:
     reply = refused(server_of(LATEST_LEGACY).receive(Request(7, "x" * 10_000)))
     assert len(reply.data["method"]) == 200
 
 
-def test_a_client_may_be_pinged_before_a_revision_is_settled() -> None:
+def test_client_answers_a_ping_before_the_revision_is_negotiated() -> None:
     assert accepted(ConnectionState("client").receive(Request(1, "ping"))).revision is LATEST_LEGACY
 
 
@@ -215,13 +215,13 @@ def test_a_modern_client_writes_no_reply_whatever_it_reads(message: Any) -> None
         b"[]",
     ],
 )
-def test_a_client_never_answers_what_is_no_json_rpc(revision: Revision, line: bytes) -> None:
+def test_client_does_not_answer_a_line_that_is_not_json_rpc(revision: Revision, line: bytes) -> None:
     for client in (client_of(revision), ConnectionState("client")):
         assert isinstance(client.receive(decode(line)), Unread)
         assert isinstance(server_of(revision).receive(decode(line)), Refused)
 
 
-def test_a_legacy_client_still_answers_what_is_json_rpc_and_unknown() -> None:
+def test_legacy_client_answers_unknown_json_rpc_requests() -> None:
     assert refused(client_of(LATEST_LEGACY).receive(Request(1, "explode"))).code == METHOD_NOT_FOUND
 
 
@@ -241,20 +241,20 @@ def test_a_legacy_client_still_answers_what_is_json_rpc_and_unknown() -> None:
     ],
     ids=str,
 )
-def test_an_unknown_or_misshapen_notification_passes_in_silence(revision: Revision, message: Notification) -> None:
+def test_unknown_or_malformed_notification_is_ignored(revision: Revision, message: Notification) -> None:
     event = server_of(revision).receive(message)
     assert isinstance(event, Ignored)
     assert not event.noteworthy
 
 
-def test_a_notification_is_handed_on_with_its_row_and_revision() -> None:
+def test_notification_event_has_its_method_and_revision() -> None:
     event = client_of(LATEST_MODERN).receive(Notification("notifications/message", {"level": 3}))
     assert isinstance(event, NotificationReceived)
     assert event.method is LATEST_MODERN._methods["notifications/message"]
     assert (event.params, event.revision) == ({"level": 3}, LATEST_MODERN)
 
 
-def test_a_notification_of_another_revision_passes_in_silence() -> None:
+def test_notification_of_another_revision_is_ignored() -> None:
     message = Notification("notifications/elicitation/complete", {"elicitationId": "e"})
     assert isinstance(client_of(LATEST_LEGACY).receive(message), NotificationReceived)
     assert isinstance(client_of(REVISIONS["2025-06-18"]).receive(message), Ignored)
@@ -271,12 +271,12 @@ def test_an_unreadable_line_is_refused_once_and_the_next_is_served(line: bytes) 
     assert accepted(server.receive(Request(1, "ping")))
 
 
-def test_a_senseless_reply_is_reported_and_not_answered() -> None:
+def test_invalid_reply_is_reported_and_not_answered() -> None:
     event = server_of(LATEST_LEGACY).receive(decode(b'{"jsonrpc":"2.0","id":1,"result":1,"error":2}'))
     assert isinstance(event, Unread)
 
 
-def test_both_roles_have_tables_of_their_own_for_either_direction() -> None:
+def test_inbound_and_outbound_ids_are_separate_for_both_roles() -> None:
     server = server_of(LATEST_LEGACY, roots={})
     ours = server.open_request("roots/list", LATEST_LEGACY)
     theirs = accepted(server.receive(Request(ours.id, "ping")))
@@ -285,7 +285,7 @@ def test_both_roles_have_tables_of_their_own_for_either_direction() -> None:
     assert not isinstance(server.receive(Response(ours.id, {"roots": []})), Ignored)
 
 
-def test_initialize_is_a_request_like_any_other_to_the_table() -> None:
+def test_initialize_is_in_flight_like_any_other_request() -> None:
     server = ConnectionState("server")
     request = accepted(server.receive(initialize("2025-06-18", 7)))
     assert refused(server.receive(Request(7, "ping"))).code == INVALID_REQUEST

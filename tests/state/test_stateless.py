@@ -31,7 +31,7 @@ def code(event: Event) -> int:
     return event.reply.code
 
 
-def test_two_clients_may_use_the_same_id_at_the_same_time() -> None:
+def test_two_stateless_clients_can_use_the_same_id_concurrently() -> None:
     state = StatelessState()
     one, two = accepted(state.receive(modern(1))), accepted(state.receive(modern(1)))
     assert one is not two
@@ -41,14 +41,14 @@ def test_two_clients_may_use_the_same_id_at_the_same_time() -> None:
     assert state.inbound == ()
 
 
-def test_a_request_that_is_parked_is_not_open_any_more() -> None:
+def test_parked_stateless_request_is_no_longer_open() -> None:
     state = StatelessState()
     request = accepted(state.receive(modern()))
     state.park(request)
     assert not state.finish(request)
 
 
-def test_a_cancel_that_is_posted_cancels_nothing() -> None:
+def test_posted_cancel_notification_cancels_nothing() -> None:
     state = StatelessState()
     request = accepted(state.receive(modern(1)))
     assert isinstance(state.receive(Notification("notifications/cancelled", {"requestId": 1})), Ignored)
@@ -56,23 +56,23 @@ def test_a_cancel_that_is_posted_cancels_nothing() -> None:
 
 
 @pytest.mark.parametrize("message", [Response(1, {}), Batch((modern(),))], ids=["response", "batch"])
-def test_a_modern_body_is_one_request_or_notification(message: Any) -> None:
+def test_modern_http_body_must_be_one_request_or_notification(message: Any) -> None:
     assert code(StatelessState().receive(message)) == -32600
 
 
 @pytest.mark.parametrize("method", ["initialize", "ping", "logging/setLevel", "no/such"])
-def test_a_method_that_the_modern_revision_does_not_have_is_not_found(method: str) -> None:
+def test_method_missing_in_the_modern_revision_is_not_found(method: str) -> None:
     assert code(StatelessState().receive(modern(method=method))) == -32601
 
 
-def test_a_legacy_request_is_served_without_a_handshake_and_nothing_is_kept() -> None:
+def test_stateless_legacy_request_is_served_without_a_handshake() -> None:
     state = StatelessState()
     request = accepted(state.receive_legacy(Request(1, "tools/list"), NEWEST_LEGACY))
     assert request.revision is NEWEST_LEGACY
     assert state.revision is None
 
 
-def test_a_handshake_settles_the_revision_of_its_own_answer_alone() -> None:
+def test_stateless_handshake_sets_only_the_revision_of_its_answer() -> None:
     state = StatelessState()
     params = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "c", "version": "1"}}
     for _ in range(2):
@@ -81,12 +81,12 @@ def test_a_handshake_settles_the_revision_of_its_own_answer_alone() -> None:
     assert state.revision is None
 
 
-def test_a_handshake_that_makes_no_sense_is_refused() -> None:
+def test_invalid_stateless_handshake_is_refused() -> None:
     event = StatelessState().receive_legacy(Request(1, "initialize", {"capabilities": 3}), NEWEST_LEGACY)
     assert code(event) == -32602
 
 
-def test_a_batch_is_taken_where_its_revision_has_batches_and_refuses_a_handshake_inside() -> None:
+def test_stateless_batch_is_accepted_if_the_revision_has_batches_but_not_initialize() -> None:
     state = StatelessState()
     batch = Batch((Request(1, "tools/list"), Request(2, "initialize", {}), Notification("notifications/initialized")))
     event = state.receive_legacy(batch, OLDEST_WITH_BATCHES)
@@ -98,6 +98,6 @@ def test_a_batch_is_taken_where_its_revision_has_batches_and_refuses_a_handshake
     assert code(state.receive_legacy(batch, NEWEST_LEGACY)) == -32600
 
 
-def test_parameters_that_are_no_object_are_refused() -> None:
+def test_stateless_request_with_parameters_that_are_not_an_object_is_refused() -> None:
     assert code(StatelessState().receive(Request(1, "tools/list", [1]))) == -32602
     assert code(StatelessState().receive(Request(1, "tools/list", {"_meta": 1}))) == -32602

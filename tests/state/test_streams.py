@@ -27,7 +27,7 @@ def tagged(subscription_id: Any, method: str = CHANGED) -> Notification:
 
 
 @pytest.mark.parametrize("method", [CHANGED, "notifications/subscriptions/acknowledged"])
-def test_a_notification_belongs_to_the_stream_it_names(method: str) -> None:
+def test_notification_belongs_to_the_stream_of_its_subscription_id(method: str) -> None:
     client, _ = listening()
     stream = client.open_request("subscriptions/listen", LATEST_MODERN)
     event = client.receive(tagged(stream.id, method))
@@ -38,37 +38,37 @@ def test_a_notification_belongs_to_the_stream_it_names(method: str) -> None:
 
 
 @pytest.mark.parametrize("spelling", ["text", "bool", "float", "unknown", "null", "list"])
-def test_an_id_of_another_type_or_value_names_no_stream(spelling: str) -> None:
+def test_subscription_id_of_another_type_or_value_names_no_stream(spelling: str) -> None:
     client, stream = listening()
     assert stream.id == 1
     other: dict[str, Any] = {"text": "1", "bool": True, "float": 1.0, "unknown": 2, "null": None, "list": [1]}
     assert isinstance(client.receive(tagged(other[spelling])), Ignored)
 
 
-def test_another_request_of_ours_is_no_stream() -> None:
+def test_subscription_id_of_an_ordinary_request_names_no_stream() -> None:
     client = client_of(LATEST_MODERN)
     call = client.open_request("tools/list", LATEST_MODERN)
     assert isinstance(client.receive(tagged(call.id)), Ignored)
 
 
 @pytest.mark.parametrize("params", [None, {}, {"_meta": None}, {"_meta": [1]}, {"_meta": {}}])
-def test_a_notification_that_names_no_stream_belongs_to_the_connection(params: Any) -> None:
+def test_notification_without_subscription_id_belongs_to_the_connection(params: Any) -> None:
     client, _ = listening()
     assert isinstance(client.receive(Notification(CHANGED, params)), NotificationReceived)
 
 
-def test_in_legacy_revisions_the_member_means_nothing() -> None:
+def test_subscription_id_is_ignored_in_legacy_revisions() -> None:
     client = client_of(LATEST_LEGACY)
     assert isinstance(client.receive(tagged(1)), NotificationReceived)
 
 
-def test_the_result_ends_the_stream() -> None:
+def test_result_ends_its_stream() -> None:
     client, stream = listening()
     assert client.receive(Response(stream.id, {})) == ResultReceived(stream, {})
     assert isinstance(client.receive(tagged(stream.id)), Ignored)
 
 
-def test_a_cancel_of_the_server_ends_the_stream_and_the_result_after_it_is_late() -> None:
+def test_cancel_from_the_server_ends_the_stream_and_a_later_result_is_ignored() -> None:
     client, stream = listening()
     assert client.receive(cancel(stream.id, "over")) == StreamCancelled(stream, "over")
     assert client.outbound == ()
@@ -77,26 +77,26 @@ def test_a_cancel_of_the_server_ends_the_stream_and_the_result_after_it_is_late(
     assert isinstance(client.receive(cancel(stream.id)), Ignored)
 
 
-def test_a_reason_that_is_no_text_is_no_reason_for_a_stream_either() -> None:
+def test_stream_cancel_reason_that_is_not_text_is_ignored() -> None:
     client, stream = listening()
     assert client.receive(cancel(stream.id, 7)) == StreamCancelled(stream, None)
 
 
 @pytest.mark.parametrize("request_id", ["1", True, 1.0, 2, None, [1]])
-def test_a_cancel_of_something_else_leaves_the_stream_alone(request_id: Any) -> None:
+def test_cancel_with_another_id_does_not_end_the_stream(request_id: Any) -> None:
     client, stream = listening()
     assert isinstance(client.receive(cancel(request_id)), Ignored)
     assert client.outbound == (stream,)
 
 
-def test_a_server_cannot_cancel_another_request_of_ours() -> None:
+def test_server_cannot_cancel_a_client_request_that_is_not_a_stream() -> None:
     client = client_of(LATEST_MODERN)
     call = client.open_request("tools/list", LATEST_MODERN)
     assert isinstance(client.receive(cancel(call.id)), Ignored)
     assert client.outbound == (call,)
 
 
-def test_a_stream_that_was_left_is_owed_a_cancel_unless_the_server_ended_it() -> None:
+def test_abandoning_a_stream_requires_a_cancel_unless_the_server_ended_it() -> None:
     client, left = listening()
     ended = client.open_request("subscriptions/listen", LATEST_MODERN)
     client.receive(cancel(ended.id))
@@ -104,7 +104,7 @@ def test_a_stream_that_was_left_is_owed_a_cancel_unless_the_server_ended_it() ->
     assert not client.abandon(ended)
 
 
-def test_a_client_cannot_cancel_a_request_of_the_server() -> None:
+def test_client_cannot_cancel_a_request_that_the_server_sent() -> None:
     server = server_of(LATEST_LEGACY)
     question = server.open_request("roots/list", LATEST_LEGACY)
     assert isinstance(server.receive(cancel(question.id)), Ignored)

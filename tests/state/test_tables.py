@@ -21,7 +21,7 @@ def serving(*request_ids: int | str) -> tuple[ConnectionState, tuple[InboundRequ
 # Requests of ours
 
 
-def test_requests_of_ours_are_numbered_from_1_and_held_oldest_first() -> None:
+def test_own_requests_are_numbered_from_1_and_listed_oldest_first() -> None:
     tables = ConnectionState("client")
     calls = [tables.open_request("ping", LATEST_LEGACY) for _ in range(3)]
     assert [call.id for call in calls] == [1, 2, 3]
@@ -29,18 +29,18 @@ def test_requests_of_ours_are_numbered_from_1_and_held_oldest_first() -> None:
     assert (calls[0].method.name, calls[0].revision) == ("ping", LATEST_LEGACY)
 
 
-def test_an_id_of_ours_is_not_used_again_when_it_is_free() -> None:
+def test_id_of_a_finished_own_request_is_not_reused() -> None:
     tables = ConnectionState("client")
     tables.abandon(tables.open_request("ping", LATEST_LEGACY))
     assert tables.open_request("ping", LATEST_LEGACY).id == 2
 
 
-def test_an_id_of_ours_differs_from_those_of_the_peer_in_flight() -> None:
+def test_own_request_id_differs_from_peer_ids_in_flight() -> None:
     server, _ = serving(1, 2, 4)
     assert [server.open_request("roots/list", LATEST_LEGACY).id for _ in range(3)] == [3, 5, 6]
 
 
-def test_a_request_that_the_revision_does_not_have_is_not_opened() -> None:
+def test_request_missing_in_the_revision_is_not_opened() -> None:
     tables = ConnectionState("server")
     with pytest.raises(MethodUnavailable):
         tables.open_request("roots/list", LATEST_MODERN)
@@ -48,27 +48,27 @@ def test_a_request_that_the_revision_does_not_have_is_not_opened() -> None:
     assert tables.open_request("roots/list", LATEST_LEGACY).id == 1
 
 
-def test_giving_up_on_a_request_takes_that_one_alone_and_tells_once_that_a_cancel_is_to_be_sent() -> None:
+def test_abandon_removes_only_that_request_and_returns_true_once() -> None:
     tables = ConnectionState("client")
     one, two = (tables.open_request("ping", LATEST_LEGACY) for _ in range(2))
     assert [tables.abandon(one), tables.abandon(one)] == [True, False]
     assert tables.outbound == (two,)
 
 
-def test_giving_up_on_a_request_of_another_connection_under_the_same_id_does_nothing() -> None:
+def test_abandon_ignores_a_request_of_another_connection_with_the_same_id() -> None:
     tables, other = ConnectionState("client"), ConnectionState("client")
     call = tables.open_request("ping", LATEST_LEGACY)
     assert not tables.abandon(other.open_request("ping", LATEST_LEGACY))
     assert tables.outbound == (call,)
 
 
-def test_initialize_is_given_up_without_a_cancel() -> None:
+def test_abandon_of_initialize_returns_false() -> None:
     tables = ConnectionState("client")
     assert not tables.abandon(tables.open_request("initialize", LATEST_LEGACY))
     assert tables.outbound == ()
 
 
-def test_all_requests_of_ours_are_given_up_once_oldest_first() -> None:
+def test_abandon_all_returns_own_requests_once_oldest_first() -> None:
     tables = ConnectionState("client")
     calls = [tables.open_request("ping", LATEST_LEGACY) for _ in range(3)]
     assert tables.abandon_all() == calls
@@ -78,14 +78,14 @@ def test_all_requests_of_ours_are_given_up_once_oldest_first() -> None:
 # Requests of the peer
 
 
-def test_a_request_of_the_peer_is_finished_once_and_others_stay_in_flight() -> None:
+def test_finish_removes_a_request_once_and_keeps_others_in_flight() -> None:
     server, (one, two) = serving("one", "two")
     assert server.inbound == (one, two)
     assert [server.finish(one), server.finish(one)] == [True, False]
     assert server.inbound == (two,)
 
 
-def test_a_parked_request_is_in_flight_no_more_and_its_cancel_meets_it() -> None:
+def test_parked_request_is_not_in_flight_but_can_be_cancelled() -> None:
     server, (request,) = serving(5)
     server.park(request)
     assert server.inbound == ()
@@ -93,7 +93,7 @@ def test_a_parked_request_is_in_flight_no_more_and_its_cancel_meets_it() -> None
     assert isinstance(server.receive(cancel(5)), Ignored), "it was cancelled"
 
 
-def test_a_parked_request_that_is_finished_is_not_answered_and_no_cancel_meets_it() -> None:
+def test_finished_parked_request_is_not_answered_and_cannot_be_cancelled() -> None:
     server, (request,) = serving(5)
     server.park(request)
     assert not server.finish(request)
@@ -107,7 +107,7 @@ def test_a_request_that_was_cancelled_is_not_parked() -> None:
     assert isinstance(server.receive(cancel(5)), Ignored)
 
 
-def test_the_id_of_a_parked_request_names_the_newer_request_that_takes_it_and_only_that() -> None:
+def test_reused_id_of_a_parked_request_names_only_the_newer_request() -> None:
     server, (parked,) = serving(5)
     server.park(parked)
     newer = accepted(server.receive(Request(5, "tools/list")))
@@ -117,7 +117,7 @@ def test_the_id_of_a_parked_request_names_the_newer_request_that_takes_it_and_on
     assert isinstance(server.receive(cancel(5)), Ignored), "the parked one lost its id for good"
 
 
-def test_a_parked_request_does_not_end_another_that_is_parked_under_its_id() -> None:
+def test_finishing_a_parked_request_keeps_a_newer_one_parked_with_its_id() -> None:
     server, (old,) = serving(5)
     server.park(old)
     newer = accepted(server.receive(Request(5, "tools/list")))
@@ -126,7 +126,7 @@ def test_a_parked_request_does_not_end_another_that_is_parked_under_its_id() -> 
     assert server.receive(cancel(5)) == CancelReceived(newer, None)
 
 
-def test_an_id_of_the_peer_does_not_name_a_request_of_ours() -> None:
+def test_cancel_with_the_id_of_an_own_request_is_ignored() -> None:
     client = client_of(LATEST_LEGACY)
     ours = client.open_request("ping", LATEST_LEGACY)
     theirs = accepted(client.receive(Request(ours.id, "ping")))

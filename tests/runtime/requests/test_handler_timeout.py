@@ -9,7 +9,7 @@ from trio.testing import MockClock
 from trio_mcp.concurrency.time_limits import HandlerLimit
 
 
-async def test_the_limit_ends_what_runs_in_its_scope(autojump_clock: MockClock) -> None:
+async def test_handler_limit_cancels_what_runs_in_its_scope(autojump_clock: MockClock) -> None:
     limit = HandlerLimit(5)
     assert limit.deadline == trio.current_time() + 5
     with limit.scope:
@@ -17,7 +17,7 @@ async def test_the_limit_ends_what_runs_in_its_scope(autojump_clock: MockClock) 
     assert trio.current_time() == 5
 
 
-async def test_it_is_passed_when_its_time_is_over(autojump_clock: MockClock) -> None:
+async def test_handler_limit_is_reached_after_its_seconds(autojump_clock: MockClock) -> None:
     limit = HandlerLimit(5)
     await limit.wait_until_over()
     assert trio.current_time() == 5
@@ -25,7 +25,7 @@ async def test_it_is_passed_when_its_time_is_over(autojump_clock: MockClock) -> 
     assert trio.current_time() == 5
 
 
-async def test_the_time_of_a_user_does_not_count_and_whoever_waits_for_the_end_waits_so_much_longer(
+async def test_handler_limit_is_extended_by_the_time_in_which_the_user_is_asked(
     autojump_clock: MockClock,
 ) -> None:
     limit, seen = HandlerLimit(5), list[float]()
@@ -48,7 +48,7 @@ async def test_the_time_of_a_user_does_not_count_and_whoever_waits_for_the_end_w
     assert seen == [205]
 
 
-async def test_the_clock_goes_on_when_the_user_was_asked_in_vain(autojump_clock: MockClock) -> None:
+async def test_handler_limit_continues_after_a_question_that_failed(autojump_clock: MockClock) -> None:
     limit = HandlerLimit(5)
     with pytest.raises(LookupError), limit.paused():
         await trio.sleep(10)

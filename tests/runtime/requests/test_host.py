@@ -10,7 +10,7 @@ from trio_mcp.runtime.limits import Limits, Load
 from trio_mcp.runtime.requests.host import RequestHost
 
 
-async def test_a_host_shares_what_it_was_given_or_has_its_own() -> None:
+async def test_host_uses_given_parts_or_creates_its_own() -> None:
     limits, workers, load = Limits(worker_threads=3), Workers(running=1, asking=1, abandoned=1), Load()
     given = RequestHost(limits, workers=workers, load=load, stateless=True, may_log=True)
     assert (given.limits, given.workers, given.load) == (limits, workers, load)
@@ -22,7 +22,7 @@ async def test_a_host_shares_what_it_was_given_or_has_its_own() -> None:
     assert len(own.parking) == 0
 
 
-async def test_there_is_a_nursery_while_the_host_runs_and_no_longer() -> None:
+async def test_host_has_a_nursery_only_while_it_runs() -> None:
     host = RequestHost(Limits())
     assert host.nursery is None
     async with trio.open_nursery() as nursery:

@@ -48,7 +48,7 @@ def scope() -> FakeScope:
 
 
 @pytest.mark.parametrize("level", LEVELS)
-async def test_there_is_a_method_for_each_level_and_one_for_its_name(scope: Any, level: str) -> None:
+async def test_log_has_a_method_for_each_level_and_one_that_takes_the_level_name(scope: Any, level: str) -> None:
     log = RequestLog(scope)
     send: Callable[..., Any] = getattr(log, level)
     await send({"a": [1, None]})
@@ -64,7 +64,7 @@ async def test_there_is_a_method_for_each_level_and_one_for_its_name(scope: Any,
 
 
 @pytest.mark.parametrize("minimum", range(9))
-async def test_only_messages_from_the_minimum_on_are_sent(scope: Any, minimum: int) -> None:
+async def test_log_messages_below_the_minimum_level_are_not_sent(scope: Any, minimum: int) -> None:
     scope.exchange.state.log_rank = minimum
     log = RequestLog(scope)
     for level in LEVELS:
@@ -75,7 +75,7 @@ async def test_only_messages_from_the_minimum_on_are_sent(scope: Any, minimum: i
     assert [each["level"] for each in scope.sent()] == LEVELS[minimum:]
 
 
-async def test_a_level_that_nobody_knows_passes_every_minimum_but_that_of_no_logs_at_all(scope: Any) -> None:
+async def test_unknown_log_level_passes_every_minimum_except_no_logs(scope: Any) -> None:
     log = RequestLog(scope)
     scope.exchange.state.log_rank = 7
     await log.log("odd", "x")
@@ -86,7 +86,7 @@ async def test_a_level_that_nobody_knows_passes_every_minimum_but_that_of_no_log
     assert scope.sent() == []
 
 
-async def test_nothing_is_sent_for_a_request_that_sends_no_more(scope: Any) -> None:
+async def test_no_log_message_is_sent_after_the_end_of_the_request(scope: Any) -> None:
     log = RequestLog(scope)
     scope.sends = False
     await log.error("x")
@@ -95,7 +95,7 @@ async def test_nothing_is_sent_for_a_request_that_sends_no_more(scope: Any) -> N
 
 
 @pytest.mark.parametrize("data", [float("nan"), object()])
-async def test_what_is_no_json_is_told_and_nothing_is_sent(scope: Any, data: Any) -> None:
+async def test_log_message_that_is_not_json_raises_and_is_not_sent(scope: Any, data: Any) -> None:
     log = RequestLog(scope)
     with pytest.raises(NotSerializable):
         await log.info(data)
@@ -106,7 +106,7 @@ async def test_what_is_no_json_is_told_and_nothing_is_sent(scope: Any, data: Any
     assert scope.sent() == []
 
 
-async def test_its_lines_are_withdrawn_with_the_request(scope: Any) -> None:
+async def test_unsent_log_messages_are_withdrawn_when_the_request_is_cancelled(scope: Any) -> None:
     log = RequestLog(scope)
     await log.info("x")
     log.log_nowait("info", "y")
@@ -114,7 +114,7 @@ async def test_its_lines_are_withdrawn_with_the_request(scope: Any) -> None:
     assert scope.sent() == []
 
 
-async def test_a_cancelled_handler_sends_nothing(scope: Any) -> None:
+async def test_cancelled_handler_sends_no_log_messages(scope: Any) -> None:
     log = RequestLog(scope)
     with trio.CancelScope() as cancelled:
         cancelled.cancel()
@@ -130,7 +130,7 @@ def full(scope: Any) -> None:
     scope.outbox.put(b'{"method":"notifications/message","params":0}' + b" " * 1000 + b"\n")
 
 
-async def test_a_message_waits_for_room_and_one_that_cannot_wait_is_dropped(scope: Any) -> None:
+async def test_log_waits_for_room_and_log_nowait_drops_the_message(scope: Any) -> None:
     log = RequestLog(scope)
     full(scope)
     assert not log.log_nowait("info", "dropped")
@@ -142,9 +142,7 @@ async def test_a_message_waits_for_room_and_one_that_cannot_wait_is_dropped(scop
 
 
 @pytest.mark.parametrize("meanwhile", ["ended", "level"])
-async def test_a_message_that_waited_is_not_sent_when_the_client_wants_none_any_more(
-    scope: Any, meanwhile: str
-) -> None:
+async def test_log_message_that_waited_is_filtered_by_the_current_level(scope: Any, meanwhile: str) -> None:
     log = RequestLog(scope)
     full(scope)
     async with trio.open_nursery() as nursery:
@@ -158,7 +156,7 @@ async def test_a_message_that_waited_is_not_sent_when_the_client_wants_none_any_
     assert scope.sent() == []
 
 
-async def test_a_request_that_goes_on_elsewhere_logs_there(scope: Any) -> None:
+async def test_log_messages_go_to_the_exchange_on_which_the_request_was_retried(scope: Any) -> None:
     log, before = RequestLog(scope), scope.outbox
     scope.outbox = Outbox(1000)
     await log.info("x")
@@ -212,7 +210,7 @@ def turns(monkeypatch: pytest.MonkeyPatch) -> Turns:
     return Turns(monkeypatch)
 
 
-async def test_others_run_after_32_messages_that_go_nowhere_when_a_millisecond_has_passed(
+async def test_other_tasks_run_after_32_filtered_log_messages_and_a_millisecond(
     scope: Any, real_time: Clock, turns: Turns
 ) -> None:
     scope.exchange.state.log_rank = 5
@@ -224,7 +222,7 @@ async def test_others_run_after_32_messages_that_go_nowhere_when_a_millisecond_h
     assert await turns.in_(40, lambda: log.debug("x")) == []
 
 
-async def test_others_run_while_messages_wait_behind_many_others(scope: Any, real_time: Clock, turns: Turns) -> None:
+async def test_other_tasks_run_while_many_log_messages_are_queued(scope: Any, real_time: Clock, turns: Turns) -> None:
     scope.outbox = Outbox(100_000)
     log = RequestLog(scope)
     assert await turns.in_(50, lambda: log.info("x")) == [], "until 16 KiB wait, the writer gets its turn"

@@ -101,7 +101,7 @@ async def floor(**runner: Any) -> AsyncGenerator[Floor]:
 # Phases
 
 
-async def test_a_request_waits_runs_and_is_over() -> None:
+async def test_request_scope_goes_from_waiting_to_running_to_over() -> None:
     async with floor() as this:
         scope = this.scope()
         assert (scope.phase, scope.sends, (scope.handler_task is not None), scope.is_cancelled) == (
@@ -121,7 +121,7 @@ async def test_a_request_waits_runs_and_is_over() -> None:
             scope.detach()
 
 
-async def test_a_request_that_was_cancelled_before_never_begins() -> None:
+async def test_request_cancelled_before_its_start_never_runs() -> None:
     async with floor() as this:
         scope = this.scope()
         assert scope.cancel(at_once(CancelCause.PEER, None))
@@ -130,14 +130,14 @@ async def test_a_request_that_was_cancelled_before_never_begins() -> None:
         assert (scope.phase, (scope.handler_task is not None)) == (Phase.MUTED, False)
 
 
-async def test_a_request_whose_handler_was_interrupted_is_closed_with_its_end() -> None:
+async def test_request_scope_is_closed_after_handler_was_interrupted() -> None:
     async with floor() as this:
         scope = this.running()
         scope.detach()
         assert scope.phase is Phase.OVER
 
 
-async def test_whether_its_own_scope_ended_the_handler_is_known_once_it_has_left() -> None:
+async def test_leave_returns_whether_the_nursery_scope_was_cancelled() -> None:
     for cancels in (True, False):
         async with floor() as this:
             scope = this.scope()
@@ -149,7 +149,7 @@ async def test_whether_its_own_scope_ended_the_handler_is_known_once_it_has_left
             assert scope.leave() is cancels
 
 
-async def test_nothing_is_said_before_the_turn_and_nothing_after_the_end() -> None:
+async def test_no_line_is_sent_before_the_handler_starts_or_after_it_ends() -> None:
     async with floor() as this:
         scope = this.scope(progressToken=0)
         assert not scope.put(b"{}\n")
@@ -166,7 +166,7 @@ async def test_nothing_is_said_before_the_turn_and_nothing_after_the_end() -> No
 # Cancels
 
 
-async def test_a_cancel_withdraws_what_waits_and_the_first_one_counts(autojump_clock: MockClock) -> None:
+async def test_cancel_withdraws_unsent_lines_and_first_cancel_counts(autojump_clock: MockClock) -> None:
     async with floor() as this:
         scope = this.running(progressToken="p")
         await trio.sleep(7)
@@ -181,7 +181,7 @@ async def test_a_cancel_withdraws_what_waits_and_the_first_one_counts(autojump_c
         assert this.sent() == [], "neither lines nor the progress that was kept"
 
 
-async def test_of_a_request_that_expires_the_questions_stay() -> None:
+async def test_questions_of_an_expired_request_are_not_withdrawn() -> None:
     async with floor() as this:
         scope = this.running()
         scope.put(b'{"method":"x"}\n')
@@ -189,7 +189,7 @@ async def test_of_a_request_that_expires_the_questions_stay() -> None:
         assert len(this.sent()) == 1
 
 
-async def test_a_request_that_is_over_is_not_cancelled() -> None:
+async def test_request_that_is_over_cannot_be_cancelled() -> None:
     async with floor() as this:
         scope = this.running()
         scope.mute()
@@ -200,7 +200,7 @@ async def test_a_request_that_is_over_is_not_cancelled() -> None:
         assert other.from_outside is None
 
 
-async def test_a_cancel_ends_the_wait_for_room_and_the_wait_for_the_next_round(autojump_clock: MockClock) -> None:
+async def test_cancel_ends_waits_for_room_and_for_the_next_round(autojump_clock: MockClock) -> None:
     async with floor() as this:
         this.exchange.outbox.put(b"x" * 4000)
         for wait in ("room", "round"):
@@ -231,7 +231,7 @@ async def ask(scope: RequestScope, answers: list[Any]) -> None:
         answers.append("no way back")
 
 
-async def test_it_ends_by_what_runs_it() -> None:
+async def test_abort_calls_the_runner() -> None:
     async with floor() as this:
         scope = this.running()
         scope.abort(CancelCause.DISCONNECT, "gone")
@@ -242,7 +242,7 @@ async def test_it_ends_by_what_runs_it() -> None:
 # The deadline of the caller
 
 
-async def test_a_request_expires_when_its_caller_and_a_grace_are_over(autojump_clock: MockClock) -> None:
+async def test_request_expires_after_caller_deadline_plus_grace(autojump_clock: MockClock) -> None:
     async with floor() as this:
         await trio.sleep(10)
         scope = this.running(**{REMAINING_MS: 3000})
@@ -253,7 +253,7 @@ async def test_a_request_expires_when_its_caller_and_a_grace_are_over(autojump_c
         assert this.runner.ends == [(CancelCause.DEADLINE, DEADLINE_PASSED)]
 
 
-async def test_a_request_without_a_deadline_has_none(autojump_clock: MockClock) -> None:
+async def test_request_without_a_deadline_never_expires(autojump_clock: MockClock) -> None:
     async with floor() as this:
         for scope in (this.scope(), this.scope(progressToken=1)):
             assert scope.due == float("inf")
@@ -268,7 +268,7 @@ async def test_a_request_that_is_over_does_not_expire(autojump_clock: MockClock)
         assert this.runner.ends == []
 
 
-async def test_the_alarm_of_its_cleanup_is_stopped_with_its_end(autojump_clock: MockClock) -> None:
+async def test_cleanup_alarm_is_stopped_when_the_request_ends(autojump_clock: MockClock) -> None:
     async with floor() as this:
         rung = list[str]()
         for name in ("ends", "stays"):
@@ -284,7 +284,7 @@ async def test_the_alarm_of_its_cleanup_is_stopped_with_its_end(autojump_clock: 
 # What it tells its client
 
 
-async def test_progress_that_is_kept_goes_out_when_its_time_has_come_and_before_the_end(
+async def test_stored_progress_is_sent_after_the_interval_and_before_the_end(
     autojump_clock: MockClock,
 ) -> None:
     async with floor() as this:
@@ -303,20 +303,20 @@ async def test_progress_that_is_kept_goes_out_when_its_time_has_come_and_before_
         assert this.sent() == []
 
 
-async def test_a_revision_without_words_of_progress_gets_none() -> None:
+async def test_progress_message_is_omitted_in_a_revision_without_it() -> None:
     async with floor() as this:
         scope = this.running(REVISIONS["2024-11-05"], progressToken=0)
         scope.progress(1, None, "m")
         assert this.sent()[0]["params"] == {"progressToken": 0, "progress": 1}
 
 
-async def test_without_a_token_no_progress_goes_out() -> None:
+async def test_no_progress_is_sent_without_a_token() -> None:
     async with floor() as this:
         assert not this.running().progress(1)
         assert this.sent() == []
 
 
-async def test_a_legacy_request_logs_from_the_level_of_its_connection_on() -> None:
+async def test_legacy_request_uses_the_log_level_of_its_connection() -> None:
     async with floor() as this:
         scope = this.running()
         assert scope.log._minimum_rank == log_level_rank("info")
@@ -325,7 +325,7 @@ async def test_a_legacy_request_logs_from_the_level_of_its_connection_on() -> No
         assert [scope.log._admits(level) for level in ("warning", "error", "odd")] == [False, True, True]
 
 
-async def test_a_modern_request_logs_from_its_own_level_on_and_not_at_all_without_one() -> None:
+async def test_modern_request_uses_its_own_log_level_and_logs_nothing_without_one() -> None:
     async with floor() as this:
         scope, silent = this.running(LATEST_MODERN, **{LOG_LEVEL: "error"}), this.running(LATEST_MODERN)
         assert (scope.log._minimum_rank, silent.log._minimum_rank) == (log_level_rank("error"), NEVER_LOGGED)
@@ -333,7 +333,7 @@ async def test_a_modern_request_logs_from_its_own_level_on_and_not_at_all_withou
         assert [silent.log._admits(level) for level in ("emergency", "odd")] == [False, False]
 
 
-async def test_nothing_is_logged_where_there_is_no_logging_nor_before_nor_after() -> None:
+async def test_no_log_message_is_sent_without_logging_or_before_start_or_after_end() -> None:
     async with floor(may_log=False) as this:
         assert this.running().log._minimum_rank == NEVER_LOGGED
         assert not this.running().log._admits("odd")
@@ -344,7 +344,7 @@ async def test_nothing_is_logged_where_there_is_no_logging_nor_before_nor_after(
         assert not closed.log._admits("error")
 
 
-async def test_its_log_is_made_once() -> None:
+async def test_request_scope_creates_its_log_once() -> None:
     async with floor() as this:
         scope = this.running()
         assert scope.log is scope.log
@@ -353,7 +353,7 @@ async def test_its_log_is_made_once() -> None:
         assert scope.outbox is this.exchange.outbox
 
 
-async def test_the_trace_is_the_one_in_its_meta() -> None:
+async def test_trace_of_a_request_is_read_from_its_meta() -> None:
     async with floor() as this:
         assert this.scope(**{TRACEPARENT: PARENT}).request.trace == TraceContext(PARENT)
         assert this.scope().request.trace is None
@@ -362,7 +362,7 @@ async def test_the_trace_is_the_one_in_its_meta() -> None:
 # Rounds
 
 
-async def test_a_request_asks_is_parked_and_goes_on_where_its_client_comes_back(autojump_clock: MockClock) -> None:
+async def test_parked_request_continues_on_the_exchange_of_the_retry(autojump_clock: MockClock) -> None:
     async with floor() as this:
         scope, answers = this.running(LATEST_MODERN, progressToken="p", **{REMAINING_MS: 3000}), list[Any]()
         scope.progress(1)
@@ -412,7 +412,7 @@ async def test_a_retry_without_a_token_gets_no_progress() -> None:
         assert not scope.progress(1)
 
 
-async def test_who_asks_after_a_cancel_or_without_a_nursery_has_no_way_back() -> None:
+async def test_question_after_cancel_or_without_nursery_raises_no_back_channel() -> None:
     async with floor() as this:
         cancelled, left = this.running(LATEST_MODERN), this.running(LATEST_MODERN)
         cancelled.cancel(at_once(CancelCause.PEER, None))
@@ -422,7 +422,7 @@ async def test_who_asks_after_a_cancel_or_without_a_nursery_has_no_way_back() ->
                 await require_input(scope, "roots/list", None)
 
 
-async def test_what_waits_for_an_answer_when_the_request_ends_has_no_way_back() -> None:
+async def test_task_waiting_for_an_answer_gets_no_back_channel_when_the_request_ends() -> None:
     for end in ("cancel", "leave", "detach", "run_again"):
         async with floor() as this, trio.open_nursery() as elsewhere:
             scope, answers = this.running(LATEST_MODERN), list[Any]()
@@ -441,7 +441,7 @@ async def test_what_waits_for_an_answer_when_the_request_ends_has_no_way_back() 
             assert answers == ["no way back"], end
 
 
-async def test_a_handler_that_runs_again_is_stopped_and_something_else_is_answered(autojump_clock: MockClock) -> None:
+async def test_run_again_stops_the_handler_and_answers_with_another_result(autojump_clock: MockClock) -> None:
     async with floor() as this:
         scope = this.running()
         assert scope.answered_instead is None
@@ -452,7 +452,7 @@ async def test_a_handler_that_runs_again_is_stopped_and_something_else_is_answer
         assert this.nursery.cancel_scope.cancel_called
 
 
-async def test_a_handler_that_replays_asks_elsewhere_and_knows_what_was_answered() -> None:
+async def test_handler_that_runs_again_gets_earlier_answers_without_asking() -> None:
     async with floor() as this:
         sent, answers = list[list[str]](), list[Any]()
         scope = this.running(LATEST_MODERN)
@@ -470,7 +470,7 @@ async def test_a_handler_that_replays_asks_elsewhere_and_knows_what_was_answered
 # The end
 
 
-async def test_a_request_that_is_over_keeps_nothing_alive(autojump_clock: MockClock) -> None:
+async def test_request_that_is_over_keeps_no_references(autojump_clock: MockClock) -> None:
     class Kept:
         pass
 

@@ -92,7 +92,7 @@ async def asking(test: Callable[[Asker], Awaitable[None]], known: dict[str, Any]
 # One round
 
 
-async def test_a_question_goes_out_and_its_answer_is_given_to_the_task_that_asked() -> None:
+async def test_question_is_sent_and_its_answer_reaches_the_asking_task() -> None:
     async def test(asker: Asker) -> None:
         asker.ask()
         (key,) = await asker.keys()
@@ -104,7 +104,7 @@ async def test_a_question_goes_out_and_its_answer_is_given_to_the_task_that_aske
     await asking(test)
 
 
-async def test_questions_of_tasks_that_were_started_together_go_out_together() -> None:
+async def test_questions_of_tasks_started_together_are_sent_together() -> None:
     async def test(asker: Asker) -> None:
         for number in range(3):
             asker.ask("sampling/createMessage", {"n": number})
@@ -116,7 +116,7 @@ async def test_questions_of_tasks_that_were_started_together_go_out_together() -
     await asking(test)
 
 
-async def test_a_question_has_the_key_that_is_asked_for_unless_an_open_question_has_it() -> None:
+async def test_question_gets_the_requested_key_unless_an_open_question_has_it() -> None:
     async def test(asker: Asker) -> None:
         for _ in range(2):
             asker.nursery.start_soon(asker.rounds.ask, "roots/list", None, "where")
@@ -128,7 +128,7 @@ async def test_a_question_has_the_key_that_is_asked_for_unless_an_open_question_
     await asking(test)
 
 
-async def test_a_key_says_what_is_asked_and_tells_apart_what_is_asked_twice() -> None:
+async def test_question_key_is_derived_from_content_and_unique_for_repeated_questions() -> None:
     async def keys(*params: Any) -> list[str]:
         found = list[str]()
 
@@ -179,7 +179,7 @@ async def test_a_task_that_was_cancelled_asks_nothing() -> None:
     await asking(test)
 
 
-async def test_a_question_that_is_given_up_before_it_went_out_is_not_sent() -> None:
+async def test_question_abandoned_before_sending_is_not_sent() -> None:
     async def test(asker: Asker) -> None:
         asker.scope.outbox.put(b"x" * 4000)
         asker.ask()
@@ -193,7 +193,7 @@ async def test_a_question_that_is_given_up_before_it_went_out_is_not_sent() -> N
     await asking(test)
 
 
-async def test_where_all_were_given_up_no_round_is_sent() -> None:
+async def test_no_round_is_sent_if_all_questions_were_abandoned() -> None:
     async def test(asker: Asker) -> None:
         asker.scope.outbox.put(b"x" * 4000)
         given_up = asker.ask()
@@ -207,7 +207,7 @@ async def test_where_all_were_given_up_no_round_is_sent() -> None:
     await asking(test)
 
 
-async def test_a_request_that_sends_no_more_asks_no_more() -> None:
+async def test_question_of_a_request_that_no_longer_sends_is_not_sent() -> None:
     async def test(asker: Asker) -> None:
         asker.scope.sends = False
         asker.ask()
@@ -217,7 +217,7 @@ async def test_a_request_that_sends_no_more_asks_no_more() -> None:
     await asking(test)
 
 
-async def test_what_the_client_did_not_declare_fails_alone() -> None:
+async def test_only_the_question_without_client_capability_fails() -> None:
     async def test(asker: Asker) -> None:
         asker.ask("elicitation/create", {"mode": "form"})
         asker.ask()
@@ -230,7 +230,7 @@ async def test_what_the_client_did_not_declare_fails_alone() -> None:
     await asking(test)
 
 
-async def test_a_question_that_is_failed_alone_leaves_no_round_behind() -> None:
+async def test_no_round_is_sent_if_the_only_question_failed() -> None:
     async def test(asker: Asker) -> None:
         asker.ask("elicitation/create", {"mode": "form"})
         await wait_all_tasks_blocked()
@@ -244,7 +244,7 @@ async def test_a_question_that_is_failed_alone_leaves_no_round_behind() -> None:
 # Several rounds
 
 
-async def test_what_the_client_left_out_is_asked_again_under_the_same_key() -> None:
+async def test_unanswered_question_is_asked_again_with_the_same_key() -> None:
     async def test(asker: Asker) -> None:
         asker.ask()
         asker.ask("sampling/createMessage", {})
@@ -262,7 +262,7 @@ async def test_what_the_client_left_out_is_asked_again_under_the_same_key() -> N
     await asking(test)
 
 
-async def test_an_answer_to_what_was_not_asked_is_ignored() -> None:
+async def test_answer_to_a_question_that_was_not_asked_is_ignored() -> None:
     async def test(asker: Asker) -> None:
         asker.ask()
         (key,) = await asker.keys()
@@ -272,7 +272,7 @@ async def test_an_answer_to_what_was_not_asked_is_ignored() -> None:
     await asking(test)
 
 
-async def test_an_answer_to_what_was_given_up_meanwhile_is_ignored() -> None:
+async def test_answer_to_an_abandoned_question_is_ignored() -> None:
     async def test(asker: Asker) -> None:
         given_up = asker.ask()
         (key,) = await asker.keys()
@@ -284,7 +284,7 @@ async def test_an_answer_to_what_was_given_up_meanwhile_is_ignored() -> None:
     await asking(test)
 
 
-async def test_what_is_asked_while_the_client_has_questions_waits_for_the_next_round() -> None:
+async def test_question_asked_during_a_round_waits_for_the_next_round() -> None:
     async def test(asker: Asker) -> None:
         asker.ask()
         (key,) = await asker.keys()
@@ -301,7 +301,7 @@ async def test_what_is_asked_while_the_client_has_questions_waits_for_the_next_r
     await asking(test)
 
 
-async def test_a_request_is_waited_for_only_between_two_rounds() -> None:
+async def test_resumed_waits_only_while_the_request_is_parked() -> None:
     async def test(asker: Asker) -> None:
         await asker.rounds.resumed()
         asker.ask()
@@ -322,7 +322,7 @@ async def test_a_request_is_waited_for_only_between_two_rounds() -> None:
     await asking(test)
 
 
-async def test_the_answers_of_one_round_are_not_those_of_the_next() -> None:
+async def test_answers_of_one_round_are_not_reused_in_the_next() -> None:
     async def test(asker: Asker) -> None:
         first = asker.ask()
         (key,) = await asker.keys()
@@ -341,7 +341,7 @@ async def test_the_answers_of_one_round_are_not_those_of_the_next() -> None:
 # A handler that runs again
 
 
-async def test_what_was_answered_in_earlier_rounds_is_known_at_once() -> None:
+async def test_question_answered_in_an_earlier_round_returns_at_once() -> None:
     keys = list[str]()
 
     async def first(asker: Asker) -> None:
@@ -361,7 +361,7 @@ async def test_what_was_answered_in_earlier_rounds_is_known_at_once() -> None:
 # The end
 
 
-async def test_the_end_fails_all_that_is_open_and_all_that_is_asked_later() -> None:
+async def test_end_of_request_fails_open_and_later_questions() -> None:
     async def test(asker: Asker) -> None:
         asker.ask()
         await asker.keys()
@@ -377,7 +377,7 @@ async def test_the_end_fails_all_that_is_open_and_all_that_is_asked_later() -> N
     await asking(test)
 
 
-async def test_the_end_leaves_what_was_answered_alone() -> None:
+async def test_end_of_request_keeps_answers_that_have_arrived() -> None:
     async def test(asker: Asker) -> None:
         asker.ask()
         (key,) = await asker.keys()

@@ -163,7 +163,7 @@ def code_of(error: Any) -> tuple[int, str]:
 # Answers
 
 
-async def test_a_request_is_run_and_its_result_sent_under_its_id() -> None:
+async def test_request_is_run_and_its_result_is_sent_with_its_id() -> None:
     async with serving() as this:
         request = this.call(7)
         assert (this.handler.begun, this.exchange.find(request) is not None) == ([], True)
@@ -194,7 +194,7 @@ async def test_handlers_begin_in_the_order_in_which_their_requests_came() -> Non
         assert this.handler.begun == list(range(20))
 
 
-async def test_a_handler_knows_its_request_and_so_do_the_tasks_it_starts() -> None:
+async def test_handler_and_its_tasks_can_read_the_current_request() -> None:
     seen = list[bool]()
 
     async def handle(scope: RequestScope) -> Any:
@@ -212,7 +212,7 @@ async def test_a_handler_knows_its_request_and_so_do_the_tasks_it_starts() -> No
         assert seen == [True, True]
 
 
-async def test_the_reply_waits_for_all_that_the_handler_started() -> None:
+async def test_reply_waits_for_all_tasks_of_the_handler() -> None:
     release = trio.Event()
 
     async def handle(scope: RequestScope) -> Any:
@@ -237,7 +237,7 @@ async def test_the_reply_waits_for_all_that_the_handler_started() -> None:
         (SystemExit(3), {"content": [{"type": "text", "text": "internal error in tool x"}], "isError": True}),
     ],
 )
-async def test_what_a_handler_raises_is_answered_and_ends_what_it_started(failure: BaseException, answer: Any) -> None:
+async def test_exception_of_handler_is_answered_and_cancels_its_tasks(failure: BaseException, answer: Any) -> None:
     ended, begun = list[str | None](), trio.Event()
 
     async def child() -> None:
@@ -262,7 +262,7 @@ async def test_what_a_handler_raises_is_answered_and_ends_what_it_started(failur
         assert this.host.load.in_flight == 0
 
 
-async def test_what_a_task_of_a_handler_raises_is_the_failure_of_the_handler() -> None:
+async def test_exception_in_a_task_of_the_handler_fails_the_handler() -> None:
     async def fail() -> None:
         raise CodedError(3, "no")
 
@@ -277,7 +277,7 @@ async def test_what_a_task_of_a_handler_raises_is_the_failure_of_the_handler() -
         assert await this.answers() == {1: {"code": 3, "message": "no"}}
 
 
-async def test_a_handler_that_cancels_its_own_scope_is_answered_with_that() -> None:
+async def test_handler_that_cancels_its_own_scope_is_answered_with_an_error() -> None:
     async def handle(scope: RequestScope) -> Any:
         assert scope.nursery is not None
         scope.nursery.cancel_scope.cancel()
@@ -290,7 +290,7 @@ async def test_a_handler_that_cancels_its_own_scope_is_answered_with_that() -> N
         assert code_of(error) == (-32603, "The request was cancelled by its own handler")
 
 
-async def test_a_result_is_sent_though_the_handlers_scope_was_cancelled_when_it_ended() -> None:
+async def test_result_is_sent_even_if_handler_scope_was_cancelled_at_the_end() -> None:
     async def handle(scope: RequestScope) -> Any:
         assert scope.nursery is not None
         scope.nursery.cancel_scope.cancel()
@@ -302,7 +302,7 @@ async def test_a_result_is_sent_though_the_handlers_scope_was_cancelled_when_it_
         assert await this.answers() == {1: {"content": []}}
 
 
-async def test_progress_goes_out_before_the_reply_and_nothing_after_it() -> None:
+async def test_progress_is_sent_before_the_reply_and_nothing_after_it() -> None:
     async def handle(scope: RequestScope) -> Any:
         for value in range(3):
             scope.progress(value)
@@ -329,7 +329,7 @@ async def test_a_reply_waits_for_room_and_its_request_counts_until_then() -> Non
         assert list(await this.answers()) == [1]
 
 
-async def test_a_failure_of_a_handler_whose_peer_is_gone_is_no_defect(caplog: pytest.LogCaptureFixture) -> None:
+async def test_failure_of_handler_whose_peer_is_gone_is_not_logged_as_error(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "trio_mcp")
 
     async def handle(scope: RequestScope) -> Any:
@@ -375,7 +375,7 @@ async def nobody_answers(_: RequestScope) -> Any:
 # Bounds
 
 
-async def test_requests_wait_for_their_turn_and_those_beyond_are_refused_unexecuted() -> None:
+async def test_requests_are_queued_up_to_the_limit_and_then_refused_unexecuted() -> None:
     release = trio.Event()
 
     async def handle(scope: RequestScope) -> Any:
@@ -413,7 +413,7 @@ async def test_a_request_that_waited_is_run_with_all_its_parameters() -> None:
         assert seen[1] == ({"name": "x", "arguments": {"a": [1]}, "_meta": {"b": 2}}, {"b": 2})
 
 
-async def test_no_new_request_is_taken_while_the_connection_ends_and_the_first_reason_stays() -> None:
+async def test_new_requests_are_refused_with_the_first_reason_while_connection_ends() -> None:
     async with serving() as this:
         this.runner.refuse_new("over")
         this.runner.refuse_new("another")
@@ -487,7 +487,7 @@ async def test_a_request_that_was_cancelled_while_it_waited_leaves_no_alarm(size
         assert [alarm.is_set for alarm in alarms] == [False]
 
 
-async def test_what_a_cancelled_request_has_in_the_outbox_is_withdrawn() -> None:
+async def test_unsent_lines_of_a_cancelled_request_are_withdrawn() -> None:
     async def handle(scope: RequestScope) -> Any:
         assert scope.put(b'{"id":null}\n')
         await trio.sleep_forever()
@@ -501,7 +501,7 @@ async def test_what_a_cancelled_request_has_in_the_outbox_is_withdrawn() -> None
         assert await this.sent() == []
 
 
-async def test_a_cancel_ends_the_wait_of_a_reply_for_room() -> None:
+async def test_cancel_ends_a_reply_that_waits_for_room() -> None:
     async with serving(Limits(high_water=10)) as this:
         this.outbox.put(b"x" * 40)
         this.call(1)
@@ -512,7 +512,7 @@ async def test_a_cancel_ends_the_wait_of_a_reply_for_room() -> None:
         assert this.outbox.size == 40
 
 
-async def test_a_request_that_gets_no_reply_waits_for_no_room() -> None:
+async def test_request_without_reply_does_not_wait_for_room() -> None:
     async with serving(Limits(high_water=10)) as this:
         this.handler.handle = nobody_answers
         this.call(1)
@@ -523,7 +523,7 @@ async def test_a_request_that_gets_no_reply_waits_for_no_room() -> None:
         assert (this.host.load.in_flight, this.outbox.size) == (0, 40)
 
 
-async def test_a_request_is_cancelled_once_and_not_when_it_is_over() -> None:
+async def test_request_is_cancelled_at_most_once_and_not_after_its_end() -> None:
     async with serving() as this:
         scopes = list[RequestScope]()
 
@@ -543,7 +543,7 @@ async def test_a_request_is_cancelled_once_and_not_when_it_is_over() -> None:
         assert scopes[0].cancellation.cause is CancelCause.SHUTDOWN
 
 
-async def test_a_cleanup_that_takes_longer_than_its_grace_is_told_and_gives_its_turn_to_the_next(
+async def test_cleanup_longer_than_its_grace_is_logged_and_releases_its_slot(
     autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def handle(scope: RequestScope) -> Any:
@@ -575,7 +575,7 @@ async def test_a_cleanup_that_takes_longer_than_its_grace_is_told_and_gives_its_
         assert (this.host.load.in_flight, this.host.load.overrun, len(caplog.records)) == (0, 1, 1)
 
 
-async def test_a_cleanup_that_takes_too_long_is_told_in_the_context_of_its_handler(
+async def test_slow_cleanup_is_logged_in_the_context_of_its_handler(
     autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     variable, seen = ContextVar[str]("variable", default="none"), list[str]()
@@ -601,7 +601,7 @@ async def test_a_cleanup_that_takes_too_long_is_told_in_the_context_of_its_handl
         await trio.sleep(100)
 
 
-async def test_a_cleanup_within_its_grace_is_not_told(
+async def test_cleanup_within_its_grace_is_not_logged(
     autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def handle(scope: RequestScope) -> Any:
@@ -620,7 +620,7 @@ async def test_a_cleanup_within_its_grace_is_not_told(
         assert (this.host.load.overrun, caplog.records) == (0, [])
 
 
-async def test_a_request_is_cancelled_when_the_time_of_its_caller_and_a_grace_are_over(
+async def test_request_is_cancelled_after_caller_deadline_plus_grace(
     autojump_clock: MockClock,
 ) -> None:
     seen = list[tuple[float, Any]]()
@@ -661,7 +661,7 @@ def retry(this: Connection, number: int, state: str, *keys: str, **more: Any) ->
     this.call(number, modern=True, requestState=state, inputResponses=dict.fromkeys(keys, ROOTS), **more)
 
 
-async def test_a_handler_asks_is_parked_and_goes_on_under_the_id_of_the_retry() -> None:
+async def test_parked_handler_continues_with_the_id_of_the_retry() -> None:
     async with serving() as this:
         this.handler.handle = ask_once
         request = this.call(1, modern=True)
@@ -676,7 +676,7 @@ async def test_a_handler_asks_is_parked_and_goes_on_under_the_id_of_the_retry() 
         assert this.handler.begun == [1], "it never ran again"
 
 
-async def test_a_handle_is_good_once_and_for_its_caller_only() -> None:
+async def test_handle_of_parked_request_is_valid_once_and_only_for_its_caller() -> None:
     async with serving() as this:
         this.handler.handle = ask_once
         other = Connection(this.host, this.handler, UNKNOWN_PEER)
@@ -692,7 +692,7 @@ async def test_a_handle_is_good_once_and_for_its_caller_only() -> None:
         assert answers[3]["code"] == -32602
 
 
-async def test_a_principal_may_come_back_on_another_connection() -> None:
+async def test_principal_can_retry_on_another_connection() -> None:
     async with serving(peer=Peer(principal=PrincipalId(None, "ann"))) as this:
         this.handler.handle = ask_once
         other = Connection(this.host, this.handler, Peer(principal=PrincipalId(None, "ann")))
@@ -704,7 +704,7 @@ async def test_a_principal_may_come_back_on_another_connection() -> None:
         assert await this.sent() == []
 
 
-async def test_a_retry_that_is_one_too_many_is_refused_and_the_handler_stays_parked() -> None:
+async def test_retry_beyond_the_limit_is_refused_and_handler_stays_parked() -> None:
     async with serving(Limits(max_in_flight=1, max_queued=0)) as this:
         this.handler.handle = ask_once
         this.call(1, modern=True)
@@ -736,7 +736,7 @@ async def test_a_retry_waits_for_its_turn() -> None:
         assert (await this.answers())[3]["answer"] == ROOTS
 
 
-async def test_a_request_that_is_parked_gives_its_turn_to_the_next() -> None:
+async def test_parked_request_releases_its_slot() -> None:
     async with serving(Limits(max_in_flight=1)) as this:
         this.handler.handle = ask_once
         this.call(1, modern=True)
@@ -745,7 +745,7 @@ async def test_a_request_that_is_parked_gives_its_turn_to_the_next() -> None:
         assert [answers[number]["resultType"] for number in (1, 2)] == ["input_required"] * 2
 
 
-async def test_a_parked_handler_expires_and_its_questions_stay_on_their_way(autojump_clock: MockClock) -> None:
+async def test_questions_of_an_expired_parked_handler_are_still_sent(autojump_clock: MockClock) -> None:
     async with serving(Limits(retry_timeout=10)) as this:
         seen = list[Any]()
 
@@ -765,7 +765,7 @@ async def test_a_parked_handler_expires_and_its_questions_stay_on_their_way(auto
         assert list(await this.answers()) == [1]
 
 
-async def test_a_cancel_that_names_the_last_id_meets_the_parked_handler() -> None:
+async def test_cancel_with_the_last_request_id_cancels_the_parked_handler() -> None:
     async with serving() as this:
         this.handler.handle = ask_once
         this.call(1, modern=True)
@@ -776,7 +776,7 @@ async def test_a_cancel_that_names_the_last_id_meets_the_parked_handler() -> Non
         assert (load.parked, load.in_flight, load.cancelled, len(this.host.parking)) == (0, 0, 1, 0)
 
 
-async def test_those_parked_are_cancelled_with_their_connection() -> None:
+async def test_parked_handlers_are_cancelled_with_their_connection() -> None:
     async with serving() as this:
         this.handler.handle = ask_once
         this.call(1, modern=True)
@@ -786,7 +786,7 @@ async def test_those_parked_are_cancelled_with_their_connection() -> None:
         assert (this.host.load.parked, this.host.load.cancelled, len(this.host.parking)) == (0, 1, 0)
 
 
-async def test_the_handler_that_cleans_up_after_it_was_parked_takes_a_slot_until_then() -> None:
+async def test_cancelled_parked_handler_uses_a_slot_while_it_cleans_up() -> None:
     release = trio.Event()
 
     async def handle(scope: RequestScope) -> Any:
@@ -808,7 +808,7 @@ async def test_the_handler_that_cleans_up_after_it_was_parked_takes_a_slot_until
         assert this.host.load.in_flight == 0
 
 
-async def test_a_retry_that_is_cancelled_while_it_waits_cancels_the_handler() -> None:
+async def test_cancelling_a_queued_retry_cancels_the_handler() -> None:
     async with serving(Limits(max_in_flight=1)) as this:
         this.handler.handle = ask_once
         this.call(1, modern=True)
@@ -825,7 +825,7 @@ async def test_a_retry_that_is_cancelled_while_it_waits_cancels_the_handler() ->
         assert (this.host.load.in_flight, this.host.load.inbound_bytes) == (0, 0)
 
 
-async def test_a_result_that_is_returned_while_parked_waits_for_the_retry(autojump_clock: MockClock) -> None:
+async def test_result_returned_while_parked_is_sent_to_the_retry(autojump_clock: MockClock) -> None:
     async def handle(scope: RequestScope) -> Any:
         with trio.move_on_after(5):
             await require_input(scope, "roots/list", None)
@@ -841,7 +841,7 @@ async def test_a_result_that_is_returned_while_parked_waits_for_the_retry(autoju
         assert list(await this.answers()) == [2]
 
 
-async def test_the_time_of_the_caller_counts_anew_with_each_retry(autojump_clock: MockClock) -> None:
+async def test_each_retry_has_its_own_caller_deadline(autojump_clock: MockClock) -> None:
     async with serving(Limits(deadline_grace=0)) as this:
         this.handler.handle = ask_once
         this.call(1, modern=True, _meta={REMAINING_MS: 5000})
@@ -854,7 +854,7 @@ async def test_the_time_of_the_caller_counts_anew_with_each_retry(autojump_clock
         assert (await this.answers())[3]["answer"] == ROOTS
 
 
-async def test_a_handle_whose_callers_time_is_over_is_not_good(autojump_clock: MockClock) -> None:
+async def test_handle_is_invalid_after_the_caller_deadline(autojump_clock: MockClock) -> None:
     async with serving(Limits(deadline_grace=0)) as this:
         this.handler.handle = ask_once
         this.call(1, modern=True, _meta={REMAINING_MS: 5000})
@@ -865,7 +865,7 @@ async def test_a_handle_whose_callers_time_is_over_is_not_good(autojump_clock: M
         assert (this.host.load.parked, this.host.load.cancelled) == (0, 1)
 
 
-async def test_a_handler_that_is_run_again_is_answered_with_its_questions() -> None:
+async def test_request_whose_handler_runs_again_is_answered_with_its_questions() -> None:
     async def handle(scope: RequestScope) -> Any:
         scope.run_again({"content": [], "instead": True}, "it will run again")
         await trio.sleep_forever()
@@ -880,7 +880,7 @@ async def test_a_handler_that_is_run_again_is_answered_with_its_questions() -> N
 # The end
 
 
-async def test_the_end_of_the_host_tells_the_parked_handlers_why() -> None:
+async def test_parked_handlers_get_the_cause_when_the_host_ends() -> None:
     seen = list[Any]()
 
     async def handle(scope: RequestScope) -> Any:
@@ -897,13 +897,13 @@ async def test_the_end_of_the_host_tells_the_parked_handlers_why() -> None:
     assert (cancellation.cause, cancellation.reason) == (CancelCause.SHUTDOWN, "the server has ended")
 
 
-async def test_a_runner_that_was_let_go_keeps_its_handler_no_more() -> None:
+async def test_detached_runner_drops_its_handler() -> None:
     async with serving() as this:
         this.runner.detach()
         assert this.handler not in vars(this.runner).values()
 
 
-async def test_handlers_run_in_the_nursery_of_the_host_and_only_while_it_runs() -> None:
+async def test_handlers_run_in_the_host_nursery_only_while_the_host_runs() -> None:
     host = RequestHost(Limits())
     assert host.nursery is None
     async with serving() as this:
