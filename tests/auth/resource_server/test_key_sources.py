@@ -100,7 +100,7 @@ async def test_jwks_uri_in_plain_text_in_metadata_is_logged_with_a_way_out(
     network: Network, caplog: pytest.LogCaptureFixture
 ) -> None:
     network.answers[METADATA] = {"issuer": ISSUER, "jwks_uri": "http://keycloak:8080/certs"}
-    network.answers["http://keycloak:8080/certs"] = FetchFailed("the scheme is https")
+    network.answers["http://keycloak:8080/certs"] = FetchFailed("only https is allowed")
     with pytest.raises(VerifierUnavailable):
         await verifier(network).verify(minted())
     assert "'http://keycloak:8080/certs'. Or pass the key set itself: JWTVerifier(keys=...)" in caplog.text
