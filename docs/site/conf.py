@@ -9,6 +9,7 @@ from functools import partial
 from importlib import import_module
 from importlib.metadata import version as version_of
 from pathlib import Path
+from textwrap import dedent
 from typing import Any
 
 from docutils.nodes import Element
@@ -80,14 +81,14 @@ def find_public_name(app: Sphinx, env: BuildEnvironment, node: pending_xref, tex
 
 
 FIELD = re.compile(r"  (\w+: .*)")
-SECTION = re.compile(r"(?m)^(Args|Raises):\n((?:    .*\n?)+)")
+SECTION = re.compile(r"(?m)^(Args|Raises):\n((?:  .*\n?)+)")
 
 
 def as_list(section: re.Match[str]) -> str:
     """Return the section "Args:" or "Raises:" of a docstring as a list in RST."""
     mark = "``" if section[1] == "Args" else "`"
-    items = re.sub(r"(?m)^    ([\w.]+): ", rf"- {mark}\1{mark}: ", section[2])
-    return f"{section[1]}:\n\n" + re.sub(r"(?m)^        ", "  ", items)
+    items = re.sub(r"(?m)^(\w[\w.]*): ", rf"- {mark}\1{mark}: ", dedent(section[2]))
+    return f"{section[1]}:\n\n" + re.sub(r"(?m)^    ", "  ", items)
 
 
 def write_as_rst(app: Sphinx, what: str, name: str, thing: object, options: object, lines: list[str]) -> None:

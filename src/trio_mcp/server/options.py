@@ -107,8 +107,8 @@ class ToolOptions(PromptOptions, total=False):
     """Hints for clients."""
     input_schema: JSONObject | None
     """Replaces the input schema generated from the parameters; sent unchanged. Arguments are validated against it;
-    arguments too large to validate are refused like invalid ones (see docs/limits.md). With such a schema, a function
-    whose only parameter is called ``arguments`` gets all arguments in it."""
+    arguments too large to validate are refused like invalid ones (see docs/guarantees/limits.md). With such a schema, a
+    function whose only parameter is called ``arguments`` gets all arguments in it."""
     output_schema: JSONObject | None
     """Replaces the output schema generated from the return annotation; sent unchanged."""
     lenient: bool
