@@ -391,7 +391,7 @@ async def too_long_on_a_stream(got: Got, answer: Answer) -> None:
     [
         (garbage, "cannot be read: not JSON"),
         (garbage_on_a_stream, "cannot be read: not JSON"),
-        (too_long, "has more than 1000 bytes"),
+        (too_long, "is longer than 1000 bytes"),
         (too_long_on_a_stream, "the event is longer than 1000 bytes"),
     ],
 )
