@@ -120,9 +120,9 @@ async def test_word_that_is_no_value_is_refused(redis_url: str) -> None:
     wrong: Any = None
     async with open_link(redis_url, limit=LONG) as link:
         await up(link)
-        with pytest.raises(TypeError, match="whole numbers"):
+        with pytest.raises(TypeError, match="must be bytes, str or int"):
             await link.pipeline([("SET", "a", wrong)])
-        with pytest.raises(TypeError, match="whole numbers"):
+        with pytest.raises(TypeError, match="must be bytes, str or int"):
             await link.script(ECHO, ["a"], [wrong, 1.5])  # type: ignore[list-item]
         assert await link.script(COUNT, ["n"]) == 1
 

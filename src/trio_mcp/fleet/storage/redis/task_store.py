@@ -118,7 +118,7 @@ class RedisTaskStore:
             case b"full":
                 raise StoreFull
             case b"void":
-                raise ValueError("the creation of this record was discarded")
+                raise ValueError("the creation of this record was abandoned")
             case b"taken":
                 raise ValueError("a record with this id already exists")
             case (now, place):
