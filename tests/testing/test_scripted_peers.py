@@ -167,7 +167,7 @@ async def test_a_script_that_fails_leaves_the_block_as_it_is(autojump_clock: Moc
     with pytest.raises(UnexpectedMessage, match="other"):
         async with open_scripted_server(script) as client:
             await client.call_tool("this")
-    with pytest.raises(MissingMessage, match="the other side sends no more"):
+    with pytest.raises(MissingMessage, match="the other side closed the connection"):
         async with open_scripted_server(script):
             pass
 
@@ -231,7 +231,7 @@ async def test_the_error_shows_what_was_expected_what_came_and_the_conversation(
         with pytest.raises(UnexpectedMessage) as caught:
             await client.expect_result(call, {"content": [{"type": "text", "text": "HO"}]})
     lines = str(caught.value).splitlines()
-    assert lines[0] == "another message was expected"
+    assert lines[0] == "unexpected message"
     assert '{"type": "text", "text": "HO"}' in lines[1]
     assert '"text": "HI"' in lines[2]
     assert '  $.result.content[0].text: expected "HO", got "HI"' in lines
@@ -253,7 +253,7 @@ async def test_silence_is_broken_by_a_message_and_by_the_end(autojump_clock: Moc
     with pytest.raises(UnexpectedMessage, match="silence"):
         await peer.expect_silence(1)
     await other.aclose()
-    with pytest.raises(MissingMessage, match="sends no more"):
+    with pytest.raises(MissingMessage, match="closed the connection"):
         await peer.expect_silence(1)
 
 

@@ -151,7 +151,7 @@ class ChangeReplicator:
         """Changes of this replica that may not be in the log yet."""
         return self._recording.union(self._pending)
 
-    # What changes here
+    # Changes of this replica
 
     def list_changed(self, method: str) -> None:
         """Record that a list has changed. See `Observer.list_changed`."""
@@ -224,7 +224,7 @@ class ChangeReplicator:
             with trio.move_on_after(_FAREWELL_TIMEOUT, shield=True):
                 await self._record(left)
 
-    # What changes on other replicas
+    # Changes of other replicas
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Replicate changes in both directions until cancelled. Started once no later change can be missed."""

@@ -183,7 +183,7 @@ class Messenger:
                     "this replica sent no heartbeat for %g s, and others may have acted on its death", LEASE_SECONDS
                 )
 
-    # Messages of ours
+    # Sending
 
     async def send(self, replica: str, kind: str, content: bytes, *, patience: float) -> bytes:
         """Send ``content`` to the handler of ``kind`` in ``replica``, and return the content of the receipt.
@@ -230,7 +230,7 @@ class Messenger:
             del self._replies[number]
         raise AssertionError("unreachable")
 
-    # Messages of others
+    # Receiving
 
     def register(self, kind: str, handler: Callable[[ReplicaMessage], None]) -> None:
         """Call ``handler`` once with each message of this ``kind``.

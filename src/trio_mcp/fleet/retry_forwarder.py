@@ -134,7 +134,7 @@ class RetryForwarder:
         """True while no call is forwarded in either direction."""
         return not (self._forwarded or self.receiver.exchanges)
 
-    # Life
+    # Lifecycle
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Forward and receive retries until cancelled."""

@@ -168,7 +168,7 @@ class MessageSeal:
             return decode_stored(f"a message of the kind {kind}", partial(msgspec.msgpack.decode, type=form), content)
         except BadSeal:
             pass
-        except UnreadableRecord as error:  # of another version
+        except UnreadableRecord as error:  # from another version
             logger.warning("%s", error)
         message.refuse("this replica cannot read the message: it has other secrets, or another version")
         return None

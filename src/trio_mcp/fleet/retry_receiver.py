@@ -201,7 +201,7 @@ class RetryReceiver:
             self._resume_handler(exchange, request, retry)
         except Exception:
             exchange.reply_at_once(error_line(ErrorResponse(request.id, INTERNAL_ERROR, "Internal error")))
-            raise  # for the log
+            raise  # so that it is logged
 
     def _resume_handler(self, exchange: ForwardedExchange, request: InboundRequest, retry: RetryMessage) -> None:
         party = ANY_CLIENT if retry.principal is None else retry.principal

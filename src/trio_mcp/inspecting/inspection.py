@@ -228,7 +228,7 @@ class Inspection:
                 with trio.fail_after(self._timeout):
                     await client.set_log_level(_LOG_LEVEL)
             except (MCPError, trio.TooSlowError) as error:
-                self._log("error", f"no log level could be set: {error_text(error)}", "trio-mcp inspect")
+                self._log("error", f"could not set the log level: {error_text(error)}", "trio-mcp inspect")
 
     def _changed(self, state: JSONObject) -> None:
         self._state = {"what": "server", **state}
@@ -245,7 +245,7 @@ class Inspection:
         for frame in self._frames.frames[-_MOST_FRAMES_SHOWN:]:
             yield ("frame", frame.number), frame.summary
 
-    # What happens
+    # Events of the connection
 
     def _framed(self, frame: LoggedFrame) -> None:
         self.feed.publish(("frame", frame.number), frame.summary)
@@ -270,7 +270,7 @@ class Inspection:
     def _list_changed(self, kind: ChangedList) -> None:
         self.feed.publish(("changed", kind), {"what": "changed", "list": kind})
 
-    # What pages ask
+    # Requests of pages
 
     async def do(self, asked: JSONObject) -> Any:
         """Carry out a request of a page, and return the answer as plain data.
@@ -319,7 +319,7 @@ class Inspection:
     def reconnect(self, asked: JSONObject) -> None:
         """Open a new connection, which ends all runs."""
         self._again.set()
-        self._leaving.cancel(reason="connected anew from the page")
+        self._leaving.cancel(reason="reconnected from the page")
 
     def cancel(self, asked: JSONObject) -> None:
         """Cancel a run."""

@@ -74,7 +74,7 @@ class PageQuestions:
         """Return the open questions, as JSON data for pages."""
         return [question.as_json() for question in self._open.values()]
 
-    # Asked by the client
+    # Questions of the server
 
     async def form(self, question: ElicitFormParams) -> ElicitResult:
         """Let the user fill in a form. Raises `CodedError` if the form is too large to be shown."""
@@ -117,7 +117,7 @@ class PageQuestions:
             self._feed.publish(("question", question.number), {"what": "question.over", "id": question.number})
         return question.answer
 
-    # Answered by the page
+    # Answers of the page
 
     def answer(self, number: int, answer: JSONObject) -> None:
         """Answer a question with the input of the user.

@@ -194,7 +194,7 @@ class Recorded:
                     yield _entry(line)
                 except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
                     if not line.endswith(b"\n"):
-                        return  # torn
+                        return  # the process died while it wrote this line
                     raise BadRecording(self.path, number, _error_text(error)) from None
 
 
@@ -347,7 +347,7 @@ class Recording:
             self._is_closed = True
             await self._written(self)
 
-    # In the thread
+    # Called in the thread
 
     def open(self) -> IO[bytes]:
         """Return the file. The first call opens it. Raises `OSError`."""

@@ -151,7 +151,7 @@ class Recorder:
             await told.wait()
         self._is_slow = scope.cancelled_caught
 
-    # In the thread
+    # Called in the thread
 
     def _run(self) -> None:
         while True:

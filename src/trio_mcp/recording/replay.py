@@ -132,13 +132,13 @@ async def replay(
     Raises `OSError` and `BadRecording`.
     """
     player = _Player(transport, side, patience)
-    async with open_service_nursery("the recording has been played") as nursery:
+    async with open_service_nursery("the recording was replayed") as nursery:
         nursery.start_soon(player.read)
         nursery.start_soon(player.write)
         try:
             await player.play(recorded)
         finally:
-            nursery.cancel("the recording has been played")
+            nursery.cancel("the recording was replayed")
             with trio.CancelScope(shield=True, deadline=trio.current_time() + patience):
                 await transport.aclose()
     return player.comparing.differences
@@ -173,7 +173,7 @@ class _Player:
         """For each recorded request of the other side, the request received in its place during the replay."""
         self.comparing = Comparison()
 
-    # The other side
+    # Messages of the other side
 
     async def read(self) -> None:
         try:
@@ -229,7 +229,7 @@ class _Player:
                 await self._news.park()
         return bool(ready())
 
-    # The recording
+    # Messages of the recording
 
     async def play(self, recorded: Recorded) -> None:
         is_by_server = recorded.header.role == "server"
@@ -271,7 +271,7 @@ class _Player:
         method, message_id, params = message.get("method"), plain_id(message.get("id")), message.get("params")
         if entry.cut:
             self.comparing.add_difference(
-                str(method), "a message too long for the recording", "nothing: it was not sent"
+                str(method), "a message that was too long to be recorded", "nothing: it was not sent"
             )
             return
         if isinstance(method, str) and message_id is not None:

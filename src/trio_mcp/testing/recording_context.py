@@ -216,7 +216,7 @@ class RecordingContext(RequestContext):
     def trace(self) -> TraceContext | None:
         return TraceContext.of(self.meta)
 
-    # Its life
+    # Lifecycle
 
     async def __aenter__(self) -> Self:
         self._running = self._run()
@@ -278,7 +278,7 @@ class RecordingContext(RequestContext):
     def cancellation(self) -> Cancellation | None:
         return self._cancellation
 
-    # What it tells
+    # Progress and notifications
 
     def progress(self, progress: float, total: float | None = None, message: str | None = None) -> bool:
         reports = self.progress_reports
@@ -314,7 +314,7 @@ class RecordingContext(RequestContext):
             self.notifications.append(SentMessage(COMPLETE, params))
         return told
 
-    # What it asks
+    # Requests to the client
 
     def _declares(self, capability: str) -> bool:
         return declares(self._user.capabilities, capability, self.revision)

@@ -27,7 +27,7 @@ class UnexpectedMessage(AssertionError):
     """A scripted peer received the message ``got``, which doesn't match ``expected``."""
 
     def __init__(self, expected: Pattern, got: Any, faults: list[str], transcript: Transcript) -> None:
-        lines = ["another message was expected", f"  expected: {shown(expected)}", f"  got:      {shown(got)}"]
+        lines = ["unexpected message", f"  expected: {shown(expected)}", f"  got:      {shown(got)}"]
         lines += [f"  {fault}" for fault in faults]
         super().__init__("\n".join(lines + _latest(transcript)))
         self.expected = expected
@@ -41,7 +41,7 @@ class MissingMessage(AssertionError):
     """
 
     def __init__(self, expected: Pattern, reason: str, transcript: Transcript, *, ended: bool) -> None:
-        lines = [f"no message came: {reason}", f"  expected: {shown(expected)}"]
+        lines = [f"no message arrived: {reason}", f"  expected: {shown(expected)}"]
         super().__init__("\n".join(lines + _latest(transcript)))
         self.expected = expected
         self.ended = ended
@@ -120,7 +120,7 @@ class ScriptedPeer:
             try:
                 line = bytes(await self._channel.receive())
             except trio.EndOfChannel:
-                reason, ended = "the other side sends no more", True
+                reason, ended = "the other side closed the connection", True
             except ConnectionLost as error:
                 reason, ended = str(error), True
         if line is None:

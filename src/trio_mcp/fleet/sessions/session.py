@@ -100,7 +100,7 @@ class SharedSession(ClientSession):
         """Number of requests for which something is being read or written."""
         self._context = copy_context()
 
-    # Life
+    # Lifecycle
 
     async def run(self) -> None:
         """Serve until the session ends, or this view is no longer used."""
@@ -113,7 +113,7 @@ class SharedSession(ClientSession):
                         await self._left.park()
         finally:
             for stream in self._streams:
-                stream.scope.cancel(reason="the session is over in this process")
+                stream.scope.cancel(reason="the session has ended in this process")
             self.standalone_streams.close()
             self._outbox.close()
             self._finished.set()
@@ -130,7 +130,7 @@ class SharedSession(ClientSession):
         """Wait until the last request has ended, and its lines are in the log."""
         await self._finished.wait()
 
-    # Facts
+    # Session state
 
     @property
     def is_fresh(self) -> bool:
@@ -245,7 +245,7 @@ class SharedSession(ClientSession):
 
     def open_stream(self, exchange: SessionExchange, *, primes: bool) -> SharedStream:
         """Return a stream for the lines of ``exchange``. A new task opens it in the log."""
-        assert isinstance(exchange, SharedExchange), "this session has no others"
+        assert isinstance(exchange, SharedExchange), "a shared session only has shared exchanges"
         holder, request_id = new_holder(self._services.replica), exchange.request_id
         lost = partial(self._abort_exchange, exchange)
         longest = self._limits.max_message_bytes
@@ -288,7 +288,7 @@ class SharedSession(ClientSession):
         """True while a response carries the standalone stream, on this replica or, as far as is known, on another."""
         return not self.is_over and (self.standalone_streams.is_open or self.standalone_streams.is_elsewhere)
 
-    # Time
+    # Timeouts
 
     @property
     def _is_reached(self) -> bool:

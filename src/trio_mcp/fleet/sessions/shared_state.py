@@ -95,7 +95,7 @@ class SessionServices:
         self._signals: dict[tuple[str, str], set[ChangeSignal]] = {}
         """The signals for responses that follow streams, by session and stream."""
 
-    # Names
+    # Ids and keys
 
     def new_id(self) -> str:
         """Return an id for a request to a client. The id names this replica."""
@@ -150,7 +150,7 @@ class SessionServices:
                     for signal in signals:
                         signal.notify()
 
-    # Messages and facts
+    # Messages and stored state
 
     def send(self, replica: str, kind: str, content: tuple[object, ...]) -> Awaitable[bytes]:
         """Send ``content`` to the handler of ``kind`` in ``replica``. See `Messenger.send`."""

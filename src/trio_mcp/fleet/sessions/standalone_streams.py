@@ -55,7 +55,7 @@ LINES_MESSAGE: Final = "session.lines"
 """Kind of the messages with lines for the standalone stream of a session."""
 _FIRST_REPEAT: Final = 0.1
 _LONGEST_REPEAT: Final = 2.0
-_NOT_KEPT: Final = "events behind this event id are no longer kept"
+_NOT_KEPT: Final = "events after this event id are no longer kept"
 _UNKNOWN: Final = "no stream of this session has this event id, or its stream is no longer kept"
 
 
@@ -99,7 +99,7 @@ class StandaloneStreams:
     def _subscriptions(self) -> ClientSubscriptions:
         return self._served.subscriptions
 
-    # What there is
+    # State
 
     @property
     def is_open(self) -> bool:
@@ -163,7 +163,7 @@ class StandaloneStreams:
 
     def close(self) -> None:
         """End all responses and send nothing more, because the view of the session ends."""
-        self._sending.cancel(reason="the session is over in this process")
+        self._sending.cancel(reason="the session has ended in this process")
         self.end_responses()
         self._abandon_stream()
 
@@ -221,7 +221,7 @@ class StandaloneStreams:
         polls = revision is not None and revision.polling
         return retry_line(round(self._services.retry_interval * 1000)) if polls else b""
 
-    # The own stream
+    # The standalone stream
 
     async def _listen(self, asked: HttpRequest, after: int | None) -> None:
         """Answer with the standalone stream, ``after`` a number, or after the last event that a response carried."""

@@ -152,7 +152,7 @@ def _decode_initialize_params(state: SessionState) -> InitializeParams:
 
 def _decode(decode: Callable[[D], T], data: D) -> T:
     try:
-        return decode_stored("the facts of a session", decode, data)
+        return decode_stored("the data of a session", decode, data)
     except UnreadableRecord as error:
         raise SessionStateUnreadable(f"the stored data of the session is invalid: {error}") from None
 

@@ -246,7 +246,7 @@ class SharedSessionTable(FleetSessions[SharedSession]):
             for view in views:
                 await view.ended()
 
-    # Hints
+    # Notifications
 
     async def _watch_sessions(self) -> None:
         async with self._replica.sessions.watch() as hints:

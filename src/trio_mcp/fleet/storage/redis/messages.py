@@ -67,7 +67,7 @@ class RedisChangeLog(WatchedByHints[ChangeHint]):
         log, number = ("", 0) if cursor is None else _parse_cursor(cursor)
         args = [_new_id(), b"%d" % _KEEP, encoded(log), b"%d" % number]
         return decode_stored(
-            "the log of changes", _decode_changes, await self._link.script(_SCRIPTS["changes_since"], self._keys, args)
+            "the change log", _decode_changes, await self._link.script(_SCRIPTS["changes_since"], self._keys, args)
         )
 
 

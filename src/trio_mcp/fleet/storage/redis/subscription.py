@@ -139,7 +139,7 @@ class ChannelSubscriptions:
                     why = await self._use_new_connection(client)
             except Exception as error:  # after any error, the connection can't be used
                 why = reason_of(error)
-            logger.info("the subscription at Redis at %s ended and is made again: %s", self._address, why)
+            logger.info("reopening the subscription to Redis at %s: %s", self._address, why)
             if self._was_confirmed:  # even if it is lost often, messages arrive in between
                 failed = 0
                 await trio.sleep_until(began + _GOOD)
@@ -208,7 +208,7 @@ class ChannelSubscriptions:
             with trio.move_on_after(self._limit) as waiting:
                 await self._proof_received.wait()
             if waiting.cancelled_caught:
-                close("no message comes back")
+                close("a check message did not arrive")
                 return
             await trio.sleep(_LIVENESS_INTERVAL)
             self._proof, self._proof_received = secrets.token_bytes(_PROOF_BYTES), trio.Event()

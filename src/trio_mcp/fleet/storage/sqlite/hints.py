@@ -241,7 +241,7 @@ def _current_position(connection: sqlite3.Connection) -> _FilePosition:
     found = connection.execute(
         "SELECT file, (SELECT coalesce(max(number), 0) FROM changes), last FROM change_log"
     ).fetchone()
-    return _FilePosition(*decode_columns("the log of changes", found, _PLACE))
+    return _FilePosition(*decode_columns("the change log", found, _PLACE))
 
 
 def _poll(was: _FilePosition, writer: bytes, replica: bytes, connection: sqlite3.Connection) -> _PollResult:

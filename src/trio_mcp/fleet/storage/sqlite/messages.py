@@ -48,7 +48,7 @@ class SQLiteChangeLog:
                     (count - CHANGES_LIMIT,),
                 ).fetchall()
                 connection.execute("UPDATE change_log SET forgotten = ?", max(forgotten))
-            return decode_columns("the log of changes", (file, number), tuple[bytes, int])
+            return decode_columns("the change log", (file, number), tuple[bytes, int])
 
         self._hints.notify_change(*await self._database.write(note), things)
 
