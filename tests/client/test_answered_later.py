@@ -29,7 +29,9 @@ def replies(peer: TaskPeer) -> dict[str, Any]:
     return {message["id"]: message for message in peer.wire if "method" not in message}
 
 
-async def test_a_legacy_server_gets_no_answer_for_its_task_and_a_refusal_otherwise(autojump_clock: object) -> None:
+async def test_question_answered_later_gets_no_reply_for_a_legacy_task_and_a_refusal_otherwise(
+    autojump_clock: object,
+) -> None:
     options: dict[str, Any] = UNANSWERED | {"answers_later": LATER}
     async with with_core_tasks(lambda: state(), **options) as (_, peer):
         await ask(peer, FORM, "of the task", **RELATED)
@@ -43,7 +45,7 @@ async def test_a_legacy_server_gets_no_answer_for_its_task_and_a_refusal_otherwi
     assert peer.wire[0]["params"]["capabilities"] == {"elicitation": {"form": {}}}
 
 
-async def test_a_question_of_a_modern_task_is_left_while_others_are_answered(autojump_clock: object) -> None:
+async def test_question_of_a_modern_task_stays_open_while_others_are_answered(autojump_clock: object) -> None:
     looks = iter([asks(who=FORM, model=SAMPLE), asks(who=FORM)])
     done = state("completed", result={"resultType": "complete", "content": [{"type": "text", "text": "done"}]})
     options: dict[str, Any] = {"elicitation": None, "answers_later": LATER}
@@ -53,7 +55,7 @@ async def test_a_question_of_a_modern_task_is_left_while_others_are_answered(aut
         assert [list(update["inputResponses"]) for update in peer.sent("tasks/update")] == [["model"]]
 
 
-async def test_a_question_of_a_modern_call_ends_the_call_with_words(autojump_clock: object) -> None:
+async def test_question_to_answer_later_in_a_modern_call_raises_with_advice(autojump_clock: object) -> None:
     async def script(peer: RoundsPeer) -> None:
         await peer.result(await peer.call(), {"resultType": "input_required", "inputRequests": {"q": FORM}})
         await peer.text(await peer.call())
@@ -77,7 +79,7 @@ async def test_a_question_of_a_modern_call_ends_the_call_with_words(autojump_clo
         (Roots(), (), {"roots": {}}),
     ],
 )
-async def test_what_is_answered_later_is_declared_besides_what_has_handlers(
+async def test_answers_later_kinds_are_declared_in_addition_to_handlers(
     autojump_clock: object, later: Any, handlers: tuple[str, ...], declared: Any
 ) -> None:
     capabilities = ClientCapabilities(**{type(later).__name__.lower(): later})
@@ -97,7 +99,7 @@ async def test_what_is_answered_later_is_declared_besides_what_has_handlers(
         (Roots(), ROOTS, False),
     ],
 )
-async def test_a_handler_answers_what_it_can_and_the_rest_is_left(
+async def test_handler_can_leave_a_question_for_later(
     autojump_clock: object, later: Any, question: Any, is_left: bool
 ) -> None:
     capabilities = ClientCapabilities(**{type(later).__name__.lower(): later})
@@ -107,7 +109,7 @@ async def test_a_handler_answers_what_it_can_and_the_rest_is_left(
     assert ("q" not in told) if is_left else ("result" in told["q"])
 
 
-def test_only_questions_are_answered_later() -> None:
+def test_answers_later_accepts_only_kinds_of_questions() -> None:
     with pytest.raises(ValueError, match="answers_later may only have sampling, elicitation and roots"):
         ClientSettings(answers_later=ClientCapabilities(extensions={"io.modelcontextprotocol/tasks": {}}))
     with pytest.raises(ValueError, match="forwards or answers_later"):

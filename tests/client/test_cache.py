@@ -32,7 +32,7 @@ def shown(partition: CachePartition, question: RequestKey = TOOLS, now: float = 
     return None if found is None else found["tools"][0]["name"]
 
 
-def test_an_answer_is_fresh_until_its_time_is_up_and_not_at_that_moment() -> None:
+def test_cached_answer_is_fresh_until_its_time_to_live_ends() -> None:
     partition = ResponseCache().partition()
     keep(partition, TOOLS, told("a"), now=5.0)
     assert [shown(partition, now=now) for now in (5.0, 5.999, 6.0)] == ["a", "a", None]
@@ -40,20 +40,20 @@ def test_an_answer_is_fresh_until_its_time_is_up_and_not_at_that_moment() -> Non
 
 
 @pytest.mark.parametrize("ttl_ms", [0, -1, None, "1000", True, [1000]])
-def test_an_answer_without_a_good_time_to_live_is_not_kept(ttl_ms: Any) -> None:
+def test_answer_without_a_valid_time_to_live_is_not_cached(ttl_ms: Any) -> None:
     partition = ResponseCache().partition()
     keep(partition, TOOLS, told("a", ttl_ms))
     assert len(partition._cache) == 0
 
 
 @pytest.mark.parametrize("ttl_ms", [10**12, 2**70 / 1])
-def test_no_answer_is_fresh_for_longer_than_the_cache_allows(ttl_ms: float) -> None:
+def test_cached_answer_is_fresh_at_most_for_the_caches_maximum(ttl_ms: float) -> None:
     partition = ResponseCache(max_ttl=60).partition()
     keep(partition, TOOLS, told("a", ttl_ms))
     assert [shown(partition, now=now) for now in (59.9, 60.0)] == ["a", None]
 
 
-def test_an_answer_that_cannot_be_written_is_not_kept() -> None:
+def test_answer_that_cannot_be_encoded_is_not_cached() -> None:
     partition, deep = ResponseCache().partition(), list[Any]()
     for _ in range(100_000):
         deep = [deep]
@@ -61,13 +61,13 @@ def test_an_answer_that_cannot_be_written_is_not_kept() -> None:
     assert len(partition._cache) == 0
 
 
-def test_an_answer_that_is_no_object_is_not_kept() -> None:
+def test_answer_that_is_not_an_object_is_not_cached() -> None:
     partition = ResponseCache().partition()
     keep(partition, TOOLS, [1, 2])
     assert len(partition._cache) == 0
 
 
-def test_what_was_given_out_can_be_changed_without_harm() -> None:
+def test_changing_a_returned_answer_does_not_change_the_cache() -> None:
     partition, answer = ResponseCache().partition(), told("a")
     keep(partition, TOOLS, answer)
     answer["tools"][0]["name"] = "poison"
@@ -76,7 +76,7 @@ def test_what_was_given_out_can_be_changed_without_harm() -> None:
     assert shown(partition) == "a"
 
 
-def test_a_private_answer_is_shown_to_its_principal_alone() -> None:
+def test_private_cached_answer_is_returned_only_to_its_principal() -> None:
     cache = ResponseCache()
     keep(cache.partition("s", "ann"), TOOLS, told("a"))
     assert shown(cache.partition("s", "ann")) == "a"
@@ -86,14 +86,14 @@ def test_a_private_answer_is_shown_to_its_principal_alone() -> None:
     assert shown(cache.partition(None, "ann")) is None
 
 
-def test_a_public_answer_is_shown_to_all_clients_of_its_server() -> None:
+def test_public_cached_answer_is_returned_to_all_clients_of_its_server() -> None:
     cache = ResponseCache()
     keep(cache.partition("s", "ann"), TOOLS, told("a", scope="public"))
     assert shown(cache.partition("s", "bob")) == shown(cache.partition("s")) == "a"
     assert shown(cache.partition("t", "ann")) is shown(cache.partition()) is None
 
 
-def test_partitions_without_names_share_nothing() -> None:
+def test_unnamed_cache_partitions_share_nothing() -> None:
     cache = ResponseCache()
     keep(cache.partition("s"), TOOLS, told("a"))
     keep(cache.partition(), TOOLS, told("b", scope="public"))
@@ -101,13 +101,13 @@ def test_partitions_without_names_share_nothing() -> None:
     assert [shown(cache.partition("s")), shown(cache.partition()), shown(cache.partition(None, "ann"))] == [None] * 3
 
 
-def test_a_principal_cannot_be_called_so_that_it_is_the_public() -> None:
+def test_no_principal_name_equals_the_public_partition() -> None:
     cache = ResponseCache()
     keep(cache.partition("s", "public"), TOOLS, told("a"))
     assert shown(cache.partition("s", "bob")) is None
 
 
-def test_a_later_answer_replaces_the_one_that_is_kept_even_if_it_is_not_kept_itself() -> None:
+def test_later_uncacheable_answer_removes_the_cached_one() -> None:
     partition = ResponseCache().partition()
     keep(partition, TOOLS, told("a", scope="public"))
     keep(partition, TOOLS, told("b"))
@@ -116,7 +116,7 @@ def test_a_later_answer_replaces_the_one_that_is_kept_even_if_it_is_not_kept_its
     assert len(partition._cache) == 0
 
 
-def test_an_answer_to_an_earlier_request_does_not_replace_one_to_a_later() -> None:
+def test_answer_to_an_earlier_request_does_not_replace_a_later_one_in_the_cache() -> None:
     cache = ResponseCache()
     partition = cache.partition()
     with cache._fetching(partition, TOOLS) as earlier:
@@ -125,7 +125,7 @@ def test_an_answer_to_an_earlier_request_does_not_replace_one_to_a_later() -> No
     assert shown(partition) == "later"
 
 
-def test_an_answer_to_a_later_request_replaces_one_to_an_earlier() -> None:
+def test_answer_to_a_later_request_replaces_an_earlier_one_in_the_cache() -> None:
     cache = ResponseCache()
     partition = cache.partition()
     with cache._fetching(partition, TOOLS) as earlier, cache._fetching(partition, TOOLS) as later:
@@ -145,7 +145,7 @@ def test_an_answer_to_a_later_request_replaces_one_to_an_earlier() -> None:
         ("resources", {"resources/list", "resources/templates/list", "server/discover"}),
     ],
 )
-def test_the_change_of_a_list_makes_its_pages_stale_and_nothing_else(kind: Any, methods: set[str]) -> None:
+def test_list_change_invalidates_only_cached_pages_of_that_list(kind: Any, methods: set[str]) -> None:
     lists = ("tools/list", "prompts/list", "resources/list", "resources/templates/list", "server/discover")
     partition = ResponseCache().partition()
     questions = [RequestKey(method, cursor) for method in lists for cursor in (b"", b"2")] + [read("x://a")]
@@ -155,7 +155,7 @@ def test_the_change_of_a_list_makes_its_pages_stale_and_nothing_else(kind: Any, 
     assert {question.method for question in questions if shown(partition, question) is None} == methods
 
 
-def test_the_change_of_a_resource_makes_it_stale_and_those_that_it_is_a_part_of() -> None:
+def test_resource_change_invalidates_it_and_its_parents_in_the_cache() -> None:
     partition = ResponseCache().partition()
     uris = ("x://dir", "x://dir/a", "x://dir/a/deep", "x://dir/b", "x://other")
     for uri in uris:
@@ -164,7 +164,7 @@ def test_the_change_of_a_resource_makes_it_stale_and_those_that_it_is_a_part_of(
     assert [uri for uri in uris if shown(partition, read(uri)) is None] == ["x://dir", "x://dir/a"]
 
 
-def test_a_change_reaches_all_who_use_the_same_server_and_nobody_else() -> None:
+def test_change_invalidates_all_cache_partitions_of_the_same_server_only() -> None:
     cache = ResponseCache()
     everybody = [cache.partition("s", "ann"), cache.partition("s", "bob"), cache.partition("t", "ann")]
     for partition in everybody:
@@ -173,7 +173,7 @@ def test_a_change_reaches_all_who_use_the_same_server_and_nobody_else() -> None:
     assert [shown(partition) for partition in everybody] == [None, None, "a"]
 
 
-def test_an_answer_is_not_kept_if_a_change_was_seen_since_it_was_asked_for() -> None:
+def test_answer_is_not_cached_if_a_change_arrived_since_its_request() -> None:
     cache = ResponseCache()
     ann, bob = cache.partition("s", "ann"), cache.partition("s", "bob")
     with cache._fetching(ann, TOOLS) as hers, cache._fetching(bob, read("x://a")) as his:
@@ -193,7 +193,7 @@ def refuse(partition: CachePartition, question: RequestKey, code: int) -> None:
         fetch.record_error(code)
 
 
-def test_an_error_makes_what_was_kept_stale_and_is_not_kept_itself() -> None:
+def test_error_invalidates_the_cached_answer_and_is_not_cached() -> None:
     cache = ResponseCache()
     ann, bob = cache.partition("s", "ann"), cache.partition("s", "bob")
     keep(bob, read("x://a"), told("his"))
@@ -205,7 +205,7 @@ def test_an_error_makes_what_was_kept_stale_and_is_not_kept_itself() -> None:
 
 
 @pytest.mark.parametrize(("code", "first"), [(-32602, None), (-31000, "a")])
-def test_a_refused_cursor_makes_all_pages_of_its_list_stale(code: int, first: str | None) -> None:
+def test_refused_cursor_invalidates_all_cached_pages_of_its_list(code: int, first: str | None) -> None:
     partition = ResponseCache().partition()
     keep(partition, TOOLS, told("a"))
     keep(partition, RequestKey("prompts/list", b"{}"), told("p"))
@@ -217,7 +217,7 @@ def test_a_refused_cursor_makes_all_pages_of_its_list_stale(code: int, first: st
 # Bounds
 
 
-def test_the_least_recently_used_goes_first() -> None:
+def test_least_recently_used_cache_entry_is_evicted_first() -> None:
     partition = ResponseCache(max_entries=2).partition()
     keep(partition, read("a"), told("a"))
     keep(partition, read("b"), told("b"))
@@ -226,7 +226,7 @@ def test_the_least_recently_used_goes_first() -> None:
     assert [shown(partition, read(uri)) for uri in "abc"] == ["a", None, "c"]
 
 
-def test_bytes_are_bounded_and_what_is_larger_than_all_of_them_pushes_nothing_out() -> None:
+def test_cache_is_limited_in_bytes_and_oversized_answers_evict_nothing() -> None:
     partition = ResponseCache(max_bytes=300).partition()
     for uri in "abcdef":
         keep(partition, read(uri), told(uri))
@@ -238,12 +238,12 @@ def test_bytes_are_bounded_and_what_is_larger_than_all_of_them_pushes_nothing_ou
 
 
 @pytest.mark.parametrize("bounds", [{"max_entries": -1}, {"max_bytes": -1}, {"max_ttl": -1}, {"max_ttl": float("inf")}])
-def test_impossible_bounds_are_refused(bounds: dict[str, Any]) -> None:
+def test_invalid_cache_limits_are_refused(bounds: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="must be finite and not negative"):
         ResponseCache(**bounds)
 
 
-def test_an_answer_nested_too_deep_for_the_stack_that_is_left_is_asked_for_again() -> None:
+def test_cached_answer_too_deep_for_the_remaining_stack_is_requested_again() -> None:
     partition, deep = ResponseCache().partition(), list[Any]()
     for _ in range(250):
         deep = [deep]
@@ -267,7 +267,7 @@ def _at_the_bottom(descend: Any) -> Any:
     raise AssertionError("nothing could be called at all")
 
 
-def test_a_fetch_that_was_given_up_leaves_nothing_behind() -> None:
+def test_abandoned_fetch_leaves_nothing_in_the_cache() -> None:
     cache = ResponseCache()
     partition = cache.partition()
     with pytest.raises(KeyError), cache._fetching(partition, TOOLS) as fetch:

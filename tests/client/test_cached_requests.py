@@ -54,7 +54,7 @@ async def tools(client: Client, **options: Any) -> list[Tool]:
     return [tool async for tool in client.list_tools(**options)]
 
 
-async def test_a_fresh_answer_is_given_again_and_a_stale_one_is_not(autojump_clock: MockClock) -> None:
+async def test_fresh_cached_answer_is_reused_and_a_stale_one_is_not(autojump_clock: MockClock) -> None:
     counting = Counting()
     async with open_memory(counting.server, era="modern") as client:
         assert [await read(client), await read(client), await read(client, "b")] == ["a 1", "a 1", "b 2"]
@@ -62,7 +62,7 @@ async def test_a_fresh_answer_is_given_again_and_a_stale_one_is_not(autojump_clo
         assert await read(client) == "a 3"
 
 
-async def test_the_time_runs_from_the_arrival_of_the_answer(autojump_clock: MockClock) -> None:
+async def test_cache_time_to_live_starts_at_the_arrival_of_the_answer(autojump_clock: MockClock) -> None:
     counting = Counting()
     counting.may_answer = trio.Event()
     async with open_memory(counting.server, era="modern") as client, trio.open_nursery() as nursery:
@@ -76,7 +76,7 @@ async def test_the_time_runs_from_the_arrival_of_the_answer(autojump_clock: Mock
         assert await read(client) == "a 2"
 
 
-async def test_the_time_a_callback_takes_keeps_no_answer_fresh(autojump_clock: MockClock) -> None:
+async def test_callback_time_counts_towards_the_cache_time_to_live(autojump_clock: MockClock) -> None:
     async def script(server: ScriptedServer) -> None:
         await server.accept()
         for number in range(2):
@@ -93,7 +93,7 @@ async def test_the_time_a_callback_takes_keeps_no_answer_fresh(autojump_clock: M
 
 
 @pytest.mark.parametrize("options", [{"era": "legacy"}, {"era": "modern", "cache": None}])
-async def test_nothing_is_kept_in_legacy_revisions_or_without_a_cache(
+async def test_nothing_is_cached_in_legacy_revisions_or_without_a_cache(
     autojump_clock: MockClock, options: dict[str, Any]
 ) -> None:
     counting = Counting()
@@ -101,7 +101,7 @@ async def test_nothing_is_kept_in_legacy_revisions_or_without_a_cache(
         assert [await read(client), await read(client)] == ["a 1", "a 2"]
 
 
-async def test_hints_in_a_legacy_result_are_no_hints(autojump_clock: MockClock) -> None:
+async def test_cache_hints_in_a_legacy_result_are_ignored(autojump_clock: MockClock) -> None:
     async def script(server: ScriptedServer) -> None:
         await server.accept("2025-11-25")
         for name in ("a", "b"):
@@ -112,13 +112,13 @@ async def test_hints_in_a_legacy_result_are_no_hints(autojump_clock: MockClock) 
         assert [(await tools(client))[0].name for _ in range(2)] == ["a", "b"]
 
 
-async def test_a_refresh_asks_and_its_answer_is_kept(autojump_clock: MockClock) -> None:
+async def test_refresh_sends_a_request_and_caches_its_answer(autojump_clock: MockClock) -> None:
     counting = Counting()
     async with open_memory(counting.server, era="modern") as client:
         assert [await read(client), await read(client, refresh=True), await read(client)] == ["a 1", "a 2", "a 2"]
 
 
-async def test_a_list_is_fetched_again_once_its_change_was_seen(autojump_clock: MockClock) -> None:
+async def test_list_is_fetched_again_after_its_change_notification(autojump_clock: MockClock) -> None:
     server = Counting().server
     async with open_memory(server, era="modern") as client:
         assert len(await tools(client)) == 1
@@ -127,7 +127,7 @@ async def test_a_list_is_fetched_again_once_its_change_was_seen(autojump_clock: 
         assert await tools(client, refresh=True) == []
 
 
-async def test_a_client_that_listens_fetches_what_changed(autojump_clock: MockClock) -> None:
+async def test_listening_client_fetches_changed_lists_again(autojump_clock: MockClock) -> None:
     counting = Counting()
     async with open_memory(counting.server, era="modern", on_list_changed=lambda _: None) as client:
         assert [await read(client), len(await tools(client))] == ["a 1", 1]
@@ -137,7 +137,7 @@ async def test_a_client_that_listens_fetches_what_changed(autojump_clock: MockCl
         assert [await read(client), len(await tools(client))] == ["a 1", 0]
 
 
-async def test_what_a_caller_does_with_an_answer_changes_none_of_another(autojump_clock: MockClock) -> None:
+async def test_changing_an_answer_does_not_affect_other_callers(autojump_clock: MockClock) -> None:
     async with open_memory(Counting().server, era="modern") as client:
         for _ in range(3):
             (tool,) = await tools(client)
@@ -148,7 +148,7 @@ async def test_what_a_caller_does_with_an_answer_changes_none_of_another(autojum
             plain["tools"].clear()
 
 
-async def test_other_capabilities_or_metadata_ask_another_question(autojump_clock: MockClock) -> None:
+async def test_cache_key_includes_capabilities_and_metadata(autojump_clock: MockClock) -> None:
     counting, cache = Counting(), ResponseCache()
     partition = cache.partition("memory", "ann")
     async with open_memory(counting.server, era="modern", cache=partition) as client:
@@ -162,7 +162,7 @@ async def test_other_capabilities_or_metadata_ask_another_question(autojump_cloc
         assert await read(client) == "a 3"
 
 
-async def test_clients_of_one_server_share_what_is_public_and_principals_what_is_private(
+async def test_clients_share_public_answers_and_principals_share_private_ones(
     autojump_clock: MockClock,
 ) -> None:
     cache = ResponseCache()
@@ -190,7 +190,7 @@ async def test_a_ping_is_never_answered_from_the_cache(autojump_clock: MockClock
         await client.ping()
 
 
-async def test_a_lost_connection_answers_nothing_from_the_cache(autojump_clock: MockClock) -> None:
+async def test_lost_connection_returns_no_cached_answers(autojump_clock: MockClock) -> None:
     counting = Counting()
     async with open_memory(counting.server, era="modern") as client:
         await read(client)
@@ -198,7 +198,7 @@ async def test_a_lost_connection_answers_nothing_from_the_cache(autojump_clock: 
         await read(client)
 
 
-async def test_what_took_several_rounds_is_not_kept(autojump_clock: MockClock) -> None:
+async def test_answer_that_took_several_rounds_is_not_cached(autojump_clock: MockClock) -> None:
     counting = Counting()
     async with open_memory(counting.server, era="modern", elicitation=elicit) as client:
         for _ in range(2):
@@ -207,7 +207,7 @@ async def test_what_took_several_rounds_is_not_kept(autojump_clock: MockClock) -
     assert counting.reads == 2
 
 
-async def test_what_was_asked_with_answers_or_state_is_not_kept(autojump_clock: MockClock) -> None:
+async def test_answer_to_a_request_with_input_responses_or_state_is_not_cached(autojump_clock: MockClock) -> None:
     async def script(peer: Any) -> None:
         for number in range(2):
             request = await peer.until("resources/read")
@@ -221,7 +221,7 @@ async def test_what_was_asked_with_answers_or_state_is_not_kept(autojump_clock: 
             assert text_of(result) == str(number)
 
 
-async def test_an_error_is_not_kept_and_ends_what_was(autojump_clock: MockClock) -> None:
+async def test_error_is_not_cached_and_removes_the_cached_answer(autojump_clock: MockClock) -> None:
     counting = Counting()
     async with open_memory(counting.server, era="modern") as client:
         await read(client)
@@ -232,7 +232,7 @@ async def test_an_error_is_not_kept_and_ends_what_was(autojump_clock: MockClock)
                 await read(client, **options)
 
 
-async def test_a_change_that_comes_before_the_answer_keeps_it_from_being_kept(autojump_clock: MockClock) -> None:
+async def test_change_before_the_answer_prevents_caching(autojump_clock: MockClock) -> None:
     async def script(server: ScriptedServer) -> None:
         await server.accept()
         for number in range(3):
@@ -263,7 +263,7 @@ def _page(*names: str, cursor: str | None = None) -> dict[str, Any]:
     return {"tools": [{"name": name, **TOOL} for name in names], "ttlMs": 5000, "cacheScope": "private", **more}
 
 
-async def test_a_cursor_that_is_refused_makes_the_listing_begin_anew_without_saying_anything_twice(
+async def test_refused_cursor_restarts_the_listing_without_duplicates(
     autojump_clock: MockClock,
 ) -> None:
     async def script(server: ScriptedServer) -> None:
@@ -278,7 +278,7 @@ async def test_a_cursor_that_is_refused_makes_the_listing_begin_anew_without_say
         assert [tool.name for tool in await tools(client)] == ["b", "c", "d"], "the new pages are kept"
 
 
-async def test_a_server_that_refuses_its_cursors_is_asked_anew_only_once(autojump_clock: MockClock) -> None:
+async def test_server_that_refuses_its_cursors_is_listed_again_only_once(autojump_clock: MockClock) -> None:
     async def script(server: ScriptedServer) -> None:
         await server.accept()
         for _ in range(2):

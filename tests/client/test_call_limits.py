@@ -51,7 +51,7 @@ def user_who_takes(seconds: float) -> Callable[[ElicitFormParams], Any]:
     return answer
 
 
-async def test_a_call_without_a_limit_of_its_own_gets_that_of_the_client(autojump_clock: MockClock) -> None:
+async def test_call_without_its_own_limit_has_the_clients_call_timeout(autojump_clock: MockClock) -> None:
     async def script(peer: RawPeer) -> None:
         await peer.handshake()
         await peer.until("tools/call")
@@ -67,7 +67,7 @@ async def test_a_call_without_a_limit_of_its_own_gets_that_of_the_client(autojum
 
 
 @pytest.mark.parametrize("limit", [fail_after_work(60), fail_after_silence(60, maximum=60)], ids=["work", "silence"])
-async def test_a_caller_may_grant_more_than_the_default(
+async def test_caller_can_allow_more_than_call_timeout(
     limit: AbstractContextManager[Any], autojump_clock: MockClock
 ) -> None:
     async with open_memory(slow_server(), call_timeout=5) as client:
@@ -75,7 +75,7 @@ async def test_a_caller_may_grant_more_than_the_default(
             assert (await client.call_tool("work", {"seconds": 50})).text == "worked"
 
 
-async def test_trios_own_limit_holds_beside_the_default(autojump_clock: MockClock) -> None:
+async def test_trio_timeout_applies_in_addition_to_call_timeout(autojump_clock: MockClock) -> None:
     async with open_memory(slow_server(), call_timeout=5) as client:
         begun = trio.current_time()
         with trio.move_on_after(1) as scope:
@@ -84,7 +84,7 @@ async def test_trios_own_limit_holds_beside_the_default(autojump_clock: MockCloc
         assert trio.current_time() == pytest.approx(begun + 1)
 
 
-async def test_a_limit_that_was_left_does_not_replace_the_default_in_tasks_that_live_on(
+async def test_ended_limit_does_not_replace_call_timeout_in_surviving_tasks(
     autojump_clock: MockClock,
 ) -> None:
     async with open_memory(slow_server(), call_timeout=5) as client, trio.open_nursery() as nursery:
@@ -99,14 +99,14 @@ async def test_a_limit_that_was_left_does_not_replace_the_default_in_tasks_that_
 
 
 @pytest.mark.parametrize("seconds", [0, -1, float("nan")])
-async def test_a_default_that_is_no_time_is_a_value_error(seconds: float, autojump_clock: MockClock) -> None:
+async def test_invalid_call_timeout_is_a_value_error(seconds: float, autojump_clock: MockClock) -> None:
     with pytest.raises(ValueError, match="call_timeout must be greater than 0"):
         async with open_memory(slow_server(), call_timeout=seconds):
             pytest.fail("no such limit")
 
 
 @pytest.mark.parametrize("seconds", [-1, float("nan")])
-async def test_a_limit_of_work_that_is_no_time_is_a_value_error(seconds: float, autojump_clock: MockClock) -> None:
+async def test_fail_after_work_with_an_invalid_time_is_a_value_error(seconds: float, autojump_clock: MockClock) -> None:
     with pytest.raises(ValueError, match="time limit"), fail_after_work(seconds):
         pytest.fail("no such limit")
 
@@ -114,14 +114,14 @@ async def test_a_limit_of_work_that_is_no_time_is_a_value_error(seconds: float, 
 # Standing still
 
 
-async def test_the_time_of_the_user_does_not_count(autojump_clock: MockClock) -> None:
+async def test_time_of_user_questions_does_not_count_for_call_limits(autojump_clock: MockClock) -> None:
     async with open_memory(slow_server(), era="legacy", call_timeout=5, elicitation=user_who_takes(600)) as client:
         assert (await client.call_tool("ask_then_work", {"seconds": 4})).text == "worked"
 
 
 @pytest.mark.parametrize("era", ["legacy", "modern"])
 @pytest.mark.parametrize("asks_user", [True, False])
-async def test_the_time_of_sampling_does_not_count_where_it_asks_the_user(
+async def test_time_of_sampling_does_not_count_if_it_asks_the_user(
     era: Any, asks_user: bool, autojump_clock: MockClock
 ) -> None:
     async def approve(_: CreateMessageParams) -> CreateMessageResult:
@@ -134,7 +134,7 @@ async def test_the_time_of_sampling_does_not_count_where_it_asks_the_user(
             assert (await client.call_tool("sample_then_work", {"seconds": 4})).text == "worked"
 
 
-async def test_what_is_left_of_the_limit_counts_from_the_answer_on(autojump_clock: MockClock) -> None:
+async def test_call_limit_continues_after_the_users_answer(autojump_clock: MockClock) -> None:
     async with open_memory(slow_server(), era="legacy", call_timeout=5, elicitation=user_who_takes(600)) as client:
         begun = trio.current_time()
         with pytest.raises(trio.TooSlowError):
@@ -142,7 +142,7 @@ async def test_what_is_left_of_the_limit_counts_from_the_answer_on(autojump_cloc
         assert trio.current_time() == pytest.approx(begun + 605)
 
 
-async def test_all_calls_of_a_legacy_connection_stand_still_the_ones_begun_meanwhile_too(
+async def test_question_pauses_limits_of_all_calls_on_a_legacy_connection(
     autojump_clock: MockClock,
 ) -> None:
     results: list[str] = []
@@ -161,7 +161,7 @@ async def test_all_calls_of_a_legacy_connection_stand_still_the_ones_begun_meanw
     assert results == ["worked", "worked"]
 
 
-async def test_a_call_begun_while_the_user_is_asked_is_limited_once_they_answered(autojump_clock: MockClock) -> None:
+async def test_limit_of_a_call_begun_during_a_question_starts_after_the_answer(autojump_clock: MockClock) -> None:
     async with (
         open_memory(slow_server(), era="legacy", call_timeout=5, elicitation=user_who_takes(10)) as client,
         trio.open_nursery() as nursery,
@@ -174,7 +174,7 @@ async def test_a_call_begun_while_the_user_is_asked_is_limited_once_they_answere
         assert trio.current_time() == pytest.approx(begun + 15)
 
 
-async def test_a_limit_counts_again_when_its_call_has_ended_while_another_still_asks(
+async def test_limit_continues_when_its_call_ended_while_another_still_asks(
     autojump_clock: MockClock,
 ) -> None:
     async with (
@@ -190,7 +190,7 @@ async def test_a_limit_counts_again_when_its_call_has_ended_while_another_still_
         assert trio.current_time() == pytest.approx(begun + 20 + 5)
 
 
-async def test_two_questions_at_once_are_one_pause(autojump_clock: MockClock) -> None:
+async def test_two_concurrent_questions_pause_the_limit_once(autojump_clock: MockClock) -> None:
     async with (
         open_memory(slow_server(), era="legacy", call_timeout=5, elicitation=user_who_takes(10)) as client,
         trio.open_nursery() as nursery,
@@ -203,7 +203,7 @@ async def test_two_questions_at_once_are_one_pause(autojump_clock: MockClock) ->
         assert trio.current_time() == pytest.approx(begun + 4 + 10 + 5)
 
 
-async def test_silence_while_the_user_is_asked_does_not_count_but_the_maximum_does(autojump_clock: MockClock) -> None:
+async def test_silence_limit_is_paused_during_questions_but_its_maximum_is_not(autojump_clock: MockClock) -> None:
     async with open_memory(slow_server(), era="legacy", elicitation=user_who_takes(600)) as client:
         begun = trio.current_time()
         with pytest.raises(trio.TooSlowError), fail_after_silence(5, maximum=100):
@@ -211,7 +211,7 @@ async def test_silence_while_the_user_is_asked_does_not_count_but_the_maximum_do
         assert trio.current_time() == pytest.approx(begun + 100)
 
 
-async def test_a_limit_over_several_calls_counts_the_time_between_them(autojump_clock: MockClock) -> None:
+async def test_limit_around_several_calls_counts_the_time_between_them(autojump_clock: MockClock) -> None:
     async with open_memory(slow_server(), era="legacy", elicitation=user_who_takes(600)) as client:
         begun = trio.current_time()
         with pytest.raises(trio.TooSlowError), fail_after_work(10):
@@ -221,7 +221,7 @@ async def test_a_limit_over_several_calls_counts_the_time_between_them(autojump_
         assert trio.current_time() == pytest.approx(begun + 600 + 1 + 8 + 600 + 1)
 
 
-async def test_time_of_questions_counts_once_however_many_are_open(autojump_clock: MockClock) -> None:
+async def test_pause_of_several_open_questions_counts_once(autojump_clock: MockClock) -> None:
     timeouts = CallTimeouts(math.inf)
     await trio.sleep(5)
     with timeouts.pause_all():
@@ -241,12 +241,12 @@ async def ask_once(peer: RoundsPeer) -> None:
     await peer.text(await peer.call())
 
 
-async def test_the_time_of_the_user_does_not_count_in_the_modern_era(autojump_clock: MockClock) -> None:
+async def test_time_of_user_questions_does_not_count_in_the_modern_era(autojump_clock: MockClock) -> None:
     async with asking(ask_once, call_timeout=5, elicitation=user_who_takes(600)) as (client, _):
         assert (await client.call_tool("any")).text == "done"
 
 
-async def test_one_limit_holds_over_all_rounds_of_a_call(autojump_clock: MockClock) -> None:
+async def test_call_limit_covers_all_rounds_of_a_call(autojump_clock: MockClock) -> None:
     async def script(peer: RoundsPeer) -> None:
         for _ in range(3):
             call = await peer.call()
@@ -260,7 +260,7 @@ async def test_one_limit_holds_over_all_rounds_of_a_call(autojump_clock: MockClo
         assert trio.current_time() == pytest.approx(begun + 5 + 2 * 600)
 
 
-async def test_in_the_modern_era_only_the_call_that_asks_stands_still(autojump_clock: MockClock) -> None:
+async def test_in_the_modern_era_only_the_asking_calls_limit_is_paused(autojump_clock: MockClock) -> None:
     async with (
         asking(ask_once, call_timeout=5, elicitation=user_who_takes(600)) as (client, _),
         trio.open_nursery() as nursery,
@@ -273,7 +273,7 @@ async def test_in_the_modern_era_only_the_call_that_asks_stands_still(autojump_c
         assert trio.current_time() == pytest.approx(begun + 5)
 
 
-async def test_a_call_that_asks_two_things_at_once_stands_still_until_both_are_answered(
+async def test_limit_of_a_call_with_two_questions_is_paused_until_both_are_answered(
     autojump_clock: MockClock,
 ) -> None:
     thinking = [10.0, 100.0]

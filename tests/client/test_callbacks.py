@@ -26,25 +26,25 @@ def callbacks(on_log: Any) -> Callbacks:
     return Callbacks(ClientSettings(on_log=on_log))
 
 
-def test_a_plain_callback_for_logs_is_called_at_once_and_wanted_no_more() -> None:
+def test_plain_log_callback_is_called_at_once() -> None:
     told = list[LogParams]()
     for_logs = callbacks(told.append)
     assert [for_logs.wants(log(number)) for number in (1, 2)] == [False, False]
     assert told == [LogParams("info", 1), LogParams("info", 2)]
 
 
-def test_without_a_callback_no_log_is_wanted() -> None:
+def test_client_without_a_log_callback_requests_no_logs() -> None:
     assert not callbacks(None).wants(log(1))
 
 
-def test_a_log_with_bad_parameters_is_passed_over() -> None:
+def test_log_message_with_invalid_parameters_is_ignored() -> None:
     told = list[LogParams]()
     bad = NotificationReceived(METHODS["notifications/message"], {"level": 1}, LATEST_LEGACY)
     assert not callbacks(told.append).wants(bad)
     assert told == []
 
 
-async def test_an_async_callback_for_logs_waits_for_its_turn() -> None:
+async def test_async_log_callback_waits_for_its_turn() -> None:
     told = list[Any]()
 
     async def on_log(message: LogParams) -> None:
@@ -58,7 +58,7 @@ async def test_an_async_callback_for_logs_waits_for_its_turn() -> None:
     assert told == [1]
 
 
-async def test_a_plain_callback_that_returns_something_to_await_is_called_once_for_each_log() -> None:
+async def test_plain_log_callback_that_returns_an_awaitable_is_called_once_per_log() -> None:
     begun, done = list[Any](), list[Any]()
 
     async def write(message: LogParams) -> None:
@@ -78,7 +78,7 @@ async def test_a_plain_callback_that_returns_something_to_await_is_called_once_f
     assert (begun, done) == ([1, 2], [1, 2])
 
 
-async def test_what_was_begun_for_a_log_that_was_dropped_since_is_still_awaited() -> None:
+async def test_awaitable_of_a_dropped_log_is_still_awaited() -> None:
     done = list[Any]()
 
     async def write(message: LogParams) -> None:
@@ -92,7 +92,7 @@ async def test_what_was_begun_for_a_log_that_was_dropped_since_is_still_awaited(
     assert done == [1, 2]
 
 
-def test_a_plain_callback_that_fails_is_reported_and_the_next_log_is_told(caplog: pytest.LogCaptureFixture) -> None:
+def test_failed_plain_log_callback_is_logged_and_later_logs_are_handled(caplog: pytest.LogCaptureFixture) -> None:
     told = list[Any]()
 
     def on_log(message: LogParams) -> None:
@@ -108,7 +108,7 @@ def test_a_plain_callback_that_fails_is_reported_and_the_next_log_is_told(caplog
     assert record.exc_info is not None
 
 
-def test_context_variables_that_a_plain_callback_sets_are_its_own() -> None:
+def test_context_variables_set_by_a_plain_callback_do_not_leak() -> None:
     seen = list[str]()
 
     def on_log(message: LogParams) -> None:

@@ -22,7 +22,7 @@ def one_after_another(*states: Any) -> Any:
     return lambda: next(left, states[-1])
 
 
-async def test_a_call_that_must_be_a_task_is_made_as_one(autojump_clock: object) -> None:
+async def test_call_of_a_tool_that_requires_a_task_is_sent_as_one(autojump_clock: object) -> None:
     """2025-11-25 tasks, Tool-Level Negotiation: MUST. The TypeScript SDK and mcp refuse a plain call by a result with
     ``isError``, so that nothing tells the refusal from a failure of the tool."""
     async with with_core_tasks(one_after_another(core(), DONE)) as (client, peer):
@@ -55,7 +55,7 @@ def calls_of(peer: TaskPeer) -> list[bool]:
     return ["task" in call for call in peer.sent("tools/call")]
 
 
-async def test_tools_are_listed_once_and_again_when_they_have_changed(autojump_clock: object) -> None:
+async def test_task_support_is_listed_once_and_again_after_changes(autojump_clock: object) -> None:
     async with with_core_tasks(lambda: DONE, kind=Listing) as (client, peer):
         await client.call_tool("any")
         await client.call_tool("any")
@@ -69,7 +69,7 @@ async def test_tools_are_listed_once_and_again_when_they_have_changed(autojump_c
         assert (len(peer.sent("tools/list")), calls_of(peer)[3:]) == (2, [False])
 
 
-async def test_a_listing_of_the_host_is_enough(autojump_clock: object) -> None:
+async def test_task_support_is_read_from_the_hosts_own_listing(autojump_clock: object) -> None:
     async with with_core_tasks(lambda: DONE, kind=Listing) as (client, peer):
         assert [tool.name async for tool in client.list_tools()] == ["any"]
         await client.call_tool("any")
@@ -77,7 +77,9 @@ async def test_a_listing_of_the_host_is_enough(autojump_clock: object) -> None:
 
 
 @pytest.mark.parametrize("support", ["optional", "forbidden", None, 7])
-async def test_a_tool_that_raises_the_error_of_a_refusal_is_not_run_twice(autojump_clock: object, support: Any) -> None:
+async def test_tool_that_raises_the_error_of_a_refusal_is_not_called_twice(
+    autojump_clock: object, support: Any
+) -> None:
     class Raising(Listing):
         pass
 
@@ -92,9 +94,7 @@ async def test_a_tool_that_raises_the_error_of_a_refusal_is_not_run_twice(autoju
 
 
 @pytest.mark.parametrize(("before", "after"), [("forbidden", "required"), ("required", "forbidden")])
-async def test_a_tool_that_is_another_one_by_now_is_called_as_it_is_listed_now(
-    autojump_clock: object, before: str, after: str
-) -> None:
+async def test_changed_tool_is_called_as_it_is_listed_now(autojump_clock: object, before: str, after: str) -> None:
     async with with_core_tasks(lambda: DONE, kind=Listing) as (client, peer):
         peer.support = before
         assert [tool.name async for tool in client.list_tools()] == ["any"]
@@ -103,7 +103,7 @@ async def test_a_tool_that_is_another_one_by_now_is_called_as_it_is_listed_now(
         assert calls_of(peer) == [before == "required", after == "required"]
 
 
-async def test_a_server_that_lists_no_tools_is_called_plainly(autojump_clock: object) -> None:
+async def test_server_that_lists_no_tools_gets_plain_calls(autojump_clock: object) -> None:
     class Unlisted(Listing):
         support = "optional"
 
@@ -118,7 +118,7 @@ async def test_a_server_that_lists_no_tools_is_called_plainly(autojump_clock: ob
         assert calls_of(peer) == [False]
 
 
-async def test_calls_at_a_time_list_the_tools_once(autojump_clock: object) -> None:
+async def test_concurrent_calls_list_the_tools_once(autojump_clock: object) -> None:
     async with with_core_tasks(lambda: DONE, kind=Listing) as (client, peer), trio.open_nursery() as nursery:
         for _ in range(5):
             nursery.start_soon(client.call_tool, "any")
@@ -129,7 +129,7 @@ async def test_calls_at_a_time_list_the_tools_once(autojump_clock: object) -> No
     assert (len(peer.sent("tools/list")), calls_of(peer)) == (1, [True] * 6)
 
 
-async def test_the_id_of_a_task_is_told_before_anything_is_waited_for(autojump_clock: object) -> None:
+async def test_task_id_is_available_before_any_wait(autojump_clock: object) -> None:
     ids = list[str]()
     async with with_core_tasks(lambda: DONE) as (client, peer):
 
@@ -146,7 +146,7 @@ async def test_the_id_of_a_task_is_told_before_anything_is_waited_for(autojump_c
 
 
 @pytest.mark.parametrize("capabilities", [{}, {"tasks": {"requests": {}}}, {"tasks": {"list": {}, "cancel": {}}}])
-async def test_no_task_is_asked_of_a_server_that_declares_none(autojump_clock: object, capabilities: Any) -> None:
+async def test_no_task_is_requested_from_a_server_without_tasks(autojump_clock: object, capabilities: Any) -> None:
     # 2025-11-25 tasks, Tool-Level Negotiation 1: MUST NOT.
     async with with_core_tasks(core, capabilities=capabilities) as (client, peer):
         with pytest.raises(PeerError):
@@ -156,7 +156,7 @@ async def test_no_task_is_asked_of_a_server_that_declares_none(autojump_clock: o
         assert not any("task" in call for call in peer.sent("tools/call"))
 
 
-async def test_a_wish_for_the_time_to_live_is_told_in_milliseconds(autojump_clock: object) -> None:
+async def test_requested_ttl_is_sent_in_milliseconds(autojump_clock: object) -> None:
     async with with_core_tasks(core) as (client, peer):
         await client.start_task("any", ttl=1.5)
         await client.start_task("any")
@@ -166,7 +166,7 @@ async def test_a_wish_for_the_time_to_live_is_told_in_milliseconds(autojump_cloc
                 await client.start_task("any", ttl=wrong)
 
 
-async def test_a_tool_that_may_not_be_a_task_is_called_without(autojump_clock: object) -> None:
+async def test_tool_that_forbids_tasks_is_called_without_one(autojump_clock: object) -> None:
     class Plain(Listing):
         support = "forbidden"
 
@@ -177,7 +177,7 @@ async def test_a_tool_that_may_not_be_a_task_is_called_without(autojump_clock: o
         assert calls_of(peer) == [False]
 
 
-async def test_the_server_asks_while_its_result_is_fetched_and_is_looked_at_meanwhile(autojump_clock: object) -> None:
+async def test_server_can_ask_while_the_client_waits_for_the_task_result(autojump_clock: object) -> None:
     class Asking(TaskPeer):
         answer: Any = None
 
@@ -208,14 +208,14 @@ async def test_the_server_asks_while_its_result_is_fetched_and_is_looked_at_mean
     assert [each.message for each in seen] == ["waiting"]
 
 
-async def test_a_task_that_was_cancelled_has_no_result(autojump_clock: object) -> None:
+async def test_cancelled_task_has_no_result(autojump_clock: object) -> None:
     async with with_core_tasks(lambda: core("cancelled", statusMessage="by the operator")) as (client, peer):
         with pytest.raises(TaskCancelled, match="by the operator"):
             await client.call_tool("any")
         assert not {"tasks/result", "tasks/cancel"} & set(methods_in(peer.wire))
 
 
-async def test_a_task_that_is_cancelled_while_its_result_is_fetched(autojump_clock: object) -> None:
+async def test_task_cancelled_while_its_result_is_fetched_raises(autojump_clock: object) -> None:
     look = one_after_another(core("input_required"), core("cancelled"))
     async with with_core_tasks(look, outcome=-32602) as (client, peer):
         with pytest.raises(TaskCancelled):
@@ -224,7 +224,7 @@ async def test_a_task_that_is_cancelled_while_its_result_is_fetched(autojump_clo
         assert not peer.sent("tasks/cancel")
 
 
-async def test_the_error_of_the_request_is_the_error_of_the_call(autojump_clock: object) -> None:
+async def test_error_of_the_task_request_is_raised_by_the_call(autojump_clock: object) -> None:
     async with with_core_tasks(lambda: core("failed"), outcome=-31050) as (client, peer):
         with pytest.raises(PeerError) as caught:
             await client.call_tool("any")
@@ -233,7 +233,7 @@ async def test_the_error_of_the_request_is_the_error_of_the_call(autojump_clock:
         assert not peer.sent("tasks/cancel")
 
 
-async def test_a_task_that_failed_with_an_empty_result_is_no_success(autojump_clock: object) -> None:
+async def test_failed_task_with_an_empty_result_raises(autojump_clock: object) -> None:
     """mcp 1.x answers so, and tells the error in the message of the task."""
     nothing = {"_meta": {"io.modelcontextprotocol/related-task": {"taskId": "t"}}}
     async with with_core_tasks(lambda: core("failed", statusMessage="broken"), outcome=nothing) as (client, _):
@@ -241,20 +241,20 @@ async def test_a_task_that_failed_with_an_empty_result_is_no_success(autojump_cl
             await client.call_tool("any")
 
 
-async def test_a_task_that_was_cancelled_with_an_empty_result_is_no_success(autojump_clock: object) -> None:
+async def test_cancelled_task_with_an_empty_result_raises(autojump_clock: object) -> None:
     look = one_after_another(core("input_required"), core("cancelled"))
     async with with_core_tasks(look, outcome={}) as (client, _):
         with pytest.raises(TaskCancelled):
             await client.call_tool("any")
 
 
-async def test_an_empty_result_of_a_task_that_has_not_failed_is_its_result(autojump_clock: object) -> None:
+async def test_empty_result_of_a_successful_task_is_returned(autojump_clock: object) -> None:
     async with with_core_tasks(lambda: DONE, outcome={}) as (client, _):
         assert (await client.call_tool("any")).content == []
 
 
 @pytest.mark.parametrize("nonsense", [["done"], "done", True])
-async def test_a_result_that_makes_no_sense_is_a_violation(autojump_clock: object, nonsense: Any) -> None:
+async def test_invalid_task_result_is_a_protocol_violation(autojump_clock: object, nonsense: Any) -> None:
     class Senseless(TaskPeer):
         async def say(self, message: dict[str, Any], said: Any) -> None:
             if message["method"] == "tasks/result":
@@ -267,14 +267,14 @@ async def test_a_result_that_makes_no_sense_is_a_violation(autojump_clock: objec
             await client.call_tool("any")
 
 
-async def test_a_failure_of_the_tool_is_a_result(autojump_clock: object) -> None:
+async def test_tool_failure_in_a_task_is_a_result(autojump_clock: object) -> None:
     failed = {"content": [], "isError": True, "_meta": {"io.modelcontextprotocol/related-task": {"taskId": "t"}}}
     async with with_core_tasks(lambda: core("failed"), outcome=failed) as (client, _):
         assert (await client.call_tool("any")).is_error
 
 
 @pytest.mark.parametrize("nonsense", [{}, [], core(status="new"), core(taskId="another"), core(ttl="x")])
-async def test_a_state_that_makes_no_sense_ends_the_call(autojump_clock: object, nonsense: Any) -> None:
+async def test_invalid_task_state_ends_the_call(autojump_clock: object, nonsense: Any) -> None:
     async with with_core_tasks(lambda: nonsense) as (client, peer):
         with pytest.raises(ProtocolViolation):
             await client.call_tool("any")
@@ -282,7 +282,7 @@ async def test_a_state_that_makes_no_sense_ends_the_call(autojump_clock: object,
         assert peer.sent("tasks/cancel") == [{"taskId": "t"}]
 
 
-async def test_an_answer_that_is_the_result_of_the_tool_is_given_as_such(autojump_clock: object) -> None:
+async def test_tool_result_instead_of_a_task_is_returned(autojump_clock: object) -> None:
     """mcp 1.x refuses by a failure of the tool."""
     refused = {"content": [{"type": "text", "text": "no task"}], "isError": True}
     async with with_core_tasks(core, made=refused) as (client, peer):
@@ -293,7 +293,7 @@ async def test_an_answer_that_is_the_result_of_the_tool_is_given_as_such(autojum
 
 
 @pytest.mark.parametrize("made", [{}, {"content": [], "task": 5}, {"task": {"taskId": "t"}}, {"task": core(taskId=5)}])
-async def test_an_answer_that_makes_no_task_is_a_violation(autojump_clock: object, made: Any) -> None:
+async def test_invalid_create_task_result_is_a_protocol_violation(autojump_clock: object, made: Any) -> None:
     async with with_core_tasks(core, made=made) as (client, peer):
         with pytest.raises(ProtocolViolation):
             await client.call_tool("any")
@@ -301,7 +301,7 @@ async def test_an_answer_that_makes_no_task_is_a_violation(autojump_clock: objec
         assert len(peer.sent("tasks/cancel")) == (made == {"task": {"taskId": "t"}})
 
 
-async def test_to_cancel_a_task_that_has_ended_is_no_error(autojump_clock: object) -> None:
+async def test_cancelling_a_finished_task_is_not_an_error(autojump_clock: object) -> None:
     class Over(TaskPeer):
         async def say(self, message: dict[str, Any], said: Any) -> None:
             await super().say(message, -32602 if message["method"] == "tasks/cancel" else said)
@@ -314,7 +314,7 @@ async def test_to_cancel_a_task_that_has_ended_is_no_error(autojump_clock: objec
             await task.cancel()
 
 
-async def test_the_wish_for_the_pace_is_obeyed(autojump_clock: object) -> None:
+async def test_poll_interval_of_the_server_is_used(autojump_clock: object) -> None:
     look = one_after_another(core(pollInterval=5000), core(), DONE)
     async with with_core_tasks(look, made={"task": core(pollInterval=2000)}) as (client, peer):
         before = trio.current_time()

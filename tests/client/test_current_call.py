@@ -141,7 +141,7 @@ KINDS = ("elicitation", "sampling", "roots", "log", "progress")
 
 @ERAS
 @pytest.mark.parametrize("open_", [in_memory, over_http])
-async def test_handlers_know_the_only_call_in_progress(open_: Any, era: str) -> None:
+async def test_handlers_have_the_context_of_the_only_call_in_progress(open_: Any, era: str) -> None:
     seen = Seen()
     with trio.fail_after(PATIENCE):
         async with opened_by_ann(open_, era=era, **seen.options) as client, trio.open_nursery() as nursery:
@@ -154,7 +154,7 @@ async def test_handlers_know_the_only_call_in_progress(open_: Any, era: str) -> 
 
 @ERAS
 @pytest.mark.parametrize("open_", [in_memory, over_http])
-async def test_no_handler_is_given_the_call_of_another_user(open_: Any, era: str) -> None:
+async def test_handler_never_gets_the_call_of_another_user(open_: Any, era: str) -> None:
     """Where several calls are in progress, HTTP and modern servers tell; a legacy server in memory doesn't."""
     seen = Seen()
     with trio.fail_after(PATIENCE):
@@ -173,7 +173,7 @@ async def test_no_handler_is_given_the_call_of_another_user(open_: Any, era: str
 
 
 @ERAS
-async def test_a_handler_in_a_thread_knows_its_call(era: str) -> None:
+async def test_handler_in_a_thread_has_its_call(era: str) -> None:
     seen = Seen()
     options = {**seen.options, "elicitation": seen.elicit_in_thread}
     async with opened_by_ann(in_memory, era=era, **options) as client, trio.open_nursery() as nursery:
@@ -182,7 +182,7 @@ async def test_a_handler_in_a_thread_knows_its_call(era: str) -> None:
 
 
 @ERAS
-async def test_an_async_callback_for_logs_knows_its_call(autojump_clock: object, era: str) -> None:
+async def test_async_log_callback_has_its_call(autojump_clock: object, era: str) -> None:
     seen = Seen()
     options = {**seen.options, "on_log": seen.log_later}
     async with opened_by_ann(in_memory, era=era, **options) as client, trio.open_nursery() as nursery:
@@ -193,7 +193,7 @@ async def test_an_async_callback_for_logs_knows_its_call(autojump_clock: object,
 
 @ERAS
 @pytest.mark.parametrize("open_", [in_memory, over_http])
-async def test_a_call_may_have_handlers_of_its_own(open_: Any, era: str) -> None:
+async def test_call_can_have_its_own_handlers(open_: Any, era: str) -> None:
     ours, theirs = Seen(), Seen()
     with trio.fail_after(PATIENCE):
         async with opened_by_ann(open_, era=era, **theirs.options) as client:
@@ -205,7 +205,7 @@ async def test_a_call_may_have_handlers_of_its_own(open_: Any, era: str) -> None
     assert {kind: theirs.values(kind) for kind in theirs.all} == {key: ["cleo"] for key in KINDS[:4]}
 
 
-async def test_a_call_has_a_callback_for_logs_where_the_client_has_none(autojump_clock: object) -> None:
+async def test_call_can_have_a_log_callback_if_the_client_has_none(autojump_clock: object) -> None:
     seen = Seen()
     options = {**seen.options, "on_log": None}
     async with in_memory(era="legacy", **options) as client:
@@ -214,7 +214,7 @@ async def test_a_call_has_a_callback_for_logs_where_the_client_has_none(autojump
     assert seen.values("log") == ["bob"]
 
 
-async def test_roots_of_a_call_may_be_a_list(autojump_clock: object) -> None:
+async def test_roots_of_a_call_can_be_a_list(autojump_clock: object) -> None:
     server, found = Server("s"), list[str]()
 
     @server.tool
@@ -227,7 +227,7 @@ async def test_roots_of_a_call_may_be_a_list(autojump_clock: object) -> None:
     assert found == ["file:///b", "file:///a"]
 
 
-async def test_a_handler_that_the_client_has_not_declared_is_refused(autojump_clock: object) -> None:
+async def test_call_handler_of_an_undeclared_kind_is_refused(autojump_clock: object) -> None:
     seen = Seen()
     async with in_memory(era="legacy") as client:
         with pytest.raises(
@@ -238,14 +238,14 @@ async def test_a_handler_that_the_client_has_not_declared_is_refused(autojump_cl
             await client.call_tool("ask", {"who": "bob"}, on_lag=seen.log)  # type: ignore[call-arg]
 
 
-async def test_there_is_no_call_outside_of_handlers(autojump_clock: object) -> None:
+async def test_no_current_call_outside_handlers(autojump_clock: object) -> None:
     async with in_memory(**Seen().options) as client:
         assert current_call() is None
         await call_as(client, "bob")
         assert current_call() is None
 
 
-async def test_other_requests_are_calls_too(autojump_clock: object) -> None:
+async def test_other_requests_are_also_current_calls(autojump_clock: object) -> None:
     server, seen = Server("s"), list[CurrentCall | None]()
 
     @server.prompt
@@ -270,7 +270,7 @@ async def test_other_requests_are_calls_too(autojump_clock: object) -> None:
     ]
 
 
-async def test_a_call_made_in_a_handler_is_served_for_itself(autojump_clock: object) -> None:
+async def test_call_made_in_a_handler_has_its_own_context(autojump_clock: object) -> None:
     inner, seen, back = in_memory, Seen(), Seen()
 
     async with inner(era="legacy", **seen.options) as second:
@@ -324,7 +324,7 @@ async def test_a_question_without_a_call_in_progress_has_an_empty_context(autoju
     assert seen.all == {"elicitation": [NOBODY], "log": [NOBODY]}
 
 
-async def test_a_question_of_a_call_that_was_left_goes_to_no_other_call(autojump_clock: object) -> None:
+async def test_question_of_an_abandoned_call_goes_to_no_other_call(autojump_clock: object) -> None:
     """The server may not have read the cancel yet."""
     left = trio.Event()
 
@@ -354,7 +354,7 @@ async def test_a_question_of_a_call_that_was_left_goes_to_no_other_call(autojump
     assert seen.values("log") == ["bob", None]
 
 
-async def test_each_log_belongs_to_the_only_call_in_progress_at_its_arrival(autojump_clock: object) -> None:
+async def test_log_belongs_to_the_only_call_in_progress_when_it_arrives(autojump_clock: object) -> None:
     related = {"_meta": {"io.modelcontextprotocol/related-task": {"taskId": "unknown"}}}
 
     async def script(peer: RawPeer) -> None:
@@ -382,7 +382,7 @@ async def test_each_log_belongs_to_the_only_call_in_progress_at_its_arrival(auto
     assert seen.values("log") == ["bob", "bob", None, "bob", None, "bob", None]
 
 
-async def test_a_relay_is_told_of_the_next_log_of_a_call_in_progress(autojump_clock: object) -> None:
+async def test_relay_gets_the_next_log_of_a_call_in_progress(autojump_clock: object) -> None:
     class Noted(Relay):
         def on_notification(self, event: NotificationReceived) -> None:
             relayed.append(event.params["data"])
@@ -415,7 +415,7 @@ async def test_a_relay_is_told_of_the_next_log_of_a_call_in_progress(autojump_cl
     assert seen.values("log") == ["bob", "bob"]
 
 
-async def test_a_task_that_a_callback_for_logs_starts_keeps_the_call_of_its_message(autojump_clock: object) -> None:
+async def test_task_started_by_a_log_callback_keeps_the_call_of_its_log(autojump_clock: object) -> None:
     """Later messages, and the end of the call, change nothing."""
 
     async def script(peer: RawPeer) -> None:
@@ -466,7 +466,7 @@ async def test_a_call_that_was_left_without_a_cancel_stays_in_progress_at_the_se
     assert seen.values("elicitation") == [None]
 
 
-async def test_a_ping_is_no_call_that_a_question_could_belong_to(autojump_clock: object) -> None:
+async def test_ping_is_never_the_call_of_a_question(autojump_clock: object) -> None:
     async def script(peer: RawPeer) -> None:
         await peer.handshake()
         call, ping = await peer.until("tools/call"), await peer.until("ping")
@@ -536,7 +536,7 @@ async def test_a_question_of_an_unknown_task_belongs_to_no_call(autojump_clock: 
     assert seen.all["elicitation"] == [NOBODY]
 
 
-async def test_questions_of_tasks_know_whose_task_asks(autojump_clock: object) -> None:
+async def test_question_of_a_task_has_the_call_of_its_task(autojump_clock: object) -> None:
     """Revision 2025-11-25: the question names its task."""
     server = Server("tasks")
 
@@ -562,7 +562,7 @@ async def test_questions_of_tasks_know_whose_task_asks(autojump_clock: object) -
 
 
 @pytest.mark.parametrize("way", [*WAYS, "stdio"])
-async def test_the_only_call_is_known_over_every_wire(tmp_path: Path, way: str) -> None:
+async def test_only_call_is_found_over_every_transport(tmp_path: Path, way: str) -> None:
     seen = Seen()
     if way == "stdio":
         raw = RawServer(
@@ -626,7 +626,7 @@ async def test_callbacks_for_changes_have_an_empty_context(autojump_clock: objec
 
 
 @ERAS
-async def test_handlers_of_a_group_know_member_and_call(autojump_clock: object, era: str) -> None:
+async def test_group_handlers_have_member_and_call(autojump_clock: object, era: str) -> None:
     found: list[Any] = []
 
     async def elicit(_: Any) -> ElicitResult:
@@ -645,7 +645,7 @@ async def test_handlers_of_a_group_know_member_and_call(autojump_clock: object, 
 
 
 @ERAS
-async def test_handlers_of_asyncio_know_their_call(era: Any) -> None:
+async def test_asyncio_handlers_have_their_call(era: Any) -> None:
     import asyncio
 
     async def main() -> tuple[list[Any], list[Any]]:
@@ -684,7 +684,7 @@ def _sampled(_: Any) -> CreateMessageResult:
 
 
 @ERAS
-async def test_handlers_of_scripts_know_their_call(era: Any) -> None:
+async def test_script_handlers_have_their_call(era: Any) -> None:
     def main() -> list[Any]:
         found: list[Any] = []
 
@@ -708,7 +708,7 @@ async def test_handlers_of_scripts_know_their_call(era: Any) -> None:
     assert sorted(found) == [("own", "cleo"), ("progress", "bob"), ("theirs", "bob")]
 
 
-async def test_a_handler_may_refuse_what_belongs_to_no_call(autojump_clock: object) -> None:
+async def test_handler_can_refuse_a_question_without_a_call(autojump_clock: object) -> None:
     async def script(peer: RawPeer) -> None:
         await peer.handshake()
         await peer.send(elicitation(1))

@@ -62,7 +62,7 @@ async def answer_of(form: dict[str, Any], answer: Any) -> Any:
     [({}, '"colour" is a required property'), ({"colour": 3}, '3 is not of type "string" at colour')],
     ids=["missing", "of another type"],
 )
-async def test_a_form_that_is_not_filled_in_as_asked_ends_the_call(
+async def test_form_answer_that_violates_its_schema_ends_the_call(
     autojump_clock: object, answer: Any, fault: str
 ) -> None:
     async with asking_once(SHIRT, answer) as (client, _):
@@ -73,7 +73,7 @@ async def test_a_form_that_is_not_filled_in_as_asked_ends_the_call(
         assert text_of(await client.call_tool("order")) == "done"
 
 
-async def test_a_legacy_server_gets_an_error_in_its_place(
+async def test_legacy_server_gets_an_error_for_an_invalid_form_answer(
     autojump_clock: object, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def script(server: ScriptedServer) -> None:
@@ -88,7 +88,7 @@ async def test_a_legacy_server_gets_an_error_in_its_place(
     assert "doesn't match the schema that the server sent" in caplog.text
 
 
-async def test_defaults_count_as_filled_in(autojump_clock: object) -> None:
+async def test_defaults_count_as_form_values(autojump_clock: object) -> None:
     assert await answer_of(SHIRT, {"colour": "red"}) == {"action": "accept", "content": {"colour": "red", "size": 40}}
 
 
@@ -110,7 +110,7 @@ OPTIONAL = {"anyOf": [{"type": "string"}, {"type": "null"}]}
         ({"type": ["string", "null"], "default": None}, {"nick": None}, {}),
     ],
 )
-async def test_default_that_does_not_fit_and_null_are_left_out(
+async def test_invalid_default_and_null_are_omitted_from_the_form_answer(
     autojump_clock: object, field: Any, answer: Any, content: Any
 ) -> None:
     form = {"type": "object", "properties": {"name": {"type": "string"}, "nick": field}, "required": ["name"]}
@@ -140,10 +140,10 @@ async def test_required_field_that_may_be_null_is_null_without_a_value(
     assert await answer_of(form, {"name": "a", **answer}) == {"action": "accept", "content": expected}
 
 
-async def test_a_form_that_is_declined_need_not_be_filled_in(autojump_clock: object) -> None:
+async def test_declined_form_needs_no_values(autojump_clock: object) -> None:
     assert await answer_of(SHIRT, ElicitResult("decline")) == {"action": "decline"}
 
 
 @pytest.mark.parametrize("form", NO_FORMS, ids=["of references", "in an unknown dialect", "for nobody"])
-async def test_what_cannot_be_checked_is_answered_as_the_handler_says(autojump_clock: object, form: Any) -> None:
+async def test_form_with_an_unusable_schema_is_answered_unchecked(autojump_clock: object, form: Any) -> None:
     assert await answer_of(form, {"colour": 3}) == {"action": "accept", "content": {"colour": 3}}

@@ -42,7 +42,7 @@ TEXT = {"content": [{"type": "text", "text": "done"}]}
         ({"roots": []}, {"roots": {}}),
     ],
 )
-async def test_each_request_declares_exactly_what_there_are_handlers_for(
+async def test_each_request_declares_exactly_the_kinds_with_handlers(
     autojump_clock: object, options: Any, declared: Any
 ) -> None:
     async def script(peer: RawPeer) -> None:
@@ -60,7 +60,7 @@ async def test_each_request_declares_exactly_what_there_are_handlers_for(
 @pytest.mark.parametrize(
     ("question", "answer"), [(FORM, NAME), (SAMPLE, SAID), (ROOTS, LISTED)], ids=["form", "sampling", "roots"]
 )
-async def test_each_kind_is_answered_by_the_handler_of_the_legacy_era(
+async def test_each_kind_of_question_is_answered_by_the_same_handler_as_in_the_legacy_era(
     autojump_clock: object, question: Any, answer: Any
 ) -> None:
     async def script(peer: RoundsPeer) -> None:
@@ -73,7 +73,7 @@ async def test_each_kind_is_answered_by_the_handler_of_the_legacy_era(
     assert cancels_of(peer) == []
 
 
-async def test_a_url_without_an_elicitation_id_goes_to_its_own_handler(autojump_clock: object) -> None:
+async def test_url_elicitation_without_an_id_goes_to_its_own_handler(autojump_clock: object) -> None:
     async def visit(params: ElicitURLParams) -> ElicitResult:
         assert (params.url, params.elicitation_id) == ("https://example.com", None)
         return ElicitResult("accept")
@@ -87,7 +87,7 @@ async def test_a_url_without_an_elicitation_id_goes_to_its_own_handler(autojump_
     assert rounds_of(peer)[1]["inputResponses"] == {"q": {"action": "accept"}}
 
 
-async def test_what_is_asked_at_once_is_answered_at_once_and_in_the_order_of_the_questions(
+async def test_concurrent_questions_are_answered_concurrently_in_order(
     autojump_clock: object,
 ) -> None:
     turns = Sequencer()
@@ -120,7 +120,7 @@ async def test_what_is_asked_at_once_is_answered_at_once_and_in_the_order_of_the
     ],
     ids=["call_tool", "get_prompt", "read_resource"],
 )
-async def test_the_retry_is_the_same_request_under_a_new_id(autojump_clock: object, call: Any) -> None:
+async def test_retry_is_the_same_request_with_a_new_id(autojump_clock: object, call: Any) -> None:
     async def script(peer: RoundsPeer) -> None:
         first = await peer.read()
         await peer.ask(first, q=FORM)
@@ -135,7 +135,7 @@ async def test_the_retry_is_the_same_request_under_a_new_id(autojump_clock: obje
 
 
 @pytest.mark.parametrize("state", ["", "null", '{"a": 1}', " é𝄞\u2028 ", "x" * 100_000], ids=len)
-async def test_the_state_goes_back_exactly_as_it_came(autojump_clock: object, state: str) -> None:
+async def test_request_state_is_returned_unchanged(autojump_clock: object, state: str) -> None:
     async def script(peer: RoundsPeer) -> None:
         await peer.ask(await peer.call(), state, q=FORM)
         await peer.text(await peer.call())
@@ -145,7 +145,7 @@ async def test_the_state_goes_back_exactly_as_it_came(autojump_clock: object, st
     assert rounds_of(peer)[1]["requestState"] == state
 
 
-async def test_each_round_carries_the_state_and_the_answers_of_the_one_before_it_only(autojump_clock: object) -> None:
+async def test_each_retry_has_only_the_state_and_answers_of_the_previous_round(autojump_clock: object) -> None:
     async def script(peer: RoundsPeer) -> None:
         await peer.ask(await peer.call(), "s1", form=FORM)
         await peer.ask(await peer.call(), "s2", model=SAMPLE)
@@ -163,7 +163,7 @@ async def test_each_round_carries_the_state_and_the_answers_of_the_one_before_it
     assert len({call["id"] for call in calls_in(peer)}) == 4
 
 
-async def test_state_without_a_question_is_sent_back_at_once(autojump_clock: object) -> None:
+async def test_request_state_without_questions_is_returned_at_once(autojump_clock: object) -> None:
     async def script(peer: RoundsPeer) -> None:
         await peer.ask(await peer.call(), "later")
         await peer.text(await peer.call())
@@ -175,7 +175,7 @@ async def test_state_without_a_question_is_sent_back_at_once(autojump_clock: obj
     assert rounds_of(peer) == [{}, {"requestState": "later"}]
 
 
-async def test_no_question_under_the_name_of_questions_is_answered_with_no_answer(autojump_clock: object) -> None:
+async def test_empty_questions_are_answered_with_empty_answers(autojump_clock: object) -> None:
     async def script(peer: RoundsPeer) -> None:
         await peer.result(await peer.call(), {"resultType": "input_required", "inputRequests": {}})
         await peer.text(await peer.call())
@@ -185,7 +185,7 @@ async def test_no_question_under_the_name_of_questions_is_answered_with_no_answe
     assert rounds_of(peer) == [{}, {"inputResponses": {}}]
 
 
-async def test_state_and_answers_that_the_caller_gave_itself_are_not_those_of_the_rounds(
+async def test_state_and_answers_of_the_caller_are_separate_from_those_of_rounds(
     autojump_clock: object,
 ) -> None:
     async def script(peer: RoundsPeer) -> None:
@@ -201,7 +201,7 @@ async def test_state_and_answers_that_the_caller_gave_itself_are_not_those_of_th
     ]
 
 
-async def test_two_calls_at_once_never_see_each_others_state_and_answers(autojump_clock: object) -> None:
+async def test_concurrent_calls_do_not_share_state_and_answers(autojump_clock: object) -> None:
     async def named(params: ElicitFormParams) -> dict[str, Any]:
         return {"name": params.message}
 
@@ -229,7 +229,7 @@ async def test_two_calls_at_once_never_see_each_others_state_and_answers(autojum
         assert again["params"]["inputResponses"]["q"]["content"] == {"name": name}
 
 
-async def test_other_calls_go_on_while_a_user_thinks(autojump_clock: object) -> None:
+async def test_other_calls_continue_while_the_user_is_asked(autojump_clock: object) -> None:
     thinking, decided = trio.Event(), trio.Event()
 
     async def think(_: ElicitFormParams) -> dict[str, Any]:
@@ -256,7 +256,7 @@ async def test_other_calls_go_on_while_a_user_thinks(autojump_clock: object) -> 
 # Progress
 
 
-async def test_each_round_has_a_progress_token_of_its_own_and_the_same_callback(autojump_clock: object) -> None:
+async def test_each_round_has_its_own_progress_token_and_the_same_callback(autojump_clock: object) -> None:
     seen: list[float] = []
 
     async def script(peer: RoundsPeer) -> None:
@@ -275,7 +275,7 @@ async def test_each_round_has_a_progress_token_of_its_own_and_the_same_callback(
     assert tokens == [call["id"] for call in calls_in(peer)]
 
 
-async def test_a_limit_on_silence_starts_anew_with_progress_in_any_round(autojump_clock: object) -> None:
+async def test_progress_in_any_round_restarts_the_silence_limit(autojump_clock: object) -> None:
     async def script(peer: RoundsPeer) -> None:
         await peer.ask(await peer.call(), q=FORM)
         second = await peer.call()

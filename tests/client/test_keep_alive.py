@@ -81,7 +81,7 @@ def pings_in(peer: RawPeer) -> int:
     return methods_in(peer.wire).count("ping")
 
 
-async def test_a_server_is_pinged_at_the_interval(autojump_clock: MockClock) -> None:
+async def test_keep_alive_pings_at_the_interval(autojump_clock: MockClock) -> None:
     async with pinged(answer) as (_, peer):
         await trio.sleep(9)
         assert pings_in(peer) == 0
@@ -89,29 +89,27 @@ async def test_a_server_is_pinged_at_the_interval(autojump_clock: MockClock) -> 
     assert pings_in(peer) == 5
 
 
-async def test_without_the_option_there_are_no_pings(autojump_clock: MockClock) -> None:
+async def test_no_pings_are_sent_without_keep_alive(autojump_clock: MockClock) -> None:
     async with scripted(RawPeer.handshake) as (channel, peer), open_client(channel):
         await trio.sleep(1000)
     assert pings_in(peer) == 0
 
 
 @pytest.mark.parametrize("reply", [refuse, fail, answer_nonsense])
-async def test_shd_04_a_server_that_knows_no_ping_keeps_its_connection(
-    reply: Answer, autojump_clock: MockClock
-) -> None:
+async def test_shd_04_server_without_ping_keeps_its_connection(reply: Answer, autojump_clock: MockClock) -> None:
     async with pinged(reply) as (client, peer):
         await trio.sleep(55)
         assert (await client.call_tool("any")).text == "done"
     assert pings_in(peer) == 5
 
 
-async def test_shd_04_no_ping_is_sent_while_a_request_is_in_progress(autojump_clock: MockClock) -> None:
+async def test_shd_04_no_ping_during_a_request(autojump_clock: MockClock) -> None:
     async with pinged(be_silent) as (client, peer):
         assert (await client.call_tool("any", {"after": 100})).text == "done"
         assert pings_in(peer) == 0
 
 
-async def test_shd_04_a_server_that_became_busy_after_the_ping_is_not_cut_off(autojump_clock: MockClock) -> None:
+async def test_shd_04_server_that_becomes_busy_after_the_ping_is_not_disconnected(autojump_clock: MockClock) -> None:
     async with pinged(be_silent, keep_alive=KeepAlive(interval=10, timeout=3, misses=1)) as (client, peer):
         await trio.sleep(11)
         assert pings_in(peer) == 1
@@ -119,20 +117,20 @@ async def test_shd_04_a_server_that_became_busy_after_the_ping_is_not_cut_off(au
 
 
 @pytest.mark.parametrize("first", [be_silent, answer_too_late])
-async def test_shd_04_one_missed_ping_does_not_break_later_calls(first: Answer, autojump_clock: MockClock) -> None:
+async def test_shd_04_one_missed_ping_does_not_affect_later_calls(first: Answer, autojump_clock: MockClock) -> None:
     async with pinged(first, answer) as (client, peer):
         await trio.sleep(60)
         assert (await client.call_tool("any")).text == "done"
     assert len(cancels_in(peer.wire)) == 1
 
 
-async def test_misses_count_in_a_row_only(autojump_clock: MockClock) -> None:
+async def test_only_consecutive_missed_pings_count(autojump_clock: MockClock) -> None:
     async with pinged(be_silent, answer, be_silent, answer) as (client, _):
         await trio.sleep(100)
         assert (await client.call_tool("any")).text == "done"
 
 
-async def test_a_server_that_misses_two_pings_is_lost_and_nobody_is_cancelled(autojump_clock: MockClock) -> None:
+async def test_server_that_misses_two_pings_is_lost_without_cancels(autojump_clock: MockClock) -> None:
     async with pinged(be_silent) as (client, _):
         with pytest.raises(ConnectionLost, match=r"did not answer 2 pings of 3 s each"):
             await client.until_lost()
@@ -142,7 +140,7 @@ async def test_a_server_that_misses_two_pings_is_lost_and_nobody_is_cancelled(au
         await trio.sleep(100)
 
 
-async def test_the_limit_of_calls_does_not_shorten_that_of_pings(autojump_clock: MockClock) -> None:
+async def test_call_timeout_does_not_shorten_the_ping_timeout(autojump_clock: MockClock) -> None:
     async def answer_after_two(peer: RawPeer, ping: dict[str, Any]) -> None:
         await trio.sleep(2)
         await peer.result(ping, {})
@@ -157,7 +155,7 @@ async def test_the_limit_of_calls_does_not_shorten_that_of_pings(autojump_clock:
     assert cancels_in(peer.wire) == []
 
 
-async def test_modern_servers_are_asked_for_discovery_instead(autojump_clock: MockClock) -> None:
+async def test_keep_alive_of_a_modern_server_uses_discover(autojump_clock: MockClock) -> None:
     async def script(peer: RawPeer) -> None:
         for _ in range(4):
             await peer.discovered()
@@ -167,7 +165,7 @@ async def test_modern_servers_are_asked_for_discovery_instead(autojump_clock: Mo
     assert methods_in(peer.wire) == ["server/discover"] * 4
 
 
-async def test_a_connection_that_ends_by_itself_ends_the_pings(autojump_clock: MockClock) -> None:
+async def test_end_of_the_connection_ends_the_pings(autojump_clock: MockClock) -> None:
     async def script(peer: RawPeer) -> None:
         await peer.handshake()
         await peer.close()
@@ -178,14 +176,14 @@ async def test_a_connection_that_ends_by_itself_ends_the_pings(autojump_clock: M
         await trio.sleep(100)
 
 
-async def test_it_works_for_a_server_of_ours_in_either_era(autojump_clock: MockClock) -> None:
+async def test_keep_alive_works_with_a_trio_mcp_server_in_either_era(autojump_clock: MockClock) -> None:
     for era in ("legacy", "modern"):
         async with open_memory(Server("s"), era=era, keep_alive=EVERY_TEN) as client:  # type: ignore[arg-type]
             await trio.sleep(100)
             await client.ping()
 
 
-async def test_a_process_that_is_stopped_is_found_out(tmp_path: Path) -> None:
+async def test_keep_alive_detects_a_stopped_process(tmp_path: Path) -> None:
     raw = RawServer(tmp_path, 'handshake(); note("pid", pid=os.getpid()); text(until("tools/call"))')
     keep_alive = KeepAlive(interval=0.05, timeout=0.1)
     with trio.fail_after(PATIENCE):
@@ -197,6 +195,6 @@ async def test_a_process_that_is_stopped_is_found_out(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("wrong", [{"interval": 0}, {"timeout": -1}, {"misses": 0}])
-def test_what_is_no_time_and_no_count_is_a_value_error(wrong: dict[str, Any]) -> None:
+def test_invalid_keep_alive_time_or_count_is_a_value_error(wrong: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="must be greater than 0"):
         KeepAlive(**wrong)

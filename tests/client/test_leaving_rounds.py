@@ -73,7 +73,7 @@ async def test_a_cancel_in_the_first_round_names_its_request(autojump_clock: obj
     assert cancels_of(peer) == [(calls_in(peer)[0]["id"], "enough")]
 
 
-async def test_a_cancel_between_rounds_stops_the_handlers_and_names_the_request_answered_last(
+async def test_cancel_between_rounds_stops_handlers_and_names_the_last_answered_request(
     autojump_clock: object,
 ) -> None:
     user, model = Thinking(), Thinking()
@@ -92,7 +92,7 @@ async def test_a_cancel_between_rounds_stops_the_handlers_and_names_the_request_
 
 
 @pytest.mark.parametrize("limit", [trio.move_on_after, trio.fail_after, lambda s: fail_after_silence(s, maximum=60)])
-async def test_a_time_limit_between_rounds_tells_the_server_why(autojump_clock: object, limit: Any) -> None:
+async def test_time_limit_between_rounds_sends_its_reason(autojump_clock: object, limit: Any) -> None:
     model = Thinking()
 
     async def script(peer: RoundsPeer) -> None:
@@ -109,7 +109,7 @@ async def test_a_time_limit_between_rounds_tells_the_server_why(autojump_clock: 
     assert cancels_of(peer) == [(calls_in(peer)[0]["id"], "the caller's deadline passed")]
 
 
-async def test_the_server_is_told_at_once_though_a_handler_takes_its_time_to_clean_up(autojump_clock: object) -> None:
+async def test_cancel_is_sent_at_once_despite_a_slow_handler_cleanup(autojump_clock: object) -> None:
     told_at: list[float] = []
 
     async def script(peer: RoundsPeer) -> None:
@@ -138,7 +138,7 @@ async def test_a_cancel_between_later_rounds_names_the_later_request(autojump_cl
     assert [id for id, _ in cancels_of(peer)] == [calls_in(peer)[1]["id"]]
 
 
-async def test_a_cancel_in_a_later_round_names_its_request_alone(autojump_clock: object) -> None:
+async def test_cancel_in_a_later_round_names_only_its_request(autojump_clock: object) -> None:
     async def script(peer: RoundsPeer) -> None:
         await peer.ask(await peer.call(), q=FORM)
         await peer.call()
@@ -189,7 +189,7 @@ async def test_an_exception_of_a_progress_callback_that_a_question_follows_names
 
 
 @pytest.mark.parametrize(("high_water", "longs"), [(10_000_000, 2), (1000, 3)], ids=["in-the-outbox", "before-it"])
-async def test_a_retry_that_is_not_yet_written_is_never_sent_and_the_round_before_it_is_cancelled(
+async def test_unwritten_retry_is_withdrawn_and_the_previous_round_is_cancelled(
     autojump_clock: object, high_water: int, longs: int
 ) -> None:
     """The server does not read: one long message fills the channel, one the writer's hands, and a third one, if
@@ -217,7 +217,7 @@ async def test_a_retry_that_is_not_yet_written_is_never_sent_and_the_round_befor
         nursery.cancel_scope.cancel()
 
 
-async def test_a_call_that_ends_well_is_not_cancelled_when_it_is_left_while_a_callback_is_slow(
+async def test_successful_call_left_during_a_slow_callback_sends_no_cancel(
     autojump_clock: object,
 ) -> None:
     async def slow(_: LogParams) -> None:
@@ -238,7 +238,7 @@ async def test_a_call_that_ends_well_is_not_cancelled_when_it_is_left_while_a_ca
 # Handlers that refuse or fail
 
 
-async def test_a_user_who_says_no_ends_the_call_with_the_error_and_the_server_is_told_in_its_words(
+async def test_user_refusal_ends_the_call_and_sends_its_message_as_reason(
     autojump_clock: object,
 ) -> None:
     user = Thinking()
@@ -251,7 +251,7 @@ async def test_a_user_who_says_no_ends_the_call_with_the_error_and_the_server_is
     assert cancels_of(peer) == [(calls_in(peer)[0]["id"], "the user said no")]
 
 
-async def test_the_server_is_told_of_a_refusal_at_once_though_another_handler_takes_its_time_to_clean_up(
+async def test_user_refusal_is_sent_at_once_despite_another_slow_handler(
     autojump_clock: object,
 ) -> None:
     told_at: list[float] = []
@@ -274,7 +274,7 @@ async def test_the_server_is_told_of_a_refusal_at_once_though_another_handler_ta
 
 
 @pytest.mark.parametrize("action", ["decline", "cancel"])
-async def test_a_declined_form_is_an_answer(autojump_clock: object, action: Any) -> None:
+async def test_declined_form_is_sent_as_an_answer(autojump_clock: object, action: Any) -> None:
     async def decline(_: ElicitFormParams) -> ElicitResult:
         return ElicitResult(action)
 
@@ -283,7 +283,7 @@ async def test_a_declined_form_is_an_answer(autojump_clock: object, action: Any)
     assert rounds_of(peer)[1]["inputResponses"]["q"] == {"action": action}
 
 
-async def test_an_exception_of_a_handler_leaves_the_call_as_it_is_and_tells_the_server_nothing_of_itself(
+async def test_handler_exception_leaves_the_call_unchanged_and_is_not_sent(
     autojump_clock: object, caplog: pytest.LogCaptureFixture
 ) -> None:
     error = ZeroDivisionError("internal")
@@ -299,7 +299,7 @@ async def test_an_exception_of_a_handler_leaves_the_call_as_it_is_and_tells_the_
     assert [record for record in caplog.records if record.levelno >= logging.WARNING] == []
 
 
-async def test_a_plain_def_handler_that_fails_ends_the_call_likewise() -> None:
+async def test_failed_plain_def_handler_ends_the_call() -> None:
     def fail(_: CreateMessageParams) -> CreateMessageResult:
         raise ZeroDivisionError
 
@@ -309,7 +309,7 @@ async def test_a_plain_def_handler_that_fails_ends_the_call_likewise() -> None:
     assert len(cancels_of(peer)) == 1
 
 
-async def test_plain_def_handlers_run_in_the_threads_of_the_connection() -> None:
+async def test_plain_def_question_handlers_run_in_threads_of_the_connection() -> None:
     busy: list[int] = []
 
     def count(_: object) -> dict[str, Any]:
@@ -325,7 +325,7 @@ async def test_plain_def_handlers_run_in_the_threads_of_the_connection() -> None
     assert busy == [0, 0, 0]
 
 
-async def test_an_answer_that_no_json_can_carry_ends_the_call(autojump_clock: object) -> None:
+async def test_answer_that_json_cannot_encode_ends_the_call(autojump_clock: object) -> None:
     async def nan(_: ElicitFormParams) -> dict[str, Any]:
         return {"number": float("nan")}
 
@@ -335,7 +335,7 @@ async def test_an_answer_that_no_json_can_carry_ends_the_call(autojump_clock: ob
     assert [id for id, _ in cancels_of(peer)] == [calls_in(peer)[0]["id"]]
 
 
-async def test_an_error_of_the_server_in_a_later_round_ends_the_call_and_nobody_is_cancelled(
+async def test_server_error_in_a_later_round_ends_the_call_without_a_cancel(
     autojump_clock: object,
 ) -> None:
     async def script(peer: RoundsPeer) -> None:
@@ -351,7 +351,7 @@ async def test_an_error_of_the_server_in_a_later_round_ends_the_call_and_nobody_
 # The end of the connection
 
 
-async def test_the_loss_of_the_connection_between_rounds_ends_the_call_and_stops_the_handlers(
+async def test_connection_loss_between_rounds_ends_the_call_and_its_handlers(
     autojump_clock: object,
 ) -> None:
     user = Thinking()
@@ -367,7 +367,7 @@ async def test_the_loss_of_the_connection_between_rounds_ends_the_call_and_stops
     assert user.stopped == 1
 
 
-async def test_a_client_that_is_closed_between_rounds_ends_the_call(autojump_clock: object) -> None:
+async def test_closing_the_client_between_rounds_ends_the_call(autojump_clock: object) -> None:
     user = Thinking()
     async with trio.open_nursery() as nursery:
 

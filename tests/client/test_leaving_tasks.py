@@ -27,7 +27,7 @@ async def left_when(client: Client, event: Awaitable[object]) -> None:
 
 
 @pytest.mark.parametrize("open_one", [with_tasks, with_core_tasks])
-async def test_while_a_look_is_due(autojump_clock: object, open_one: Any) -> None:
+async def test_leaving_a_call_before_a_poll_cancels_its_task(autojump_clock: object, open_one: Any) -> None:
     async with open_one(core if open_one is with_core_tasks else state) as (client, peer):
 
         async def between_looks() -> None:
@@ -40,7 +40,7 @@ async def test_while_a_look_is_due(autojump_clock: object, open_one: Any) -> Non
 
 
 @pytest.mark.parametrize("open_one", [with_tasks, with_core_tasks])
-async def test_while_a_look_is_under_way(autojump_clock: object, open_one: Any) -> None:
+async def test_leaving_a_call_during_a_poll_cancels_its_task(autojump_clock: object, open_one: Any) -> None:
     async with open_one(lambda: None) as (client, peer):
         await left_when(client, peer.got("tasks/get"))
         assert peer.sent("tasks/cancel") == [{"taskId": "t"}]
@@ -48,7 +48,7 @@ async def test_while_a_look_is_under_way(autojump_clock: object, open_one: Any) 
         assert cancels_in(peer.wire) == [look]
 
 
-async def test_while_a_question_is_answered(autojump_clock: object) -> None:
+async def test_leaving_a_call_during_a_question_cancels_its_task(autojump_clock: object) -> None:
     asked = trio.Event()
 
     async def wait(_: Any) -> Any:
@@ -60,7 +60,7 @@ async def test_while_a_question_is_answered(autojump_clock: object) -> None:
         assert peer.sent("tasks/cancel") == [{"taskId": "t"}]
 
 
-async def test_while_the_result_is_fetched(autojump_clock: object) -> None:
+async def test_leaving_a_call_while_its_result_is_fetched_cancels_its_task(autojump_clock: object) -> None:
     async with with_core_tasks(lambda: core("input_required")) as (client, peer):
         await wait_all_tasks_blocked()
         peer.outcome = None
@@ -71,7 +71,7 @@ async def test_while_the_result_is_fetched(autojump_clock: object) -> None:
 
 
 @pytest.mark.parametrize(("open_one", "made"), [(with_tasks, created()), (with_core_tasks, {"task": core()})])
-async def test_between_the_arrival_of_the_task_and_its_reading(
+async def test_leaving_a_call_whose_task_arrived_unread_cancels_the_task(
     autojump_clock: object, open_one: Any, made: Any
 ) -> None:
     class Logging(TaskPeer):
@@ -94,7 +94,9 @@ async def test_between_the_arrival_of_the_task_and_its_reading(
 
 
 @pytest.mark.parametrize("open_one", [with_tasks, with_core_tasks])
-async def test_before_the_task_is_known_the_request_is_cancelled(autojump_clock: object, open_one: Any) -> None:
+async def test_leaving_a_call_before_its_task_is_known_cancels_the_request(
+    autojump_clock: object, open_one: Any
+) -> None:
     async with open_one(lambda: None) as (client, peer):
         await wait_all_tasks_blocked()
         peer.made = None
@@ -103,7 +105,7 @@ async def test_before_the_task_is_known_the_request_is_cancelled(autojump_clock:
         assert len(cancels_in(peer.wire)) == 1
 
 
-async def test_by_a_scope_around_the_whole_client(autojump_clock: object) -> None:
+async def test_cancelling_a_scope_around_the_client_cancels_its_tasks(autojump_clock: object) -> None:
     async def play(peer: RawPeer) -> None:
         assert isinstance(peer, TaskPeer)
         peer.look = lambda: None
@@ -121,7 +123,7 @@ async def test_by_a_scope_around_the_whole_client(autojump_clock: object) -> Non
 
 
 @pytest.mark.parametrize("open_one", [with_tasks, with_core_tasks])
-async def test_by_the_close_of_the_client(autojump_clock: object, open_one: Any) -> None:
+async def test_closing_the_client_cancels_the_tasks_of_calls(autojump_clock: object, open_one: Any) -> None:
     async def call() -> None:
         with pytest.raises(ConnectionLost):
             await client.call_tool("any")
@@ -135,7 +137,7 @@ async def test_by_the_close_of_the_client(autojump_clock: object, open_one: Any)
 
 
 @pytest.mark.parametrize("open_one", [with_tasks, with_core_tasks])
-async def test_who_started_a_task_leaves_it_alone(autojump_clock: object, open_one: Any) -> None:
+async def test_leaving_start_task_block_does_not_cancel_the_task(autojump_clock: object, open_one: Any) -> None:
     async with open_one(core if open_one is with_core_tasks else state) as (client, peer):
         task = await client.start_task("any")
         with trio.move_on_after(10):
@@ -144,7 +146,7 @@ async def test_who_started_a_task_leaves_it_alone(autojump_clock: object, open_o
     assert not peer.sent("tasks/cancel")
 
 
-async def test_who_leaves_the_start_of_a_task_that_has_arrived_cancels_the_task(autojump_clock: object) -> None:
+async def test_leaving_the_start_of_a_task_that_has_arrived_cancels_it(autojump_clock: object) -> None:
     class Logging(TaskPeer):
         async def say(self, message: dict[str, Any], said: Any) -> None:
             await self.log("a call returns when the callback is done with this")
@@ -160,7 +162,7 @@ async def test_who_leaves_the_start_of_a_task_that_has_arrived_cancels_the_task(
         assert peer.sent("tasks/cancel") == [{"taskId": "t"}]
 
 
-async def test_the_cancel_of_a_task_carries_what_each_request_carries(autojump_clock: object) -> None:
+async def test_tasks_cancel_has_the_same_meta_as_other_requests(autojump_clock: object) -> None:
     async with with_tasks(state) as (client, peer):
         await left_when(client, peer.got("tasks/get"))
         [meta] = [each["params"]["_meta"] for each in peer.wire if each.get("method") == "tasks/cancel"]

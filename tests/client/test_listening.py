@@ -23,13 +23,13 @@ TOOLS, PROMPTS, RESOURCES = Change("tools"), Change("prompts"), Change("resource
 # Listening
 
 
-async def test_the_block_is_entered_when_the_server_has_acknowledged() -> None:
+async def test_listen_block_is_entered_after_the_acknowledgement() -> None:
     asked = {"tools": True, "uris": ["note://a", "file:///nowhere"]}
     async with open_memory(noted()) as client, client.listen(**cast("Any", asked)) as changes:
         assert changes.acknowledged == SubscriptionFilter(tools_list_changed=True, resource_subscriptions=["note://a"])
 
 
-async def test_changes_come_typed_and_in_order() -> None:
+async def test_listen_yields_typed_changes_in_order() -> None:
     server = noted()
     async with (
         open_memory(server) as client,
@@ -43,7 +43,7 @@ async def test_changes_come_typed_and_in_order() -> None:
     assert came == [Change("resource", "note://a"), PROMPTS, TOOLS, RESOURCES]
 
 
-async def test_several_streams_get_each_what_they_asked_for() -> None:
+async def test_each_listen_stream_gets_its_own_changes() -> None:
     server = noted()
     async with (
         open_memory(server) as client,
@@ -56,7 +56,7 @@ async def test_several_streams_get_each_what_they_asked_for() -> None:
         assert await anext(one) == TOOLS
 
 
-async def test_leaving_the_block_ends_the_stream_in_the_server() -> None:
+async def test_leaving_the_listen_block_ends_the_stream_in_the_server() -> None:
     server = noted()
     async with open_memory(server) as client:
         async with client.listen(tools=True) as changes:
@@ -68,7 +68,7 @@ async def test_leaving_the_block_ends_the_stream_in_the_server() -> None:
             await anext(changes)
 
 
-async def test_leaving_the_block_sends_one_cancel() -> None:
+async def test_leaving_the_listen_block_sends_one_cancel() -> None:
     async with scripted() as (client, server):
         async with listening(client, server, tools=True) as (_, stream):
             pass
@@ -79,7 +79,7 @@ async def test_leaving_the_block_sends_one_cancel() -> None:
         assert len(server.seen) == 3
 
 
-async def test_a_wait_for_the_acknowledgement_can_be_left() -> None:
+async def test_wait_for_the_acknowledgement_can_be_cancelled() -> None:
     async with scripted() as (client, server):
         with trio.CancelScope() as scope:
             async with trio.open_nursery() as nursery:
@@ -95,7 +95,7 @@ async def test_a_wait_for_the_acknowledgement_can_be_left() -> None:
         await server.receive("notifications/cancelled")
 
 
-async def test_exceptions_of_the_block_leave_as_they_are() -> None:
+async def test_exceptions_of_the_listen_block_are_raised_unchanged() -> None:
     async with open_memory(noted()) as client:
         with pytest.raises(KeyError):
             async with client.listen(tools=True):
@@ -103,20 +103,20 @@ async def test_exceptions_of_the_block_leave_as_they_are() -> None:
 
 
 @pytest.mark.parametrize("era", ["legacy"])
-async def test_legacy_revisions_have_no_streams(era: Any) -> None:
+async def test_listen_is_unavailable_in_legacy_revisions(era: Any) -> None:
     async with open_memory(noted(), era=era) as client:
         with pytest.raises(MethodUnavailable):
             async with client.listen(tools=True):
                 pytest.fail("it was entered")
 
 
-async def test_one_uri_in_place_of_a_list_is_refused() -> None:
+async def test_single_uri_instead_of_a_list_is_refused_by_listen() -> None:
     async with open_memory(noted()) as client:
         with pytest.raises(TypeError, match="list of URIs"):
             client.listen(uris="note://a")
 
 
-async def test_an_error_of_the_server_is_raised_on_entering() -> None:
+async def test_server_error_is_raised_when_listen_is_entered() -> None:
     server = noted()
     server.limits = Limits(max_subscriptions=1)
     async with open_memory(server) as client, client.listen(tools=True):
@@ -125,7 +125,7 @@ async def test_an_error_of_the_server_is_raised_on_entering() -> None:
                 pytest.fail("it was entered")
 
 
-async def test_a_stream_that_ends_unacknowledged_is_a_violation() -> None:
+async def test_stream_that_ends_unacknowledged_is_a_protocol_violation() -> None:
     async with scripted() as (client, server), trio.open_nursery() as nursery:
 
         async def end() -> None:
@@ -138,7 +138,7 @@ async def test_a_stream_that_ends_unacknowledged_is_a_violation() -> None:
                 pytest.fail("it was entered")
 
 
-async def test_an_acknowledgement_without_sense_is_a_violation_and_the_stream_is_left() -> None:
+async def test_invalid_acknowledgement_is_a_protocol_violation_and_cancels_the_stream() -> None:
     async with scripted() as (client, server), trio.open_nursery() as nursery:
 
         async def say() -> None:
@@ -156,7 +156,7 @@ async def test_an_acknowledgement_without_sense_is_a_violation_and_the_stream_is
 
 
 @pytest.mark.parametrize("way", ["cancelled", "result"])
-async def test_the_iteration_ends_when_the_server_ends_the_stream_and_no_cancel_follows(way: str) -> None:
+async def test_listen_iteration_ends_with_the_stream_without_a_cancel(way: str) -> None:
     async with scripted() as (client, server):
         async with listening(client, server, tools=True) as (changes, stream):
             await server.tell(stream, "notifications/tools/list_changed")
@@ -170,7 +170,7 @@ async def test_the_iteration_ends_when_the_server_ends_the_stream_and_no_cancel_
         assert nothing_more.cancelled_caught
 
 
-async def test_a_shutdown_of_the_server_ends_the_iteration_after_the_last_change() -> None:
+async def test_server_shutdown_ends_the_listen_iteration_after_the_last_change() -> None:
     server = noted()
     ours, theirs = memory_transport_pair()
     async with server._running() as running, trio.open_nursery() as nursery:
@@ -183,7 +183,7 @@ async def test_a_shutdown_of_the_server_ends_the_iteration_after_the_last_change
             assert [change async for change in changes] == [TOOLS, Change("resource", "note://a")]
 
 
-async def test_the_loss_of_the_connection_is_raised_after_what_came_before_it() -> None:
+async def test_connection_loss_is_raised_by_listen_after_earlier_changes() -> None:
     async with scripted() as (client, server), listening(client, server, tools=True) as (changes, stream):
         await server.tell(stream, "notifications/tools/list_changed")
         await wait_all_tasks_blocked()
@@ -194,7 +194,7 @@ async def test_the_loss_of_the_connection_is_raised_after_what_came_before_it() 
                 await anext(changes)
 
 
-async def test_a_lost_connection_does_not_disturb_a_block_that_does_not_ask() -> None:
+async def test_connection_loss_does_not_affect_a_listen_block_that_does_not_iterate() -> None:
     async with scripted() as (client, server), listening(client, server, tools=True):
         await server.channel.aclose()
         await wait_all_tasks_blocked()
@@ -210,7 +210,7 @@ async def test_an_error_that_ends_the_stream_is_raised() -> None:
 # What comes on it
 
 
-async def test_what_was_not_asked_for_is_passed_over() -> None:
+async def test_changes_without_a_subscription_are_ignored() -> None:
     async with scripted() as (client, server), listening(client, server, tools=True) as (changes, stream):
         await server.tell(stream, UPDATED, uri="note://a")
         await server.tell(stream, "notifications/prompts/list_changed")
@@ -223,7 +223,7 @@ async def test_what_was_not_asked_for_is_passed_over() -> None:
         assert changes.acknowledged == SubscriptionFilter(tools_list_changed=True)
 
 
-async def test_an_update_without_a_uri_is_passed_over() -> None:
+async def test_update_without_a_uri_is_ignored() -> None:
     async with scripted() as (client, server), listening(client, server, uris=["note://a"]) as (changes, stream):
         await server.tell(stream, UPDATED)
         await server.tell(stream, UPDATED, uri=7)
@@ -231,7 +231,7 @@ async def test_an_update_without_a_uri_is_passed_over() -> None:
         assert [change async for change in changes] == []
 
 
-async def test_equal_changes_that_wait_are_one() -> None:
+async def test_equal_waiting_changes_are_merged() -> None:
     server = noted()
     async with open_memory(server) as client, client.listen(tools=True, uris=["note://a"]) as changes:
         for _ in range(1000):
@@ -247,7 +247,7 @@ async def test_equal_changes_that_wait_are_one() -> None:
         assert nothing_more.cancelled_caught
 
 
-async def test_parts_of_a_resource_have_bounded_room_and_what_was_asked_for_always_has() -> None:
+async def test_waiting_changes_of_sub_resources_are_limited_but_not_of_subscribed_ones() -> None:
     async with (
         scripted(limits=Limits(max_pending_notifications=3)) as (client, server),
         listening(client, server, tools=True, uris=["note://a"]) as (changes, stream),
@@ -262,7 +262,7 @@ async def test_parts_of_a_resource_have_bounded_room_and_what_was_asked_for_alwa
     assert came == [*(Change("resource", f"note://a/{n}") for n in range(3)), Change("resource", "note://a"), TOOLS]
 
 
-async def test_a_listener_that_does_not_look_holds_up_nobody(autojump_clock: MockClock) -> None:
+async def test_listener_that_does_not_iterate_delays_no_one_else(autojump_clock: MockClock) -> None:
     server = noted()
     async with open_memory(server) as client, client.listen(uris=["note://a"]):
         with trio.fail_after(1):
@@ -270,7 +270,7 @@ async def test_a_listener_that_does_not_look_holds_up_nobody(autojump_clock: Moc
                 await client.call_tool("change", {"uri": "note://a"})
 
 
-async def test_a_cancelled_step_loses_nothing() -> None:
+async def test_cancelled_listen_step_loses_no_change() -> None:
     server = noted()
     async with open_memory(server) as client, client.listen(tools=True) as changes:
         with trio.CancelScope() as scope:
@@ -281,7 +281,7 @@ async def test_a_cancelled_step_loses_nothing() -> None:
         assert await anext(changes) == TOOLS
 
 
-async def test_watchers_see_what_listeners_get() -> None:
+async def test_watchers_see_the_changes_that_listeners_get() -> None:
     server, seen = noted(), list[Change]()
     async with open_memory(server) as client, client.listen(tools=True) as changes:
         client._callbacks.watchers.append(seen.append)
@@ -294,7 +294,7 @@ steps = st.lists(st.sampled_from(["tools", "prompts", "note://a", "note://b", "t
 
 
 @given(steps)
-def test_whatever_the_pace_nothing_is_lost_but_repetition(steps: list[str]) -> None:
+def test_listener_at_any_pace_misses_only_repeated_changes(steps: list[str]) -> None:
     async def scenario() -> None:
         waiting: list[Change] = []
         async with (
@@ -322,7 +322,7 @@ def test_whatever_the_pace_nothing_is_lost_but_repetition(steps: list[str]) -> N
 
 
 @pytest.mark.parametrize("kind", ["input_required", "hologram", None])
-async def test_a_stream_that_ends_with_no_complete_result_has_failed(kind: Any) -> None:
+async def test_stream_that_ends_without_a_complete_result_raises(kind: Any) -> None:
     """2026-07-28 basic, ResultType: MUST be considered invalid."""
     async with scripted() as (client, server), trio.open_nursery() as nursery:
         nursery.start_soon(server.acknowledge)
@@ -332,7 +332,7 @@ async def test_a_stream_that_ends_with_no_complete_result_has_failed(kind: Any) 
                 await anext(changes)
 
 
-async def test_a_server_that_never_acknowledges_is_given_up_after_the_limit_of_a_call(
+async def test_missing_acknowledgement_fails_after_call_timeout(
     autojump_clock: MockClock,
 ) -> None:
     async with scripted(call_timeout=5) as (client, server):
@@ -346,7 +346,7 @@ async def test_a_server_that_never_acknowledges_is_given_up_after_the_limit_of_a
             assert cancel["params"]["requestId"] == request["id"]
 
 
-async def test_the_limit_of_a_call_is_none_of_the_stream(autojump_clock: MockClock) -> None:
+async def test_call_timeout_does_not_apply_to_a_stream(autojump_clock: MockClock) -> None:
     async with scripted(call_timeout=5) as (client, server), trio.open_nursery() as nursery:
         nursery.start_soon(server.acknowledge)
         async with client.listen(tools=True) as changes:

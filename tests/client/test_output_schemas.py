@@ -65,7 +65,7 @@ _ENDLESS = {"$defs": {"n": {"anyOf": [{"$ref": "#/$defs/n"}] * 20}}, "$ref": "#/
         (_ENDLESS, {"structuredContent": {}}, "the output schema is unusable"),
     ],
 )
-async def test_result_is_checked_against_the_listed_output_schema(
+async def test_result_is_validated_against_the_listed_output_schema(
     autojump_clock: MockClock, caplog: pytest.LogCaptureFixture, schema: Any, result: Any, fault: str | None
 ) -> None:
     async with scripted(_serving(schema, result)) as (channel, _), open_client(channel) as client:
@@ -95,13 +95,13 @@ async def test_group_returns_and_logs_the_schema_error(
     caplog.clear()
 
 
-async def test_schema_error_of_the_wire_is_neither_read_nor_sent(autojump_clock: MockClock) -> None:
+async def test_schema_error_is_neither_read_from_nor_sent_over_the_wire(autojump_clock: MockClock) -> None:
     script = _serving(None, {"schemaError": "from the server"})
     async with scripted(script) as (channel, _), open_client(channel) as client:
         assert (await client.call_tool("t")).schema_error is None
 
 
-async def test_revision_without_structured_content_is_not_checked(autojump_clock: MockClock) -> None:
+async def test_result_is_not_validated_in_a_revision_without_structured_content(autojump_clock: MockClock) -> None:
     script = _serving(NUMBER, {}, revision="2025-03-26")
     async with scripted(script) as (channel, _), open_client(channel) as client:
         await _listed(client)
@@ -117,7 +117,7 @@ async def test_changed_list_makes_the_client_forget_the_schemas(autojump_clock: 
         assert (await client.call_tool("t")).schema_error is not None
 
 
-def test_schemas_take_bounded_memory_and_a_new_schema_replaces_the_old_one() -> None:
+def test_output_schemas_take_limited_memory_and_are_replaced() -> None:
     schemas = OutputSchemas()
     schema = {"type": "object", "description": "x" * 40_000}
     schemas.add_page({"tools": [{"name": str(number), "outputSchema": schema} for number in range(1000)]})

@@ -30,7 +30,7 @@ def one_after_another(*states: Any) -> Any:
 
 
 @pytest.mark.parametrize(("wish", "pause"), [({}, 1), ({"pollIntervalMs": 2500}, 2.5), ({"pollIntervalMs": 0}, 0.1)])
-async def test_the_server_says_how_often_to_look_within_bounds(
+async def test_poll_interval_of_the_server_is_used_within_limits(
     autojump_clock: object, wish: dict[str, int], pause: float
 ) -> None:
     look = one_after_another(state(**wish), state(**wish), DONE)
@@ -40,7 +40,7 @@ async def test_the_server_says_how_often_to_look_within_bounds(
         assert [time - before for time in peer.times] == pytest.approx([pause, 2 * pause, 3 * pause])
 
 
-async def test_changes_of_the_wish_are_obeyed_and_no_pause_is_longer_than_five_minutes(autojump_clock: object) -> None:
+async def test_changed_poll_interval_is_used_up_to_five_minutes(autojump_clock: object) -> None:
     look = one_after_another(state(pollIntervalMs=10**400), state(pollIntervalMs=-5), state(pollIntervalMs=500), DONE)
     async with with_tasks(look, created(pollIntervalMs=7000)) as (client, peer):
         before = trio.current_time()
@@ -48,20 +48,20 @@ async def test_changes_of_the_wish_are_obeyed_and_no_pause_is_longer_than_five_m
         assert [time - before for time in peer.times] == pytest.approx([7, 307, 307.1, 307.6])
 
 
-async def test_a_time_to_live_without_end_is_none(autojump_clock: object) -> None:
+async def test_unlimited_ttl_is_none(autojump_clock: object) -> None:
     async with with_tasks(one_after_another(state(), state(ttlMs=1500))) as (client, _):
         task = await client.start_task("any")
         assert [(await task.get()).ttl, (await task.get()).ttl] == [None, 1.5]
 
 
-async def test_a_task_that_has_ended_when_it_was_made_is_looked_at_once_and_at_once(autojump_clock: object) -> None:
+async def test_task_that_is_finished_at_creation_is_polled_once_immediately(autojump_clock: object) -> None:
     async with with_tasks(lambda: DONE, created(status="completed")) as (client, peer):
         before = trio.current_time()
         assert text_of(await client.call_tool("any")) == "done"
         assert peer.times == [before]
 
 
-async def test_a_task_that_has_ended_gets_no_cancel(autojump_clock: object) -> None:
+async def test_finished_task_gets_no_cancel(autojump_clock: object) -> None:
     error = {"code": -31050, "message": "no", "data": {"why": 1}}
     async with with_tasks(one_after_another(state(), state("failed", error=error))) as (client, peer):
         with pytest.raises(PeerError) as failed:
@@ -76,7 +76,7 @@ async def test_a_task_that_has_ended_gets_no_cancel(autojump_clock: object) -> N
         assert "tasks/cancel" not in methods_in(peer.wire)
 
 
-async def test_states_with_odd_optional_members_are_read(autojump_clock: object) -> None:
+async def test_task_states_with_odd_optional_members_are_accepted(autojump_clock: object) -> None:
     states = [state(pollIntervalMs="often"), state(statusMessage=1), state("completed", result={"content": "done"})]
     async with with_tasks(one_after_another(*states)) as (client, _):
         assert text_of(await client.call_tool("any")) == "done"
@@ -107,14 +107,14 @@ async def test_states_with_odd_optional_members_are_read(autojump_clock: object)
         {key: value for key, value in state().items() if key != "createdAt"},
     ],
 )
-async def test_a_state_that_makes_no_sense_ends_the_call(autojump_clock: object, nonsense: Any) -> None:
+async def test_invalid_polled_state_ends_the_call(autojump_clock: object, nonsense: Any) -> None:
     async with with_tasks(lambda: nonsense) as (client, _):
         with pytest.raises(ProtocolViolation):
             await client.call_tool("any")
 
 
 @pytest.mark.parametrize("made", [{"resultType": "task"}, created(taskId=5), created(status="new"), created(ttlMs="x")])
-async def test_an_answer_that_makes_no_task_is_a_violation(autojump_clock: object, made: Any) -> None:
+async def test_invalid_task_answer_is_a_protocol_violation(autojump_clock: object, made: Any) -> None:
     async with with_tasks(state, made) as (client, peer):
         with pytest.raises(ProtocolViolation):
             await client.call_tool("any")
@@ -122,7 +122,7 @@ async def test_an_answer_that_makes_no_task_is_a_violation(autojump_clock: objec
         assert peer.sent("tasks/cancel") == ([{"taskId": "t"}] if made.get("taskId") == "t" else [])
 
 
-async def test_no_other_method_may_be_answered_with_a_task(autojump_clock: object) -> None:
+async def test_task_answer_to_another_method_is_a_protocol_violation(autojump_clock: object) -> None:
     # extension tasks, Capability Negotiation: the client MUST interpret that as an invalid response.
     async with with_tasks(state) as (client, peer):
 
@@ -142,13 +142,13 @@ async def test_no_other_method_may_be_answered_with_a_task(autojump_clock: objec
             await trio.sleep_forever()
 
 
-async def test_nobody_is_given_a_task_who_did_not_ask_for_tasks(autojump_clock: object) -> None:
+async def test_task_answer_to_a_client_without_tasks_is_a_protocol_violation(autojump_clock: object) -> None:
     async with with_tasks(state, tasks=False) as (client, _):
         with pytest.raises(ProtocolViolation, match="task"):
             await client.call_tool("any")
 
 
-async def test_a_server_that_is_too_busy_is_looked_at_again_for_half_a_minute(autojump_clock: object) -> None:
+async def test_busy_server_is_polled_again_for_half_a_minute(autojump_clock: object) -> None:
     async with with_tasks(one_after_another(-31000, -31000, state(), -31000, DONE)) as (client, peer):
         assert text_of(await client.call_tool("any")) == "done"
         peer.look, before = lambda: -31000, trio.current_time()
@@ -158,7 +158,7 @@ async def test_a_server_that_is_too_busy_is_looked_at_again_for_half_a_minute(au
         assert trio.current_time() - before == pytest.approx(1 + 1 + 2 + 4 + 8 + 16)
 
 
-async def test_messages_start_the_limit_of_silence_anew(autojump_clock: object) -> None:
+async def test_task_messages_restart_the_silence_limit(autojump_clock: object) -> None:
     count = 0
 
     def look() -> Any:
@@ -178,7 +178,7 @@ async def test_messages_start_the_limit_of_silence_anew(autojump_clock: object) 
         assert peer.sent("tasks/cancel") == [{"taskId": "t"}]
 
 
-async def test_the_limit_of_calls_holds_for_the_whole_call(autojump_clock: object) -> None:
+async def test_call_timeout_covers_the_whole_task_call(autojump_clock: object) -> None:
     async with with_tasks(state, call_timeout=10) as (client, peer):
         before = trio.current_time()
         with pytest.raises(trio.TooSlowError):
@@ -188,7 +188,7 @@ async def test_the_limit_of_calls_holds_for_the_whole_call(autojump_clock: objec
         assert peer.sent("tasks/cancel") == [{"taskId": "t"}]
 
 
-async def test_the_limit_of_calls_holds_for_each_look_of_one_who_waits_for_a_task(autojump_clock: object) -> None:
+async def test_call_timeout_applies_to_each_poll_of_a_waited_task(autojump_clock: object) -> None:
     async with with_tasks(state, call_timeout=10) as (client, peer):
         task = await client.start_task("any")
         with trio.move_on_after(60) as scope:
@@ -205,7 +205,7 @@ async def test_the_limit_of_calls_holds_for_each_look_of_one_who_waits_for_a_tas
         assert not peer.sent("tasks/cancel")
 
 
-async def test_a_lost_connection_ends_the_wait_at_once(autojump_clock: object) -> None:
+async def test_connection_loss_ends_the_wait_for_a_task_at_once(autojump_clock: object) -> None:
     async with with_tasks(state, created(pollIntervalMs=200_000)) as (client, peer):
         async with trio.open_nursery() as nursery:
 
@@ -220,7 +220,7 @@ async def test_a_lost_connection_ends_the_wait_at_once(autojump_clock: object) -
         assert trio.current_time() == before
 
 
-async def test_progress_of_the_call_comes_before_the_messages_of_its_task(autojump_clock: object) -> None:
+async def test_progress_of_a_call_precedes_messages_of_its_task(autojump_clock: object) -> None:
     seen: list[Progress] = []
     look = one_after_another(state(statusMessage="a"), state(statusMessage="a"), state(statusMessage="b"), DONE)
     async with with_tasks(look) as (client, peer):
@@ -240,7 +240,7 @@ async def test_progress_of_the_call_comes_before_the_messages_of_its_task(autoju
     assert seen[0].progress < seen[1].progress < seen[2].progress
 
 
-async def test_an_exception_of_the_callback_for_progress_cancels_the_task(autojump_clock: object) -> None:
+async def test_exception_of_on_progress_cancels_the_task(autojump_clock: object) -> None:
     def refuse(_: Progress) -> None:
         raise LookupError("no")
 

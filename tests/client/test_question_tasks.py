@@ -86,7 +86,7 @@ async def opened(user: User, **options: Any) -> AsyncGenerator[tuple[Server, Cli
             yield server, client, opening["params"]["capabilities"]
 
 
-async def test_the_questions_with_handlers_are_declared(autojump_clock: MockClock) -> None:
+async def test_question_tasks_are_declared_for_kinds_with_handlers(autojump_clock: MockClock) -> None:
     user = User()
     both = {"sampling": {"createMessage": {}}, "elicitation": {"create": {}}}
     async with opened(user) as (_, _, declared):
@@ -101,7 +101,7 @@ async def test_the_questions_with_handlers_are_declared(autojump_clock: MockCloc
         assert "tasks" not in declared
 
 
-async def test_nothing_is_declared_by_default_and_a_wish_for_a_task_is_ignored(autojump_clock: MockClock) -> None:
+async def test_question_tasks_are_not_declared_by_default_and_task_params_ignored(autojump_clock: MockClock) -> None:
     user = User()
     user.may_answer.set()
     async with opened(user, question_tasks=None) as (server, _, declared):
@@ -110,7 +110,7 @@ async def test_nothing_is_declared_by_default_and_a_wish_for_a_task_is_ignored(a
         assert (await server.ask("tasks/get", taskId="x"))["error"]["code"] == -32601
 
 
-async def test_a_question_is_answered_with_a_task_and_the_task_with_the_answer(autojump_clock: MockClock) -> None:
+async def test_question_with_task_params_is_answered_with_a_task(autojump_clock: MockClock) -> None:
     user = User()
     async with opened(user) as (server, _, _):
         reply = await server.ask("sampling/createMessage", **SAMPLE, task={"ttl": 60_000})
@@ -129,7 +129,7 @@ async def test_a_question_is_answered_with_a_task_and_the_task_with_the_answer(a
         assert (await server.ask("tasks/get", taskId=task["taskId"]))["result"]["status"] == "completed"
 
 
-async def test_a_form_is_filled_in_as_a_task(autojump_clock: MockClock) -> None:
+async def test_form_question_can_run_as_a_task(autojump_clock: MockClock) -> None:
     user = User()
     async with opened(user) as (server, _, _):
         task = await server.create("elicitation/create")
@@ -147,12 +147,12 @@ async def test_a_question_without_a_task_is_answered_at_once(autojump_clock: Moc
         assert (await server.ask("tasks/list"))["result"]["tasks"] == []
 
 
-async def test_roots_are_no_task(autojump_clock: MockClock) -> None:
+async def test_roots_request_does_not_become_a_task(autojump_clock: MockClock) -> None:
     async with opened(User(), roots=[Root("file:///a")]) as (server, _, _):
         assert (await server.ask("roots/list", task={}))["result"] == {"roots": [{"uri": "file:///a"}]}
 
 
-async def test_a_cancelled_task_cancels_its_handler(autojump_clock: MockClock) -> None:
+async def test_cancelling_a_question_task_cancels_its_handler(autojump_clock: MockClock) -> None:
     user = User()
     async with opened(user) as (server, _, _):
         task = await server.create()
@@ -163,7 +163,7 @@ async def test_a_cancelled_task_cancels_its_handler(autojump_clock: MockClock) -
         assert (await server.ask("tasks/cancel", taskId=task))["error"]["code"] == -32602
 
 
-async def test_who_leaves_the_result_does_not_cancel_the_handler(autojump_clock: MockClock) -> None:
+async def test_cancelling_tasks_result_does_not_cancel_the_question_handler(autojump_clock: MockClock) -> None:
     user = User()
     async with opened(user) as (server, _, _):
         task = await server.create()
@@ -175,7 +175,7 @@ async def test_who_leaves_the_result_does_not_cancel_the_handler(autojump_clock:
         assert (await server.ask("tasks/result", taskId=task))["result"]["model"] == "model"
 
 
-async def test_a_user_who_says_no_makes_the_task_fail_with_that_error(autojump_clock: MockClock) -> None:
+async def test_user_refusal_fails_the_question_task_with_its_error(autojump_clock: MockClock) -> None:
     user = User()
     user.failure = CodedError(-1, "the user says no")
     user.may_answer.set()
@@ -187,7 +187,7 @@ async def test_a_user_who_says_no_makes_the_task_fail_with_that_error(autojump_c
         assert (state["status"], state["statusMessage"]) == ("failed", "the user says no")
 
 
-async def test_a_defect_of_a_handler_stays_inside(autojump_clock: MockClock) -> None:
+async def test_exception_of_a_question_handler_is_not_sent(autojump_clock: MockClock) -> None:
     user = User()
     user.failure = RuntimeError("secret")
     user.may_answer.set()
@@ -197,7 +197,7 @@ async def test_a_defect_of_a_handler_stays_inside(autojump_clock: MockClock) -> 
 
 
 @pytest.mark.parametrize("task", [{"ttl": 0}, {"ttl": "x"}, 5])
-async def test_a_wish_that_makes_no_sense_is_refused(autojump_clock: MockClock, task: Any) -> None:
+async def test_invalid_task_params_of_a_question_are_refused(autojump_clock: MockClock, task: Any) -> None:
     user = User()
     async with opened(user) as (server, _, _):
         assert (await server.ask("sampling/createMessage", **SAMPLE, task=task))["error"]["code"] == -32602
@@ -205,12 +205,12 @@ async def test_a_wish_that_makes_no_sense_is_refused(autojump_clock: MockClock, 
 
 
 @pytest.mark.parametrize("method", ["tasks/get", "tasks/result", "tasks/cancel"])
-async def test_an_unknown_task_is_an_invalid_parameter(autojump_clock: MockClock, method: str) -> None:
+async def test_unknown_question_task_is_invalid_params(autojump_clock: MockClock, method: str) -> None:
     async with opened(User()) as (server, _, _):
         assert (await server.ask(method, taskId="unknown"))["error"]["code"] == -32602
 
 
-async def test_a_task_ends_with_its_time_to_live(autojump_clock: MockClock) -> None:
+async def test_question_task_ends_with_its_ttl(autojump_clock: MockClock) -> None:
     user = User()
     async with opened(user) as (server, _, _):
         task = await server.create(ttl=5000)
@@ -219,7 +219,7 @@ async def test_a_task_ends_with_its_time_to_live(autojump_clock: MockClock) -> N
         assert (await server.ask("tasks/get", taskId=task))["result"]["status"] == "failed"
 
 
-async def test_limits_of_calls_stand_still_while_the_user_is_asked_for_a_task(autojump_clock: MockClock) -> None:
+async def test_call_limits_are_paused_while_a_question_task_asks_the_user(autojump_clock: MockClock) -> None:
     user = User()
     async with opened(user) as (server, client, _), trio.open_nursery() as nursery:
 
@@ -236,7 +236,7 @@ async def test_limits_of_calls_stand_still_while_the_user_is_asked_for_a_task(au
         await server.answer_text(asked, "done")
 
 
-async def test_the_bounds_of_tasks_hold(autojump_clock: MockClock) -> None:
+async def test_question_tasks_are_limited(autojump_clock: MockClock) -> None:
     user = User()
     async with opened(user, question_tasks=TaskSettings(max_running=2)) as (server, _, _):
         await server.create()
@@ -244,7 +244,7 @@ async def test_the_bounds_of_tasks_hold(autojump_clock: MockClock) -> None:
         assert (await server.ask("sampling/createMessage", **SAMPLE, task={}))["error"]["code"] == -31000
 
 
-async def test_the_tasks_end_with_the_client(autojump_clock: MockClock) -> None:
+async def test_question_tasks_end_with_the_client(autojump_clock: MockClock) -> None:
     user = User()
     async with opened(user) as (server, _, _):
         await server.create()
@@ -252,7 +252,7 @@ async def test_the_tasks_end_with_the_client(autojump_clock: MockClock) -> None:
     assert user.cancelled == 1
 
 
-async def test_tasks_are_cancelled_at_once_when_another_question_holds_up_the_close_of_the_client(
+async def test_question_tasks_are_cancelled_at_once_while_the_client_closes(
     autojump_clock: MockClock,
 ) -> None:
     cancelled = dict[str, float]()
@@ -280,7 +280,7 @@ async def test_tasks_are_cancelled_at_once_when_another_question_holds_up_the_cl
     assert trio.current_time() - left == pytest.approx(0.5)
 
 
-async def test_the_server_is_told_of_the_end_of_a_task(autojump_clock: MockClock) -> None:
+async def test_server_is_notified_of_the_end_of_a_question_task(autojump_clock: MockClock) -> None:
     user = User()
     async with opened(user) as (server, _, _):
         task = await server.create()
@@ -289,7 +289,7 @@ async def test_the_server_is_told_of_the_end_of_a_task(autojump_clock: MockClock
         assert (told["params"]["taskId"], told["params"]["status"]) == (task, "completed")
 
 
-async def test_an_answer_names_the_task_of_the_server_that_the_question_named(autojump_clock: MockClock) -> None:
+async def test_answer_names_the_server_task_of_its_question(autojump_clock: MockClock) -> None:
     user = User()
     user.may_answer.set()
     related = {RELATED: {"taskId": "theirs"}}

@@ -32,7 +32,7 @@ class Asking:
         return asks(**left) if left else DONE
 
 
-async def test_questions_are_answered_by_the_handlers(autojump_clock: object) -> None:
+async def test_questions_of_a_task_are_answered_by_the_handlers(autojump_clock: object) -> None:
     asking = Asking(who=FORM, model=SAMPLE, where=ROOTS)
     async with with_tasks(asking) as (client, asking.peer):
         assert text_of(await client.call_tool("any")) == "done"
@@ -47,7 +47,7 @@ async def test_questions_are_answered_by_the_handlers(autojump_clock: object) ->
     }
 
 
-async def test_a_question_that_is_told_again_and_again_is_answered_once(autojump_clock: object) -> None:
+async def test_repeated_question_of_a_task_is_answered_once(autojump_clock: object) -> None:
     asked: list[str] = []
 
     async def slowly(params: ElicitFormParams) -> dict[str, Any]:
@@ -64,7 +64,7 @@ async def test_a_question_that_is_told_again_and_again_is_answered_once(autojump
         assert [update["inputResponses"].keys() for update in peer.sent("tasks/update")] == [{"who"}]
 
 
-async def test_each_answer_is_sent_when_it_is_there(autojump_clock: object) -> None:
+async def test_each_answer_to_a_task_is_sent_when_it_is_ready(autojump_clock: object) -> None:
     async def by_name(params: ElicitFormParams) -> dict[str, Any]:
         await trio.sleep(int(params.message))
         return {"name": params.message}
@@ -80,7 +80,7 @@ async def test_each_answer_is_sent_when_it_is_there(autojump_clock: object) -> N
         assert keys[-1] == ["b"]
 
 
-async def test_a_question_that_is_asked_no_more_is_left_and_may_come_again(autojump_clock: object) -> None:
+async def test_withdrawn_question_of_a_task_is_cancelled_and_can_return(autojump_clock: object) -> None:
     began = ended = 0
 
     async def wait(_: ElicitFormParams) -> dict[str, Any]:
@@ -105,7 +105,7 @@ async def test_a_question_that_is_asked_no_more_is_left_and_may_come_again(autoj
         assert len(peer.sent("tasks/update")) == 1
 
 
-async def test_a_handler_that_fails_ends_the_call_and_cancels_the_task_before_others_clean_up(
+async def test_failed_handler_ends_the_call_and_cancels_the_task_before_others_clean_up(
     autojump_clock: object,
 ) -> None:
     cleaned: list[int] = []
@@ -133,7 +133,7 @@ async def test_a_handler_that_fails_ends_the_call_and_cancels_the_task_before_ot
 @pytest.mark.parametrize(
     "question", [URL, {"method": "elicitation/create", "params": {}}, {"method": "roots/list", "params": 5}]
 )
-async def test_a_question_that_is_not_allowed_is_put_to_nobody(autojump_clock: object, question: Any) -> None:
+async def test_undeclared_question_of_a_task_is_not_asked(autojump_clock: object, question: Any) -> None:
     asked: list[Any] = []
     async with with_tasks(lambda: asks(who=FORM, bad=question), elicitation=asked.append) as (client, peer):
         with pytest.raises(ProtocolViolation):
@@ -143,7 +143,7 @@ async def test_a_question_that_is_not_allowed_is_put_to_nobody(autojump_clock: o
         assert peer.sent("tasks/cancel") == [{"taskId": "t"}]
 
 
-async def test_ten_thousand_questions_at_once_are_too_many(autojump_clock: object) -> None:
+async def test_ten_thousand_concurrent_questions_of_a_task_end_the_call(autojump_clock: object) -> None:
     asked: list[Any] = []
     many = {f"k{number}": ROOTS for number in range(10_000)}
     async with with_tasks(lambda: asks(**many), roots=lambda: asked.append(1)) as (client, _):
@@ -152,7 +152,7 @@ async def test_ten_thousand_questions_at_once_are_too_many(autojump_clock: objec
         assert not asked
 
 
-async def test_a_server_that_asks_for_ever_is_given_up(autojump_clock: object) -> None:
+async def test_server_that_asks_endlessly_is_given_up(autojump_clock: object) -> None:
     count = 0
 
     def look() -> Any:
@@ -168,7 +168,7 @@ async def test_a_server_that_asks_for_ever_is_given_up(autojump_clock: object) -
         assert len(peer.sent("tasks/cancel")) == 1
 
 
-async def test_the_time_of_the_user_does_not_count(autojump_clock: object) -> None:
+async def test_time_of_task_questions_does_not_count_for_the_call_limit(autojump_clock: object) -> None:
     async def think(_: ElicitFormParams) -> dict[str, Any]:
         await trio.sleep(1000)
         return {"name": "Ann"}
@@ -179,7 +179,7 @@ async def test_the_time_of_the_user_does_not_count(autojump_clock: object) -> No
             assert text_of(await client.call_tool("any")) == "done"
 
 
-async def test_no_more_handlers_of_a_kind_run_than_may(autojump_clock: object) -> None:
+async def test_concurrent_question_handlers_of_a_kind_are_limited(autojump_clock: object) -> None:
     running = most = 0
 
     async def think(_: ElicitFormParams) -> dict[str, Any]:
@@ -196,7 +196,7 @@ async def test_no_more_handlers_of_a_kind_run_than_may(autojump_clock: object) -
     assert most == 3
 
 
-async def test_answers_that_a_busy_server_did_not_take_are_sent_again(autojump_clock: object) -> None:
+async def test_answers_that_a_busy_server_refused_are_sent_again(autojump_clock: object) -> None:
     asking = Asking(who=FORM)
 
     class Busy(TaskPeer):
@@ -215,7 +215,7 @@ async def test_answers_that_a_busy_server_did_not_take_are_sent_again(autojump_c
         assert len(asking.peer.sent("tasks/update")) == 1
 
 
-async def test_answers_to_a_task_that_has_ended_meanwhile_are_in_vain(autojump_clock: object) -> None:
+async def test_answers_to_a_finished_task_are_discarded(autojump_clock: object) -> None:
     class Over(TaskPeer):
         async def say(self, message: dict[str, Any], said: Any) -> None:
             await super().say(message, -32602 if message.get("method") == "tasks/update" else said)
@@ -232,7 +232,7 @@ async def test_answers_to_a_task_that_has_ended_meanwhile_are_in_vain(autojump_c
         assert len(peer.sent("tasks/cancel")) == 1
 
 
-async def test_those_who_wait_for_one_task_answer_each_question_once(autojump_clock: object) -> None:
+async def test_concurrent_waiters_for_a_task_answer_each_question_once(autojump_clock: object) -> None:
     asked = 0
 
     async def think(_: ElicitFormParams) -> dict[str, Any]:
@@ -251,7 +251,7 @@ async def test_those_who_wait_for_one_task_answer_each_question_once(autojump_cl
         assert len(asking.peer.sent("tasks/update")) == 1
 
 
-async def test_who_goes_on_waiting_answers_what_another_left_unanswered(autojump_clock: object) -> None:
+async def test_remaining_waiter_answers_questions_that_another_left(autojump_clock: object) -> None:
     asked = 0
 
     async def think(_: ElicitFormParams) -> dict[str, Any]:
@@ -270,7 +270,7 @@ async def test_who_goes_on_waiting_answers_what_another_left_unanswered(autojump
         assert not asking.peer.sent("tasks/cancel")
 
 
-async def test_rounds_come_before_the_task(autojump_clock: object) -> None:
+async def test_rounds_of_questions_can_precede_the_task(autojump_clock: object) -> None:
     async def sign(_: ElicitFormParams) -> dict[str, Any]:  # a thread would let the clock jump to the next look
         return {"name": "Ann"}
 

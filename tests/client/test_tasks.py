@@ -77,13 +77,13 @@ class Worker:
 
 
 @ERAS
-async def test_a_call_that_became_a_task_returns_its_result_as_any_call(autojump_clock: object, era: Era) -> None:
+async def test_call_that_became_a_task_returns_its_result(autojump_clock: object, era: Era) -> None:
     async with open_memory(Worker().server, era=era) as client:
         assert text_of(await client.call_tool("work", {"seconds": 30})) == "worked for 30 s"
 
 
 @ERAS
-async def test_messages_of_the_task_are_progress_that_only_grows(autojump_clock: object, era: Era) -> None:
+async def test_status_messages_of_a_task_are_increasing_progress(autojump_clock: object, era: Era) -> None:
     seen: list[Progress] = []
     async with open_memory(Worker().server, era=era) as client:
         await client.call_tool("work", {"seconds": 30}, on_progress=seen.append)
@@ -92,7 +92,7 @@ async def test_messages_of_the_task_are_progress_that_only_grows(autojump_clock:
 
 
 @ERAS
-async def test_progress_of_the_handler_is_progress_of_the_call(autojump_clock: object, era: Era) -> None:
+async def test_progress_of_a_task_handler_is_progress_of_the_call(autojump_clock: object, era: Era) -> None:
     seen: list[Progress] = []
     async with open_memory(Worker().server, era=era) as client:
         with fail_after_silence(10, maximum=100):  # less than the whole takes
@@ -104,7 +104,7 @@ async def test_progress_of_the_handler_is_progress_of_the_call(autojump_clock: o
 
 
 @ERAS
-async def test_leaving_the_call_cancels_the_task(autojump_clock: object, era: Era) -> None:
+async def test_leaving_a_call_cancels_its_task(autojump_clock: object, era: Era) -> None:
     worker = Worker()
     async with open_memory(worker.server, era=era) as client:
         with trio.move_on_after(5):
@@ -128,7 +128,7 @@ async def test_closing_the_client_cancels_the_tasks_of_its_calls(autojump_clock:
 
 
 @ERAS
-async def test_the_error_of_a_failed_task_is_that_of_the_call(autojump_clock: object, era: Era) -> None:
+async def test_error_of_a_failed_task_is_raised_by_the_call(autojump_clock: object, era: Era) -> None:
     async with open_memory(Worker().server, era=era) as client:
         with pytest.raises(PeerError) as caught:
             await client.call_tool("fail", {"how": "error"})
@@ -137,7 +137,7 @@ async def test_the_error_of_a_failed_task_is_that_of_the_call(autojump_clock: ob
 
 
 @ERAS
-async def test_a_task_goes_on_whatever_becomes_of_the_wait_for_it(autojump_clock: object, era: Era) -> None:
+async def test_cancelling_the_wait_does_not_cancel_a_started_task(autojump_clock: object, era: Era) -> None:
     async with open_memory(Worker().server, era=era) as client:
         task = await client.start_task("work", {"seconds": 30})
         with trio.move_on_after(5):
@@ -148,9 +148,7 @@ async def test_a_task_goes_on_whatever_becomes_of_the_wait_for_it(autojump_clock
 
 
 @ERAS
-async def test_the_deadline_of_the_one_who_starts_a_task_is_not_the_deadline_of_the_task(
-    autojump_clock: object, era: Era
-) -> None:
+async def test_deadline_of_the_starter_does_not_apply_to_the_task(autojump_clock: object, era: Era) -> None:
     async with open_memory(Worker().server, era=era) as client:
         with trio.fail_after(5):
             task = await client.start_task("work", {"seconds": 60})
@@ -158,7 +156,7 @@ async def test_the_deadline_of_the_one_who_starts_a_task_is_not_the_deadline_of_
 
 
 @ERAS
-async def test_a_task_that_somebody_else_cancels_is_told_to_be_cancelled(autojump_clock: object, era: Era) -> None:
+async def test_task_cancelled_by_another_client_raises_cancelled(autojump_clock: object, era: Era) -> None:
     async with open_memory(Worker().server, era=era) as client:
         task = await client.start_task("work", {"seconds": 30})
         assert task.id is not None
@@ -170,7 +168,7 @@ async def test_a_task_that_somebody_else_cancels_is_told_to_be_cancelled(autojum
 
 
 @ERAS
-async def test_to_cancel_a_task_that_has_ended_changes_nothing(autojump_clock: object, era: Era) -> None:
+async def test_cancelling_a_finished_task_changes_nothing(autojump_clock: object, era: Era) -> None:
     async with open_memory(Worker().server, era=era) as client:
         task = await client.start_task("work", {"seconds": 3})
         await task.result()
@@ -179,7 +177,7 @@ async def test_to_cancel_a_task_that_has_ended_changes_nothing(autojump_clock: o
 
 
 @ERAS
-async def test_a_server_that_answers_at_once_makes_no_task(autojump_clock: object, era: Era) -> None:
+async def test_start_task_with_an_immediate_answer_has_no_task(autojump_clock: object, era: Era) -> None:
     async with open_memory(Worker().server, era=era) as client:
         task = await client.start_task("quick")
         assert task.id is None
@@ -191,7 +189,7 @@ async def test_a_server_that_answers_at_once_makes_no_task(autojump_clock: objec
 
 
 @ERAS
-async def test_an_unknown_task_is_an_error_of_its_first_use(autojump_clock: object, era: Era) -> None:
+async def test_unknown_task_raises_at_its_first_use(autojump_clock: object, era: Era) -> None:
     async with open_memory(Worker().server, era=era) as client:
         task = client.resume_task("nobody knows")
         for use in (task.get, task.result, task.cancel):
@@ -210,7 +208,7 @@ async def test_another_client_resumes_a_task_by_its_id(autojump_clock: object, e
         assert text_of(await second.resume_task(task.id).result()) == "worked for 30 s"
 
 
-async def test_a_client_that_wants_no_tasks_is_served_without(autojump_clock: object) -> None:
+async def test_client_with_tasks_disabled_gets_plain_results(autojump_clock: object) -> None:
     async with open_memory(Worker().server, era="modern", tasks=False) as client:
         with pytest.raises(PeerError) as caught:
             await client.call_tool("work", {"seconds": 3})
@@ -221,7 +219,7 @@ async def test_a_client_that_wants_no_tasks_is_served_without(autojump_clock: ob
         assert caught.value.code == -32601
 
 
-async def test_tasks_are_listed_where_the_revision_lists_them(autojump_clock: object) -> None:
+async def test_tasks_can_be_listed_if_the_revision_supports_it(autojump_clock: object) -> None:
     async with open_memory(Worker().server, era="legacy") as client:
         ids = {(await client.start_task("work", {"seconds": 30}, ttl=60)).id for _ in range(3)}
         tasks = [task async for task in client.list_tasks()]

@@ -94,9 +94,7 @@ async def legacy(questions: list[dict[str, Any]], **options: Any) -> AsyncIterat
 
 @pytest.mark.parametrize("era", ERAS)
 @pytest.mark.parametrize("most", [1, 4, None])
-async def test_a_user_is_not_asked_a_thousand_things_at_once(
-    autojump_clock: object, era: Any, most: int | None
-) -> None:
+async def test_concurrent_questions_to_the_user_are_limited(autojump_clock: object, era: Any, most: int | None) -> None:
     user = User()
     options: Any = {} if most is None else {"max_questions": most}
     count = 50 if most else 1000
@@ -112,7 +110,7 @@ async def test_a_user_is_not_asked_a_thousand_things_at_once(
     assert user.running["elicitation"] == 0
 
 
-async def test_each_kind_has_a_bound_of_its_own_and_forms_and_urls_share_one(autojump_clock: object) -> None:
+async def test_each_kind_of_question_has_a_limit_and_forms_and_urls_share_one(autojump_clock: object) -> None:
     user = User()
     questions: list[dict[str, Any]] = [*[SAMPLE] * 5, *[FORM, URL] * 3, *[ROOTS] * 5]
     async with legacy(questions, max_questions=2, **user.options) as (_, peer):
@@ -124,7 +122,7 @@ async def test_each_kind_has_a_bound_of_its_own_and_forms_and_urls_share_one(aut
     assert {message["id"] for message in peer.wire if "result" in message} == set(range(16))
 
 
-async def test_they_are_asked_in_the_order_in_which_they_came(autojump_clock: object) -> None:
+async def test_queued_questions_are_asked_in_order_of_arrival(autojump_clock: object) -> None:
     asked: list[str] = []
 
     async def answer(params: Any) -> dict[str, Any]:
@@ -141,7 +139,7 @@ async def test_they_are_asked_in_the_order_in_which_they_came(autojump_clock: ob
     assert asked == [str(number) for number in range(10)]
 
 
-async def test_a_question_that_is_cancelled_while_it_waits_is_never_asked(autojump_clock: object) -> None:
+async def test_question_cancelled_while_queued_is_never_asked(autojump_clock: object) -> None:
     user = User()
     async with legacy([FORM], max_questions=1, elicitation=user.elicitation) as (_, peer):
         await wait_all_tasks_blocked()
@@ -156,7 +154,7 @@ async def test_a_question_that_is_cancelled_while_it_waits_is_never_asked(autoju
     assert [message["id"] for message in peer.wire if "result" in message] == [0, "waits, too"]
 
 
-async def test_a_cancel_of_what_is_asked_lets_the_next_one_be_asked(autojump_clock: object) -> None:
+async def test_cancelling_the_current_question_starts_the_next_one(autojump_clock: object) -> None:
     user = User()
     async with legacy([FORM], max_questions=1, elicitation=user.elicitation) as (_, peer):
         await wait_all_tasks_blocked()
@@ -169,7 +167,7 @@ async def test_a_cancel_of_what_is_asked_lets_the_next_one_be_asked(autojump_clo
     assert [message["id"] for message in peer.wire if "result" in message] == ["waits"]
 
 
-async def test_leaving_a_call_withdraws_its_questions_that_wait(autojump_clock: object) -> None:
+async def test_leaving_a_call_withdraws_its_queued_questions(autojump_clock: object) -> None:
     user = User()
     async with open_memory(asks_much(), era="modern", elicitation=user.elicitation) as client:
         with trio.move_on_after(1):
@@ -182,7 +180,9 @@ async def test_leaving_a_call_withdraws_its_questions_that_wait(autojump_clock: 
 
 @pytest.mark.parametrize("era", ERAS)
 @pytest.mark.parametrize("kind", ["elicitation", "sampling"])
-async def test_waiting_for_its_turn_is_no_time_of_the_call(autojump_clock: object, era: Any, kind: str) -> None:
+async def test_queue_time_of_questions_does_not_count_for_the_call_limit(
+    autojump_clock: object, era: Any, kind: str
+) -> None:
     server = Server("asks")
 
     @server.tool
@@ -212,9 +212,7 @@ async def test_waiting_for_its_turn_is_no_time_of_the_call(autojump_clock: objec
 
 
 @pytest.mark.parametrize("era", ERAS)
-async def test_a_handler_that_calls_its_server_does_not_keep_what_that_asks_from_being_answered(
-    autojump_clock: object, era: Any
-) -> None:
+async def test_questions_of_a_nested_call_in_a_handler_are_answered(autojump_clock: object, era: Any) -> None:
     server = Server("nested")
 
     @server.tool
@@ -242,7 +240,7 @@ async def test_a_handler_that_calls_its_server_does_not_keep_what_that_asks_from
 
 
 @pytest.mark.parametrize("era", ERAS)
-async def test_a_proxy_between_leaves_the_counting_to_the_client(autojump_clock: object, era: Any) -> None:
+async def test_proxy_leaves_question_limits_to_the_client(autojump_clock: object, era: Any) -> None:
     patient, busy = User(), User()
     patient.go.set()
     forwards = ClientCapabilities(elicitation=Elicitation({}))
@@ -260,7 +258,7 @@ async def test_a_proxy_between_leaves_the_counting_to_the_client(autojump_clock:
         busy.go.set()
 
 
-async def test_questions_of_one_answer_are_all_answered_though_they_wait(autojump_clock: object) -> None:
+async def test_queued_questions_of_one_answer_are_all_answered(autojump_clock: object) -> None:
     user = User()
     user.go.set()
 
@@ -273,6 +271,6 @@ async def test_questions_of_one_answer_are_all_answered_though_they_wait(autojum
         assert text_of(await client.call_tool("any")) == "20"
 
 
-def test_a_bound_of_none_is_refused() -> None:
+def test_question_limit_of_zero_is_refused() -> None:
     with pytest.raises(ValueError, match="max_questions"):
         ClientSettings(max_questions=0)

@@ -89,7 +89,7 @@ def members(kind: type) -> Iterator[str]:
             yield name
 
 
-def test_each_method_of_a_server_is_called_from_threads_here() -> None:
+def test_every_server_method_is_tested_from_a_thread() -> None:
     """A new method belongs in one of the tables: see `ActiveRuns.call_in_run` and `Observers`."""
     assert set(members(Server)) == READS | set(CHANGES) - OF_PACKAGE | REFUSED
     assert set(members(Offering)) <= set(members(Server))
@@ -128,7 +128,7 @@ OTHERS: dict[type, set[str]] = {
 
 
 @pytest.mark.parametrize("kind", OTHERS, ids=lambda kind: kind.__name__)
-def test_each_member_of_what_handlers_reach_is_listed_here(kind: type) -> None:
+def test_every_member_that_handlers_can_use_is_listed(kind: type) -> None:
     assert set(members(kind)) == OTHERS[kind]
 
 
@@ -151,7 +151,7 @@ def under_trio(call: Callable[[], Any]) -> Any:
 @pytest.mark.parametrize("run", [lambda call: call(), under_trio], ids=["thread", "run of trio"])
 @pytest.mark.parametrize("era", ["modern", "legacy"])
 @pytest.mark.parametrize("name", CHANGES)
-async def test_a_change_by_a_thread_of_the_author_is_made_and_calls_go_on(name: str, era: Any, run: Any) -> None:
+async def test_server_change_from_a_thread_is_applied_while_calls_continue(name: str, era: Any, run: Any) -> None:
     server = with_offers()
     server.tool(name="probe")(echo)
     threads = list[int]()
@@ -170,7 +170,7 @@ async def test_a_change_by_a_thread_of_the_author_is_made_and_calls_go_on(name: 
 
 
 @pytest.mark.parametrize("name", REFUSALS)
-async def test_a_refused_change_by_a_thread_raises_there_and_calls_go_on(name: str) -> None:
+async def test_refused_server_change_raises_in_its_thread_while_calls_continue(name: str) -> None:
     server = with_offers()
     async with open_memory(server) as client:
         with pytest.raises((ValueError, RuntimeError)):
@@ -178,7 +178,7 @@ async def test_a_refused_change_by_a_thread_raises_there_and_calls_go_on(name: s
         assert (await client.call_tool("echo", {"text": "hi"})).text == "hi"
 
 
-async def test_a_taken_name_is_an_error_in_the_thread_that_declares() -> None:
+async def test_duplicate_name_raises_in_the_thread_that_declares_it() -> None:
     server = with_offers()
     async with open_memory(server) as client:
         with pytest.raises(ValueError, match="there is already a tool named 'echo'"):
@@ -186,7 +186,7 @@ async def test_a_taken_name_is_an_error_in_the_thread_that_declares() -> None:
         assert (await client.call_tool("echo", {"text": "hi"})).text == "hi"
 
 
-async def test_a_change_of_a_mounted_server_by_a_thread_reaches_clients_of_the_whole() -> None:
+async def test_change_of_a_mounted_server_from_a_thread_reaches_all_clients() -> None:
     whole, part, news = Server("whole"), Server("part"), list[object]()
     part.tool(echo)
     whole.mount(part, prefix="part")
@@ -197,7 +197,7 @@ async def test_a_change_of_a_mounted_server_by_a_thread_reaches_clients_of_the_w
         assert [tool.name async for tool in client.list_tools()] == ["part_echo"]
 
 
-async def test_skills_are_added_and_removed_by_threads(tmp_path: Path) -> None:
+async def test_skills_can_be_added_and_removed_from_threads(tmp_path: Path) -> None:
     skills = Skills()
     server = Server("s", extensions=[skills])
     (tmp_path / "two").mkdir()
@@ -211,7 +211,7 @@ async def test_skills_are_added_and_removed_by_threads(tmp_path: Path) -> None:
         assert [skill.name async for skill in client.list_skills()] == ["two"]
 
 
-async def test_many_threads_change_a_server_at_once_and_nothing_is_lost() -> None:
+async def test_concurrent_server_changes_from_many_threads_are_all_applied() -> None:
     server, news = with_offers(), list[object]()
 
     def work(number: int) -> None:
@@ -240,7 +240,7 @@ async def test_many_threads_change_a_server_at_once_and_nothing_is_lost() -> Non
 # What a handler says
 
 
-async def test_an_async_handler_that_blocks_trio_on_its_threads_reports_from_them() -> None:
+async def test_progress_from_threads_works_while_the_handler_blocks_trio() -> None:
     server, heard = Server("s", limits=Limits(progress_interval=0)), list[float]()
     server.resource("note://motto")(lambda: "never block")
 
@@ -259,7 +259,7 @@ async def test_an_async_handler_that_blocks_trio_on_its_threads_reports_from_the
     assert heard[-1] == 3, "a later report takes the place of one that was not read yet"
 
 
-async def test_progress_from_a_thread_inside_the_interval_is_kept() -> None:
+async def test_progress_from_a_thread_within_the_interval_is_stored() -> None:
     server, heard = Server("s", limits=Limits(progress_interval=1000)), list[Progress]()
 
     @server.tool
@@ -273,7 +273,7 @@ async def test_progress_from_a_thread_inside_the_interval_is_kept() -> None:
     assert heard == [Progress(1), Progress(4)]
 
 
-async def test_a_question_of_a_pools_thread_is_answered() -> None:
+async def test_question_asked_from_a_pool_thread_is_answered() -> None:
     server = Server("s")
 
     @server.tool
@@ -285,7 +285,7 @@ async def test_a_question_of_a_pools_thread_is_answered() -> None:
         assert (await client.call_tool("work")).text == "Ann"
 
 
-async def test_a_cancel_reaches_a_pools_thread_that_asks() -> None:
+async def test_cancel_reaches_a_pool_thread_that_waits_for_an_answer() -> None:
     server, asked, ended = Server("s"), trio.Event(), threading.Event()
 
     @server.tool
@@ -373,7 +373,7 @@ async def test_a_client_raises_runtime_error_in_another_run_of_trio_and_stays_us
 # What authors test with, and what stores and caches share
 
 
-async def test_a_recording_context_takes_progress_of_a_pools_thread() -> None:
+async def test_recording_context_records_progress_from_a_pool_thread() -> None:
     ctx = RecordingContext()
 
     def work(context: WorkerContext) -> bool:
@@ -384,7 +384,7 @@ async def test_a_recording_context_takes_progress_of_a_pools_thread() -> None:
     assert ctx.progress_reports == [Progress(1)]
 
 
-async def test_a_store_of_the_author_tells_watchers_from_its_thread() -> None:
+async def test_custom_task_store_can_notify_watchers_from_its_thread() -> None:
     watchers = HintQueues[str]()
     with trio.fail_after(PATIENCE), watchers.watch() as hints:
         async with trio.open_nursery() as nursery:
@@ -392,7 +392,7 @@ async def test_a_store_of_the_author_tells_watchers_from_its_thread() -> None:
             assert [await hints.__anext__(), await hints.__anext__()] == ["a", "b"]
 
 
-async def test_answers_are_outdated_by_a_thread_while_a_client_calls() -> None:
+async def test_cache_can_be_invalidated_from_a_thread_during_a_call() -> None:
     server = Server("s", cache=CacheHints(60_000, "public"))
     server.tool(echo)
     partition, over = ResponseCache().partition("s"), threading.Event()
@@ -412,7 +412,7 @@ async def test_answers_are_outdated_by_a_thread_while_a_client_calls() -> None:
 # Two runs
 
 
-def test_a_server_of_two_threads_refuses_changes_and_tells_the_clients_of_both() -> None:
+def test_server_served_in_two_threads_refuses_changes() -> None:
     server, barrier = with_offers(), threading.Barrier(2)
     told, refused = list[str](), list[str]()
 
@@ -461,7 +461,7 @@ def test_a_declaration_before_and_after_serving_needs_no_trio() -> None:
     assert server._tools.registry.known("later") is not None
 
 
-async def test_a_thread_that_outlives_the_server_may_change_it() -> None:
+async def test_thread_can_change_the_server_after_it_has_stopped() -> None:
     server = with_offers()
     async with open_memory(server):
         await wait_all_tasks_blocked()

@@ -54,7 +54,7 @@ async def read(client: Client, uri: str = VIEW) -> Any:
     return contents
 
 
-async def test_either_side_declares_it_and_sees_it_declared(era: Era) -> None:
+async def test_apps_extension_is_declared_and_seen_by_both_sides(era: Era) -> None:
     server, apps, seen = dashboard(), Apps(), []
 
     @server.tool
@@ -74,7 +74,7 @@ async def test_either_side_declares_it_and_sees_it_declared(era: Era) -> None:
     assert seen[1] is None
 
 
-async def test_a_host_that_names_no_types_has_not_declared_it() -> None:
+async def test_apps_extension_without_mime_types_counts_as_undeclared() -> None:
     class Untyped(Extension[dict[str, Any], dict[str, Any]]):
         __module__ = "trio_mcp.like_it"
 
@@ -90,7 +90,7 @@ async def test_a_host_that_names_no_types_has_not_declared_it() -> None:
     assert seen == [None]
 
 
-async def test_a_tool_names_its_view_and_its_callers(era: Era) -> None:
+async def test_tool_lists_its_view_and_visibility(era: Era) -> None:
     async with open_memory(dashboard(), era=era) as client:
         listed = {tool.name: tool.meta async for tool in client.list_tools()}
         assert listed == {
@@ -100,7 +100,7 @@ async def test_a_tool_names_its_view_and_its_callers(era: Era) -> None:
         assert (await client.call_tool("refresh")).text == "fresh"  # servers filter nothing
 
 
-async def test_the_contents_of_a_view_have_its_type_and_its_policy(era: Era) -> None:
+async def test_view_contents_have_mime_type_and_content_security_policy(era: Era) -> None:
     policy = AppPolicy(
         connect=["https://api.example.com", "wss://*.example.com:8443"],
         resources=["https://cdn.example.com"],
@@ -131,13 +131,13 @@ async def test_the_contents_of_a_view_have_its_type_and_its_policy(era: Era) -> 
     assert AppPolicy.of(contents) == policy
 
 
-async def test_a_view_that_needs_nothing_says_nothing(era: Era) -> None:
+async def test_view_without_needs_has_no_policy_in_meta(era: Era) -> None:
     async with open_memory(dashboard(), era=era) as client:
         assert (await read(client)).meta is None
 
 
 @pytest.mark.parametrize("form", ["bytes", "contents", "result"])
-async def test_a_view_may_be_given_in_any_form(form: str) -> None:
+async def test_view_can_be_given_in_any_form(form: str) -> None:
     server = Server("w", extensions=[Apps()])
 
     @server.resource("ui://w/{name}", app=AppPolicy(prefers_border=True))
@@ -152,7 +152,7 @@ async def test_a_view_may_be_given_in_any_form(form: str) -> None:
     assert isinstance(contents, BlobResourceContents) or contents.meta["com.example/k"] == 1
 
 
-async def test_what_the_contents_say_goes_before_the_policy() -> None:
+async def test_meta_of_view_contents_overrides_the_policy() -> None:
     server = Server("w", extensions=[Apps()])
 
     @server.resource(VIEW, app=AppPolicy(prefers_border=True))
@@ -167,7 +167,7 @@ async def test_what_the_contents_say_goes_before_the_policy() -> None:
     "page",
     [PAGE, "<!doctype HTML>", f"\ufeff \n{PAGE}", f"<!-- made by -->\n<!-- us -->{PAGE}"],
 )
-def test_text_that_is_an_html_document_is_a_view(page: str) -> None:
+def test_string_with_an_html_document_is_a_view(page: str) -> None:
     assert AppPolicy()._on(TextResourceContents(VIEW, page)).mime_type == TYPE
 
 
@@ -179,7 +179,7 @@ def test_text_that_is_an_html_document_is_a_view(page: str) -> None:
         (TextResourceContents(VIEW, PAGE, "text/html"), "have the type text/html;profile=mcp-app"),
     ],
 )
-async def test_anything_else_is_a_failure_of_the_server(
+async def test_view_that_is_not_html_is_a_server_error(
     value: Any, words: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     server = Server("w", extensions=[Apps()])
@@ -192,7 +192,7 @@ async def test_anything_else_is_a_failure_of_the_server(
 
 
 @pytest.mark.parametrize("schema", [None, {"type": "object"}])
-async def test_a_tool_with_a_view_has_content_for_other_hosts(schema: dict[str, Any] | None) -> None:
+async def test_tool_with_a_view_returns_content_for_hosts_without_apps(schema: dict[str, Any] | None) -> None:
     server = dashboard()
 
     @server.tool(ui=UI(VIEW), output_schema=schema)
@@ -221,14 +221,14 @@ def test_views_need_the_extension() -> None:
 
 
 @pytest.mark.parametrize("uri", ["w/dash", "https://example.com", "ui://", "ui:/w"])
-def test_the_uri_of_a_view_has_its_scheme(uri: str) -> None:
+def test_view_uri_must_have_the_ui_scheme(uri: str) -> None:
     with pytest.raises(ValueError, match="must begin with ui://"):
         UI(uri)
     with pytest.raises(ValueError, match=r"must begin with ui://|is not a URI"):
         dashboard().resource(uri, app=AppPolicy())(lambda: PAGE)
 
 
-def test_a_view_has_no_other_type() -> None:
+def test_view_with_another_mime_type_is_refused() -> None:
     server = dashboard()
     server.resource("ui://w/same", app=AppPolicy(), mime_type=TYPE)(lambda: PAGE)
     with pytest.raises(ValueError, match="leave out mime_type="):
@@ -236,12 +236,12 @@ def test_a_view_has_no_other_type() -> None:
 
 
 @pytest.mark.parametrize("callers", ["app", ("user",)])
-def test_a_tool_has_callers_that_there_are(callers: Any) -> None:
+def test_unknown_tool_visibility_is_refused(callers: Any) -> None:
     with pytest.raises(ValueError, match="visible_to must contain"):
         UI(VIEW, visible_to=callers)
 
 
-def test_a_tool_has_some_caller_and_one_view() -> None:
+def test_tool_needs_a_caller_and_at_most_one_view() -> None:
     with pytest.raises(ValueError, match="visible_to must not be empty"):
         dashboard().tool(ui=UI(VIEW, visible_to=()), name="a")(lambda: "a")
     for meta in ({"ui": {}}, {"ui/resourceUri": VIEW}):
@@ -252,13 +252,13 @@ def test_a_tool_has_some_caller_and_one_view() -> None:
 @pytest.mark.parametrize(
     "origin", ["example.com", "https://a.example;script-src *", "https://a b", "'unsafe-eval'", "*", "https://a/p"]
 )
-def test_an_origin_adds_nothing_else_to_a_policy(origin: str) -> None:
+def test_origin_cannot_inject_into_the_policy(origin: str) -> None:
     for name in ("connect", "resources", "frames", "base_uris"):
         with pytest.raises(ValueError, match="is not an origin"):
             AppPolicy(**{name: [origin]})  # type: ignore[arg-type]
 
 
-def test_a_permission_is_one_that_there_is() -> None:
+def test_unknown_view_permission_is_refused() -> None:
     with pytest.raises(ValueError, match="camera, microphone, geolocation, clipboard_write"):
         AppPolicy(permissions=["clipboardWrite"])
 
@@ -268,7 +268,7 @@ async def start(server: Server) -> None:
         pass
 
 
-async def test_a_server_starts_with_the_views_of_its_tools_alone() -> None:
+async def test_server_does_not_start_if_a_view_of_a_tool_is_missing() -> None:
     await start(dashboard())
     server = dashboard()
     server.tool(ui=UI("ui://w/list"), name="list")(lambda: "listed")
@@ -282,14 +282,14 @@ async def test_a_server_starts_with_the_views_of_its_tools_alone() -> None:
     await start(server)
 
 
-async def test_views_that_meta_names_are_looked_for_too() -> None:
+async def test_views_named_in_meta_must_exist_at_start() -> None:
     server = Server("w", extensions=[Apps()])
     server.tool(meta={"ui": {"resourceUri": VIEW}}, name="a")(lambda: "a")
     with pytest.raises(RuntimeError, match="no such resource"):
         await start(server)
 
 
-async def test_the_tools_of_a_mounted_server_keep_their_views() -> None:
+async def test_tools_of_a_mounted_server_keep_their_views() -> None:
     whole = Server("all", extensions=[Apps()])
     whole.mount(dashboard(AppPolicy(prefers_border=True)), prefix="w")
     async with open_memory(whole) as client:
@@ -301,7 +301,7 @@ async def test_the_tools_of_a_mounted_server_keep_their_views() -> None:
 # A server that lists two tools in the place of all
 
 
-async def test_tools_for_views_alone_are_listed_and_not_found_by_the_model() -> None:
+async def test_tools_visible_only_to_views_are_listed_but_not_found_by_search() -> None:
     server = dashboard()
     server.searchable()
 
@@ -332,7 +332,7 @@ def said(meta: Any) -> UI:
     return UI.of(Tool("t", {"type": "object"}, meta=meta))
 
 
-def test_the_deprecated_place_of_the_uri_is_read_and_the_new_one_goes_before() -> None:
+def test_deprecated_view_uri_is_read_but_the_new_one_takes_precedence() -> None:
     assert said({"ui/resourceUri": VIEW}) == UI(VIEW)
     assert said({"ui/resourceUri": "ui://w/old", "ui": {"resourceUri": VIEW}}).view == VIEW
 
@@ -349,12 +349,12 @@ def test_the_deprecated_place_of_the_uri_is_read_and_the_new_one_goes_before() -
         ({"model": {}}, ()),
     ],
 )
-def test_callers_that_make_no_sense_are_nobody(visibility: Any, callers: tuple[str, ...]) -> None:
+def test_invalid_tool_visibility_from_a_server_means_no_caller(visibility: Any, callers: tuple[str, ...]) -> None:
     assert said({"ui": {"visibility": visibility}}).visible_to == callers
 
 
 @pytest.mark.parametrize("meta", [None, {}, {"ui": None}, {"ui": []}, {"ui": {"resourceUri": 3}}, {"ui": "ui://a/b"}])
-def test_a_tool_that_names_no_view_has_none(meta: Any) -> None:
+def test_tool_without_a_view_has_no_view_uri(meta: Any) -> None:
     assert said(meta) == UI()
 
 
@@ -374,7 +374,7 @@ ANYTHING: Any = st.recursive(
 
 
 @given(ANYTHING)
-def test_nothing_that_a_server_says_fails(meta: Any) -> None:
+def test_reading_app_metadata_of_a_server_never_raises(meta: Any) -> None:
     meta = meta if isinstance(meta, dict) else {"ui": meta}
     tool = Tool("t", {"type": "object"}, meta=meta)
     renamed = with_view_renamed(tool, lambda uri: f"{uri}!")
@@ -384,7 +384,7 @@ def test_nothing_that_a_server_says_fails(meta: Any) -> None:
     assert policy.count(";") == 9
 
 
-def test_a_policy_of_a_server_opens_what_it_names_and_nothing_else() -> None:
+def test_policy_from_a_server_allows_only_what_it_names() -> None:
     given = {
         "csp": {
             "connectDomains": ["https://api.example.com", "https://x;script-src *", 3],

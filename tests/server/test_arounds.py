@@ -140,7 +140,7 @@ OFFERED = {
 
 
 @pytest.mark.parametrize("era", ERAS)
-async def test_what_is_declared_first_is_outermost(era: Era) -> None:
+async def test_middleware_declared_first_is_outermost(era: Era) -> None:
     server, order = shop(), list[str]()
     for name in ("outer", "inner"):
 
@@ -158,7 +158,7 @@ async def test_what_is_declared_first_is_outermost(era: Era) -> None:
 
 @pytest.mark.parametrize("era", ERAS)
 @pytest.mark.parametrize("method", OFFERED)
-async def test_a_function_runs_around_its_own_methods_alone(method: str, era: Era) -> None:
+async def test_middleware_runs_only_for_its_methods(method: str, era: Era) -> None:
     server = shop()
     seen, seen_of_all = seen_by(server, method), seen_by(server)
     async with open_memory(server, era=era) as client:
@@ -169,14 +169,14 @@ async def test_a_function_runs_around_its_own_methods_alone(method: str, era: Er
     assert [line for line in seen_of_all if "/" in line] == [f"{each} {offer}" for each, offer in OFFERED.items()]
 
 
-def test_all_methods_whose_requests_have_a_task_can_be_named() -> None:
+def test_middleware_can_name_all_methods_that_run_in_a_task() -> None:
     requests = {row.name for row in ROWS if row.is_request and row.sent_by("client")}
     at_once = {name for name in ServerConnection._immediate_answers if not name.startswith("tasks/")}
     assert requests - at_once == MIDDLEWARE_METHODS
 
 
 @pytest.mark.parametrize("era", ERAS)
-async def test_a_check_refuses_before_the_handler_runs(era: Era) -> None:
+async def test_middleware_can_refuse_before_the_handler_runs(era: Era) -> None:
     server, ran = Server("s"), False
 
     @server.tool
@@ -203,7 +203,7 @@ async def test_a_check_refuses_before_the_handler_runs(era: Era) -> None:
 
 
 @pytest.mark.parametrize("era", ERAS)
-async def test_other_arguments_are_checked_like_those_of_the_client(era: Era) -> None:
+async def test_arguments_replaced_by_middleware_are_validated(era: Era) -> None:
     server = shop()
 
     @server.middleware("tools/call", "prompts/get")
@@ -219,7 +219,7 @@ async def test_other_arguments_are_checked_like_those_of_the_client(era: Era) ->
     assert "number" in result.text
 
 
-async def test_the_arguments_of_the_request_itself_stay_as_the_client_gave_them() -> None:
+async def test_middleware_does_not_change_arguments_of_the_original_request() -> None:
     server, kept = shop(), list[Any]()
 
     @server.middleware("tools/call")
@@ -234,7 +234,7 @@ async def test_the_arguments_of_the_request_itself_stay_as_the_client_gave_them(
     assert kept == [{"number": 2}]
 
 
-async def test_a_request_without_arguments_has_none_to_replace() -> None:
+async def test_middleware_cannot_replace_arguments_of_a_request_without_any() -> None:
     server = shop()
 
     @server.middleware("tools/list")
@@ -248,7 +248,7 @@ async def test_a_request_without_arguments_has_none_to_replace() -> None:
 
 
 @pytest.mark.parametrize("era", ERAS)
-async def test_a_result_can_be_changed_or_given_without_the_handler(era: Era) -> None:
+async def test_middleware_can_change_the_result_or_skip_the_handler(era: Era) -> None:
     server = shop()
 
     @server.middleware("tools/list")
@@ -266,7 +266,7 @@ async def test_a_result_can_be_changed_or_given_without_the_handler(era: Era) ->
 
 
 @pytest.mark.parametrize("era", ERAS)
-async def test_an_observer_sees_how_the_handler_ends(era: Era) -> None:
+async def test_middleware_sees_how_the_handler_ends(era: Era) -> None:
     server = Server("s")
 
     @server.tool
@@ -288,7 +288,7 @@ async def test_an_observer_sees_how_the_handler_ends(era: Era) -> None:
 
 
 @pytest.mark.parametrize("era", ERAS)
-async def test_a_cancel_reaches_the_function_and_its_cleanup_runs(era: Era, autojump_clock: MockClock) -> None:
+async def test_cancel_reaches_middleware_and_its_cleanup_runs(era: Era, autojump_clock: MockClock) -> None:
     server, cleaned = shop(), list[object]()
 
     @server.middleware("tools/call")
@@ -310,7 +310,7 @@ async def test_a_cancel_reaches_the_function_and_its_cleanup_runs(era: Era, auto
 
 
 @pytest.mark.parametrize("era", ERAS)
-async def test_around_a_handler_that_asks_the_function_runs_once(era: Era) -> None:
+async def test_middleware_runs_once_for_a_handler_that_asks(era: Era) -> None:
     server = Server("s")
 
     @server.tool
@@ -325,7 +325,7 @@ async def test_around_a_handler_that_asks_the_function_runs_once(era: Era) -> No
 
 @pytest.mark.parametrize("replay", [True, False])
 @pytest.mark.parametrize("era", ERAS)
-async def test_a_function_may_ask_the_user_itself(era: Era, replay: bool) -> None:
+async def test_middleware_can_ask_the_user(era: Era, replay: bool) -> None:
     server = Server("s")
 
     @server.tool(replay=replay)
@@ -342,7 +342,7 @@ async def test_a_function_may_ask_the_user_itself(era: Era, replay: bool) -> Non
         assert "Ada" in (await client.call_tool("ask")).text
 
 
-async def test_a_function_runs_again_with_a_handler_that_runs_again() -> None:
+async def test_middleware_runs_again_with_a_handler_that_runs_again() -> None:
     server = Server("s")
 
     @server.tool(replay=True)
@@ -363,7 +363,7 @@ async def test_a_function_runs_again_with_a_handler_that_runs_again() -> None:
     ]
 
 
-async def test_a_stream_is_surrounded_as_long_as_it_is_open(autojump_clock: MockClock) -> None:
+async def test_middleware_runs_as_long_as_a_stream_is_open(autojump_clock: MockClock) -> None:
     server = shop()
     seen = seen_by(server, "subscriptions/listen")
     async with open_memory(server, era="modern") as client:
@@ -410,7 +410,7 @@ async def mark(request: ServerRequest, next: Next) -> Any:
     return attrs.evolve(result, meta={"example.org/marked": True})
 
 
-async def test_a_refused_call_leaves_no_task_behind(autojump_clock: MockClock) -> None:
+async def test_call_refused_by_middleware_leaves_no_task(autojump_clock: MockClock) -> None:
     server = tasking(refuse)
     async with open_scripted_client(server, LATEST_LEGACY) as client:
         assert (await core(client, "tools/call", SLEEP, "error"))["code"] == -31000
@@ -418,7 +418,7 @@ async def test_a_refused_call_leaves_no_task_behind(autojump_clock: MockClock) -
 
 
 @pytest.mark.parametrize(("check", "text"), [(tell, "not you"), (mark, "slept")])
-async def test_a_call_that_asks_for_a_task_has_one_whoever_answers(
+async def test_call_that_asks_for_a_task_gets_one_even_if_middleware_answers(
     check: Any, text: str, autojump_clock: MockClock
 ) -> None:
     server = tasking(check)
@@ -429,7 +429,7 @@ async def test_a_call_that_asks_for_a_task_has_one_whoever_answers(
     assert ("example.org/marked" in result["_meta"]) is (check is mark)
 
 
-async def test_the_wait_of_a_function_counts_for_the_grace_of_a_task(autojump_clock: MockClock) -> None:
+async def test_waiting_middleware_counts_towards_the_grace_of_a_task(autojump_clock: MockClock) -> None:
     async def wait(request: ServerRequest, next: Next) -> Any:
         await trio.sleep(10)
         return await next(request)
@@ -451,7 +451,7 @@ async def test_a_call_that_waits_less_than_the_grace_is_no_task(autojump_clock: 
         assert await peer.text("sleep", {"seconds": 1}) == "slept"
 
 
-async def test_a_task_that_runs_again_after_a_restart_is_surrounded_again(autojump_clock: MockClock) -> None:
+async def test_middleware_runs_again_for_a_task_after_a_restart(autojump_clock: MockClock) -> None:
     store, attempts = MemoryTaskStore(), list[int]()
 
     def server_of() -> Server:
@@ -485,7 +485,7 @@ async def test_a_task_that_runs_again_after_a_restart_is_surrounded_again(autoju
 
 
 @pytest.mark.parametrize("era", ERAS)
-async def test_functions_run_around_the_requests_of_extensions_and_see_objects_of_their_classes(era: Era) -> None:
+async def test_middleware_runs_for_extension_requests_with_typed_params(era: Era) -> None:
     server = Server("s", extensions=[searching])
     of_all = seen_by(server)
     order = list[Any]()
@@ -515,7 +515,7 @@ async def test_functions_run_around_the_requests_of_extensions_and_see_objects_o
     assert of_all == [f"{query.name} None", "Hits", f"{query.name} None", "CodedError"]
 
 
-async def test_a_function_around_an_extension_answers_with_an_object_of_its_class() -> None:
+async def test_middleware_of_an_extension_returns_its_result_class() -> None:
     server = Server("s", extensions=[searching])
 
     @server.middleware(query.name)
@@ -532,7 +532,7 @@ async def test_a_function_around_an_extension_answers_with_an_object_of_its_clas
         assert caught.value.code == -32603
 
 
-async def test_functions_run_around_the_requests_for_skills() -> None:
+async def test_middleware_runs_for_skill_requests() -> None:
     skills = Skills()
     skills.add_files("fish", {"SKILL.md": "---\nname: fish\ndescription: How to fish\n---\n"})
     server = Server("s", extensions=[skills])
@@ -545,7 +545,7 @@ async def test_functions_run_around_the_requests_for_skills() -> None:
 # Mistakes
 
 
-def test_a_method_that_nothing_runs_around_is_refused_where_it_is_named() -> None:
+def test_middleware_for_an_unsupported_method_is_refused_at_declaration() -> None:
     server = Server("s")
     with pytest.raises(ValueError, match=r"'ping', which is answered at once.* tools/call"):
         server.middleware("ping")
@@ -562,7 +562,7 @@ def test_a_method_that_nothing_runs_around_is_refused_where_it_is_named() -> Non
         searches.middleware("no such")
 
 
-def test_methods_and_functions_are_given_one_after_the_other() -> None:
+def test_middleware_methods_and_functions_are_positional() -> None:
     server: Any = Server("s")
     for given in [("tools/call", tell), (["tools/call"],), (tell, "tools/call"), (5,)]:
         with pytest.raises(TypeError, match=r'right:  server.middleware\("tools/call"\)\(function\)'):
@@ -578,7 +578,7 @@ class Counted:
         return await next(request)
 
 
-async def test_an_object_with_a_state_may_run_around_requests() -> None:
+async def test_callable_object_can_be_middleware() -> None:
     server = shop()
     counted = server.middleware("tools/call")(Counted())
     async with open_memory(server) as client:
@@ -586,7 +586,7 @@ async def test_an_object_with_a_state_may_run_around_requests() -> None:
     assert counted.requests == 1
 
 
-async def test_a_request_is_shown_without_what_its_client_has_sent() -> None:
+async def test_request_repr_in_middleware_hides_client_data() -> None:
     server, shown = shop(), list[str]()
 
     @server.middleware("tools/call")
@@ -605,7 +605,7 @@ def plain(request: ServerRequest, next: Next) -> Any: ...
 
 
 @pytest.mark.parametrize("function", [three, one, plain, ServerRequest])
-def test_a_function_that_cannot_run_around_requests_is_refused_where_it_is_declared(function: Any) -> None:
+def test_unsuitable_middleware_is_refused_at_declaration(function: Any) -> None:
     with pytest.raises(TypeError, match="async def around"):
         Server("s").middleware("tools/call")(function)
     with pytest.raises(TypeError, match="async def around"):
@@ -624,7 +624,7 @@ async def no_request(request: ServerRequest, next: Next) -> Any:
     ("function", "words"),
     [(no_return, "no_return returned no result for"), (no_request, "next must be called with the request")],
 )
-async def test_a_function_that_forgets_the_result_or_the_request_is_told(
+async def test_middleware_that_forgets_result_or_request_gets_a_clear_error(
     function: Any, words: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     server = shop()
@@ -634,7 +634,7 @@ async def test_a_function_that_forgets_the_result_or_the_request_is_told(
     assert words in caplog.text
 
 
-async def test_the_functions_of_a_mounted_server_are_not_left_out_in_silence() -> None:
+async def test_mounted_server_with_middleware_fails_the_start() -> None:
     inner, outer = shop(), Server("outer")
     outer.mount(inner, prefix="shop")
     inner.middleware(mark)
@@ -643,7 +643,7 @@ async def test_the_functions_of_a_mounted_server_are_not_left_out_in_silence() -
             raise AssertionError("it does not start")
 
 
-async def test_a_partial_call_of_an_async_function_runs_around() -> None:
+async def test_partial_of_an_async_function_can_be_middleware() -> None:
     server, seen = Server("s"), list[str]()
     server.tool(name="echo")(lambda text="hi": text)
 

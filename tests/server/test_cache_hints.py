@@ -77,23 +77,19 @@ async def pages(peer: MemoryPeer, method: str) -> AsyncIterator[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("method", ASKS)
-async def test_every_cacheable_result_is_stale_at_once_and_private_by_default(
-    autojump_clock: MockClock, method: str
-) -> None:
+async def test_cacheable_results_are_stale_and_private_by_default(autojump_clock: MockClock, method: str) -> None:
     async with connected(offering(), MODERN) as peer:
         assert await hints(peer, method, **ASKS[method]) == (0, "private")
 
 
 @pytest.mark.parametrize("method", ASKS)
-async def test_the_hints_of_a_server_are_those_of_all_its_cacheable_results(
-    autojump_clock: MockClock, method: str
-) -> None:
+async def test_server_cache_hints_apply_to_all_cacheable_results(autojump_clock: MockClock, method: str) -> None:
     async with connected(offering(cache=CacheHints(60_000, "public")), MODERN) as peer:
         assert await hints(peer, method, **ASKS[method]) == (60_000, "public")
 
 
 @pytest.mark.parametrize("method", ASKS)
-async def test_a_method_can_have_hints_of_its_own(autojump_clock: MockClock, method: str) -> None:
+async def test_method_can_have_its_own_cache_hints(autojump_clock: MockClock, method: str) -> None:
     server = offering(cache=CacheHints(60_000), cache_by_method={method: CacheHints(5, "public")})
     async with connected(server, MODERN) as peer:
         for each, params in ASKS.items():
@@ -101,7 +97,7 @@ async def test_a_method_can_have_hints_of_its_own(autojump_clock: MockClock, met
 
 
 @pytest.mark.parametrize("revision", LEGACY)
-async def test_legacy_results_carry_no_hints(autojump_clock: MockClock, revision: str) -> None:
+async def test_legacy_results_have_no_cache_hints(autojump_clock: MockClock, revision: str) -> None:
     async with connected(offering(cache=CacheHints(60_000, "public")), revision) as peer:
         for method, params in [*ASKS.items(), ("resources/read", {"uri": "x://own/5/public"})]:
             if method != "server/discover":
@@ -109,7 +105,7 @@ async def test_legacy_results_carry_no_hints(autojump_clock: MockClock, revision
                 assert not {"ttlMs", "cacheScope"} & set(result), method
 
 
-async def test_results_that_are_not_cacheable_carry_no_hints(autojump_clock: MockClock) -> None:
+async def test_uncacheable_results_have_no_cache_hints(autojump_clock: MockClock) -> None:
     async with connected(offering(cache=CacheHints(60_000, "public")), MODERN) as peer:
         for result in (
             await peer.call("t0"),
@@ -118,7 +114,7 @@ async def test_results_that_are_not_cacheable_carry_no_hints(autojump_clock: Moc
             assert not {"ttlMs", "cacheScope"} & set(result)
 
 
-async def test_a_question_carries_no_hints_and_the_result_of_its_answer_does(autojump_clock: MockClock) -> None:
+async def test_input_required_result_has_no_cache_hints_but_the_final_result_has(autojump_clock: MockClock) -> None:
     async with connected(offering(), MODERN, {"elicitation": {}}) as peer:
         asked = (await peer.request("resources/read", {"uri": "x://asking"}))["result"]
         assert asked["resultType"] == "input_required"
@@ -129,7 +125,7 @@ async def test_a_question_carries_no_hints_and_the_result_of_its_answer_does(aut
         assert await hints(peer, "resources/read", uri="x://asking", **more) == (9, "private")
 
 
-async def test_a_resource_says_what_its_server_would_else_say(autojump_clock: MockClock) -> None:
+async def test_cache_hints_of_a_resource_override_those_of_the_server(autojump_clock: MockClock) -> None:
     async with connected(offering(cache=CacheHints(60_000, "public")), MODERN) as peer:
         assert await hints(peer, "resources/read", uri="x://special") == (7, "public")
         assert await hints(peer, "resources/read", uri="x://brief") == (7, "public")
@@ -146,7 +142,7 @@ async def test_a_resource_says_what_its_server_would_else_say(autojump_clock: Mo
         ("none/none", (9, "public")),
     ],
 )
-async def test_a_result_of_its_own_says_what_its_resource_would_else_say(
+async def test_cache_hints_of_a_result_override_those_of_the_resource(
     autojump_clock: MockClock, said: str, told: tuple[int, str]
 ) -> None:
     async with connected(offering(), MODERN) as peer:
@@ -154,7 +150,7 @@ async def test_a_result_of_its_own_says_what_its_resource_would_else_say(
 
 
 @pytest.mark.parametrize("said", ["-1/private", "5/shared"])
-async def test_a_result_with_impossible_hints_is_an_error_and_logged(
+async def test_result_with_invalid_cache_hints_is_a_logged_error(
     autojump_clock: MockClock, caplog: pytest.LogCaptureFixture, said: str
 ) -> None:
     async with connected(offering(), MODERN) as peer:
@@ -165,14 +161,14 @@ async def test_a_result_with_impossible_hints_is_an_error_and_logged(
     assert isinstance(record.exc_info[1], ValueError)
 
 
-async def test_all_pages_of_a_list_have_the_same_scope_and_a_time_of_their_own(autojump_clock: MockClock) -> None:
+async def test_all_pages_of_a_list_have_the_same_scope_and_their_own_time_to_live(autojump_clock: MockClock) -> None:
     server = offering(cache_by_method={"tools/list": CacheHints(5, "public")})
     async with connected(server, MODERN) as peer:
         told = [(page["ttlMs"], page["cacheScope"]) async for page in pages(peer, "tools/list")]
     assert told == [(5, "public")] * 3
 
 
-async def test_lists_come_in_the_same_order_every_time_and_to_everybody(autojump_clock: MockClock) -> None:
+async def test_lists_have_the_same_order_for_every_caller(autojump_clock: MockClock) -> None:
     server, seen = offering(), list[Any]()
     server.remove_tool("t1")
 
@@ -187,17 +183,17 @@ async def test_lists_come_in_the_same_order_every_time_and_to_everybody(autojump
 
 
 @pytest.mark.parametrize("ttl_ms", [-1, 2**53, 1.5, "5", True, None])
-def test_a_time_to_live_is_an_integer_that_json_can_carry(ttl_ms: Any) -> None:
+def test_cache_time_to_live_must_be_a_json_integer(ttl_ms: Any) -> None:
     with pytest.raises(ValueError, match="ttl_ms"):
         CacheHints(ttl_ms)
 
 
-def test_a_scope_is_one_of_two() -> None:
+def test_cache_scope_must_be_public_or_private() -> None:
     with pytest.raises(ValueError, match="must be 'public' or 'private'"):
         CacheHints(5, "shared")  # type: ignore[arg-type]
 
 
-def test_impossible_hints_of_a_resource_are_refused_where_it_is_offered() -> None:
+def test_invalid_cache_hints_of_a_resource_are_refused_at_declaration() -> None:
     server = Server("hints")
     with pytest.raises(ValueError, match="ttl_ms"):
 
@@ -208,6 +204,6 @@ def test_impossible_hints_of_a_resource_are_refused_where_it_is_offered() -> Non
     assert server.capabilities.resources is None
 
 
-def test_hints_for_what_cannot_be_cached_are_refused() -> None:
+def test_cache_hints_for_uncacheable_methods_are_refused() -> None:
     with pytest.raises(ValueError, match="tools/call"):
         Server("hints", cache_by_method={"tools/call": CacheHints(5)})

@@ -21,7 +21,7 @@ async def cancelled_handler(server: Server, name: str) -> None:
         nursery.cancel_scope.cancel(reason="enough")
 
 
-async def test_it_sees_who_cancelled_it_and_why() -> None:
+async def test_handler_sees_cause_and_reason_of_its_cancellation() -> None:
     server, seen, reasons = Server("s"), list[Cancellation | None](), list[str | None]()
 
     @server.tool
@@ -43,7 +43,7 @@ async def test_it_sees_who_cancelled_it_and_why() -> None:
     assert reasons == ["enough"]
 
 
-async def test_asking_raises_once_it_is_cancelled_and_not_before() -> None:
+async def test_check_cancelled_raises_only_after_the_cancel() -> None:
     server, steps = Server("s"), list[str]()
 
     @server.tool
@@ -65,7 +65,7 @@ async def test_asking_raises_once_it_is_cancelled_and_not_before() -> None:
     assert steps == ["not yet", "raised"]
 
 
-async def test_an_application_that_leaves_is_the_parent_that_cancels() -> None:
+async def test_handler_cancelled_by_the_application_has_cause_parent() -> None:
     server, seen = Server("s"), list[Cancellation | None]()
 
     @server.tool

@@ -93,7 +93,7 @@ async def text(peer: MemoryPeer, call: Any) -> Any:
     return (await peer.reply(call))["result"]["content"][0]["text"]
 
 
-async def test_the_client_runs_a_question_as_a_task(autojump_clock: object) -> None:
+async def test_client_can_run_a_question_as_a_task(autojump_clock: object) -> None:
     async with Bench().asked() as (peer, call):
         before = trio.current_time()
         question = await told(peer, "sampling/createMessage", {"task": {**WORKING, "pollInterval": 3000}})
@@ -107,14 +107,14 @@ async def test_the_client_runs_a_question_as_a_task(autojump_clock: object) -> N
 
 
 @pytest.mark.parametrize("tool", ["wait", "send"])
-async def test_every_way_to_ask_has_tasks(tool: str) -> None:
+async def test_every_kind_of_question_can_be_a_client_task(tool: str) -> None:
     async with Bench().asked(tool) as (peer, call):
         await told(peer, "sampling/createMessage", {"task": {**TASK, "status": "completed"}})
         await told(peer, "tasks/result", SAID)
         assert await text(peer, call) == "m"
 
 
-async def test_the_time_of_the_user_does_not_count_for_the_limit_of_a_tool(autojump_clock: object) -> None:
+async def test_time_of_a_client_task_does_not_count_for_the_tool_timeout(autojump_clock: object) -> None:
     async with Bench().asked("elicit") as (peer, call):
         question = await told(peer, "elicitation/create", {"task": WORKING})
         assert question["task"] == {}
@@ -134,7 +134,9 @@ async def test_the_time_of_the_user_does_not_count_for_the_limit_of_a_tool(autoj
         {"sampling": {}, "tasks": {"requests": {"sampling": {}}}},
     ],
 )
-async def test_a_client_that_runs_no_tasks_is_asked_nothing(autojump_clock: object, capabilities: Any) -> None:
+async def test_question_as_task_fails_if_the_client_does_not_support_it(
+    autojump_clock: object, capabilities: Any
+) -> None:
     bench = Bench()
     async with bench.asked(capabilities=capabilities) as (peer, call):
         assert (await peer.reply(call))["error"]["code"] == -32600
@@ -144,7 +146,7 @@ async def test_a_client_that_runs_no_tasks_is_asked_nothing(autojump_clock: obje
     assert error.capability == "tasks.requests.sampling.createMessage"
 
 
-async def test_other_revisions_have_no_tasks_of_clients(autojump_clock: object) -> None:
+async def test_client_tasks_are_unavailable_in_other_revisions(autojump_clock: object) -> None:
     for revision in ("2025-06-18", "2026-07-28"):
         bench = Bench()
         async with connected(bench.server, revision, RUNS_TASKS) as peer:
@@ -193,7 +195,7 @@ async def test_a_cancel_between_the_arrival_of_the_task_and_its_reading_cancels_
         ([{**WORKING, "taskId": "another"}], ProtocolViolation),
     ],
 )
-async def test_how_a_task_of_the_client_ends_in_other_ways(
+async def test_client_task_that_ends_otherwise_fails_the_question(
     autojump_clock: object, states: list[Any], kind: type[MCPError]
 ) -> None:
     bench = Bench()
@@ -215,7 +217,7 @@ async def test_the_error_of_the_question_is_the_error_of_its_task(autojump_clock
     assert bench.errors[0].code == -1
 
 
-async def test_a_time_to_live_that_is_none_is_refused(autojump_clock: object) -> None:
+async def test_invalid_time_to_live_of_a_client_task_is_refused(autojump_clock: object) -> None:
     for ttl in (0, -1):
         bench = Bench()
         async with bench.asked(ttl=ttl) as (peer, call):
@@ -223,7 +225,7 @@ async def test_a_time_to_live_that_is_none_is_refused(autojump_clock: object) ->
         assert isinstance(bench.errors[0], ValueError)
 
 
-async def test_a_client_of_ours_answers_a_question_as_a_task(autojump_clock: object) -> None:
+async def test_trio_mcp_client_answers_a_question_as_a_task(autojump_clock: object) -> None:
     bench, ended = Bench(), trio.Event()
 
     async def think(_: CreateMessageParams) -> CreateMessageResult:
@@ -244,7 +246,7 @@ async def test_a_client_of_ours_answers_a_question_as_a_task(autojump_clock: obj
         assert trio.current_time() == before
 
 
-async def test_a_scripted_user_answers_a_question_that_is_to_be_a_task() -> None:
+async def test_scripted_user_answers_a_question_as_a_task() -> None:
     def say(params: CreateMessageParams) -> CreateMessageResult:
         return CreateMessageResult("assistant", TextContent("hi"), "m")
 

@@ -70,7 +70,7 @@ MISSING: list[tuple[dict[str, str], str]] = [
 @pytest.mark.parametrize(("target", "words"), MISSING)
 @pytest.mark.parametrize("is_first", [True, False], ids=["before the prompt", "after the prompt"])
 @pytest.mark.parametrize("is_mounted", [True, False], ids=["mounted", "alone"])
-async def test_completer_for_a_missing_prompt_or_argument_is_refused_by_the_start(
+async def test_server_does_not_start_with_a_completer_for_a_missing_prompt_or_argument(
     target: dict[str, Any], words: str, is_first: bool, is_mounted: bool
 ) -> None:
     server, outer = Server("completing"), Server("outer")

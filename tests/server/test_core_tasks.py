@@ -117,7 +117,7 @@ async def test_a_server_declares_no_tasks_in_a_revision_without_them() -> None:
     assert "tasks" not in await capabilities_of(Scene().server, "2025-06-18")
 
 
-async def test_a_listed_tool_says_whether_it_is_run_as_a_task() -> None:
+async def test_listed_tool_shows_its_task_support() -> None:
     async with opened(Scene()) as client:
         tools = {tool["name"]: tool for tool in (await ask(client, "tools/list"))["tools"]}
     assert tools["work"]["execution"] == {"taskSupport": "optional"}
@@ -126,7 +126,7 @@ async def test_a_listed_tool_says_whether_it_is_run_as_a_task() -> None:
 
 
 @pytest.mark.parametrize("method", ["tasks/get", "tasks/result", "tasks/cancel", "tasks/list"])
-async def test_a_server_without_tasks_has_none_of_their_methods(method: str) -> None:
+async def test_server_without_tasks_has_no_task_methods(method: str) -> None:
     server = Server("s")
 
     @server.tool
@@ -140,7 +140,7 @@ async def test_a_server_without_tasks_has_none_of_their_methods(method: str) -> 
 # Which calls are tasks
 
 
-async def test_a_server_without_tasks_ignores_that_a_task_was_asked_for() -> None:
+async def test_server_without_tasks_ignores_task_params_of_a_call() -> None:
     server = Server("s")
 
     @server.tool
@@ -152,7 +152,7 @@ async def test_a_server_without_tasks_ignores_that_a_task_was_asked_for() -> Non
     assert result["content"] == [{"type": "text", "text": "plain"}]
 
 
-async def test_a_revision_without_tasks_ignores_that_a_task_was_asked_for() -> None:
+async def test_task_params_are_ignored_in_a_revision_without_tasks() -> None:
     scene = Scene()
     scene.gate.set()
     async with opened(scene, revision="2025-06-18") as client:
@@ -160,19 +160,19 @@ async def test_a_revision_without_tasks_ignores_that_a_task_was_asked_for() -> N
     assert result["content"] == [{"type": "text", "text": "done"}]
 
 
-async def test_a_tool_that_is_never_a_task_refuses_to_be_one() -> None:
+async def test_tool_with_task_never_refuses_a_call_as_task() -> None:
     async with opened(Scene()) as client:
         error = await refused(client, "tools/call", name="plain", arguments={"text": "a"}, task={})
     assert error["code"] == -32601
 
 
-async def test_a_tool_that_is_always_a_task_refuses_to_be_none() -> None:
+async def test_tool_with_task_always_refuses_a_plain_call() -> None:
     async with opened(Scene()) as client:
         error = await refused(client, "tools/call", name="must", arguments={"text": "a"})
     assert error["code"] == -32601
 
 
-async def test_a_tool_that_may_be_a_task_is_none_unless_asked_for() -> None:
+async def test_tool_with_optional_task_runs_as_a_plain_call_unless_requested() -> None:
     scene = Scene()
     scene.gate.set()
     async with opened(scene) as client:
@@ -181,13 +181,13 @@ async def test_a_tool_that_may_be_a_task_is_none_unless_asked_for() -> None:
     assert RELATED not in result.get("_meta", {})
 
 
-async def test_an_unknown_tool_is_no_task() -> None:
+async def test_unknown_tool_is_refused_without_creating_a_task() -> None:
     async with opened(Scene()) as client:
         assert (await refused(client, "tools/call", name="nothing", task={}))["code"] == -32602
         assert (await ask(client, "tasks/list"))["tasks"] == []
 
 
-async def test_bad_arguments_are_the_failure_of_the_task() -> None:
+async def test_invalid_arguments_fail_the_task() -> None:
     async with opened(Scene()) as client:
         task = await create(client, "must", text=5)
         result = await ask(client, "tasks/result", taskId=task["taskId"])
@@ -198,7 +198,7 @@ async def test_bad_arguments_are_the_failure_of_the_task() -> None:
 # Creation
 
 
-async def test_a_task_is_answered_before_its_handler_ends() -> None:
+async def test_task_call_is_answered_before_its_handler_ends() -> None:
     scene = Scene()
     async with opened(scene) as client:
         task = await create(client, ttl=60_000)
@@ -211,7 +211,7 @@ async def test_a_task_is_answered_before_its_handler_ends() -> None:
         assert not scene.ended.is_set()
 
 
-async def test_ids_of_tasks_differ() -> None:
+async def test_task_ids_are_unique() -> None:
     async with opened(Scene()) as client:
         assert len({(await create(client))["taskId"] for _ in range(20)}) == 20
 
@@ -228,14 +228,14 @@ async def test_ids_of_tasks_differ() -> None:
         (..., 1_000_000),
     ],
 )
-async def test_the_time_to_live_is_the_one_asked_for_up_to_the_longest(asked: Any, told: int) -> None:
+async def test_task_ttl_is_as_requested_up_to_the_maximum(asked: Any, told: int) -> None:
     async with opened(Scene(ttl=1000, max_ttl=2000)) as client:
         task = await create(client, ttl=asked)
         assert task["ttl"] == told
         assert (await ask(client, "tasks/get", taskId=task["taskId"]))["ttl"] == told
 
 
-async def test_a_task_may_live_for_ever() -> None:
+async def test_task_ttl_can_be_unlimited() -> None:
     async with opened(Scene(max_ttl=float("inf"))) as client:
         task = await create(client, ttl=None)
         assert task["ttl"] is None
@@ -243,7 +243,7 @@ async def test_a_task_may_live_for_ever() -> None:
 
 
 @pytest.mark.parametrize("ttl", [0, -1, -0.5, "60", True, [1]])
-async def test_a_time_to_live_that_makes_no_sense_is_refused(ttl: Any) -> None:
+async def test_invalid_task_ttl_is_refused(ttl: Any) -> None:
     scene = Scene()
     async with opened(scene) as client:
         error = await refused(client, "tools/call", name="work", arguments={}, task={"ttl": ttl})
@@ -252,7 +252,7 @@ async def test_a_time_to_live_that_makes_no_sense_is_refused(ttl: Any) -> None:
 
 
 @pytest.mark.parametrize("task", ["yes", 5, [], True])
-async def test_a_task_that_is_no_object_is_refused(task: Any) -> None:
+async def test_task_params_that_are_not_an_object_are_refused(task: Any) -> None:
     async with opened(Scene()) as client:
         assert (await refused(client, "tools/call", name="work", arguments={}, task=task))["code"] == -32602
 
@@ -260,7 +260,7 @@ async def test_a_task_that_is_no_object_is_refused(task: Any) -> None:
 # State and result
 
 
-async def test_the_state_of_a_task_is_told_flat_and_without_its_relation() -> None:
+async def test_tasks_get_returns_a_flat_state_without_related_task() -> None:
     scene = Scene()
     async with opened(scene) as client:
         task = await create(client)
@@ -272,7 +272,7 @@ async def test_the_state_of_a_task_is_told_flat_and_without_its_relation() -> No
     assert set(state) == {"taskId", "status", "createdAt", "lastUpdatedAt", "ttl", "pollInterval"}
 
 
-async def test_the_relation_in_the_meta_of_a_request_is_ignored() -> None:
+async def test_related_task_in_meta_of_a_request_is_ignored() -> None:
     async with opened(Scene()) as client:
         one, other = await create(client), await create(client)
         params = {"taskId": one["taskId"]}
@@ -280,7 +280,7 @@ async def test_the_relation_in_the_meta_of_a_request_is_ignored() -> None:
         assert (await result_of(client, asked))["taskId"] == one["taskId"]
 
 
-async def test_the_result_is_waited_for_and_is_that_of_the_call_with_the_relation() -> None:
+async def test_tasks_result_waits_and_returns_the_call_result_with_related_task() -> None:
     scene = Scene()
     async with opened(scene) as client:
         task = await create(client, text="hello")
@@ -293,7 +293,7 @@ async def test_the_result_is_waited_for_and_is_that_of_the_call_with_the_relatio
     assert result == {**plain, "_meta": {**plain.get("_meta", {}), RELATED: {"taskId": task["taskId"]}}}
 
 
-async def test_the_result_can_be_had_again() -> None:
+async def test_tasks_result_can_be_requested_again() -> None:
     scene = Scene()
     scene.gate.set()
     async with opened(scene) as client:
@@ -310,7 +310,7 @@ async def test_the_result_can_be_had_again() -> None:
         ("result", "no such row"),
     ],
 )
-async def test_a_failure_of_the_tool_makes_the_task_fail_and_is_its_result(how: str, text: str) -> None:
+async def test_tool_failure_fails_the_task_and_is_its_result(how: str, text: str) -> None:
     async with opened(Scene()) as client:
         task = await create(client, "fail", how=how)
         result = await ask(client, "tasks/result", taskId=task["taskId"])
@@ -321,7 +321,7 @@ async def test_a_failure_of_the_tool_makes_the_task_fail_and_is_its_result(how: 
         assert state["statusMessage"] == text
 
 
-async def test_an_error_of_the_call_is_the_error_of_its_result() -> None:
+async def test_error_of_the_call_is_the_error_of_tasks_result() -> None:
     async with opened(Scene()) as client:
         task = await create(client, "fail", how="coded")
         error = await refused(client, "tasks/result", taskId=task["taskId"])
@@ -331,7 +331,7 @@ async def test_an_error_of_the_call_is_the_error_of_its_result() -> None:
         assert state["statusMessage"] == "out of paper"
 
 
-async def test_who_leaves_the_result_ends_the_wait_only() -> None:
+async def test_cancelling_tasks_result_ends_only_the_wait() -> None:
     scene = Scene()
     async with opened(scene) as client:
         task = await create(client)
@@ -341,7 +341,7 @@ async def test_who_leaves_the_result_ends_the_wait_only() -> None:
         assert (await ask(client, "tasks/result", taskId=task["taskId"]))["content"][0]["text"] == "done"
 
 
-async def test_a_cancel_of_the_call_does_not_cancel_its_task() -> None:
+async def test_cancelling_the_call_does_not_cancel_its_task() -> None:
     scene = Scene()
     async with opened(scene) as client:
         asked = await client.request("tools/call", {"name": "work", "arguments": {}, "task": {}})
@@ -354,12 +354,12 @@ async def test_a_cancel_of_the_call_does_not_cancel_its_task() -> None:
 
 @pytest.mark.parametrize("method", ["tasks/get", "tasks/result", "tasks/cancel"])
 @pytest.mark.parametrize("params", [{"taskId": "unknown"}, {"taskId": 5}, {}])
-async def test_an_unknown_task_is_an_invalid_parameter(method: str, params: dict[str, Any]) -> None:
+async def test_unknown_task_id_is_invalid_params(method: str, params: dict[str, Any]) -> None:
     async with opened(Scene()) as client:
         assert (await refused(client, method, **params))["code"] == -32602
 
 
-async def test_there_is_no_update_of_a_task() -> None:
+async def test_tasks_update_is_not_found() -> None:
     async with opened(Scene()) as client:
         assert (await refused(client, "tasks/update", taskId="x", inputResponses={}))["code"] == -32601
 
@@ -367,7 +367,7 @@ async def test_there_is_no_update_of_a_task() -> None:
 # Cancel
 
 
-async def test_a_cancelled_task_is_so_in_the_answer_and_its_handler_is_cancelled() -> None:
+async def test_tasks_cancel_returns_cancelled_and_cancels_the_handler() -> None:
     scene = Scene()
     async with opened(scene) as client:
         task = await create(client)
@@ -401,7 +401,7 @@ async def test_a_cancelled_task_stays_cancelled_whatever_its_handler_does() -> N
 
 
 @pytest.mark.parametrize("how", ["completed", "failed", "cancelled"])
-async def test_a_task_that_has_ended_cannot_be_cancelled(how: str) -> None:
+async def test_finished_task_cannot_be_cancelled(how: str) -> None:
     scene = Scene()
     async with opened(scene) as client:
         task = await create(client, "fail", how="error") if how == "failed" else await create(client)
@@ -416,7 +416,7 @@ async def test_a_task_that_has_ended_cannot_be_cancelled(how: str) -> None:
         assert how in error["message"]
 
 
-async def test_a_cancelled_task_has_an_error_for_its_result() -> None:
+async def test_tasks_result_of_a_cancelled_task_is_an_error() -> None:
     async with opened(Scene()) as client:
         task = await create(client)
         asked = await client.request("tasks/result", {"taskId": task["taskId"]})
@@ -431,7 +431,7 @@ async def test_a_cancelled_task_has_an_error_for_its_result() -> None:
 # Listing
 
 
-async def test_all_tasks_are_listed_page_by_page_and_each_once() -> None:
+async def test_tasks_list_returns_each_task_once_page_by_page() -> None:
     async with opened(Scene()) as client:
         made = [(await create(client))["taskId"] for _ in range(230)]
         found: list[str] = []
@@ -447,7 +447,7 @@ async def test_all_tasks_are_listed_page_by_page_and_each_once() -> None:
 
 
 @pytest.mark.parametrize("cursor", ["unknown", "", 5])
-async def test_a_bad_cursor_is_refused(cursor: Any) -> None:
+async def test_tasks_list_refuses_an_invalid_cursor(cursor: Any) -> None:
     async with opened(Scene()) as client:
         await create(client)
         assert (await refused(client, "tasks/list", cursor=cursor))["code"] == -32602

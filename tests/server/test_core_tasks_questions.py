@@ -136,7 +136,7 @@ async def text_of(client: ScriptedClient, task: str) -> str:
     return (await ask(client, "tasks/result", taskId=task))["content"][0]["text"]
 
 
-async def test_a_question_is_asked_at_once_and_names_its_task(autojump_clock: MockClock) -> None:
+async def test_question_of_a_task_is_sent_at_once_with_its_task_id(autojump_clock: MockClock) -> None:
     async with opened() as client:
         task = await create(client, "greet")
         asked = await question(client)
@@ -147,7 +147,7 @@ async def test_a_question_is_asked_at_once_and_names_its_task(autojump_clock: Mo
         assert await text_of(client, task) == "hello Bob"
 
 
-async def test_the_client_is_told_that_input_is_required_and_then_that_it_is_not(autojump_clock: MockClock) -> None:
+async def test_task_status_changes_to_input_required_and_back(autojump_clock: MockClock) -> None:
     async with opened() as client:
         await create(client, "greet")
         status: Callable[[str], Any] = lambda status: {  # noqa: E731
@@ -162,7 +162,7 @@ async def test_the_client_is_told_that_input_is_required_and_then_that_it_is_not
         assert [each["params"]["status"] for each in messages] in (["working", "completed"], ["completed"])
 
 
-async def test_the_model_and_the_roots_are_asked_for_alike(autojump_clock: MockClock) -> None:
+async def test_sampling_and_roots_requests_work_in_a_task(autojump_clock: MockClock) -> None:
     async with opened() as client:
         task = await create(client, "sample")
         asked = await question(client, "sampling/createMessage")
@@ -177,7 +177,7 @@ async def test_the_model_and_the_roots_are_asked_for_alike(autojump_clock: MockC
         assert await text_of(client, task) == "file:///a"
 
 
-async def test_another_request_goes_over_the_connection_and_is_no_question(autojump_clock: MockClock) -> None:
+async def test_other_request_of_a_task_goes_over_the_connection(autojump_clock: MockClock) -> None:
     async with opened() as client:
         task = await create(client, "ping")
         asked = await client.expect({"id": ..., "method": "ping", "params": ...})
@@ -187,12 +187,12 @@ async def test_another_request_goes_over_the_connection_and_is_no_question(autoj
         assert await text_of(client, task) == "pong"
 
 
-async def test_a_request_that_the_revision_lacks_is_refused_to_the_author(autojump_clock: MockClock) -> None:
+async def test_task_cannot_send_a_request_missing_in_the_revision(autojump_clock: MockClock) -> None:
     async with opened() as client:
         assert await text_of(client, await create(client, "custom")) == "-32601"
 
 
-async def test_questions_asked_together_are_out_together_and_each_has_its_answer(autojump_clock: MockClock) -> None:
+async def test_concurrent_questions_of_a_task_each_get_their_answer(autojump_clock: MockClock) -> None:
     async with opened() as client:
         task = await create(client, "both")
         first, second = await question(client), await question(client)
@@ -202,7 +202,7 @@ async def test_questions_asked_together_are_out_together_and_each_has_its_answer
         assert await text_of(client, task) == "cancel decline"
 
 
-async def test_an_error_instead_of_an_answer_fails_the_question(autojump_clock: MockClock) -> None:
+async def test_error_reply_fails_the_question_of_a_task(autojump_clock: MockClock) -> None:
     async with opened() as client:
         task = await create(client, "robust")
         await client.refuse(await question(client), -1, "not now", {"a": 1})
@@ -210,21 +210,23 @@ async def test_an_error_instead_of_an_answer_fails_the_question(autojump_clock: 
 
 
 @pytest.mark.parametrize("result", [[1, "x", None], "text", 5, None])
-async def test_an_answer_that_is_no_object_fails_the_question(autojump_clock: MockClock, result: Any) -> None:
+async def test_answer_that_is_not_an_object_fails_the_question_of_a_task(
+    autojump_clock: MockClock, result: Any
+) -> None:
     async with opened() as client:
         task = await create(client, "robust")
         await client.answer(await question(client), result)
         assert await text_of(client, task) == "violation"
 
 
-async def test_an_answer_that_makes_no_sense_fails_the_question(autojump_clock: MockClock) -> None:
+async def test_invalid_answer_fails_the_question_of_a_task(autojump_clock: MockClock) -> None:
     async with opened() as client:
         task = await create(client, "robust")
         await client.answer(await question(client), {"action": "laugh"})
         assert await text_of(client, task) == "violation"
 
 
-async def test_a_capability_that_was_not_declared_is_missing_and_nothing_is_sent(autojump_clock: MockClock) -> None:
+async def test_question_of_a_task_without_client_capability_fails_unsent(autojump_clock: MockClock) -> None:
     async with opened({}) as client:
         task = await create(client, "greet")
         asked = await client.request("tasks/result", {"taskId": task})
@@ -233,7 +235,7 @@ async def test_a_capability_that_was_not_declared_is_missing_and_nothing_is_sent
         assert not any("elicitation" in str(each.get("method")) for way, each in client.transcript if way == "received")
 
 
-async def test_the_cancel_of_the_task_is_the_cancel_of_its_question(autojump_clock: MockClock) -> None:
+async def test_cancelling_a_task_cancels_its_question(autojump_clock: MockClock) -> None:
     async with opened() as client:
         task = await create(client, "greet")
         asked = await question(client)
@@ -244,7 +246,7 @@ async def test_the_cancel_of_the_task_is_the_cancel_of_its_question(autojump_clo
         assert (await ask(client, "tasks/get", taskId=task))["status"] == "cancelled"
 
 
-async def test_a_question_that_the_handler_gives_up_is_cancelled(autojump_clock: MockClock) -> None:
+async def test_question_abandoned_by_the_handler_of_a_task_is_cancelled(autojump_clock: MockClock) -> None:
     async with opened() as client:
         task = await create(client, "impatient")
         asked = await question(client)
@@ -263,7 +265,7 @@ async def test_a_question_waits_as_long_as_the_task_lives(autojump_clock: MockCl
         assert (await ask(client, "tasks/get", taskId=task))["status"] == "failed"
 
 
-async def test_returned_questions_are_asked_for_the_task(autojump_clock: MockClock) -> None:
+async def test_input_required_returned_by_a_task_is_asked(autojump_clock: MockClock) -> None:
     async with opened() as client:
         task = await create(client, "returned")
         asked = await question(client)
@@ -272,7 +274,7 @@ async def test_returned_questions_are_asked_for_the_task(autojump_clock: MockClo
         assert await text_of(client, task) == "decline kept"
 
 
-async def test_a_tool_that_may_run_again_asks_in_its_task(autojump_clock: MockClock) -> None:
+async def test_replayed_tool_asks_in_its_task(autojump_clock: MockClock) -> None:
     async with opened() as client:
         task = await create(client, "replayed")
         asked = await question(client)
@@ -281,7 +283,7 @@ async def test_a_tool_that_may_run_again_asks_in_its_task(autojump_clock: MockCl
         assert await text_of(client, task) == "decline"
 
 
-async def test_who_waits_for_the_result_on_the_same_connection_is_not_asked_twice(autojump_clock: MockClock) -> None:
+async def test_question_is_asked_once_if_tasks_result_waits_on_the_same_connection(autojump_clock: MockClock) -> None:
     async with opened() as client:
         task = await create(client, "greet")
         result = await client.request("tasks/result", {"taskId": task})
@@ -292,7 +294,7 @@ async def test_who_waits_for_the_result_on_the_same_connection_is_not_asked_twic
         assert answer["result"]["content"][0]["text"] == "hello Bob"
 
 
-async def test_a_server_that_keeps_nothing_cannot_ask_in_a_task(autojump_clock: MockClock) -> None:
+async def test_stateless_server_cannot_ask_in_a_task(autojump_clock: MockClock) -> None:
     server = asking_server(TaskSettings(store=MemoryTaskStore()))
     async with open_scripted_client(server, LEGACY, ALL, stateless=True) as client:
         for name in ("greet", "returned"):
@@ -327,7 +329,7 @@ async def connections() -> AsyncGenerator[Connections]:
         nursery.cancel_scope.cancel()
 
 
-async def test_a_question_whose_client_has_gone_waits_for_one_who_wants_the_result(autojump_clock: MockClock) -> None:
+async def test_question_of_a_disconnected_client_waits_for_tasks_result(autojump_clock: MockClock) -> None:
     async with connections() as server:
         first = await server.open("ann")
         task = await create(first, "greet")
@@ -344,7 +346,7 @@ async def test_a_question_whose_client_has_gone_waits_for_one_who_wants_the_resu
         assert answer["result"]["content"][0]["text"] == "hello Bob"
 
 
-async def test_a_question_that_a_leaving_client_turns_away_waits_for_one_who_wants_the_result(
+async def test_question_refused_by_a_leaving_client_waits_for_tasks_result(
     autojump_clock: MockClock,
 ) -> None:
     async with connections() as server:
@@ -359,7 +361,7 @@ async def test_a_question_that_a_leaving_client_turns_away_waits_for_one_who_wan
         assert answer["result"]["content"][0]["text"] == "hello Bob"
 
 
-async def test_a_client_who_waits_already_is_asked_when_the_first_one_goes(autojump_clock: MockClock) -> None:
+async def test_question_moves_to_a_waiting_client_when_the_first_disconnects(autojump_clock: MockClock) -> None:
     async with connections() as server:
         first, second = await server.open("ann"), await server.open("ann")
         task = await create(first, "greet")
@@ -371,7 +373,7 @@ async def test_a_client_who_waits_already_is_asked_when_the_first_one_goes(autoj
         await second.until({"id": ..., "result": {"content": [{"type": "text", "text": "hello Bob"}], ...: ...}})
 
 
-async def test_who_leaves_the_result_is_asked_no_more_and_the_next_one_is(autojump_clock: MockClock) -> None:
+async def test_question_moves_to_the_next_tasks_result_when_one_is_cancelled(autojump_clock: MockClock) -> None:
     async with connections() as server:
         first = await server.open("ann")
         task = await create(first, "greet")
@@ -386,7 +388,7 @@ async def test_who_leaves_the_result_is_asked_no_more_and_the_next_one_is(autoju
         assert (await question(second))["params"]["message"] == "who?"
 
 
-async def test_another_request_fails_where_the_client_has_gone(autojump_clock: MockClock) -> None:
+async def test_other_request_of_a_task_fails_after_its_client_disconnected(autojump_clock: MockClock) -> None:
     async with connections() as server:
         first, second = await server.open("ann"), await server.open("ann")
         task = await create(first, "late_ping")
@@ -394,7 +396,7 @@ async def test_another_request_fails_where_the_client_has_gone(autojump_clock: M
         assert await text_of(second, task) == "away"
 
 
-async def test_who_waits_for_the_result_is_told_that_the_task_was_cancelled(autojump_clock: MockClock) -> None:
+async def test_waiting_tasks_result_fails_when_the_task_is_cancelled(autojump_clock: MockClock) -> None:
     async with connections() as server:
         first, other = await server.open("ann"), await server.open("ann")
         task = await create(first, "greet")
@@ -410,7 +412,7 @@ async def test_who_waits_for_the_result_is_told_that_the_task_was_cancelled(auto
         assert reply["error"]["code"] == -32602
 
 
-async def test_a_client_that_has_not_declared_it_is_not_asked(autojump_clock: MockClock) -> None:
+async def test_question_of_a_task_is_not_sent_to_a_client_without_the_capability(autojump_clock: MockClock) -> None:
     async with connections() as server:
         first = await server.open("ann")
         task = await create(first, "greet")
@@ -425,7 +427,7 @@ async def test_a_client_that_has_not_declared_it_is_not_asked(autojump_clock: Mo
 
 
 @pytest.mark.parametrize("method", ["tasks/get", "tasks/result", "tasks/cancel"])
-async def test_the_task_of_another_principal_does_not_exist(autojump_clock: MockClock, method: str) -> None:
+async def test_task_of_another_principal_is_unknown(autojump_clock: MockClock, method: str) -> None:
     async with connections() as server:
         ann, bob = await server.open("ann"), await server.open("bob")
         task = await create(ann, "greet")
@@ -440,7 +442,7 @@ async def test_the_task_of_another_principal_does_not_exist(autojump_clock: Mock
         assert (await bob.until({"id": asked, "error": ...}))["error"]["code"] == -32602
 
 
-async def test_who_cannot_be_told_apart_has_no_list(autojump_clock: MockClock) -> None:
+async def test_tasks_list_is_unavailable_to_indistinguishable_clients(autojump_clock: MockClock) -> None:
     async with asking_server()._running() as running, trio.open_nursery() as nursery:
         ours, theirs = memory_transport_pair()
         await nursery.start(connection_to(running, theirs, Peer(session_id="s")).run)
@@ -454,7 +456,9 @@ async def test_who_cannot_be_told_apart_has_no_list(autojump_clock: MockClock) -
         nursery.cancel_scope.cancel()
 
 
-async def test_another_process_that_shares_the_store_asks_and_brings_the_answer(autojump_clock: MockClock) -> None:
+async def test_question_of_a_task_can_be_asked_by_another_process_with_the_same_store(
+    autojump_clock: MockClock,
+) -> None:
     settings = TaskSettings(store=MemoryTaskStore())
     first, second = asking_server(settings), asking_server(settings)
     async with first._running() as one, second._running() as other, trio.open_nursery() as nursery:

@@ -87,7 +87,7 @@ async def result_on(connection: Connection) -> str:
     return reply["result"]["content"][0]["text"]
 
 
-async def test_a_client_without_a_principal_has_no_list(autojump_clock: MockClock) -> None:
+async def test_tasks_list_is_unavailable_without_a_principal(autojump_clock: MockClock) -> None:
     async with in_memory(asking_server()) as endpoint:
         session = await endpoint.initialize(**ASKABLE)
         task = await create(endpoint, session, "tell")
@@ -95,7 +95,7 @@ async def test_a_client_without_a_principal_has_no_list(autojump_clock: MockCloc
         assert await status_of(endpoint, session, task) == "working"
 
 
-async def test_the_id_gives_access_where_no_principal_is_known(autojump_clock: MockClock) -> None:
+async def test_task_id_alone_gives_access_without_principals(autojump_clock: MockClock) -> None:
     async with in_memory(asking_server()) as endpoint:
         task = await create(endpoint, await endpoint.initialize(**ASKABLE), "tell")
         other = await endpoint.initialize(**ASKABLE)
@@ -112,7 +112,7 @@ async def test_a_task_outlives_its_session(autojump_clock: MockClock) -> None:
         assert reply["result"]["content"][0]["text"] == "told"
 
 
-async def test_a_question_comes_on_the_stream_of_the_request_for_the_result(autojump_clock: MockClock) -> None:
+async def test_question_is_sent_on_the_stream_of_tasks_result(autojump_clock: MockClock) -> None:
     async with in_memory(asking_server()) as endpoint:
         session = await endpoint.initialize(**ASKABLE)
         task = await create(endpoint, session, "greet")
@@ -124,7 +124,7 @@ async def test_a_question_comes_on_the_stream_of_the_request_for_the_result(auto
         assert await result_on(fetching) == "hello Bob"
 
 
-async def test_a_question_comes_to_who_waits_for_the_result_already(autojump_clock: MockClock) -> None:
+async def test_question_is_sent_to_a_waiting_tasks_result(autojump_clock: MockClock) -> None:
     async with in_memory(asking_server()) as endpoint:
         session = await endpoint.initialize(**ASKABLE)
         task = await create(endpoint, session, "greet", arguments={"delay": 5})
@@ -133,7 +133,7 @@ async def test_a_question_comes_to_who_waits_for_the_result_already(autojump_clo
         assert await result_on(fetching) == "hello Bob"
 
 
-async def test_a_question_comes_at_once_to_who_listens(autojump_clock: MockClock) -> None:
+async def test_question_is_sent_at_once_on_the_sessions_get_stream(autojump_clock: MockClock) -> None:
     async with in_memory(asking_server()) as endpoint:
         session = await endpoint.initialize(**ASKABLE)
         listening = await endpoint.get(session)
@@ -146,7 +146,7 @@ async def test_a_question_comes_at_once_to_who_listens(autojump_clock: MockClock
         assert reply["result"]["content"][0]["text"] == "hello Bob"
 
 
-async def test_a_question_comes_to_who_listens_later_when_the_task_is_looked_at(autojump_clock: MockClock) -> None:
+async def test_question_is_sent_on_a_later_get_stream_when_the_task_is_polled(autojump_clock: MockClock) -> None:
     async with in_memory(asking_server()) as endpoint:
         session = await endpoint.initialize(**ASKABLE)
         task = await create(endpoint, session, "greet")
@@ -159,7 +159,7 @@ async def test_a_question_comes_to_who_listens_later_when_the_task_is_looked_at(
         assert await status_of(endpoint, session, task) == "completed"
 
 
-async def test_who_comes_again_for_the_result_is_asked_there_and_either_answer_counts(
+async def test_repeated_tasks_result_is_asked_again_and_either_answer_counts(
     autojump_clock: MockClock,
 ) -> None:
     async with in_memory(asking_server()) as endpoint:
@@ -179,7 +179,7 @@ async def test_who_comes_again_for_the_result_is_asked_there_and_either_answer_c
         assert await result_on(second) == "hello Bob"
 
 
-async def test_a_client_may_leave_after_each_answer_and_come_for_the_next_question(autojump_clock: MockClock) -> None:
+async def test_client_can_disconnect_between_questions_of_a_task(autojump_clock: MockClock) -> None:
     async with in_memory(asking_server()) as endpoint:
         session = await endpoint.initialize(**ASKABLE)
         task = await create(endpoint, session, "twice")
@@ -194,7 +194,7 @@ async def test_a_client_may_leave_after_each_answer_and_come_for_the_next_questi
         assert reply["result"]["content"][0]["text"] == "decline decline"
 
 
-async def test_another_session_of_the_same_principal_is_asked_and_no_other(autojump_clock: MockClock) -> None:
+async def test_question_is_sent_only_to_sessions_of_the_same_principal(autojump_clock: MockClock) -> None:
     async with in_memory(asking_server(), auth=protected(issued())) as endpoint:
         first = await session_of(endpoint, "alice-1", **ASKABLE)
         task = await create(endpoint, first, "greet")
@@ -211,7 +211,7 @@ async def test_another_session_of_the_same_principal_is_asked_and_no_other(autoj
         assert await result_on(fetching) == "hello Bob"
 
 
-async def test_a_protected_server_declares_its_list(autojump_clock: MockClock) -> None:
+async def test_protected_server_declares_tasks_list(autojump_clock: MockClock) -> None:
     async with in_memory(asking_server(), auth=protected(issued())) as endpoint:
         params = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "c", "version": "1"}}
         headers = {**(await session_of(endpoint, "alice-1")), "Mcp-Session-Id": None}
@@ -219,7 +219,7 @@ async def test_a_protected_server_declares_its_list(autojump_clock: MockClock) -
         assert messages_in(opened)[-1]["result"]["capabilities"]["tasks"]["list"] == {}
 
 
-async def test_what_a_task_tells_comes_to_who_listens(autojump_clock: MockClock) -> None:
+async def test_task_notifications_are_sent_on_the_get_stream(autojump_clock: MockClock) -> None:
     async with in_memory(asking_server()) as endpoint:
         session = await endpoint.initialize(**ASKABLE)
         listening = await endpoint.get(session)
@@ -236,7 +236,7 @@ async def test_what_a_task_tells_comes_to_who_listens(autojump_clock: MockClock)
 
 
 @pytest.mark.parametrize("method", ["tasks/get", "tasks/list", "tasks/cancel"])
-async def test_a_look_at_a_task_is_answered_without_a_stream(autojump_clock: MockClock, method: str) -> None:
+async def test_tasks_get_is_answered_without_a_stream(autojump_clock: MockClock, method: str) -> None:
     async with in_memory(asking_server(), auth=protected(issued())) as endpoint:
         session = await session_of(endpoint, "alice-1", **ASKABLE)
         task = await create(endpoint, session, "tell")
@@ -245,7 +245,7 @@ async def test_a_look_at_a_task_is_answered_without_a_stream(autojump_clock: Moc
         assert answered.headers["content-type"] == "application/json"
 
 
-async def test_a_task_of_a_server_that_is_run_stateless_is_looked_at(autojump_clock: MockClock) -> None:
+async def test_tasks_get_works_on_a_stateless_server(autojump_clock: MockClock) -> None:
     server = Server("s", tasks=TaskSettings(store=MemoryTaskStore()))
 
     @server.tool(task="optional")

@@ -50,7 +50,7 @@ async def create(client: ScriptedClient, **meta: Any) -> str:
     return (await client.expect_result(asked))["task"]["taskId"]
 
 
-async def test_progress_goes_on_under_the_token_of_the_call_and_names_the_task(autojump_clock: MockClock) -> None:
+async def test_progress_of_a_task_uses_the_token_of_the_call_and_names_the_task(autojump_clock: MockClock) -> None:
     scene = Scene()
     async with open_scripted_client(scene.server, LEGACY) as client:
         task = await create(client, progressToken="mine")
@@ -65,7 +65,7 @@ async def test_progress_goes_on_under_the_token_of_the_call_and_names_the_task(a
         }
 
 
-async def test_a_log_names_the_task(autojump_clock: MockClock) -> None:
+async def test_log_message_of_a_task_names_the_task(autojump_clock: MockClock) -> None:
     scene = Scene()
     async with open_scripted_client(scene.server, LEGACY) as client:
         task = await create(client)
@@ -79,7 +79,7 @@ async def test_a_log_names_the_task(autojump_clock: MockClock) -> None:
         }
 
 
-async def test_the_level_of_logs_holds_for_tasks_too(autojump_clock: MockClock) -> None:
+async def test_log_level_applies_to_tasks(autojump_clock: MockClock) -> None:
     scene = Scene()
     async with open_scripted_client(scene.server, LEGACY) as client:
         await client.expect_result(await client.request("logging/setLevel", {"level": "error"}))
@@ -88,7 +88,7 @@ async def test_the_level_of_logs_holds_for_tasks_too(autojump_clock: MockClock) 
         await client.expect_silence(1)
 
 
-async def test_a_notification_of_the_author_names_the_task_and_keeps_its_meta(autojump_clock: MockClock) -> None:
+async def test_custom_notification_of_a_task_names_the_task_and_keeps_its_meta(autojump_clock: MockClock) -> None:
     scene = Scene()
     async with open_scripted_client(scene.server, LEGACY) as client:
         task = await create(client)
@@ -97,7 +97,7 @@ async def test_a_notification_of_the_author_names_the_task_and_keeps_its_meta(au
         assert told["params"] == {"n": 1, "_meta": {"acme": 2, RELATED: {"taskId": task}}}
 
 
-async def test_the_lines_of_an_ordinary_call_name_no_task(autojump_clock: MockClock) -> None:
+async def test_notifications_of_a_plain_call_name_no_task(autojump_clock: MockClock) -> None:
     scene = Scene()
     async with open_scripted_client(scene.server, LEGACY) as client:
         await client.request("tools/call", {"name": "work", "arguments": {}}, meta={"progressToken": 1})
@@ -106,7 +106,7 @@ async def test_the_lines_of_an_ordinary_call_name_no_task(autojump_clock: MockCl
             assert RELATED not in str(await client.receive())
 
 
-async def test_a_client_is_told_of_the_end_of_its_task(autojump_clock: MockClock) -> None:
+async def test_client_is_notified_of_the_end_of_its_task(autojump_clock: MockClock) -> None:
     scene = Scene()
     async with open_scripted_client(scene.server, LEGACY) as client:
         task = await create(client)
@@ -118,7 +118,7 @@ async def test_a_client_is_told_of_the_end_of_its_task(autojump_clock: MockClock
     assert "_meta" not in told
 
 
-async def test_a_client_is_told_of_the_failure_of_its_task(autojump_clock: MockClock) -> None:
+async def test_client_is_notified_of_the_failure_of_its_task(autojump_clock: MockClock) -> None:
     scene = Scene()
     async with open_scripted_client(scene.server, LEGACY) as client:
         await create(client)
@@ -127,7 +127,7 @@ async def test_a_client_is_told_of_the_failure_of_its_task(autojump_clock: MockC
     assert (told["status"], told["statusMessage"]) == ("failed", "internal error in tool work")
 
 
-async def test_a_client_is_told_of_the_cancel_of_its_task(autojump_clock: MockClock) -> None:
+async def test_client_is_notified_of_the_cancellation_of_its_task(autojump_clock: MockClock) -> None:
     scene = Scene()
     async with open_scripted_client(scene.server, LEGACY) as client:
         task = await create(client)
@@ -137,7 +137,7 @@ async def test_a_client_is_told_of_the_cancel_of_its_task(autojump_clock: MockCl
     assert [each["params"]["status"] for each in messages if "method" in each] == ["cancelled"]
 
 
-async def test_words_for_people_are_no_new_status(autojump_clock: MockClock) -> None:
+async def test_status_message_alone_sends_no_status_notification(autojump_clock: MockClock) -> None:
     scene = Scene()
     async with open_scripted_client(scene.server, LEGACY) as client:
         await create(client)
@@ -145,7 +145,7 @@ async def test_words_for_people_are_no_new_status(autojump_clock: MockClock) -> 
         await client.expect_silence(1)
 
 
-async def test_a_task_whose_client_has_gone_logs_on_without_waiting(autojump_clock: MockClock) -> None:
+async def test_task_whose_client_disconnected_logs_without_waiting(autojump_clock: MockClock) -> None:
     server = Server("s", limits=Limits(drain_timeout=0.01))
     gone, done = trio.Event(), trio.Event()
 

@@ -30,7 +30,7 @@ class Unit:
     """A note for somebody else."""
 
 
-def test_a_resource_without_a_uri() -> None:
+def test_resource_without_a_uri_is_refused() -> None:
     async def note() -> str:
         return "a"
 
@@ -39,7 +39,7 @@ def test_a_resource_without_a_uri() -> None:
 
 
 @pytest.mark.parametrize("kind", ["tool", "prompt"])
-def test_a_method_without_its_object(kind: str) -> None:
+def test_unbound_method_is_refused(kind: str) -> None:
     server = Server("s")
     with pytest.raises(
         TypeError, match=r"Shop\.order is a method.*right:  server\.tool\(thing\.order\)".replace(".*", r"[\s\S]*")
@@ -50,7 +50,7 @@ def test_a_method_without_its_object(kind: str) -> None:
             async def order(self, item: str) -> None: ...
 
 
-async def test_a_method_of_an_object_is_a_tool() -> None:
+async def test_bound_method_can_be_a_tool() -> None:
     class Shop:
         async def order(self, item: str) -> str:
             return f"{item} ordered"
@@ -62,7 +62,7 @@ async def test_a_method_of_an_object_is_a_tool() -> None:
 
 
 @pytest.mark.parametrize("register", [Server("s").tool, Server("s").prompt, Server("s").resource("x://y")])
-def test_a_generator(register: Callable[[Any], Any]) -> None:
+def test_generator_function_is_refused(register: Callable[[Any], Any]) -> None:
     async def count() -> AsyncIterator[int]:
         yield 1
 
@@ -79,7 +79,7 @@ def test_a_generator(register: Callable[[Any], Any]) -> None:
     [Annotated[int, FieldInfo()], list[Annotated[int, FieldInfo()]] | None, Annotated[int, AtLeast(1)]],
     ids=["note", "inside", "bound"],
 )
-def test_a_constraint_that_nobody_would_check(kind: Any) -> None:
+def test_constraint_that_would_not_be_checked_is_refused(kind: Any) -> None:
     async def order(number: Any) -> None: ...
 
     order.__annotations__["number"] = kind
@@ -88,7 +88,7 @@ def test_a_constraint_that_nobody_would_check(kind: Any) -> None:
 
 
 @pytest.mark.parametrize("default", [FieldInfo(3), dataclasses.field(default=3)])
-def test_a_default_that_is_a_field(default: Any) -> None:
+def test_default_that_is_a_pydantic_field_is_refused(default: Any) -> None:
     async def order(number: int = default) -> None: ...
 
     with pytest.raises(TypeError, match=r"msgspec\.Meta\(ge=1, description='How many\.'\)\] = 3"):
@@ -100,12 +100,12 @@ class Ordered:
     number: Annotated[int, AtLeast(1)]
 
 
-async def test_a_constraint_in_a_form_that_nobody_would_check() -> None:
+async def test_form_constraint_that_would_not_be_checked_is_refused() -> None:
     with pytest.raises(TypeError, match=r"form Ordered: field 'number' of Ordered: AtLeast of tests is not supported"):
         await RecordingContext(elicitation=lambda *_: None).elicit("how many?", Ordered)  # type: ignore[arg-type]
 
 
-def test_a_field_of_pydantic_in_a_class_that_pydantic_does_not_read() -> None:
+def test_pydantic_field_in_a_class_that_pydantic_does_not_validate_is_refused() -> None:
     pydantic = pytest.importorskip("pydantic")
     counted = dataclasses.make_dataclass("Counted", [("number", Annotated[int, pydantic.Field(ge=1)])])
 
@@ -146,7 +146,7 @@ class InDict(TypedDict):
 
 @pytest.mark.parametrize("kind", [Line, ByDefault, InAttrs, InStruct, InTuple, InDict])
 @pytest.mark.parametrize("inside", [False, True])
-def test_a_constraint_of_a_field_that_nobody_would_check(kind: type[Any], inside: bool) -> None:
+def test_field_constraint_that_would_not_be_checked_is_refused(kind: type[Any], inside: bool) -> None:
     async def order(thing: Any) -> None: ...
 
     order.__annotations__["thing"] = dict[str, kind | None] if inside else kind
@@ -162,13 +162,13 @@ class Noted:
     whole: Noted | None = None
 
 
-def test_fields_with_what_msgspec_reads_and_with_notes_for_others_are_no_fault() -> None:
+def test_class_fields_with_msgspec_metadata_and_foreign_annotations_are_accepted() -> None:
     async def order(thing: Noted) -> None: ...
 
     Server("s").tool(order)
 
 
-def test_what_msgspec_reads_and_notes_for_others_are_no_fault() -> None:
+def test_parameters_with_msgspec_metadata_and_foreign_annotations_are_accepted() -> None:
     async def order(
         number: Annotated[int, msgspec.Meta(ge=1), Unit(), "How many."] = 1, unit: Annotated[str, Unit] = "kg"
     ) -> None: ...
@@ -177,7 +177,7 @@ def test_what_msgspec_reads_and_notes_for_others_are_no_fault() -> None:
 
 
 @pytest.mark.parametrize("name", ["two words", "a,b", "größe", "a/b", "x" * 129, "tab\t", "\u202eevil"])
-def test_a_name_that_the_specification_does_not_have_for_a_tool(name: str) -> None:
+def test_tool_name_outside_the_specification_is_refused(name: str) -> None:
     async def order() -> None: ...
 
     with pytest.raises(ValueError, match=r"is not a valid tool name.*1 to 128 letters"):
@@ -185,7 +185,7 @@ def test_a_name_that_the_specification_does_not_have_for_a_tool(name: str) -> No
 
 
 @pytest.mark.parametrize("name", ["getUser", "DATA_EXPORT_v2", "admin.tools.list", "a-b", "x" * 128])
-def test_a_name_that_it_has(name: str) -> None:
+def test_tool_name_of_the_specification_is_accepted(name: str) -> None:
     async def order() -> None: ...
 
     Server("s").tool(name=name)(order)

@@ -65,7 +65,7 @@ SPHINX = """Search the archive.
 
 
 @pytest.mark.parametrize("doc", [GOOGLE, NUMPY, SPHINX], ids=["google", "numpy", "sphinx"])
-def test_each_style_describes_parameters_and_leaves_the_rest_to_the_tool(
+def test_each_docstring_style_describes_parameters_and_the_rest_describes_the_tool(
     doc: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def search(text: str, ctx: RequestContext, limit: int = 3) -> None: ...
@@ -84,7 +84,7 @@ def test_each_style_describes_parameters_and_leaves_the_rest_to_the_tool(
     assert caplog.text == ""
 
 
-def test_sections_beside_that_of_the_parameters_stay_readable() -> None:
+def test_other_docstring_sections_stay_in_the_tool_description() -> None:
     sections = "Args:\n    a: One.", "Raises:\n    ValueError: When empty.", "Note:\n    Slow."
     description, _ = parameters_in("\n\n".join(("Do it.", *sections)))
     assert description == "Do it.\n\nRaises ValueError: When empty.\n\nNote: Slow."
@@ -94,11 +94,11 @@ def test_sections_beside_that_of_the_parameters_stay_readable() -> None:
     "doc",
     [None, "", "Do it.", "Do it.\n\nReturns:\n    Nothing.", "Args are read.", "It has\nArguments: many of them."],
 )
-def test_a_docstring_without_such_a_section_is_kept_as_it_is(doc: str | None) -> None:
+def test_docstring_without_a_parameter_section_is_unchanged(doc: str | None) -> None:
     assert parameters_in(doc) == (doc, {})
 
 
-def test_a_description_beside_the_annotation_counts_more() -> None:
+def test_description_in_annotated_overrides_the_docstring() -> None:
     class Doc:
         def __init__(self, documentation: str) -> None:
             self.documentation = documentation
@@ -130,7 +130,7 @@ def test_a_description_beside_the_annotation_counts_more() -> None:
     assert properties["d"]["maxLength"] == 9
 
 
-def test_a_prompt_describes_its_arguments_too() -> None:
+def test_prompt_arguments_are_described_by_the_docstring() -> None:
     server = Server("s")
 
     @server.prompt
@@ -149,7 +149,7 @@ def test_a_prompt_describes_its_arguments_too() -> None:
 
 
 @pytest.mark.commands
-def test_nothing_is_imported_for_docstrings_without_sections() -> None:
+def test_docstring_parser_is_not_imported_without_sections() -> None:
     code = """
 import sys
 from trio_mcp import Server

@@ -39,14 +39,14 @@ async def told(peer: MemoryPeer) -> dict[str, Any]:
     return await peer.notification(TASKS)
 
 
-async def test_the_known_tasks_are_acknowledged(autojump_clock: MockClock) -> None:
+async def test_listen_acknowledges_known_tasks(autojump_clock: MockClock) -> None:
     async with knowing(slow_server()) as peer:
         task = await task_of(peer, "work", {"seconds": 5})
         assert await listen(peer, "unknown", task, task) == {"taskIds": [task]}
         assert await listen(peer, "unknown", id=2) == {}
 
 
-async def test_the_tasks_of_another_principal_are_not_known(autojump_clock: MockClock) -> None:
+async def test_listen_does_not_acknowledge_tasks_of_another_principal(autojump_clock: MockClock) -> None:
     async with connected_twice(slow_server(), principals=("ann", "bob")) as (ann, bob):
         for peer in (ann, bob):
             await peer.open(MODERN, KNOWS)
@@ -56,7 +56,7 @@ async def test_the_tasks_of_another_principal_are_not_known(autojump_clock: Mock
         assert await bob.everything(1) == []
 
 
-async def test_a_stream_tells_each_state_as_it_would_have_been_read(autojump_clock: MockClock) -> None:
+async def test_task_stream_sends_each_state_as_tasks_get_returns_it(autojump_clock: MockClock) -> None:
     async with knowing(slow_server()) as peer:
         task = await task_of(peer, "ask", {"names": 1})
         await wait_all_tasks_blocked()
@@ -77,7 +77,7 @@ async def test_a_stream_tells_each_state_as_it_would_have_been_read(autojump_clo
         assert states[-1] == {name: value for name, value in read.items() if name not in ("resultType", "_meta")}
 
 
-async def test_who_listens_too_late_is_told_the_end_at_once(autojump_clock: MockClock) -> None:
+async def test_listening_to_a_finished_task_sends_its_end_at_once(autojump_clock: MockClock) -> None:
     async with knowing(slow_server()) as peer:
         task = await task_of(peer, "work")
         await state_of(peer, task)
@@ -85,7 +85,7 @@ async def test_who_listens_too_late_is_told_the_end_at_once(autojump_clock: Mock
         assert (await told(peer))["status"] == "completed"
 
 
-async def test_of_the_changes_that_nobody_reads_the_last_is_told(autojump_clock: MockClock) -> None:
+async def test_slow_task_listener_gets_only_the_last_change(autojump_clock: MockClock) -> None:
     server = Server("chatty", limits=Limits(high_water=256, progress_interval=0.01))
     go = trio.Event()
 
@@ -115,7 +115,7 @@ async def test_of_the_changes_that_nobody_reads_the_last_is_told(autojump_clock:
     assert len(states) < 20
 
 
-async def test_a_stream_of_a_client_that_does_not_know_tasks_is_refused(autojump_clock: MockClock) -> None:
+async def test_task_stream_is_refused_to_a_client_without_the_extension(autojump_clock: MockClock) -> None:
     async with knowing(slow_server(), {}) as peer:
         for task_ids in (["t"], []):
             reply = await peer.request("subscriptions/listen", {"notifications": {"taskIds": task_ids}})
@@ -123,12 +123,12 @@ async def test_a_stream_of_a_client_that_does_not_know_tasks_is_refused(autojump
             assert reply["error"]["data"] == {"requiredCapabilities": {"extensions": {EXTENSION: {}}}}
 
 
-async def test_a_server_without_tasks_tells_of_none(autojump_clock: MockClock) -> None:
+async def test_server_without_tasks_acknowledges_no_tasks(autojump_clock: MockClock) -> None:
     async with knowing(noted()) as peer:
         assert await listen(peer, "t", toolsListChanged=True) == {"toolsListChanged": True}
 
 
-async def test_tasks_beyond_the_bound_are_not_told_of(autojump_clock: MockClock) -> None:
+async def test_tasks_beyond_the_subscription_limit_are_not_acknowledged(autojump_clock: MockClock) -> None:
     server = slow_server()
     server.limits = Limits(max_subscriptions=3)
     async with knowing(server) as peer:
@@ -137,7 +137,7 @@ async def test_tasks_beyond_the_bound_are_not_told_of(autojump_clock: MockClock)
         assert await listen(peer, *tasks[2:], id=2) == {"taskIds": tasks[2:3]}
 
 
-async def test_a_stream_tells_of_tasks_and_of_other_changes(
+async def test_stream_sends_task_states_and_other_changes(
     autojump_clock: MockClock,
 ) -> None:
     server = slow_server()
@@ -151,7 +151,7 @@ async def test_a_stream_tells_of_tasks_and_of_other_changes(
         assert [m for m in await peer.everything(1) if subscription_of(m) == 1 and m["method"] != TASKS] == []
 
 
-async def test_no_more_is_told_once_the_stream_was_cancelled(autojump_clock: MockClock) -> None:
+async def test_cancelled_task_stream_sends_nothing_more(autojump_clock: MockClock) -> None:
     async with knowing(slow_server()) as peer:
         task = await task_of(peer, "work", {"seconds": 5})
         await listen(peer, task)
@@ -160,7 +160,7 @@ async def test_no_more_is_told_once_the_stream_was_cancelled(autojump_clock: Moc
         assert await peer.everything(20) == []
 
 
-async def test_a_stream_that_the_server_ends_has_a_result(autojump_clock: MockClock) -> None:
+async def test_task_stream_ended_by_the_server_has_a_result(autojump_clock: MockClock) -> None:
     server = slow_server()
     ours, theirs = memory_transport_pair()
     async with server._running() as running, trio.open_nursery() as nursery:
@@ -175,7 +175,7 @@ async def test_a_stream_that_the_server_ends_has_a_result(autojump_clock: MockCl
         nursery.cancel_scope.cancel()
 
 
-async def test_a_stream_tells_of_a_task_that_another_server_with_the_same_store_runs(autojump_clock: MockClock) -> None:
+async def test_task_stream_covers_tasks_of_another_server_with_the_same_store(autojump_clock: MockClock) -> None:
     store = MemoryTaskStore()
     async with knowing(slow_server(store=store)) as here, knowing(slow_server(store=store)) as there:
         task = await task_of(here, "work", {"seconds": 5})
@@ -195,7 +195,7 @@ class MoodyStore(MemoryTaskStore):
         return await super().read(scope, task_id)
 
 
-async def test_a_store_that_fails_for_a_while_delays_what_is_told(
+async def test_failing_store_delays_task_states_on_the_stream(
     autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     store = MoodyStore()
@@ -224,7 +224,7 @@ class DeafStore(MemoryTaskStore):
             yield receive
 
 
-async def test_a_change_without_a_hint_is_told_a_little_later(autojump_clock: MockClock) -> None:
+async def test_task_change_without_a_hint_is_sent_after_the_next_poll(autojump_clock: MockClock) -> None:
     store = DeafStore()
     async with knowing(slow_server(store=store)) as here, knowing(slow_server(store=store)) as there:
         task = await task_of(here, "work", {"seconds": 5})
@@ -233,7 +233,7 @@ async def test_a_change_without_a_hint_is_told_a_little_later(autojump_clock: Mo
         assert (await told(there))["status"] == "completed"
 
 
-async def test_the_end_of_a_time_to_live_is_told_where_nobody_works(autojump_clock: MockClock) -> None:
+async def test_expiry_of_an_unattended_task_is_sent_on_the_stream(autojump_clock: MockClock) -> None:
     server = Server("s", tasks=TaskSettings())
 
     @server.tool
@@ -251,7 +251,7 @@ async def test_the_end_of_a_time_to_live_is_told_where_nobody_works(autojump_clo
         assert (await told(peer))["status"] == "failed"
 
 
-async def test_nobody_looks_at_a_task_that_nobody_listens_to_any_more(autojump_clock: MockClock) -> None:
+async def test_task_is_not_polled_after_its_last_listener_has_left(autojump_clock: MockClock) -> None:
     store = CountingStore()
     async with knowing(slow_server(store=store)) as peer:
         ended, running = await task_of(peer, "work"), await task_of(peer, "work", {"seconds": 200})
@@ -289,7 +289,7 @@ class CountingStore(MemoryTaskStore):
 
 
 @pytest.mark.parametrize("seed", range(5))
-async def test_the_last_that_is_told_of_each_task_is_how_it_is(seed: int, autojump_clock: MockClock) -> None:
+async def test_last_state_sent_for_each_task_is_its_current_state(seed: int, autojump_clock: MockClock) -> None:
     chance = random.Random(seed)
     server = Server("many", limits=Limits(high_water=512, progress_interval=0.01))
 

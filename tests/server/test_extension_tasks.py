@@ -20,7 +20,7 @@ REQUIRED = {"requiredCapabilities": {"extensions": {EXTENSION: {}}}}
 # Capability Negotiation
 
 
-async def test_a_server_with_such_a_tool_lists_the_extension_and_no_capability_of_tasks(
+async def test_server_with_task_tools_declares_the_extension_but_no_tasks_capability(
     autojump_clock: MockClock,
 ) -> None:
     async with knowing(slow_server()) as peer:
@@ -29,7 +29,7 @@ async def test_a_server_with_such_a_tool_lists_the_extension_and_no_capability_o
     assert "tasks" not in declared
 
 
-async def test_a_server_without_such_a_tool_does_not_know_the_extension(autojump_clock: MockClock) -> None:
+async def test_server_without_task_tools_does_not_declare_the_extension(autojump_clock: MockClock) -> None:
     server = Server("plain")
     async with knowing(server) as peer:
         declared = (await peer.request("server/discover"))["result"]["capabilities"]
@@ -37,12 +37,12 @@ async def test_a_server_without_such_a_tool_does_not_know_the_extension(autojump
         assert (await refused(peer, "tasks/get"))["code"] == -32601
 
 
-async def test_a_request_without_the_declaration_is_never_answered_with_a_task(autojump_clock: MockClock) -> None:
+async def test_request_without_the_extension_is_never_answered_with_a_task(autojump_clock: MockClock) -> None:
     async with knowing(slow_server(), {}) as peer:
         assert await peer.text("sleep", {"seconds": 5}) == "slept 5"
 
 
-async def test_the_declaration_of_one_request_says_nothing_of_the_next(autojump_clock: MockClock) -> None:
+async def test_extension_declared_on_one_request_does_not_apply_to_the_next(autojump_clock: MockClock) -> None:
     async with knowing(slow_server(), {}) as peer:
         peer.capabilities = KNOWS
         await task_of(peer, "sleep", {"seconds": 5})
@@ -50,16 +50,14 @@ async def test_the_declaration_of_one_request_says_nothing_of_the_next(autojump_
         assert await peer.text("sleep", {"seconds": 5}) == "slept 5"
 
 
-async def test_a_tool_that_is_always_a_task_is_refused_without_the_declaration(autojump_clock: MockClock) -> None:
+async def test_tool_with_task_always_is_refused_without_the_extension(autojump_clock: MockClock) -> None:
     async with knowing(slow_server(), {"elicitation": {}}) as peer:
         error = await peer.error("work")
     assert (error["code"], error["data"]) == (-32021, REQUIRED)
 
 
 @pytest.mark.parametrize("method", ["tasks/get", "tasks/update", "tasks/cancel"])
-async def test_the_methods_are_refused_without_the_declaration_whatever_they_ask(
-    method: str, autojump_clock: MockClock
-) -> None:
+async def test_task_methods_are_refused_without_the_extension(method: str, autojump_clock: MockClock) -> None:
     async with knowing(slow_server()) as peer:
         task = await task_of(peer, "work", {"seconds": 5})
         peer.capabilities = {"extensions": {"com.example/other": {}}}
@@ -71,7 +69,7 @@ async def test_the_methods_are_refused_without_the_declaration_whatever_they_ask
 # Task Creation
 
 
-async def test_a_call_is_answered_with_a_flat_task_of_which_nothing_is_missing(autojump_clock: MockClock) -> None:
+async def test_call_is_answered_with_a_complete_flat_task(autojump_clock: MockClock) -> None:
     async with knowing(slow_server(ttl=60, poll_interval=0.5)) as peer:
         created = await peer.call("sleep", {"seconds": 5})
     assert created.pop("_meta").keys() == {"io.modelcontextprotocol/serverInfo"}
@@ -81,25 +79,25 @@ async def test_a_call_is_answered_with_a_flat_task_of_which_nothing_is_missing(a
     assert created == {"resultType": "task", "status": "working", "ttlMs": 60_000, "pollIntervalMs": 500}
 
 
-async def test_a_task_for_ever_says_null(autojump_clock: MockClock) -> None:
+async def test_task_without_expiry_has_a_null_ttl(autojump_clock: MockClock) -> None:
     async with knowing(slow_server(ttl=float("inf"))) as peer:
         created = await peer.call("sleep", {"seconds": 5})
         assert created["ttlMs"] is None
         assert (await about(peer, "tasks/get", created["taskId"]))["ttlMs"] is None
 
 
-async def test_no_two_tasks_have_one_id(autojump_clock: MockClock) -> None:
+async def test_extension_task_ids_are_unique(autojump_clock: MockClock) -> None:
     async with knowing(slow_server()) as peer:
         assert len({await task_of(peer, "work", {"seconds": 5}) for _ in range(50)}) == 50
 
 
-async def test_the_task_is_kept_before_the_call_is_answered(autojump_clock: MockClock) -> None:
+async def test_task_is_stored_before_the_call_is_answered(autojump_clock: MockClock) -> None:
     async with knowing(slow_server(grace=0)) as peer:
         created = await peer.call("sleep", {"seconds": 5})
         assert (await about(peer, "tasks/get", created["taskId"]))["status"] == "working"
 
 
-async def test_a_parameter_of_another_era_is_ignored(autojump_clock: MockClock) -> None:
+async def test_task_parameter_of_the_legacy_era_is_ignored(autojump_clock: MockClock) -> None:
     async with knowing(slow_server()) as peer:
         for tool in ("greet", "sleep"):
             params = {"name": tool, "arguments": {"seconds": 0} if tool == "sleep" else {}, "task": {"ttl": "x"}}
@@ -109,14 +107,14 @@ async def test_a_parameter_of_another_era_is_ignored(autojump_clock: MockClock) 
 # Task Polling
 
 
-async def test_a_working_task_has_neither_result_nor_error_nor_questions(autojump_clock: MockClock) -> None:
+async def test_working_task_has_no_result_error_or_questions(autojump_clock: MockClock) -> None:
     async with knowing(slow_server()) as peer:
         state = await about(peer, "tasks/get", await task_of(peer, "sleep", {"seconds": 5}))
     assert (state["resultType"], state["status"]) == ("complete", "working")
     assert not state.keys() & {"result", "error", "inputRequests", "requestState", "ttl", "pollInterval", "task"}
 
 
-async def test_a_completed_task_holds_the_result_of_the_call_as_it_would_have_been(autojump_clock: MockClock) -> None:
+async def test_completed_task_has_the_result_of_an_equal_plain_call(autojump_clock: MockClock) -> None:
     async with knowing(slow_server()) as peer:
         task = await task_of(peer, "sleep", {"seconds": 5})
         await trio.sleep(5)
@@ -128,7 +126,7 @@ async def test_a_completed_task_holds_the_result_of_the_call_as_it_would_have_be
     assert not state.keys() & {"error", "inputRequests", "requestState"}
 
 
-async def test_what_a_handler_says_in_meta_is_kept_and_what_belongs_to_the_reply_is_not(
+async def test_task_result_keeps_meta_of_the_handler_but_not_of_the_reply(
     autojump_clock: MockClock,
 ) -> None:
     server = Server("named")
@@ -142,14 +140,14 @@ async def test_what_a_handler_says_in_meta_is_kept_and_what_belongs_to_the_reply
     assert state["result"] == {"resultType": "complete", "content": [], "_meta": {"com.example/seed": 5}}
 
 
-async def test_a_result_that_tells_of_a_failure_is_a_completed_task(autojump_clock: MockClock) -> None:
+async def test_tool_failure_completes_an_extension_task(autojump_clock: MockClock) -> None:
     async with knowing(slow_server()) as peer:
         state = await state_of(peer, await task_of(peer, "fail"))
     assert state["status"] == "completed"
     assert (state["result"]["isError"], state["result"]["content"][0]["text"]) == (True, "it went wrong")
 
 
-async def test_an_error_is_a_failed_task(autojump_clock: MockClock) -> None:
+async def test_error_fails_an_extension_task(autojump_clock: MockClock) -> None:
     async with knowing(slow_server()) as peer:
         state = await state_of(peer, await task_of(peer, "break_"))
     assert (state["status"], state["error"]) == (
@@ -159,7 +157,7 @@ async def test_an_error_is_a_failed_task(autojump_clock: MockClock) -> None:
     assert not state.keys() & {"result", "inputRequests", "requestState"}
 
 
-async def test_a_change_of_the_state_is_dated(autojump_clock: MockClock) -> None:
+async def test_task_state_change_updates_last_updated(autojump_clock: MockClock) -> None:
     async with knowing(slow_server()) as peer:
         task = await task_of(peer, "ask", {"names": 1})
         before = await about(peer, "tasks/get", task)
@@ -169,7 +167,7 @@ async def test_a_change_of_the_state_is_dated(autojump_clock: MockClock) -> None
 
 
 @pytest.mark.parametrize("method", ["tasks/get", "tasks/update", "tasks/cancel"])
-async def test_a_task_that_does_not_exist_is_an_invalid_parameter(method: str, autojump_clock: MockClock) -> None:
+async def test_unknown_extension_task_is_invalid_params(method: str, autojump_clock: MockClock) -> None:
     params: dict[str, Any] = {"inputResponses": {}} if method == "tasks/update" else {}
     async with knowing(slow_server()) as peer:
         assert (await refused(peer, method, "unknown", **params))["code"] == -32602
@@ -177,7 +175,7 @@ async def test_a_task_that_does_not_exist_is_an_invalid_parameter(method: str, a
 
 
 @pytest.mark.parametrize("method", ["tasks/result", "tasks/list"])
-async def test_the_methods_of_the_other_form_do_not_exist(method: str, autojump_clock: MockClock) -> None:
+async def test_task_methods_of_the_legacy_era_are_not_found(method: str, autojump_clock: MockClock) -> None:
     async with knowing(slow_server()) as peer:
         task = await task_of(peer, "work")
         assert (await refused(peer, method, task))["code"] == -32601
@@ -186,7 +184,7 @@ async def test_the_methods_of_the_other_form_do_not_exist(method: str, autojump_
 # Task Update Requests
 
 
-async def test_a_task_that_asks_shows_all_its_open_questions(autojump_clock: MockClock) -> None:
+async def test_task_shows_all_its_open_questions(autojump_clock: MockClock) -> None:
     async with knowing(slow_server()) as peer:
         state = await state_of(peer, await task_of(peer, "ask", {"names": 2}))
     assert state["status"] == "input_required"
@@ -200,7 +198,7 @@ def named(name: str) -> dict[str, Any]:
     return {"action": "accept", "content": {"name": name}}
 
 
-async def test_a_part_of_the_answers_leaves_the_other_questions_at_once(autojump_clock: MockClock) -> None:
+async def test_partial_answers_leave_only_the_other_questions_open(autojump_clock: MockClock) -> None:
     async with knowing(slow_server()) as peer:
         task = await task_of(peer, "ask", {"names": 2})
         first, second = (await state_of(peer, task))["inputRequests"]
@@ -216,7 +214,7 @@ async def test_a_part_of_the_answers_leaves_the_other_questions_at_once(autojump
     assert "Ann" in state["result"]["content"][0]["text"]
 
 
-async def test_answers_to_no_open_question_are_ignored(autojump_clock: MockClock) -> None:
+async def test_answers_without_an_open_question_are_ignored(autojump_clock: MockClock) -> None:
     async with knowing(slow_server()) as peer:
         task = await task_of(peer, "ask", {"names": 2})
         first, second = (await state_of(peer, task))["inputRequests"]
@@ -232,7 +230,7 @@ async def test_answers_to_no_open_question_are_ignored(autojump_clock: MockClock
 
 
 @pytest.mark.parametrize("response", ["text", 5, None, [], True])
-async def test_an_answer_that_is_no_object_is_an_invalid_parameter_and_changes_nothing(
+async def test_answer_that_is_not_an_object_is_invalid_params_without_effect(
     response: Any, autojump_clock: MockClock
 ) -> None:
     async with knowing(slow_server()) as peer:
@@ -245,7 +243,7 @@ async def test_an_answer_that_is_no_object_is_an_invalid_parameter_and_changes_n
 
 
 @pytest.mark.parametrize("responses", [{}, {"inputResponses": None}, {"inputResponses": []}])
-async def test_an_update_without_answers_is_an_invalid_parameter(
+async def test_tasks_update_without_answers_is_invalid_params(
     responses: dict[str, Any], autojump_clock: MockClock
 ) -> None:
     async with knowing(slow_server()) as peer:
@@ -253,7 +251,7 @@ async def test_an_update_without_answers_is_an_invalid_parameter(
         assert (await refused(peer, "tasks/update", task, **responses))["code"] == -32602
 
 
-async def test_no_key_is_used_twice_in_the_life_of_a_task(autojump_clock: MockClock) -> None:
+async def test_question_keys_are_unique_within_a_task(autojump_clock: MockClock) -> None:
     server = Server("asking")
 
     @server.tool(task="required")
@@ -279,7 +277,7 @@ async def test_no_key_is_used_twice_in_the_life_of_a_task(autojump_clock: MockCl
 # Task Cancellation
 
 
-async def test_a_cancel_is_acknowledged_and_ends_the_work(autojump_clock: MockClock) -> None:
+async def test_tasks_cancel_is_acknowledged_and_stops_the_handler(autojump_clock: MockClock) -> None:
     async with knowing(slow_server()) as peer:
         task = await task_of(peer, "sleep", {"seconds": 1000})
         ack = await about(peer, "tasks/cancel", task)
@@ -291,7 +289,7 @@ async def test_a_cancel_is_acknowledged_and_ends_the_work(autojump_clock: MockCl
 
 
 @pytest.mark.parametrize("tool", ["work", "fail", "break_"])
-async def test_a_cancel_of_a_task_that_has_ended_is_acknowledged_and_changes_nothing(
+async def test_tasks_cancel_of_a_finished_task_is_acknowledged_without_effect(
     tool: str, autojump_clock: MockClock
 ) -> None:
     async with knowing(slow_server()) as peer:
@@ -302,7 +300,7 @@ async def test_a_cancel_of_a_task_that_has_ended_is_acknowledged_and_changes_not
         assert await state_of(peer, task) == before
 
 
-async def test_a_cancelled_task_takes_no_answers(autojump_clock: MockClock) -> None:
+async def test_cancelled_task_accepts_no_answers(autojump_clock: MockClock) -> None:
     async with knowing(slow_server()) as peer:
         task = await task_of(peer, "ask", {"names": 1})
         (key,) = (await state_of(peer, task))["inputRequests"]
@@ -311,7 +309,7 @@ async def test_a_cancelled_task_takes_no_answers(autojump_clock: MockClock) -> N
         assert (await state_of(peer, task))["status"] == "cancelled"
 
 
-async def test_the_cancel_of_the_answered_call_does_nothing_to_its_task(autojump_clock: MockClock) -> None:
+async def test_cancelling_an_answered_call_does_not_cancel_its_task(autojump_clock: MockClock) -> None:
     async with knowing(slow_server()) as peer:
         message = peer.call_message("sleep", {"seconds": 50})
         await peer.send(message)
@@ -323,7 +321,7 @@ async def test_the_cancel_of_the_answered_call_does_nothing_to_its_task(autojump
 # Task Status Notifications
 
 
-async def test_there_are_neither_progress_nor_logs_of_a_task(autojump_clock: MockClock) -> None:
+async def test_extension_task_sends_no_progress_and_no_logs(autojump_clock: MockClock) -> None:
     server = Server("telling")
     told = trio.Event()
 
@@ -359,7 +357,7 @@ async def opened_twice(first: MemoryPeer, second: MemoryPeer) -> None:
         await peer.open(MODERN, KNOWS)
 
 
-async def test_the_task_of_another_principal_does_not_exist(autojump_clock: MockClock) -> None:
+async def test_extension_task_of_another_principal_is_unknown(autojump_clock: MockClock) -> None:
     async with connected_twice(slow_server(), principals=("ann", "bob")) as (ann, bob):
         await opened_twice(ann, bob)
         task = await task_of(ann, "ask", {"names": 1})
@@ -373,7 +371,7 @@ async def test_the_task_of_another_principal_does_not_exist(autojump_clock: Mock
         assert await state_of(ann, task) == before
 
 
-async def test_a_principal_finds_its_task_on_another_connection(autojump_clock: MockClock) -> None:
+async def test_principal_can_use_its_task_on_another_connection(autojump_clock: MockClock) -> None:
     async with connected_twice(slow_server(), principals=("ann", "ann")) as (here, there):
         await opened_twice(here, there)
         task = await task_of(here, "work")
@@ -381,7 +379,7 @@ async def test_a_principal_finds_its_task_on_another_connection(autojump_clock: 
         assert (await about(there, "tasks/get", task))["status"] == "completed"
 
 
-async def test_where_nobody_is_known_the_id_alone_gives_access(autojump_clock: MockClock) -> None:
+async def test_extension_task_id_alone_gives_access_without_principals(autojump_clock: MockClock) -> None:
     async with connected_twice(slow_server()) as (here, there):
         await opened_twice(here, there)
         task = await task_of(here, "work", {"seconds": 5})
@@ -393,7 +391,7 @@ async def test_where_nobody_is_known_the_id_alone_gives_access(autojump_clock: M
 # Both eras
 
 
-async def test_a_task_of_the_other_era_is_told_in_the_words_of_this_one(autojump_clock: MockClock) -> None:
+async def test_task_created_in_the_other_era_has_the_form_of_this_era(autojump_clock: MockClock) -> None:
     async with connected_twice(slow_server()) as (old, new):
         await old.open(LATEST_LEGACY)
         await new.open(MODERN, KNOWS)

@@ -71,7 +71,7 @@ def served(function: Callable[..., Any], **options: Any) -> Server:
 
 @pytest.mark.parametrize("revision", REVISIONS)
 @pytest.mark.parametrize("function", FAILING)
-async def test_whatever_goes_wrong_in_a_tool_is_told_to_the_model_without_its_text(
+async def test_unexpected_tool_exception_is_a_tool_error_without_its_text(
     autojump_clock: MockClock,
     caplog: pytest.LogCaptureFixture,
     function: Callable[[RequestContext], Awaitable[Any]],
@@ -88,7 +88,9 @@ async def test_whatever_goes_wrong_in_a_tool_is_told_to_the_model_without_its_te
 
 
 @pytest.mark.parametrize("where", ["own", "request"])
-async def test_a_tool_error_is_told_from_a_child_task_too(caplog: pytest.LogCaptureFixture, where: str) -> None:
+async def test_tool_error_raised_in_a_child_task_reaches_the_model(
+    caplog: pytest.LogCaptureFixture, where: str
+) -> None:
     server = Server("s")
 
     @server.tool
@@ -106,7 +108,7 @@ async def test_a_tool_error_is_told_from_a_child_task_too(caplog: pytest.LogCapt
 
 
 @pytest.mark.parametrize(("code", "message"), [("E42", "no"), (None, "no"), (4.2, "no"), (42, None)])
-async def test_a_code_that_is_none_fails_its_request_and_no_other(
+async def test_invalid_error_code_fails_only_its_request(
     autojump_clock: MockClock, caplog: pytest.LogCaptureFixture, code: Any, message: Any
 ) -> None:
     async def work(wrong: bool) -> str:
@@ -120,7 +122,7 @@ async def test_a_code_that_is_none_fails_its_request_and_no_other(
     assert "an error needs an integer and a string" in caplog.text
 
 
-async def test_a_value_that_a_revision_cannot_say_is_a_failure_of_its_tool(caplog: pytest.LogCaptureFixture) -> None:
+async def test_result_that_the_revision_cannot_express_is_a_tool_failure(caplog: pytest.LogCaptureFixture) -> None:
     async def sing() -> AudioContent:
         return AudioContent("aGk=", "audio/wav")
 
@@ -130,7 +132,7 @@ async def test_a_value_that_a_revision_cannot_say_is_a_failure_of_its_tool(caplo
         assert "2024-11-05" in failed["content"][0]["text"]
 
 
-async def test_a_prompt_and_a_resource_answer_with_an_error_as_before() -> None:
+async def test_failed_prompt_or_resource_is_answered_with_an_error() -> None:
     server = Server("s")
 
     @server.resource("x://broken")
@@ -148,7 +150,7 @@ async def test_a_prompt_and_a_resource_answer_with_an_error_as_before() -> None:
             assert (caught.value.code, caught.value.message) == (-32603, "Internal error")
 
 
-async def test_exposed_errors_tell_their_type_and_text(caplog: pytest.LogCaptureFixture) -> None:
+async def test_exposed_errors_contain_type_and_text(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.CRITICAL)  # the surrogate below has no place in a report of xdist
     server = served(in_own_nursery, expose_errors=True)
 
@@ -184,7 +186,7 @@ class BrokenTracing:
             raise LookupError("broken")
 
 
-async def test_an_observer_that_fails_ends_its_request_and_no_server(caplog: pytest.LogCaptureFixture) -> None:
+async def test_failed_observer_fails_only_its_request(caplog: pytest.LogCaptureFixture) -> None:
     server = Server("s", tracing=BrokenTracing())
 
     @server.tool

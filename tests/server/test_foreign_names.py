@@ -12,7 +12,7 @@ from trio_mcp.mistakes import CONTEXT_NAMES, SERVER_NAMES
 
 
 @pytest.mark.parametrize("name", SERVER_NAMES)
-def test_a_server_says_what_to_write_for_what_others_call(name: str) -> None:
+def test_server_names_its_equivalent_for_names_of_other_sdks(name: str) -> None:
     with pytest.raises(AttributeError, match=f"'Server' object has no attribute '{name}'; write ") as raised:
         getattr(Server("s"), name)
     assert raised.value.name == name
@@ -20,18 +20,18 @@ def test_a_server_says_what_to_write_for_what_others_call(name: str) -> None:
 
 @pytest.mark.parametrize("context", [RequestContext(), WorkerContext(RequestContext())], ids=["context", "worker"])
 @pytest.mark.parametrize("name", CONTEXT_NAMES)
-def test_a_context_says_what_to_write_for_what_others_call(name: str, context: Any) -> None:
+def test_context_names_its_equivalent_for_names_of_other_sdks(name: str, context: Any) -> None:
     with pytest.raises(AttributeError, match=f"Context' object has no attribute '{name}'; write "):
         getattr(context, name)
 
 
-def test_other_missing_attributes_are_missing_as_ever() -> None:
+def test_other_missing_attributes_raise_a_plain_attribute_error() -> None:
     with pytest.raises(AttributeError, match=r"^'Server' object has no attribute 'colour'$"):
         Server("s").colour  # type: ignore[attr-defined]  # noqa: B018
     assert not hasattr(RequestContext(), "colour")
 
 
-def test_a_property_that_fails_by_an_attribute_error_of_its_own_says_that() -> None:
+def test_attribute_error_inside_a_property_keeps_its_message() -> None:
     class Broken(RequestContext):
         @property
         def lifespan(self) -> Any:
@@ -42,7 +42,7 @@ def test_a_property_that_fails_by_an_attribute_error_of_its_own_says_that() -> N
 
 
 @pytest.mark.parametrize("decorator", ["tool", "prompt", "resource"])
-def test_an_unknown_option_is_refused_where_it_is_given_with_those_that_there_are(decorator: str) -> None:
+def test_unknown_server_option_is_refused_with_the_known_ones(decorator: str) -> None:
     server: Any = Server("s")
     target = ["note://a"] if decorator == "resource" else []
     with pytest.raises(
@@ -52,12 +52,12 @@ def test_an_unknown_option_is_refused_where_it_is_given_with_those_that_there_ar
 
 
 @pytest.mark.parametrize("secrets", [["text" * 10], "text" * 10, b"bytes" * 10], ids=["texts", "text", "bytes"])
-def test_secrets_that_are_no_list_of_bytes_are_refused_with_what_to_write(secrets: Any) -> None:
+def test_secrets_that_are_not_a_list_of_bytes_are_refused_with_advice(secrets: Any) -> None:
     with pytest.raises(TypeError, match=r"secrets=\[bytes.fromhex"):
         Server("s", secrets=secrets)
 
 
-async def test_what_is_no_server_cannot_be_served() -> None:
+async def test_serving_an_object_that_is_not_a_server_raises() -> None:
     with pytest.raises(TypeError, match="server must be a Server, or what proxy"):
         async with open_memory("batch.py"):  # type: ignore[arg-type]
             await trio.sleep_forever()

@@ -59,7 +59,7 @@ def rows_of(frame: Frame) -> list[Row]:
         (Fraction, Fraction(1, 2), {"type": "number"}, 0.5),
     ],
 )
-def test_values_of_the_standard_library_have_a_form_and_its_schema(
+def test_standard_library_values_have_a_json_form_and_schema(
     kind: Any, value: Any, schema: dict[str, Any], plain: Any
 ) -> None:
     output, make = result_maker(kind, None)
@@ -69,7 +69,7 @@ def test_values_of_the_standard_library_have_a_form_and_its_schema(
     assert to_plain({"inside": [value]}) == {"inside": [plain]}
 
 
-def test_scalars_and_arrays_of_numpy_are_numbers_and_lists() -> None:
+def test_numpy_scalars_and_arrays_become_numbers_and_lists() -> None:
     numpy = pytest.importorskip("numpy", reason="needs numpy: pip install -e '.[test]'")
     from numpy.typing import NDArray
 
@@ -92,7 +92,7 @@ def test_scalars_and_arrays_of_numpy_are_numbers_and_lists() -> None:
             to_plain(wrong)
 
 
-def test_an_array_as_a_parameter_is_refused_with_what_to_write() -> None:
+def test_array_parameter_is_refused_with_advice() -> None:
     numpy = pytest.importorskip("numpy", reason="needs numpy: pip install -e '.[test]'")
 
     async def mean(values: Any) -> float:
@@ -115,7 +115,7 @@ def test_an_array_as_a_parameter_is_refused_with_what_to_write() -> None:
         (Any, {"a": Frame(1)}, {"a": [{"value": 1}]}),
     ],
 )
-def test_an_encoder_writes_the_values_of_its_class_wherever_they_stand(kind: Any, value: Any, plain: Any) -> None:
+def test_encoder_is_used_for_nested_values_of_its_class(kind: Any, value: Any, plain: Any) -> None:
     encoders = Encoders({Frame: rows_of})
     output, make = result_maker(kind, None, encoders)
     result = make(value)
@@ -129,7 +129,7 @@ def test_an_encoder_writes_the_values_of_its_class_wherever_they_stand(kind: Any
         assert output["properties"]["result"]["items"] in ({"$ref": "#/$defs/Row"}, schema_of(Row))
 
 
-def test_the_schema_of_an_encoder_is_that_of_what_it_returns() -> None:
+def test_encoder_schema_is_the_schema_of_its_return_annotation() -> None:
     def total(frame: Frame) -> float:
         return float(sum(frame.rows))
 
@@ -143,7 +143,7 @@ def test_the_schema_of_an_encoder_is_that_of_what_it_returns() -> None:
     assert set(nested.get("$defs", {})) <= {"Row"}
 
 
-def test_an_annotation_of_an_encoder_that_names_nothing_is_told_where_the_tool_is_declared() -> None:
+def test_unresolvable_encoder_annotation_raises_at_tool_declaration() -> None:
     def rows(frame: Frame) -> Nowhere: ...  # type: ignore[name-defined] # noqa: F821
 
     async def frame() -> Frame: ...
@@ -152,14 +152,14 @@ def test_an_annotation_of_an_encoder_that_names_nothing_is_told_where_the_tool_i
         Server("s", encoders={Frame: rows}).tool(frame)
 
 
-def test_an_encoder_goes_before_what_is_known_of_a_class() -> None:
+def test_encoder_takes_precedence_over_known_classes() -> None:
     encoders = Encoders({Path: lambda path: path.name})
     assert to_plain([Path("/a/b")], encoders) == ["b"]
     assert to_plain([Path("/a/b")]) == ["/a/b"]
 
 
 @pytest.mark.parametrize("kind", [Row, dict, str, Decimal, dataclasses.make_dataclass("D", []), Literal["a"]])
-def test_an_encoder_of_what_has_a_form_is_refused(kind: Any) -> None:
+def test_encoder_for_a_class_with_a_json_form_is_refused(kind: Any) -> None:
     with pytest.raises(TypeError, match=r"already has a JSON form|encoders must be a dict of functions by class"):
         Server("s", encoders={kind: str})
 
@@ -169,13 +169,13 @@ async def waiting(frame: Frame) -> int:
 
 
 @pytest.mark.parametrize("encoders", [{"Frame": str}, {Frame: "rows"}, {Frame: waiting}])
-def test_what_is_no_encoder_is_refused_where_it_is_given(encoders: Any) -> None:
+def test_invalid_encoder_is_refused_when_it_is_passed(encoders: Any) -> None:
     with pytest.raises(TypeError, match=r"right:  encoders=\{Frame: encode_frame\}|is async: write a plain function"):
         Server("s", encoders=encoders)
 
 
 @pytest.mark.parametrize("era", ["legacy", "modern"])
-async def test_a_server_writes_by_its_encoders_in_tools_and_resources(era: Literal["legacy", "modern"]) -> None:
+async def test_server_uses_its_encoders_in_tools_and_resources(era: Literal["legacy", "modern"]) -> None:
     server = Server("s", encoders={Frame: rows_of})
 
     @server.tool
@@ -192,7 +192,7 @@ async def test_a_server_writes_by_its_encoders_in_tools_and_resources(era: Liter
         assert json.loads(contents.text) == [{"value": 2}]  # type: ignore[union-attr]
 
 
-def test_a_class_without_a_form_is_refused_where_the_tool_is_declared_with_the_remedies() -> None:
+def test_class_without_a_json_form_is_refused_at_declaration_with_remedies() -> None:
     async def frame() -> Frame:
         return Frame()
 
@@ -201,7 +201,7 @@ def test_a_class_without_a_form_is_refused_where_the_tool_is_declared_with_the_r
         Server("s").tool(frame)
 
 
-async def test_a_value_without_a_form_tells_the_author_the_remedies_and_the_client_nothing(
+async def test_value_without_a_json_form_logs_remedies_and_hides_them_from_the_client(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     server = Server("s")

@@ -33,7 +33,7 @@ class Booking:
     insured: bool = False
 
 
-def test_a_class_becomes_a_flat_form() -> None:
+def test_class_becomes_a_flat_form_schema() -> None:
     schema = form_schema(Booking)
     assert schema["required"] == ["name"]
     properties = cast("Any", schema["properties"])
@@ -69,17 +69,17 @@ class Ticket(TypedDict):
     age: NotRequired[Annotated[int, "In years."]]
 
 
-def test_a_field_that_may_be_none_is_not_required() -> None:
+def test_form_field_that_accepts_none_is_not_required() -> None:
     assert form_schema(Visit)["required"] == ["berth", "arrival", "day", "seats"]
     assert form_schema(Ticket)["required"] == ["name"]
 
 
 @pytest.mark.parametrize("form", [Booking, Visit, Ticket])
-def test_a_form_has_no_member_at_its_top_that_no_revision_lists(form: type) -> None:
+def test_form_schema_has_only_top_level_members_of_the_specification(form: type) -> None:
     assert form_schema(form).keys() == {"type", "properties", "required"}
 
 
-def test_plain_strings_beside_an_annotation_describe_the_field() -> None:
+def test_string_in_annotated_describes_the_form_field() -> None:
     fields = form_schema(Visit)["properties"]
     described = {name: field["description"] for name, field in fields.items() if "description" in field}
     assert described == {
@@ -91,21 +91,21 @@ def test_plain_strings_beside_an_annotation_describe_the_field() -> None:
     assert form_schema(Ticket)["properties"]["age"] == {"type": "integer", "description": "In years."}
 
 
-def test_a_time_has_its_format() -> None:
+def test_datetime_form_field_has_its_format() -> None:
     fields = form_schema(Visit)["properties"]
     assert fields["arrival"] == {"type": "string", "format": "date-time"}
     assert fields["leaving"]["format"] == "date-time"
     assert fields["day"] == {"type": "string", "format": "date"}
 
 
-def test_a_list_of_an_enum_is_a_list_of_choices() -> None:
+def test_list_of_an_enum_becomes_multiple_choice() -> None:
     assert form_schema(Visit)["properties"]["seats"] == {
         "type": "array",
         "items": {"type": "string", "enum": ["aisle", "window"]},
     }
 
 
-def test_what_fits_a_form_becomes_its_class() -> None:
+def test_valid_form_answer_becomes_its_class() -> None:
     content = {"berth": "C7", "arrival": "2026-07-28T10:00:00Z", "day": "2026-07-28", "seats": ["aisle"], "length": 9}
     assert SchemaValidator(form_schema(Visit)).faults(content) is None
     visit = ElicitAnswer("accept", content).as_(Visit)
@@ -114,7 +114,7 @@ def test_what_fits_a_form_becomes_its_class() -> None:
     assert (visit.leaving, visit.length, visit.crew, visit.meal) == (None, 9.0, None, None)
 
 
-def test_a_dict_is_kept_as_it_is() -> None:
+def test_form_schema_given_as_dict_is_unchanged() -> None:
     schema = {"type": "object", "properties": {"a": {"type": "string"}}}
     assert form_schema(schema) is schema
 
@@ -125,18 +125,18 @@ class Nested:
 
 
 @pytest.mark.parametrize("form", [Nested, {"type": "string"}, {"type": "object", "properties": {"inner": {}}}])
-def test_what_is_not_flat_is_refused(form: object) -> None:
+def test_nested_form_is_refused(form: object) -> None:
     with pytest.raises(CodedError) as caught:
         form_schema(form)  # type: ignore[arg-type]
     assert caught.value.code == -32602
 
 
-def test_a_nested_field_is_named() -> None:
+def test_error_for_a_nested_form_names_the_field() -> None:
     with pytest.raises(CodedError, match="inner"):
         form_schema(Nested)
 
 
-def test_an_annotation_that_names_nothing_is_told() -> None:
+def test_unresolvable_form_annotation_is_reported() -> None:
     class Form:
         name: Nowhere  # noqa: F821 # pyright: ignore[reportUndefinedVariable]
 
@@ -144,13 +144,13 @@ def test_an_annotation_that_names_nothing_is_told() -> None:
         form_schema(attrs.frozen(Form))
 
 
-def test_an_accepted_answer_becomes_the_class() -> None:
+def test_accepted_answer_becomes_the_class() -> None:
     answer = ElicitAnswer("accept", {"name": "Ada", "seat": "aisle"})
     assert answer.as_(Booking) == Booking("Ada", seat=Seat.AISLE)
 
 
 @pytest.mark.parametrize("action", ["decline", "cancel"])
-def test_an_answer_that_was_not_accepted_is_nothing(action: Literal["decline", "cancel"]) -> None:
+def test_declined_answer_has_no_content(action: Literal["decline", "cancel"]) -> None:
     assert ElicitAnswer(action).as_(Booking) is None
 
 
@@ -160,7 +160,7 @@ class Pair(NamedTuple):
 
 
 @pytest.mark.parametrize("form", ["text", 5, None, ["name", 5], print, int | None, Pair], ids=repr)
-def test_what_is_no_class_with_fields_is_refused_as_a_form_with_words(form: Any) -> None:
+def test_form_class_without_fields_is_refused_with_advice(form: Any) -> None:
     with pytest.raises(CodedError, match="a form must be a class with fields, such as a dataclass, or a") as raised:
         form_schema(form)
     assert raised.value.code == -32602
@@ -176,13 +176,13 @@ def test_what_is_no_class_with_fields_is_refused_as_a_form_with_words(form: Any)
         ([["b", "a"]], {"type": "array", "items": {"type": "string", "enum": ["b", "a"]}}),
     ],
 )
-def test_list_of_texts_is_a_form_of_one_choice(form: Any, field: dict[str, Any]) -> None:
+def test_list_of_strings_is_a_single_choice_form(form: Any, field: dict[str, Any]) -> None:
     assert form_schema(form) == {"type": "object", "properties": {"value": field}, "required": ["value"]}
     check_form_schema(form_schema(form))
 
 
 @pytest.mark.parametrize("form", [[], [1, 2], [None], [[]], [["a"], ["b"]], [{"a": {"title": "A"}}], [str]])
-def test_list_of_others_than_texts_is_refused_as_a_form(form: Any) -> None:
+def test_list_with_non_strings_is_refused_as_a_form(form: Any) -> None:
     with pytest.raises(CodedError, match="list of texts"):
         form_schema(form)
 
@@ -203,7 +203,7 @@ async def test_handler_asks_for_a_choice_and_for_a_confirmation() -> None:
         assert (await client.call_tool("order")).text == "large large accept"
 
 
-def test_the_form_of_a_class_is_made_once() -> None:
+def test_form_schema_of_a_class_is_cached() -> None:
     @dataclass
     class Once:
         name: str
@@ -239,7 +239,7 @@ def test_the_form_of_a_class_is_made_once() -> None:
         ),
     ],
 )
-def test_a_question_for_one_value_is_a_form_of_one_field(
+def test_single_value_question_is_a_form_with_one_field(
     kind: Any, field: dict[str, Any], given: Any, value: Any
 ) -> None:
     form = Form.of(kind)
@@ -253,13 +253,13 @@ def test_a_question_for_one_value_is_a_form_of_one_field(
 
 
 @pytest.mark.parametrize("kind", [list[int], list[Booking], int | str, Literal[1, "a"]])
-def test_a_value_that_no_form_can_have_is_refused(kind: Any) -> None:
+def test_single_value_type_that_a_form_cannot_have_is_refused(kind: Any) -> None:
     with pytest.raises(CodedError, match="Invalid params"):
         Form.of(kind)
 
 
 @pytest.mark.parametrize("era", ["legacy", "modern"])
-async def test_a_handler_asks_for_one_value(era: Literal["legacy", "modern"]) -> None:
+async def test_handler_can_ask_for_a_single_value(era: Literal["legacy", "modern"]) -> None:
     server = Server("s")
 
     @server.tool

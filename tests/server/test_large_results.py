@@ -77,13 +77,13 @@ async def whole(client: Client, result: CallToolResult) -> list[Any]:
     return list((await client.read_resource(link_in(result).uri)).contents)
 
 
-async def test_small_result_is_as_it_was() -> None:
+async def test_small_result_is_unchanged() -> None:
     async with open_memory(printer()) as client:
         result = await client.call_tool("rows", {"size": 3})
         assert (result.as_(list[int]), len(result.content)) == ([0, 1, 2], 1)
 
 
-async def test_large_result_is_cut_and_can_be_read_whole() -> None:
+async def test_large_result_is_truncated_and_can_be_read_through_its_link() -> None:
     async with open_memory(printer()) as client:
         result = await client.call_tool("text", {"size": 5000})
         link = link_in(result)
@@ -94,13 +94,13 @@ async def test_large_result_is_cut_and_can_be_read_whole() -> None:
         assert await whole(client, result) == [TextResourceContents(link.uri, "0123456789" * 500, "text/plain")]
 
 
-async def test_data_that_the_text_repeats_is_kept_once() -> None:
+async def test_structured_content_repeated_as_text_is_stored_once() -> None:
     async with open_memory(printer()) as client:
         (contents,) = await whole(client, await client.call_tool("rows", {"size": 1000}))
         assert json.loads(contents.text) == list(range(1000))
 
 
-async def test_pictures_unknown_blocks_and_data_are_kept() -> None:
+async def test_images_unknown_blocks_and_data_are_kept_in_a_large_result() -> None:
     async with open_memory(printer()) as client:
         result = await client.call_tool("picture")
         (picture,) = await whole(client, result)
@@ -112,14 +112,14 @@ async def test_pictures_unknown_blocks_and_data_are_kept() -> None:
         assert (text.text, json.loads(unknown.text)["type"], json.loads(data.text)) == ("a" * 3000, "new", {"b": 1})
 
 
-async def test_failure_stays_a_failure() -> None:
+async def test_truncated_failure_is_still_a_failure() -> None:
     async with open_memory(printer()) as client:
         result = await client.call_tool("fail", {"size": 5000})
         assert result.is_error
         assert (await whole(client, result))[0].text == "x" * 5000
 
 
-async def test_no_output_schema_is_listed_by_which_a_cut_result_would_be_wrong() -> None:
+async def test_output_schema_that_a_truncated_result_would_violate_is_not_listed() -> None:
     plain = Server("plain")
 
     @plain.tool
@@ -134,7 +134,7 @@ async def test_no_output_schema_is_listed_by_which_a_cut_result_would_be_wrong()
         assert (await client.call_tool("rows")).schema_error is None
 
 
-async def test_result_is_forgotten_after_its_time_although_nobody_asks(autojump_clock: MockClock) -> None:
+async def test_stored_result_is_dropped_after_its_time_without_any_request(autojump_clock: MockClock) -> None:
     async with open_memory(printer(ttl=10.0)) as client:
         result = await client.call_tool("text", {"size": 5000})
         await trio.sleep(9)
@@ -144,7 +144,7 @@ async def test_result_is_forgotten_after_its_time_although_nobody_asks(autojump_
             await whole(client, result)
 
 
-async def test_caller_has_at_most_half_and_its_oldest_go_first() -> None:
+async def test_stored_results_of_a_caller_take_at_most_half_and_oldest_are_dropped() -> None:
     async with open_memory(printer(total_bytes=20_000)) as client:
         results = [await client.call_tool("text", {"size": 5000}) for _ in range(3)]
         with pytest.raises(PeerError, match="Resource not found"):
@@ -156,7 +156,7 @@ async def test_caller_has_at_most_half_and_its_oldest_go_first() -> None:
         assert await whole(client, results[2])
 
 
-async def test_result_of_100_megabytes_leaves_its_beginning_alone() -> None:
+async def test_result_of_100_megabytes_keeps_only_its_beginning() -> None:
     async with open_memory(printer()) as client:
         result = await client.call_tool("text", {"size": 100 * MEGABYTE})
         assert len(result.text) < 200
@@ -164,7 +164,7 @@ async def test_result_of_100_megabytes_leaves_its_beginning_alone() -> None:
 
 
 @pytest.mark.parametrize("uri", ["result://kept/x", "result://kept/" + "x" * 43, "result://kept/%00"])
-async def test_unknown_link_is_not_found(uri: str) -> None:
+async def test_unknown_result_link_is_not_found(uri: str) -> None:
     async with open_memory(printer()) as client:
         await client.call_tool("text", {"size": 5000})
         with pytest.raises(PeerError, match="Resource not found"):
@@ -172,7 +172,7 @@ async def test_unknown_link_is_not_found(uri: str) -> None:
 
 
 @pytest.mark.parametrize("wrong", [{"max_bytes": 0}, {"ttl": 0}, {"total_bytes": -1}])
-def test_wrong_numbers_are_refused(wrong: dict[str, Any]) -> None:
+def test_invalid_large_result_sizes_are_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="must be greater than 0"):
         keep_large_results(Server("s"), **wrong)
 
@@ -201,7 +201,7 @@ async def can_read(endpoint: Endpoint, headers: Mapping[str, str | None], uri: s
     return "result" in reply
 
 
-async def test_link_is_for_its_principal_alone() -> None:
+async def test_result_link_works_only_for_its_principal() -> None:
     tokens = issued()
     async with in_memory(printer(), auth=protected(tokens)) as endpoint:
         uri = await link_for(endpoint, bearer("alice-1"), is_modern=True)
@@ -211,7 +211,7 @@ async def test_link_is_for_its_principal_alone() -> None:
         assert not await can_read(endpoint, await session_of(endpoint, "bob-1"), uri, is_modern=False)
 
 
-async def test_link_is_for_its_session_alone_and_without_one_for_who_knows_it() -> None:
+async def test_result_link_works_only_in_its_session_or_for_anyone_without_sessions() -> None:
     async with in_memory(printer()) as endpoint:
         one, two = await endpoint.initialize(), await endpoint.initialize()
         uri = await link_for(endpoint, one, is_modern=False)
@@ -224,7 +224,7 @@ async def test_link_is_for_its_session_alone_and_without_one_for_who_knows_it() 
 
 
 @pytest.mark.parametrize("era", ["legacy", "modern"])
-async def test_link_is_for_its_connection_alone(era: Any) -> None:
+async def test_result_link_works_only_on_its_connection(era: Any) -> None:
     server = printer()
     async with open_memory(server, era=era) as one, open_memory(server, era=era) as two:
         result = await one.call_tool("text", {"size": 5000})
@@ -234,7 +234,7 @@ async def test_link_is_for_its_connection_alone(era: Any) -> None:
 
 
 @pytest.mark.parametrize("era", ["legacy", "modern"])
-async def test_link_of_a_task_is_for_the_connection_of_its_first_request(era: Any) -> None:
+async def test_result_link_of_a_task_works_on_the_connection_of_its_first_request(era: Any) -> None:
     server = Server("printer")
 
     @server.tool(task="required")
@@ -249,7 +249,7 @@ async def test_link_of_a_task_is_for_the_connection_of_its_first_request(era: An
         assert (await whole(client, result))[0].text == "0123456789" * 500
 
 
-async def test_result_of_a_task_after_a_restart_has_no_link_that_nobody_could_read(autojump_clock: MockClock) -> None:
+async def test_result_of_a_restarted_task_has_no_unreadable_link(autojump_clock: MockClock) -> None:
     store = TouchyStore()
 
     def server_of(store: TaskStore) -> Server:
@@ -275,7 +275,7 @@ async def test_result_of_a_task_after_a_restart_has_no_link_that_nobody_could_re
     assert "The rest was not stored, because the server was restarted" in result["content"][0]["text"]
 
 
-async def test_gateway_cuts_the_results_of_its_members() -> None:
+async def test_gateway_truncates_large_results_of_its_members() -> None:
     member = Server("member")
 
     @member.tool

@@ -88,7 +88,9 @@ NOT_GIVEN: Any = object()
         (Any, None, "[1]", "[1]"),
     ],
 )
-def test_lenient_reading_takes_text_and_null_as_the_schema_says(kind: Any, default: Any, given: Any, read: Any) -> None:
+def test_lenient_arguments_convert_strings_and_null_by_the_schema(
+    kind: Any, default: Any, given: Any, read: Any
+) -> None:
     handler = UserFunction.of(_function(kind, default))
     before = json.dumps(given)
     bound = handler.bind({"v": given}, strict=False)["v"]
@@ -113,7 +115,7 @@ def test_lenient_reading_takes_text_and_null_as_the_schema_says(kind: Any, defau
         (list[str], ..., [None]),
     ],
 )
-def test_what_cannot_be_read_leniently_is_refused_with_its_place(kind: Any, default: Any, given: Any) -> None:
+def test_invalid_lenient_argument_is_refused_with_its_path(kind: Any, default: Any, given: Any) -> None:
     with pytest.raises(BadArguments, match=r"at `\$\.v"):
         UserFunction.of(_function(kind, default)).bind({"v": given}, strict=False)
 
@@ -144,13 +146,13 @@ def _nested(levels: int) -> Any:
     ],
     ids=["one text", "many texts", "many steps", "many levels"],
 )
-def test_lenient_reading_beyond_its_bounds_is_refused(given: Any, fault: str) -> None:
+def test_lenient_arguments_beyond_the_limits_are_refused(given: Any, fault: str) -> None:
     given = [*given, {"name": 1}] if isinstance(given, list) else given
     with pytest.raises(BadArguments, match=fault):
         UserFunction.of(_function(list[Node], ...)).bind({"v": given}, strict=False)
 
 
-def test_numbers_in_a_text_are_counted_for_sets_as_others_are() -> None:
+def test_numbers_in_lenient_strings_count_towards_the_set_limit() -> None:
     handler = UserFunction.of(_function(set[datetime.timedelta], ...))
     with pytest.raises(BadArguments, match="too large: with sets"):
         handler.bind({"v": json.dumps([1] * 6000)}, strict=False)
@@ -191,12 +193,12 @@ TREE = {
         ({"any": '["1"]'}, {"any": ["1"]}),
     ],
 )
-def test_a_schema_of_the_author_is_read_by(given: Any, read: Any) -> None:
+def test_lenient_arguments_follow_an_explicit_schema(given: Any, read: Any) -> None:
     assert read_leniently(TREE, given) == read
 
 
 @pytest.mark.parametrize("era", ["legacy", "modern"])
-async def test_a_lenient_tool_with_an_input_schema_gets_what_the_schema_says(era: Any) -> None:
+async def test_lenient_tool_with_an_input_schema_gets_converted_arguments(era: Any) -> None:
     server = Server("s")
     schema = {
         "type": "object",
@@ -227,7 +229,7 @@ async def test_a_lenient_tool_with_an_input_schema_gets_what_the_schema_says(era
         assert "strings contain more than 262,144 characters of JSON" in refused.text
 
 
-async def test_a_prompt_reads_lists_objects_and_blanks_from_text() -> None:
+async def test_prompt_arguments_are_parsed_from_strings() -> None:
     server = Server("s")
 
     @server.prompt

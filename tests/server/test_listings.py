@@ -89,7 +89,7 @@ async def noop() -> None: ...
 
 
 @pytest.mark.parametrize("page_size", [None, 2])
-def test_kept_pages_are_those_written_anew_after_each_change_for_each_caller_and_revision(
+def test_cached_list_pages_equal_fresh_ones_for_each_caller_and_revision(
     page_size: int | None,
 ) -> None:
     server = offering(page_size)
@@ -119,7 +119,7 @@ async def lists(peer: MemoryPeer) -> AsyncIterator[Any]:
 
 
 @pytest.mark.parametrize("revision", REVISIONS)
-async def test_clients_get_the_same_list_as_from_a_server_that_has_kept_nothing(revision: str) -> None:
+async def test_cached_list_equals_the_list_of_a_new_server(revision: str) -> None:
     server = offering()
     async with connected(server, revision) as peer:
         first = [each async for each in lists(peer)]
@@ -142,7 +142,7 @@ async def test_clients_get_the_same_list_as_from_a_server_that_has_kept_nothing(
         assert [each async for each in lists(peer)] == fewer
 
 
-async def test_items_that_an_around_changes_are_written_as_changed() -> None:
+async def test_list_items_changed_by_middleware_are_sent_as_changed() -> None:
     server = offering()
 
     @server.middleware("tools/list")
@@ -161,7 +161,7 @@ async def test_items_that_an_around_changes_are_written_as_changed() -> None:
     assert server._tools.registry.listing(None, UNKNOWN_PEER)[0][0].description != "changed in place"
 
 
-async def test_items_that_an_around_changes_in_place_are_written_for_each_caller() -> None:
+async def test_list_items_that_middleware_changes_in_place_are_encoded_per_caller() -> None:
     server, callers = offering(), list[int]()
 
     @server.middleware("tools/list")
@@ -178,7 +178,7 @@ async def test_items_that_an_around_changes_in_place_are_written_for_each_caller
             assert {tool["description"] for tool in tools} == {f"for caller {number}"}
 
 
-def test_texts_of_removed_and_of_foreign_items_are_not_kept() -> None:
+def test_encoded_text_of_removed_or_foreign_items_is_not_cached() -> None:
     server = offering()
     page, _ = server._tools.registry.listing(None, UNKNOWN_PEER)
     texts = page.texts
@@ -198,7 +198,7 @@ def test_texts_of_removed_and_of_foreign_items_are_not_kept() -> None:
     assert texts._left == listings._MOST_KEPT
 
 
-def test_texts_beyond_the_bound_are_written_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_list_items_beyond_the_cache_limit_are_encoded_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(listings, "_MOST_KEPT", 1000)
     server = offering()
     check(server)

@@ -16,7 +16,7 @@ BAD = pytest.mark.parametrize("key", ["not a key", "io.modelcontextprotocol/mine
 
 
 @BAD
-def test_tool_resource_and_prompt_with_a_bad_key_cannot_be_defined(key: str) -> None:
+def test_invalid_meta_key_of_a_tool_resource_or_prompt_is_refused_at_declaration(key: str) -> None:
     server = Server("keys")
 
     async def function() -> str:
@@ -39,7 +39,7 @@ def test_tool_resource_and_prompt_with_a_bad_key_cannot_be_defined(key: str) -> 
 
 @BAD
 @pytest.mark.parametrize("era", ["legacy", "modern"])
-async def test_call_with_a_bad_key_sends_nothing(autojump_clock: MockClock, key: str, era: Any) -> None:
+async def test_call_with_an_invalid_meta_key_sends_nothing(autojump_clock: MockClock, key: str, era: Any) -> None:
     called: list[None] = []
     server = Server("keys")
 
@@ -56,7 +56,7 @@ async def test_call_with_a_bad_key_sends_nothing(autojump_clock: MockClock, key:
 
 
 @BAD
-async def test_question_with_a_bad_key_is_not_asked(autojump_clock: MockClock, key: str) -> None:
+async def test_question_with_an_invalid_meta_key_is_not_sent(autojump_clock: MockClock, key: str) -> None:
     server = Server("keys")
 
     @server.tool
@@ -73,7 +73,7 @@ async def test_question_with_a_bad_key_is_not_asked(autojump_clock: MockClock, k
 
 
 @pytest.mark.parametrize("revision", [LATEST_LEGACY, MODERN])
-async def test_result_with_a_bad_key_is_sent_and_the_log_says_so(
+async def test_result_with_an_invalid_meta_key_is_sent_and_logged(
     autojump_clock: MockClock, revision: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     server = Server("keys")
@@ -92,7 +92,9 @@ async def test_result_with_a_bad_key_is_sent_and_the_log_says_so(
 
 
 @pytest.mark.parametrize("revision", [LATEST_LEGACY, MODERN])
-async def test_keys_of_the_peer_reach_the_handler_as_they_came(autojump_clock: MockClock, revision: str) -> None:
+async def test_invalid_meta_keys_of_the_peer_reach_the_handler_unchanged(
+    autojump_clock: MockClock, revision: str
+) -> None:
     odd = {"not a key": {"a": [1]}, "io.modelcontextprotocol/theirs": None, "": "empty", "é/": 1.5}
     server = Server("keys")
     seen: list[dict[str, Any]] = []

@@ -289,12 +289,12 @@ async def call(server: Server, do: Any) -> None:
     assert result.text == "internal error in tool do", "the caller is told nothing of it"
 
 
-def test_the_table_is_long() -> None:
+def test_table_of_mistakes_is_long() -> None:
     assert len(ROWS) >= 60
 
 
 @pytest.mark.commands
-def test_nothing_about_mistakes_is_imported_before_one_is_made() -> None:
+def test_mistakes_module_is_not_imported_before_a_mistake() -> None:
     import subprocess
     import sys
 

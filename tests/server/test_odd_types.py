@@ -190,7 +190,7 @@ def _function(kind: Any, default: Any = ...) -> Any:
     ],
     ids=repr,
 )
-def test_a_parameter_of_such_a_type_is_read_by_its_parts_in_order(kind: Any, given: Any, read: Any) -> None:
+def test_union_parameter_is_validated_by_its_members_in_order(kind: Any, given: Any, read: Any) -> None:
     handler = UserFunction.of(_function(kind))
     assert SchemaValidator(handler.schema).faults({"v": given}) is None
     bound = handler.bind({"v": given})["v"]
@@ -211,7 +211,7 @@ def test_a_parameter_of_such_a_type_is_read_by_its_parts_in_order(kind: Any, giv
         (Literal[Unit.C], "f", "expected one of c"),
     ],
 )
-def test_a_value_that_fits_no_part_is_refused_with_all_faults(kind: Any, given: Any, fault: str) -> None:
+def test_value_that_matches_no_union_member_is_refused_with_all_errors(kind: Any, given: Any, fault: str) -> None:
     with pytest.raises(BadArguments, match=fault):
         UserFunction.of(_function(kind)).bind({"v": given})
 
@@ -229,7 +229,7 @@ class Right:
 
 
 @pytest.mark.parametrize("levels", [20, 60, 250])
-def test_nested_unions_are_read_in_bounded_time(levels: int) -> None:
+def test_nested_unions_are_validated_in_limited_time(levels: int) -> None:
     value: Any = {"x": "wrong", "y": "wrong"}
     for _ in range(levels):
         value = {"below": value, "y": 1, "x": 1}
@@ -240,7 +240,7 @@ def test_nested_unions_are_read_in_bounded_time(levels: int) -> None:
     assert handler.bind({"v": {"below": {"below": {"y": 2}}, "y": 1}}) == {"v": Right(Left(Right(None, 2)), 1)}
 
 
-def test_sets_inside_of_a_union_are_counted() -> None:
+def test_sets_inside_a_union_count_towards_the_limit() -> None:
     handler = UserFunction.of(_function(set[float] | list[str] | dict[str, User | Failure]))
     with pytest.raises(BadArguments, match="too large: with sets"):
         handler.bind({"v": [1.5] * 200_000})
@@ -260,7 +260,7 @@ def test_sets_inside_of_a_union_are_counted() -> None:
         (Literal[Unit.C, "x"], Unit.C, "c"),
     ],
 )
-def test_a_default_is_in_the_schema_as_json_and_reaches_the_function(kind: Any, default: Any, plain: Any) -> None:
+def test_default_value_is_json_in_the_schema_and_an_object_in_the_function(kind: Any, default: Any, plain: Any) -> None:
     handler = UserFunction.of(_function(kind, default))
     assert handler.schema["properties"]["v"]["default"] == plain
     assert handler.bind({}) == {"v": default}
@@ -288,7 +288,7 @@ def test_a_default_is_in_the_schema_as_json_and_reaches_the_function(kind: Any, 
     ],
     ids=repr,
 )
-async def test_a_result_of_such_a_type_is_written_by_its_value(kind: Any, value: Any, plain: Any) -> None:
+async def test_union_result_is_encoded_by_the_type_of_its_value(kind: Any, value: Any, plain: Any) -> None:
     server = Server("s")
 
     async def tool() -> Any:
@@ -301,7 +301,7 @@ async def test_a_result_of_such_a_type_is_written_by_its_value(kind: Any, value:
     assert result.structured_content in (plain, {"result": plain})
 
 
-async def test_an_alias_of_text_is_text() -> None:
+async def test_result_of_an_alias_of_str_is_plain_text() -> None:
     server = Server("s")
 
     @server.tool
@@ -313,7 +313,7 @@ async def test_an_alias_of_text_is_text() -> None:
 
 
 @pytest.mark.parametrize("is_async", [True, False])
-async def test_a_parameter_may_begin_with_two_underscores(is_async: bool) -> None:
+async def test_parameter_name_can_begin_with_two_underscores(is_async: bool) -> None:
     server = Server("s")
 
     async def tool(__typename: str, plain: int = 1, __n: int = 2) -> str:

@@ -25,7 +25,7 @@ def mirrored(server: Server[Any], name: str) -> tuple[ParamHeader, ...]:
     return entry.param_headers
 
 
-def test_an_annotated_parameter_is_mirrored() -> None:
+def test_annotated_parameter_is_mirrored_in_a_header() -> None:
     server = Server("s")
 
     @server.tool
@@ -45,7 +45,7 @@ def test_an_annotated_parameter_is_mirrored() -> None:
     assert entry.listed.input_schema["properties"]["region"] == {"type": "string", "x-mcp-header": "Region"}
 
 
-def test_an_annotation_in_a_schema_of_the_author_counts_as_well() -> None:
+def test_header_annotation_in_an_explicit_schema_is_used() -> None:
     server = Server("s")
     inner = {"type": "object", "properties": {"id": {"type": "integer", "x-mcp-header": "Tenant"}}}
 
@@ -66,7 +66,7 @@ def test_a_tool_without_annotations_mirrors_nothing() -> None:
     assert mirrored(server, "query") == ()
 
 
-def test_a_tool_that_clients_would_leave_out_is_refused_when_it_is_declared() -> None:
+def test_tool_with_invalid_header_annotations_is_refused_at_declaration() -> None:
     server = Server("s")
 
     async def query(region: Region, other: Region) -> str:
@@ -100,12 +100,12 @@ def test_header_written_as_json_schema_is_mirrored() -> None:
 
 
 @pytest.mark.parametrize("name", ["", "two words", "Größe", "a:b", 3])
-def test_header_name_that_is_no_token_is_refused(name: Any) -> None:
+def test_header_name_that_is_not_a_token_is_refused(name: Any) -> None:
     with pytest.raises(ValueError, match="letters, digits and hyphens"):
         Header(name)
 
 
-def test_an_argument_that_may_be_null_cannot_be_mirrored_and_the_words_say_what_to_do() -> None:
+def test_nullable_parameter_cannot_be_mirrored_and_the_error_has_advice() -> None:
     async def query(region: Annotated[str | None, Header("R")] = None) -> str:
         return ""
 
@@ -113,7 +113,7 @@ def test_an_argument_that_may_be_null_cannot_be_mirrored_and_the_words_say_what_
         Server("s").tool(query)
 
 
-def test_a_schema_of_the_author_is_checked_alike() -> None:
+def test_header_annotations_in_an_explicit_schema_are_checked() -> None:
     async def query(arguments: dict[str, Any]) -> str:
         return ""
 

@@ -146,7 +146,7 @@ def server_of(provider: Any, *, is_plain: bool = False, **options: Any) -> Serve
         (Connection, "a connection", "connected", "disconnected"),
     ],
 )
-async def test_any_function_provides(
+async def test_any_kind_of_function_can_be_a_dependency(
     provider: Any, value: str, before: str | None, after: str | None, is_plain: bool, autojump_clock: MockClock
 ) -> None:
     async with open_memory(server_of(provider, is_plain=is_plain)) as client:
@@ -154,7 +154,7 @@ async def test_any_function_provides(
     assert [event for event in (before, "handler", after) if event is not None] == EVENTS
 
 
-async def test_a_client_sees_nothing_of_it_and_cannot_give_it() -> None:
+async def test_dependency_is_hidden_from_clients_and_cannot_be_passed() -> None:
     async with open_memory(server_of(awaited)) as client:
         (tool,) = [tool async for tool in client.list_tools()]
         assert set(tool.input_schema["properties"]) == {"mark"}
@@ -184,7 +184,7 @@ async def third(
     EVENTS.append("-third")
 
 
-async def test_each_is_entered_once_in_the_order_of_the_parameters_and_left_in_reverse_order() -> None:
+async def test_dependencies_are_entered_once_in_parameter_order_and_closed_in_reverse() -> None:
     server = Server("s")
 
     @server.tool
@@ -205,7 +205,7 @@ async def test_each_is_entered_once_in_the_order_of_the_parameters_and_left_in_r
             EVENTS.clear()
 
 
-async def test_resources_prompts_and_completers_have_provided_parameters() -> None:
+async def test_resources_prompts_and_completers_can_have_dependencies() -> None:
     server = Server("s")
 
     @server.resource("note://{name}")
@@ -231,7 +231,7 @@ async def test_resources_prompts_and_completers_have_provided_parameters() -> No
 
 
 @pytest.mark.parametrize("era", ["legacy", "modern"])
-async def test_values_of_a_task_stay_until_the_task_ends(era: Any, autojump_clock: MockClock) -> None:
+async def test_dependencies_of_a_task_stay_open_until_it_ends(era: Any, autojump_clock: MockClock) -> None:
     server = Server("s")
 
     @server.tool(task="required")
@@ -250,7 +250,7 @@ async def test_values_of_a_task_stay_until_the_task_ends(era: Any, autojump_cloc
     assert EVENTS == ["opened", "started: True", "closed", "answered", "opened", "closed"]
 
 
-async def test_a_context_may_say_what_the_lifespan_yields() -> None:
+async def test_context_annotation_can_name_the_lifespan_type() -> None:
     @asynccontextmanager
     async def lifespan(_: Server) -> AsyncGenerator[str]:
         yield "the lifespan"
@@ -273,7 +273,7 @@ async def test_a_context_may_say_what_the_lifespan_yields() -> None:
 
 @pytest.mark.parametrize("era", ["legacy", "modern"])
 @pytest.mark.parametrize("provider", [opened, opened_in_a_thread])
-async def test_cleanup_may_wait_when_the_request_is_cancelled(provider: Any, era: Any) -> None:
+async def test_dependency_cleanup_can_await_after_a_cancel(provider: Any, era: Any) -> None:
     server, runs = Server("s"), trio.Event()
 
     @server.tool
@@ -296,7 +296,7 @@ async def until_idle(server: Server) -> None:
             await trio.sleep(0.001)
 
 
-async def test_cleanup_ends_with_the_grace(autojump_clock: MockClock) -> None:
+async def test_dependency_cleanup_is_cancelled_after_the_grace(autojump_clock: MockClock) -> None:
     server = Server("s", limits=Limits(cleanup_grace=3))
 
     async def stubborn() -> AsyncGenerator[None]:
@@ -328,7 +328,7 @@ async def test_cleanup_ends_with_the_grace(autojump_clock: MockClock) -> None:
         assert server.statistics().in_flight == 0
 
 
-async def test_all_cleanups_of_a_request_share_one_grace(autojump_clock: MockClock) -> None:
+async def test_all_dependency_cleanups_of_a_request_share_one_grace(autojump_clock: MockClock) -> None:
     server = Server("s", limits=Limits(cleanup_grace=5))
 
     async def slow() -> AsyncGenerator[None]:
@@ -354,7 +354,7 @@ async def test_all_cleanups_of_a_request_share_one_grace(autojump_clock: MockClo
     assert EVENTS == ["4", "6"]
 
 
-async def test_the_end_of_the_server_shortens_the_grace(autojump_clock: MockClock) -> None:
+async def test_server_shutdown_shortens_the_dependency_cleanup_grace(autojump_clock: MockClock) -> None:
     server = Server("s", limits=Limits(cleanup_grace=100, shutdown_grace=1, drain_timeout=0))
 
     async def stubborn() -> AsyncGenerator[None]:
@@ -375,7 +375,7 @@ async def test_the_end_of_the_server_shortens_the_grace(autojump_clock: MockCloc
     assert trio.current_time() - start < 10
 
 
-async def test_a_cancel_during_the_cleanup_of_one_leaves_the_others_their_time(autojump_clock: MockClock) -> None:
+async def test_cancel_during_one_dependency_cleanup_leaves_time_for_the_others(autojump_clock: MockClock) -> None:
     server = Server("s")
 
     async def slow() -> AsyncGenerator[None]:
@@ -395,7 +395,7 @@ async def test_a_cancel_during_the_cleanup_of_one_leaves_the_others_their_time(a
     assert EVENTS == ["opened", "slow is over", "closed"]
 
 
-async def test_a_request_cancelled_while_a_value_is_opened_leaves_what_was_open(autojump_clock: MockClock) -> None:
+async def test_cancel_while_a_dependency_opens_closes_the_open_ones(autojump_clock: MockClock) -> None:
     async def never() -> None:
         await trio.sleep_forever()
 
@@ -413,9 +413,7 @@ async def test_a_request_cancelled_while_a_value_is_opened_leaves_what_was_open(
 
 
 @pytest.mark.parametrize("era", ["legacy", "modern"])
-async def test_whenever_the_cancel_comes_all_that_was_opened_is_left_in_reverse_order(
-    era: Any, autojump_clock: MockClock
-) -> None:
+async def test_open_dependencies_are_closed_in_reverse_order_at_any_cancel(era: Any, autojump_clock: MockClock) -> None:
     def slowly(name: str) -> Callable[..., Any]:
         async def provider() -> AsyncGenerator[str]:
             await trio.sleep(1)
@@ -450,7 +448,7 @@ async def test_whenever_the_cancel_comes_all_that_was_opened_is_left_in_reverse_
             assert server.statistics().in_flight == 0
 
 
-async def test_a_thread_that_opened_in_spite_of_the_cancel_closes() -> None:
+async def test_dependency_opened_in_a_thread_despite_a_cancel_is_closed() -> None:
     goes_on, is_there = threading.Event(), threading.Event()
 
     def slow() -> Generator[None]:
@@ -474,7 +472,7 @@ async def test_a_thread_that_opened_in_spite_of_the_cancel_closes() -> None:
         assert EVENTS == ["opened", "closed"]
 
 
-async def test_the_time_limit_of_a_tool_ends_the_handler_and_cleans_up(autojump_clock: MockClock) -> None:
+async def test_tool_timeout_cancels_the_handler_and_closes_dependencies(autojump_clock: MockClock) -> None:
     server = Server("s")
 
     @server.tool(timeout=3)
@@ -486,7 +484,7 @@ async def test_the_time_limit_of_a_tool_ends_the_handler_and_cleans_up(autojump_
     assert EVENTS == ["opened", "closed"]
 
 
-async def test_a_provider_sees_the_exception_of_the_handler_and_the_client_its_text() -> None:
+async def test_dependency_sees_the_exception_of_the_handler() -> None:
     async def transaction() -> AsyncGenerator[None]:
         async with trio.open_nursery() as nursery:  # which puts what leaves it into a group
             try:
@@ -507,7 +505,7 @@ async def test_a_provider_sees_the_exception_of_the_handler_and_the_client_its_t
     assert EVENTS == ["rolled back: no such row"]
 
 
-async def test_what_a_resource_raises_is_known_through_the_nursery_of_a_provider() -> None:
+async def test_exception_of_a_resource_is_recognized_inside_a_dependencys_nursery() -> None:
     async def nursery() -> AsyncGenerator[trio.Nursery]:
         async with trio.open_nursery() as opened:
             yield opened
@@ -524,7 +522,7 @@ async def test_what_a_resource_raises_is_known_through_the_nursery_of_a_provider
             await client.read_resource("note://a")
 
 
-async def test_what_could_not_be_entered_is_not_left() -> None:
+async def test_dependency_that_failed_to_open_is_not_closed() -> None:
     class Broken:
         def __enter__(self) -> None:
             raise ToolError("no door")
@@ -537,7 +535,7 @@ async def test_what_could_not_be_entered_is_not_left() -> None:
     assert EVENTS == []
 
 
-async def test_of_a_cleanup_that_is_over_nothing_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_finished_dependency_cleanup_keeps_no_references(monkeypatch: pytest.MonkeyPatch) -> None:
     ended: list[trio.CancelScope] = []
     monkeypatch.setattr(Graces, "unshield", lambda _, scope: ended.append(scope))
     async with open_memory(server_of(opened)) as client:
@@ -548,7 +546,7 @@ async def test_of_a_cleanup_that_is_over_nothing_is_kept(monkeypatch: pytest.Mon
     assert not vars(provided)["_server_values"]
 
 
-async def test_a_provider_that_fails_is_a_failure_of_the_tool() -> None:
+async def test_failed_dependency_fails_the_tool() -> None:
     async def fails() -> None:
         raise ToolError("the database is away")
 
@@ -557,7 +555,7 @@ async def test_a_provider_that_fails_is_a_failure_of_the_tool() -> None:
     assert EVENTS == []
 
 
-async def test_a_swallowed_exception_is_no_result() -> None:
+async def test_dependency_that_swallows_the_exception_gives_no_result() -> None:
     async def swallows() -> AsyncGenerator[None]:
         with suppress(ValueError):
             yield
@@ -606,12 +604,12 @@ def confirmed_on_the_way(ctx: WorkerContext) -> Generator[str]:
 
 @pytest.mark.parametrize("era", ["legacy", "modern"])
 @pytest.mark.parametrize("provider", [confirmed, confirmed_in_a_thread, confirmed_on_the_way])
-async def test_a_provider_asks_the_user(provider: Any, era: Any) -> None:
+async def test_dependency_can_ask_the_user(provider: Any, era: Any) -> None:
     async with open_memory(server_of(provider), era=era, elicitation=in_turn({"name": "Ann"})) as client:
         assert await text_of(client, "show") == "Ann"
 
 
-async def test_a_handler_that_is_replayed_has_its_providers_run_again() -> None:
+async def test_replayed_handler_runs_its_dependencies_again() -> None:
     server = server_of(confirmed, replay=True)
     async with open_memory(server, era="modern", elicitation=in_turn({"name": "Ann"})) as client:
         assert await text_of(client, "show") == "Ann"
@@ -619,7 +617,7 @@ async def test_a_handler_that_is_replayed_has_its_providers_run_again() -> None:
 
 
 @pytest.mark.parametrize("era", ["legacy", "modern"])
-async def test_a_handler_that_returns_its_questions_gets_new_values(era: Any) -> None:
+async def test_handler_that_returns_input_required_gets_new_dependencies(era: Any) -> None:
     server = Server("s")
 
     @server.tool
@@ -635,7 +633,7 @@ async def test_a_handler_that_returns_its_questions_gets_new_values(era: Any) ->
 
 @pytest.mark.parametrize("once", [False, True])
 @pytest.mark.parametrize("era", ["legacy", "modern"])
-async def test_a_client_of_another_server_is_provided_and_closed(era: Any, once: bool) -> None:
+async def test_dependency_can_be_a_client_of_another_server(era: Any, once: bool) -> None:
     other = server_of(first)
 
     def behind() -> Any:
@@ -677,7 +675,7 @@ async def connection(of: Annotated[str, Provide(pool, once=True)]) -> str:
 
 
 @pytest.mark.parametrize("is_plain", [False, True])
-async def test_once_is_with_the_server(is_plain: bool) -> None:
+async def test_server_wide_dependency_lives_as_long_as_the_server(is_plain: bool) -> None:
     async with open_memory(server_of(connection, is_plain=is_plain)) as client:
         assert EVENTS == ["+settings", "+pool"]
         for _ in range(2):
@@ -685,7 +683,7 @@ async def test_once_is_with_the_server(is_plain: bool) -> None:
     assert EVENTS == ["+settings", "+pool", "handler", "handler", "-pool", "-settings"]
 
 
-async def test_once_stands_between_the_lifespan_and_the_requests() -> None:
+async def test_server_wide_dependency_opens_after_the_lifespan_and_before_requests() -> None:
     @asynccontextmanager
     async def lifespan(_: Server) -> AsyncGenerator[None]:
         EVENTS.append("+lifespan")
@@ -703,7 +701,7 @@ async def test_once_stands_between_the_lifespan_and_the_requests() -> None:
     assert EVENTS == ["+lifespan", "+settings", "-settings", "-lifespan"]
 
 
-async def test_what_a_mounted_server_is_provided_once_is_with_the_server_that_it_is_mounted_in() -> None:
+async def test_server_wide_dependency_of_a_mounted_server_lives_with_the_outer_server() -> None:
     inner, server = server_of(connection), Server("outer")
 
     @inner.prompt
@@ -720,7 +718,7 @@ async def test_what_a_mounted_server_is_provided_once_is_with_the_server_that_it
     assert EVENTS == ["+settings", "+pool", "handler", "-pool", "-settings"]
 
 
-async def test_each_run_of_a_server_has_values_of_its_own() -> None:
+async def test_each_run_of_a_server_has_its_own_server_wide_dependencies() -> None:
     server = server_of(connection)
     async with open_memory(server) as one:
         async with open_memory(server) as other:
@@ -729,7 +727,7 @@ async def test_each_run_of_a_server_has_values_of_its_own() -> None:
         assert await text_of(one, "show") == "connection of pool of settings"
 
 
-async def test_once_is_there_for_what_is_disabled_when_the_server_starts() -> None:
+async def test_server_wide_dependency_exists_for_tools_disabled_at_start() -> None:
     server = server_of(connection, tags=["more"])
     server.disable("more")
     async with open_memory(server) as client:
@@ -738,7 +736,7 @@ async def test_once_is_there_for_what_is_disabled_when_the_server_starts() -> No
         assert await text_of(client, "show") == "connection of pool of settings"
 
 
-async def test_a_server_whose_function_fails_does_not_start() -> None:
+async def test_failed_server_wide_dependency_fails_the_start() -> None:
     async def fails(of: Annotated[str, Provide(settings, once=True)]) -> None:
         raise OSError("the database is away")
 
@@ -753,7 +751,7 @@ async def test_a_server_whose_function_fails_does_not_start() -> None:
     assert EVENTS == ["+settings"]
 
 
-async def test_once_comes_too_late_in_a_server_that_runs() -> None:
+async def test_server_wide_dependency_added_to_a_running_server_is_refused() -> None:
     server = Server("s", expose_errors=True)
     async with open_memory(server) as client:
 
@@ -770,7 +768,7 @@ async def fake(value: Annotated[str, Provide(awaited)]) -> str:
     return f"fake, {value}"
 
 
-async def test_a_function_is_replaced_in_tests() -> None:
+async def test_dependency_can_be_replaced_in_tests() -> None:
     server = server_of(connection)
     with provide_instead({connection: fake}):
         async with open_memory(server) as client:
@@ -780,7 +778,7 @@ async def test_a_function_is_replaced_in_tests() -> None:
             assert await text_of(client, "show") == "fake, awaited"
 
 
-async def test_what_is_provided_once_is_replaced_in_a_server_that_starts_and_in_one_that_runs() -> None:
+async def test_server_wide_dependency_can_be_replaced_before_start_and_while_running() -> None:
     server = server_of(connection)
     with provide_instead({pool: first}):
         async with open_memory(server) as client:
@@ -857,6 +855,6 @@ itself.__annotations__["value"] = Annotated[str, Provide(itself)]
         (lambda: Provide("connect"), "not its result, str"),  # type: ignore[arg-type]
     ],
 )
-def test_what_is_declared_wrongly_says_what_to_write(declared: Callable[[], None], words: str) -> None:
+def test_wrongly_declared_dependency_raises_with_advice(declared: Callable[[], None], words: str) -> None:
     with pytest.raises(TypeError, match=words):
         declared()

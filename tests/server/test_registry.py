@@ -38,42 +38,42 @@ def walk(pages: Registry[Thing], peer: Peer = UNKNOWN_PEER) -> list[list[str]]:
             return seen
 
 
-def test_pages_follow_the_order_of_adding() -> None:
+def test_registry_pages_are_in_order_of_registration() -> None:
     assert walk(listing("c", "a", "b")) == [["C", "A"], ["B"]]
 
 
-def test_an_exact_page_has_no_cursor() -> None:
+def test_exactly_full_page_has_no_cursor() -> None:
     assert walk(listing("a", "b")) == [["A", "B"]]
 
 
-def test_without_a_page_size_there_is_one_page() -> None:
+def test_registry_without_a_page_size_has_one_page() -> None:
     assert walk(listing("a", "b", "c", page_size=None)) == [["A", "B", "C"]]
 
 
-def test_an_empty_listing_is_one_empty_page() -> None:
+def test_empty_registry_has_one_empty_page() -> None:
     assert walk(listing()) == [[]]
 
 
-def test_a_cursor_stays_good_when_what_it_named_is_removed() -> None:
+def test_cursor_stays_valid_after_its_item_is_removed() -> None:
     pages = listing("a", "b", "c")
     _, cursor = pages.page(None, UNKNOWN_PEER)
     pages.remove("b")
     assert pages.page(cursor, UNKNOWN_PEER) == ([Thing("C")], None)
 
 
-def test_a_name_can_be_taken_once() -> None:
+def test_name_can_be_registered_only_once() -> None:
     with pytest.raises(ValueError, match=r"already a .* named 'a'"):
         listing("a", "a")
 
 
-def test_a_name_is_free_after_its_removal() -> None:
+def test_name_can_be_registered_again_after_removal() -> None:
     pages = listing("a")
     pages.remove("a")
     pages.add("a", Thing("again"))
     assert list(pages) == [Thing("again")]
 
 
-def test_removing_what_is_not_there_is_an_error() -> None:
+def test_removing_an_unknown_name_raises() -> None:
     with pytest.raises(KeyError, match="nobody"):
         listing().remove("nobody")
 
@@ -88,13 +88,13 @@ def test_removing_what_is_not_there_is_an_error() -> None:
         base64.urlsafe_b64encode("tool:²".encode()).decode(),
     ],
 )
-def test_a_foreign_cursor_is_invalid_params(cursor: str) -> None:
+def test_invalid_cursor_is_invalid_params(cursor: str) -> None:
     with pytest.raises(CodedError) as caught:
         listing("a").page(cursor, UNKNOWN_PEER)
     assert caught.value.code == -32602
 
 
-def test_pages_of_a_caller_are_full_of_what_the_caller_sees() -> None:
+def test_pages_are_filled_with_items_visible_to_the_caller() -> None:
     pages = listing("a", "b", "c", "d", "e")
     asked: list[str] = []
 

@@ -40,24 +40,24 @@ def made(returns: Any, value: Any) -> CallToolResult:
     "returns",
     [str, None, CallToolResult, TextContent, list[TextContent | ImageContent], TextContent | str, Any],
 )
-def test_text_and_content_are_unstructured(returns: Any) -> None:
+def test_text_and_content_results_have_no_structured_content(returns: Any) -> None:
     assert result_maker(returns, None)[0] is None
 
 
-def test_text_is_one_block() -> None:
+def test_text_result_is_one_block() -> None:
     assert made(str, "hello") == CallToolResult([TextContent("hello")])
 
 
-def test_nothing_is_no_content_at_all() -> None:
+def test_none_result_has_no_content() -> None:
     assert made(None, None) == CallToolResult([])
 
 
-def test_blocks_stay_blocks() -> None:
+def test_content_blocks_in_a_result_are_unchanged() -> None:
     image = ImageContent("aGk=", "image/png")
     assert made(list[TextContent | ImageContent], [TextContent("a"), image]).content == [TextContent("a"), image]
 
 
-def test_an_object_is_structured_and_repeated_as_text() -> None:
+def test_object_result_is_structured_and_repeated_as_text() -> None:
     schema, make = result_maker(Weather, None)
     result = make(Weather(21.5))
     assert schema is not None
@@ -67,45 +67,45 @@ def test_an_object_is_structured_and_repeated_as_text() -> None:
 
 
 @pytest.mark.parametrize(("returns", "value"), [(int, 3), (list[str], ["a"]), (int | None, None), (bool, True)])
-def test_what_is_no_object_is_wrapped(returns: Any, value: Any) -> None:
+def test_result_that_is_not_an_object_is_wrapped(returns: Any, value: Any) -> None:
     schema, make = result_maker(returns, None)
     assert schema is not None
     assert schema["required"] == ["result"]
     assert make(value).structured_content == {"result": value}
 
 
-def test_a_list_of_classes_has_the_class_in_the_wrapper_and_no_reference() -> None:
+def test_output_schema_of_a_list_contains_its_item_class_without_reference() -> None:
     schema, _ = result_maker(list[Weather], None)
     assert schema is not None
     assert schema["properties"]["result"]["items"] == schema_of(Weather)
     assert "$defs" not in schema
 
 
-def test_a_list_of_a_class_that_holds_itself_keeps_the_definition_beside_the_wrapper() -> None:
+def test_output_schema_of_a_list_of_a_recursive_class_keeps_the_definition() -> None:
     schema, _ = result_maker(list[Chain], None)
     assert schema is not None
     assert schema["properties"]["result"]["items"] == {"$ref": "#/$defs/Chain"}
     assert "Chain" in schema["$defs"]
 
 
-def test_a_class_that_holds_itself_keeps_its_definition() -> None:
+def test_output_schema_of_a_recursive_class_keeps_its_definition() -> None:
     schema, _ = result_maker(Chain, None)
     assert schema is not None
     assert schema["properties"]["next"]["anyOf"][0] == {"$ref": "#/$defs/Chain"}
     assert schema["$defs"]["Chain"]["properties"] == schema["properties"]
 
 
-def test_an_explicit_schema_is_kept_verbatim() -> None:
+def test_explicit_output_schema_is_unchanged() -> None:
     explicit = {"type": "object", "x-note": 1}
     assert result_maker(str, explicit)[0] is explicit
 
 
-def test_helpers_make_text_and_errors() -> None:
+def test_result_helpers_create_text_and_error_results() -> None:
     assert text_result("a").is_error is None
     assert error_result("a") == CallToolResult([TextContent("a")], is_error=True)
 
 
-def test_a_ready_result_passes_through_a_structured_tool() -> None:
+def test_complete_result_passes_through_a_structured_tool_unchanged() -> None:
     assert made(Weather, error_result("no data")) == error_result("no data")
 
 
@@ -147,13 +147,13 @@ class Page(msgspec.Struct, rename="camel", tag=True):
     ids=str,
 )
 @pytest.mark.parametrize("kind", [list, tuple, deque, iter])
-def test_text_and_blocks_in_one_list_or_tuple_are_content(returns: Any, kind: type[Any]) -> None:
+def test_list_or_tuple_of_text_and_blocks_is_content(returns: Any, kind: type[Any]) -> None:
     schema, make = result_maker(returns, None)
     assert schema is None
     assert make(kind(["a", IMAGE])) == CallToolResult([TEXT, IMAGE])
 
 
-def test_other_data_between_blocks_is_json() -> None:
+def test_other_data_between_content_blocks_becomes_json_text() -> None:
     assert made(Any, [IMAGE, {"n": 1}, None, 2.5]).content == [IMAGE, TextContent('{"n":1}'), TextContent("2.5")]
 
 
@@ -161,11 +161,11 @@ def test_other_data_between_blocks_is_json() -> None:
     "returns", [Parameter.empty, Any, list[TextContent], list[ContentBlock | str], tuple[str, TextContent]]
 )
 @pytest.mark.parametrize("empty", [[], ()])
-def test_an_empty_list_is_no_content(returns: Any, empty: Any) -> None:
+def test_empty_list_result_has_no_content_blocks(returns: Any, empty: Any) -> None:
     assert made(returns, empty) == CallToolResult([])
 
 
-def test_a_list_of_text_is_content_where_the_annotation_says_so_and_data_elsewhere() -> None:
+def test_list_of_text_is_content_only_if_the_annotation_says_so() -> None:
     assert made(list[str | ImageContent], ["a", "b"]).content == [TEXT, TextContent("b")]
     assert made(Any, ["a", "b"]).content == [TextContent('["a","b"]')]
     assert made(list[str], ["a", "b"]).structured_content == {"result": ["a", "b"]}
@@ -187,7 +187,7 @@ def test_a_list_of_text_is_content_where_the_annotation_says_so_and_data_elsewhe
     ],
     ids=str,
 )
-def test_a_block_inside_of_data_is_written_as_the_specification_writes_it(returns: Any, value: Any) -> None:
+def test_content_block_inside_data_has_the_form_of_the_specification(returns: Any, value: Any) -> None:
     schema, make = result_maker(returns, None)
     result = make(value)
     told = f"{schema} {result.structured_content} {result.text}"
@@ -196,12 +196,12 @@ def test_a_block_inside_of_data_is_written_as_the_specification_writes_it(return
 
 
 @pytest.mark.parametrize("whole", [text_result("a"), InputRequired({}, "what the client is not to read")])
-def test_a_result_inside_of_data_is_an_error(whole: Any) -> None:
+def test_result_object_inside_data_is_an_error(whole: Any) -> None:
     with pytest.raises(TypeError, match="by itself, not inside other data"):
         made(Any, [whole, TEXT])
 
 
-def test_a_result_beside_data_in_the_annotation_changes_nothing_about_the_data() -> None:
+def test_annotation_with_result_or_data_keeps_data_structured() -> None:
     schema, make = result_maker(Weather | CallToolResult, None)
     assert schema == result_maker(Weather, None)[0]
     assert make(error_result("no data")) == error_result("no data")
@@ -227,7 +227,7 @@ class Base:
         (Weather, Weather(1.5), {"degrees": 1.5, "sunny": True}),
     ],
 )
-def test_a_dataclass_keeps_its_defaults(returns: Any, value: Any, expected: Any) -> None:
+def test_dataclass_result_includes_default_values(returns: Any, value: Any, expected: Any) -> None:
     result = made(returns, value)
     assert json.loads(result.text) == expected
     if returns is not Any:
@@ -256,7 +256,7 @@ class Holding(msgspec.Struct, array_like=True):
     base: Base | None = None
 
 
-def test_a_dataclass_in_a_struct_keeps_its_defaults() -> None:
+def test_dataclass_inside_a_struct_result_includes_default_values() -> None:
     base = {"size": 1, "kind": "base", "tags": [], "_inner": 3}
     box = Boxed(Base(1))
     assert made(Boxed, box).structured_content == {"kind": "box", "baseValue": base}
@@ -296,7 +296,7 @@ class Count(int):
         (Any, Fraction(1, 2), "0.5"),
     ],
 )
-async def test_text_and_numbers_of_other_classes_are_text_and_numbers(returns: Any, value: Any, text: str) -> None:
+async def test_subclasses_of_str_and_numbers_are_text_and_numbers(returns: Any, value: Any, text: str) -> None:
     async def give() -> Any:
         return value
 
@@ -308,7 +308,7 @@ async def test_text_and_numbers_of_other_classes_are_text_and_numbers(returns: A
     assert (result.is_error, result.text) == (None, text)
 
 
-async def test_prompts_and_resources_may_give_text_of_other_classes() -> None:
+async def test_prompts_and_resources_can_return_subclasses_of_str() -> None:
     server = Server("s")
 
     @server.prompt
@@ -338,7 +338,7 @@ class Registered:
 
 @pytest.mark.parametrize(("value", "plain"), [(OwnFloat(1.5), 1.5), (Registered(), 7)])
 @pytest.mark.parametrize("returns", [float, Any, dict[str, float], Weather])
-def test_numbers_of_other_classes_are_plain_ones(returns: Any, value: Any, plain: float) -> None:
+def test_number_subclasses_become_plain_numbers(returns: Any, value: Any, plain: float) -> None:
     if returns is Weather:
         assert made(returns, Weather(value)).structured_content == {"degrees": plain, "sunny": True}
     elif returns is Any:
@@ -353,7 +353,7 @@ def test_numbers_of_other_classes_are_plain_ones(returns: Any, value: Any, plain
 
 
 @pytest.mark.parametrize("kind", [list, tuple])
-async def test_a_prompt_gives_text_and_blocks_in_a_list_or_tuple(kind: type[Any]) -> None:
+async def test_prompt_can_return_a_list_or_tuple_of_text_and_blocks(kind: type[Any]) -> None:
     server = Server("s")
 
     @server.prompt

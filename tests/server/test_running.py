@@ -14,7 +14,7 @@ from trio_mcp import PeerError, RequestContext, Server, open_memory
 from trio_mcp.types import ResourceTemplateReference, TextResourceContents
 
 
-async def test_the_lifespan_spans_all_requests() -> None:
+async def test_lifespan_covers_all_requests() -> None:
     events: list[str] = []
 
     @asynccontextmanager
@@ -34,7 +34,7 @@ async def test_the_lifespan_spans_all_requests() -> None:
     assert events == ["start s", "open", "stop"]
 
 
-async def test_clients_are_told_when_tools_come_and_go() -> None:
+async def test_clients_are_notified_when_tools_are_added_or_removed() -> None:
     server, told = Server("s"), list[str]()
 
     @server.tool
@@ -57,7 +57,7 @@ async def test_clients_are_told_when_tools_come_and_go() -> None:
     assert told == ["tools", "tools"]
 
 
-async def test_a_change_is_not_told_twice_while_it_waits_to_be_written() -> None:
+async def test_change_notification_is_not_duplicated_while_unwritten() -> None:
     server, told = Server("s"), list[str]()
 
     @server.tool
@@ -74,7 +74,7 @@ async def test_a_change_is_not_told_twice_while_it_waits_to_be_written() -> None
     assert told == ["tools"]
 
 
-async def test_subscribers_are_told_of_their_resource_only() -> None:
+async def test_subscribers_are_notified_only_of_their_resource() -> None:
     server, told = Server("s"), list[str]()
 
     @server.resource("note://{name}")
@@ -94,7 +94,7 @@ async def test_subscribers_are_told_of_their_resource_only() -> None:
 
 
 @pytest.mark.parametrize("uri", ["other://a", "note://" + "a" * 9000])
-async def test_a_subscription_that_cannot_be_is_refused(uri: str) -> None:
+async def test_invalid_subscription_is_refused(uri: str) -> None:
     server = Server("s")
 
     @server.resource("note://{name}")
@@ -106,7 +106,7 @@ async def test_a_subscription_that_cannot_be_is_refused(uri: str) -> None:
             await client.subscribe(uri)
 
 
-async def test_only_what_there_is_is_declared() -> None:
+async def test_server_declares_only_capabilities_that_it_has() -> None:
     server = Server("s", logging=False)
 
     @server.prompt
@@ -119,7 +119,7 @@ async def test_only_what_there_is_is_declared() -> None:
     assert (declared.tools, declared.resources, declared.logging, declared.completions) == (None, None, None, None)
 
 
-async def test_resources_give_text_bytes_and_data() -> None:
+async def test_resources_can_return_text_bytes_and_data() -> None:
     server = Server("s")
 
     @server.resource("r://text")
@@ -147,14 +147,14 @@ async def test_resources_give_text_bytes_and_data() -> None:
 
 
 @pytest.mark.parametrize(("era", "code"), [("legacy", -32002), ("modern", -32602)])
-async def test_an_unknown_resource_has_the_code_of_its_revision(era: Any, code: int) -> None:
+async def test_unknown_resource_error_has_the_code_of_the_revision(era: Any, code: int) -> None:
     async with open_memory(Server("s"), era=era) as client:
         with pytest.raises(PeerError) as caught:
             await client.read_resource("r://none")
     assert (caught.value.code, caught.value.data) == (code, {"uri": "r://none"})
 
 
-async def test_completions_are_cut_at_a_hundred_and_say_so() -> None:
+async def test_completions_are_limited_to_100_with_has_more() -> None:
     server = Server("s")
 
     @server.resource("r://{name}")
@@ -194,7 +194,7 @@ async def test_tasks_in_the_request_nursery_are_part_of_the_request() -> None:
     assert order == ["parent", "child", "answer"]
 
 
-async def test_a_failing_child_task_fails_its_request_and_nothing_else() -> None:
+async def test_failing_child_task_fails_only_its_request() -> None:
     server = Server("s")
 
     @server.tool
@@ -212,7 +212,7 @@ async def test_a_failing_child_task_fails_its_request_and_nothing_else() -> None
 
 
 @pytest.mark.parametrize("era", ["legacy", "modern"])
-async def test_changes_are_declared_where_clients_are_told_of_them(era: Any) -> None:
+async def test_list_changed_is_declared_if_clients_can_be_notified(era: Any) -> None:
     server = Server("s")
 
     @server.tool

@@ -60,7 +60,7 @@ async def found(client: Any, query: str, **more: Any) -> list[str]:
 
 
 @ERAS
-async def test_two_tools_and_the_pinned_ones_stand_for_all(era: str) -> None:
+async def test_tool_search_lists_two_tools_and_the_pinned_ones(era: str) -> None:
     server = many()
     server.searchable(pinned=["git_log", "later"])
 
@@ -92,7 +92,7 @@ async def test_two_tools_and_the_pinned_ones_stand_for_all(era: str) -> None:
 
 
 @ERAS
-async def test_what_cannot_be_called_is_told_to_the_model(era: str) -> None:
+async def test_call_tool_error_for_an_uncallable_tool_reaches_the_model(era: str) -> None:
     server = many()
     server.searchable()
     async with open_memory(server, era=era) as client:
@@ -112,7 +112,7 @@ async def test_what_cannot_be_called_is_told_to_the_model(era: str) -> None:
 
 
 @ERAS
-async def test_a_tool_that_is_a_task_is_one_by_call_tool_too(era: str, autojump_clock: MockClock) -> None:
+async def test_task_tool_runs_as_a_task_through_call_tool(era: str, autojump_clock: MockClock) -> None:
     server = many()
     server.searchable()
     async with open_memory(server, era=era) as client:
@@ -121,7 +121,7 @@ async def test_a_tool_that_is_a_task_is_one_by_call_tool_too(era: str, autojump_
         assert (await task.result()).text == "woke up"
 
 
-async def test_a_cancel_reaches_a_tool_that_is_called_through() -> None:
+async def test_cancel_reaches_a_tool_called_through_call_tool() -> None:
     server, steps = Server("s"), list[str]()
 
     @server.tool
@@ -140,7 +140,7 @@ async def test_a_cancel_reaches_a_tool_that_is_called_through() -> None:
     assert steps == ["enough"]
 
 
-def test_the_two_names_are_not_free_for_other_tools() -> None:
+def test_names_of_the_search_tools_are_reserved() -> None:
     async def act() -> None: ...
 
     server = Server("s")
@@ -155,13 +155,13 @@ def test_the_two_names_are_not_free_for_other_tools() -> None:
         server.searchable(pinned="act")
 
 
-def test_words_are_found_within_names_and_without_plurals() -> None:
+def test_tool_search_finds_words_within_names_and_singular_forms() -> None:
     assert list(words_in("getHTTPStatus of_files, class v2 ÄPFEL")) == [
         "get", "http", "statu", "file", "class", "v", "2", "äpfel",
     ]  # fmt: skip
 
 
-def test_a_line_says_what_a_model_needs_for_a_call_and_is_bounded() -> None:
+def test_tool_search_result_line_has_the_signature_and_limited_length() -> None:
     schema = {
         "type": "object",
         "required": ["a"],
@@ -184,7 +184,7 @@ def test_a_line_says_what_a_model_needs_for_a_call_and_is_bounded() -> None:
     assert in_a_line(Tool("t", odd)) == "t() - "
 
 
-async def test_an_index_of_many_tools_answers_at_once() -> None:
+async def test_search_in_many_tools_is_fast() -> None:
     tools, index = Tools(None), ToolIndex()
 
     async def act(text: str) -> None:
@@ -201,7 +201,7 @@ async def test_an_index_of_many_tools_answers_at_once() -> None:
 
 
 @ERAS
-async def test_what_runs_around_calls_sees_the_tool_that_is_meant(era: str) -> None:
+async def test_middleware_sees_the_tool_called_through_call_tool(era: str) -> None:
     server, seen = many(), list[Any]()
 
     @server.middleware("tools/call")
@@ -223,7 +223,7 @@ async def test_what_runs_around_calls_sees_the_tool_that_is_meant(era: str) -> N
 
 
 @ERAS
-async def test_a_tool_that_does_not_exist_for_the_caller_is_neither_found_nor_called(era: str) -> None:
+async def test_tool_hidden_from_the_caller_is_neither_found_nor_called(era: str) -> None:
     server = many()
 
     @server.tool(visible=lambda auth: auth is not None)

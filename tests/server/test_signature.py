@@ -82,7 +82,7 @@ def test_every_kind_of_annotation_is_converted() -> None:
     assert bound["tags"] == []
 
 
-def test_a_mutable_default_is_fresh_for_each_call() -> None:
+def test_mutable_default_is_copied_for_each_call() -> None:
     signature = UserFunction.of(everything)
     signature.bind(GOOD)["tags"].append("changed")
     assert signature.bind(GOOD)["tags"] == []
@@ -101,17 +101,17 @@ def test_a_mutable_default_is_fresh_for_each_call() -> None:
         ({"mod": "a"}, "mod"),
     ],
 )
-def test_a_bad_argument_is_named(change: dict[str, Any], place: str) -> None:
+def test_error_for_an_invalid_argument_names_it(change: dict[str, Any], place: str) -> None:
     with pytest.raises(BadArguments, match=place.replace("$", r"\$")):
         UserFunction.of(everything).bind({**GOOD, **change})
 
 
-def test_a_missing_argument_is_named() -> None:
+def test_error_for_a_missing_argument_names_it() -> None:
     with pytest.raises(BadArguments, match="point"):
         UserFunction.of(everything).bind({name: value for name, value in GOOD.items() if name != "point"})
 
 
-def test_the_schema_is_an_object_without_a_reference_at_its_root() -> None:
+def test_input_schema_is_an_object_without_a_reference_at_its_root() -> None:
     schema = UserFunction.of(everything).schema
     assert schema["type"] == "object"
     assert schema["additionalProperties"] is False
@@ -132,7 +132,7 @@ def test_a_plain_string_in_annotated_describes_the_parameter() -> None:
     [RequestContext, WorkerContext, RequestContext | None, RequestContext[Size], WorkerContext[Size] | None],
     ids=str,
 )
-def test_the_context_is_no_argument(kind: Any) -> None:
+def test_context_parameter_is_not_an_argument(kind: Any) -> None:
     async def handler(text: str, request: kind) -> None: ...  # pyright: ignore[reportInvalidTypeForm]
 
     handler.__annotations__ = {"text": str, "request": kind}
@@ -141,7 +141,7 @@ def test_the_context_is_no_argument(kind: Any) -> None:
     assert signature.names == ("text",)
 
 
-def test_a_bare_ctx_is_the_context() -> None:
+def test_unannotated_ctx_parameter_is_the_context() -> None:
     def handler(ctx) -> None: ...  # type: ignore[no-untyped-def]
 
     assert UserFunction.of(handler).context_name == "ctx"
@@ -151,7 +151,7 @@ def test_a_handler_without_parameters_has_an_empty_object_schema() -> None:
     assert UserFunction.of(nothing).schema["properties"] == {}
 
 
-def test_star_parameters_are_refused_with_the_right_way_to_write_them() -> None:
+def test_star_parameters_are_refused_with_advice() -> None:
     async def handler(*values: int) -> None: ...
 
     with pytest.raises(TypeError, match=r"values: list\[int\]"):
@@ -159,7 +159,7 @@ def test_star_parameters_are_refused_with_the_right_way_to_write_them() -> None:
 
 
 @pytest.mark.parametrize("kind", [threading.Thread, list[threading.Thread], threading.Thread | None], ids=str)
-def test_a_parameter_of_a_type_without_json_form_is_named_with_that_type(kind: Any) -> None:
+def test_error_for_a_parameter_without_json_form_names_it_and_its_type(kind: Any) -> None:
     async def handler(count: int, worker: Any) -> None: ...
 
     handler.__annotations__["worker"] = kind
@@ -167,26 +167,26 @@ def test_a_parameter_of_a_type_without_json_form_is_named_with_that_type(kind: A
         UserFunction.of(handler)
 
 
-def test_a_parameter_of_a_class_with_an_unknown_annotation_is_named() -> None:
+def test_error_for_a_class_with_an_unresolvable_annotation_names_the_parameter() -> None:
     async def handler(event: trio.Event) -> None: ...  # a class of attrs, as it happens
 
     with pytest.raises(TypeError, match="handler: parameter 'event': an annotation could not be resolved"):
         UserFunction.of(handler)
 
 
-def test_a_name_in_the_place_of_the_function_is_refused_with_the_right_way_to_write_it() -> None:
+def test_name_passed_instead_of_a_function_is_refused_with_advice() -> None:
     with pytest.raises(TypeError, match=r"'sum' is not a function\. .*@server\.tool\(name='add'\)"):
         UserFunction.of("sum")  # type: ignore[arg-type]
 
 
-def test_an_unknown_annotation_is_refused_by_name() -> None:
+def test_unresolvable_annotation_is_refused_by_name() -> None:
     async def handler(thing: Nowhere) -> None: ...  # noqa: F821 # pyright: ignore[reportUndefinedVariable]
 
     with pytest.raises(TypeError, match="Nowhere"):
         UserFunction.of(handler)
 
 
-def test_a_whole_number_is_an_integer_however_it_is_written() -> None:
+def test_whole_number_in_any_notation_is_an_integer() -> None:
     async def handler(
         count: int, sizes: list[int], point: Point, limit: int | None, share: float, where: Path, flag: bool = False
     ) -> None: ...
@@ -203,7 +203,7 @@ def test_a_whole_number_is_an_integer_however_it_is_written() -> None:
             UserFunction.of(handler).bind({**arguments, **wrong})
 
 
-def test_text_is_read_as_numbers_where_that_is_asked_for() -> None:
+def test_strings_become_numbers_only_in_lenient_mode() -> None:
     async def prompt(count: int, exact: bool = False) -> None: ...
 
     assert UserFunction.of(prompt).bind({"count": "3", "exact": "true"}, strict=False) == {"count": 3, "exact": True}
@@ -237,7 +237,7 @@ DAY = datetime.date(2026, 7, 28)
         (dict[str, int], {"1": 1}, {"1": 1}),
     ],
 )
-def test_keys_of_a_dict_are_read_from_the_strings_that_json_has(kind: Any, given: Any, bound: Any) -> None:
+def test_dict_keys_are_converted_from_json_strings(kind: Any, given: Any, bound: Any) -> None:
     async def count(by: Any) -> None: ...
 
     count.__annotations__["by"] = kind
@@ -248,7 +248,7 @@ def test_keys_of_a_dict_are_read_from_the_strings_that_json_has(kind: Any, given
 
 
 @pytest.mark.parametrize(("kind", "given"), [(dict[int, str], {"1.5": "a"}), (dict[int, int], {"1": "1"})])
-def test_a_key_that_does_not_fit_is_a_bad_argument(kind: Any, given: Any) -> None:
+def test_invalid_dict_key_is_an_invalid_argument(kind: Any, given: Any) -> None:
     async def count(by: Any) -> None: ...
 
     count.__annotations__["by"] = kind
@@ -257,7 +257,7 @@ def test_a_key_that_does_not_fit_is_a_bad_argument(kind: Any, given: Any) -> Non
 
 
 @pytest.mark.parametrize("kind", [dict[bool, int], dict[None, int], dict[int | None, int], dict[tuple[int, int], int]])
-def test_a_dict_whose_keys_no_string_can_be_is_refused_where_it_is_declared(kind: Any) -> None:
+def test_dict_with_unsupported_key_type_is_refused_at_declaration(kind: Any) -> None:
     async def count(by: Any) -> None: ...
 
     count.__annotations__["by"] = list[kind]

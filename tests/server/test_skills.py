@@ -86,7 +86,7 @@ async def test_a_server_declares_skills_and_resources(era: Era) -> None:
             assert await listed(client) == []
 
 
-async def test_an_entry_has_the_front_matter_and_each_file(skills: Skills, era: Era) -> None:
+async def test_skill_entry_has_front_matter_and_all_files(skills: Skills, era: Era) -> None:
     async with open_memory(Server("s", extensions=[skills]), era=era) as client:
         first, second = [skill async for skill in client.list_skills()]
         assert await client.get_skill(PDF) == first
@@ -101,7 +101,7 @@ async def test_an_entry_has_the_front_matter_and_each_file(skills: Skills, era: 
     }
 
 
-async def test_files_are_resources_of_the_same_bytes(skills: Skills, era: Era) -> None:
+async def test_skill_files_are_resources_with_the_same_bytes(skills: Skills, era: Era) -> None:
     async with open_memory(Server("s", extensions=[skills]), era=era) as client:
         text = await contents(client, "skill://pdf/references/FORMS.md")
         assert text == TextResourceContents("skill://pdf/references/FORMS.md", "\ufeffForms\r\n", "text/markdown")
@@ -135,7 +135,7 @@ async def test_only_skill_files_are_listed_among_resources(skills: Skills, era: 
         "file:///etc/passwd",
     ],
 )
-async def test_what_is_no_file_of_a_skill_is_not_found(skills: Skills, era: Era, uri: str) -> None:
+async def test_uri_that_is_not_a_skill_file_is_not_found(skills: Skills, era: Era, uri: str) -> None:
     async with open_memory(Server("s", extensions=[skills]), era=era) as client:
         code = (await refusal(client, "resources/read", uri))[0]
     assert code == (-32602 if era == "modern" else -32002)
@@ -150,7 +150,7 @@ async def test_an_unknown_skill_is_refused(skills: Skills, era: Era, uri: str) -
     assert len(message) < 1100
 
 
-async def test_a_folder_is_listed_with_what_is_directly_in_it(skills: Skills, era: Era) -> None:
+async def test_skill_folder_lists_its_direct_children(skills: Skills, era: Era) -> None:
     async with open_memory(Server("s", extensions=[skills]), era=era) as client:
         root = [(each.uri, each.name, each.mime_type) async for each in client.list_directory("skill://pdf")]
         deeper = [(each.uri, each.mime_type) async for each in client.list_directory("skill://pdf/templates")]
@@ -164,14 +164,14 @@ async def test_a_folder_is_listed_with_what_is_directly_in_it(skills: Skills, er
 
 
 @pytest.mark.parametrize("uri", [PDF, "skill://pdf/", "skill://pdf/none", "skill://acme", "skill://"])
-async def test_what_is_no_folder_is_not_listed(skills: Skills, era: Era, uri: str) -> None:
+async def test_uri_that_is_not_a_skill_folder_cannot_be_listed(skills: Skills, era: Era, uri: str) -> None:
     async with open_memory(Server("s", extensions=[skills]), era=era) as client:
         with pytest.raises(PeerError) as caught:
             [each async for each in client.list_directory(uri)]
     assert caught.value.code == -32602
 
 
-async def test_folders_are_not_asked_for_where_that_was_not_declared(era: Era) -> None:
+async def test_client_does_not_list_skill_folders_if_undeclared(era: Era) -> None:
     skills = Skills(directory_read=False)
     skills.add_files("pdf", FILES)
     async with open_memory(Server("s", extensions=[skills]), era=era, extensions=[Skills()]) as client:
@@ -180,7 +180,7 @@ async def test_folders_are_not_asked_for_where_that_was_not_declared(era: Era) -
         assert (await refusal(client, "resources/directory/read", "skill://pdf"))[0] == -32601
 
 
-async def test_a_skill_that_is_not_listed_is_got_by_who_knows_it(era: Era) -> None:
+async def test_unlisted_skill_can_be_read_by_its_uri(era: Era) -> None:
     skills = Skills()
     skills.add_files("secret", {"SKILL.md": text_of("secret"), "more.md": "More"}, listed=False)
     async with open_memory(Server("s", extensions=[skills]), era=era) as client:
@@ -190,7 +190,7 @@ async def test_a_skill_that_is_not_listed_is_got_by_who_knows_it(era: Era) -> No
         assert await (await client.load_skill(skill)).read("more.md") == "More"
 
 
-async def test_skills_come_in_pages(era: Era) -> None:
+async def test_skills_are_listed_in_pages(era: Era) -> None:
     skills = Skills()
     for number in range(5):
         skills.add_files(f"s{number}", {"SKILL.md": text_of(f"s{number}")})
@@ -202,7 +202,7 @@ async def test_skills_come_in_pages(era: Era) -> None:
             await client.request("skills/list", {"cursor": "2"}, dict[str, Any])
 
 
-async def test_hints_are_those_of_the_server_and_modern(skills: Skills) -> None:
+async def test_skills_have_the_servers_cache_hints_in_modern_revisions(skills: Skills) -> None:
     server = Server("s", extensions=[skills], cache=CacheHints(300_000, "public"))
     for era, hints in (("modern", (300_000, "public")), ("legacy", (None, None))):
         async with open_memory(server, era=era, extensions=[Skills()]) as client:  # pyright: ignore[reportArgumentType]
@@ -213,7 +213,7 @@ async def test_hints_are_those_of_the_server_and_modern(skills: Skills) -> None:
             assert "ttlMs" not in folder
 
 
-async def test_skills_inside_of_a_skill_are_its_files_and_skills_themselves(era: Era, folder: Path) -> None:
+async def test_nested_skills_are_files_of_the_outer_skill_and_skills_themselves(era: Era, folder: Path) -> None:
     (folder / "pdf" / "forms").mkdir()
     (folder / "pdf" / "forms" / "SKILL.md").write_text(text_of("forms"))
     async with open_memory(Server("s", extensions=[Skills(folder)]), era=era) as client:
@@ -225,7 +225,7 @@ async def test_skills_inside_of_a_skill_are_its_files_and_skills_themselves(era:
 # Changes
 
 
-async def test_a_change_is_known_before_anything_else_is_told(folder: Path, era: Era) -> None:
+async def test_skill_change_is_applied_before_clients_are_notified(folder: Path, era: Era) -> None:
     """Nobody is ever given a file that its entry does not tell of."""
     skills = Skills(folder, recheck=0)
     async with open_memory(Server("s", extensions=[skills]), era=era) as client:
@@ -238,7 +238,7 @@ async def test_a_change_is_known_before_anything_else_is_told(folder: Path, era:
         assert after == [skill async for skill in client.list_skills(refresh=True)][-1]
 
 
-async def test_skills_come_and_go_with_their_folders(folder: Path, era: Era) -> None:
+async def test_skills_are_added_and_removed_with_their_folders(folder: Path, era: Era) -> None:
     async with open_memory(Server("s", extensions=[Skills(folder, recheck=0)]), era=era) as client:
         assert await listed(client) == ["skill://acme/refunds/SKILL.md", PDF]
         (folder / "acme" / "refunds" / "SKILL.md").unlink()
@@ -249,7 +249,7 @@ async def test_skills_come_and_go_with_their_folders(folder: Path, era: Era) -> 
         assert (await refusal(client, "skills/get", "skill://acme/refunds/SKILL.md"))[0] == -32602
 
 
-async def test_a_look_is_taken_once_in_a_while(folder: Path, autojump_clock: Any) -> None:
+async def test_skill_folders_are_checked_at_an_interval(folder: Path, autojump_clock: Any) -> None:
     async with open_memory(Server("s", extensions=[Skills(folder, recheck=10)])) as client:
         assert len(await listed(client)) == 2
         (folder / "pdf" / "SKILL.md").unlink()
@@ -259,7 +259,7 @@ async def test_a_look_is_taken_once_in_a_while(folder: Path, autojump_clock: Any
         assert len(await listed(client)) == 1
 
 
-def test_a_look_is_taken_where_the_clock_is_behind_the_last_one(folder: Path) -> None:
+def test_skill_folders_are_checked_after_the_clock_was_set_back(folder: Path) -> None:
     skills = Skills(folder, recheck=10)
 
     async def count() -> int:
@@ -275,7 +275,7 @@ def test_a_look_is_taken_where_the_clock_is_behind_the_last_one(folder: Path) ->
     assert trio.run(count, clock=MockClock()) == 1  # whose time begins anew
 
 
-async def test_clients_are_told_of_the_skill_and_of_the_file(folder: Path, era: Era) -> None:
+async def test_clients_are_notified_of_changes_of_a_skill_and_its_file(folder: Path, era: Era) -> None:
     skills, news = Skills(folder, recheck=float("inf")), list[str]()
     changed = "skill://pdf/references/FORMS.md"
 
@@ -297,7 +297,7 @@ async def test_clients_are_told_of_the_skill_and_of_the_file(folder: Path, era: 
     assert sorted(news) == sorted([PDF, changed])
 
 
-async def test_clients_are_told_of_another_description(folder: Path) -> None:
+async def test_clients_are_notified_of_a_changed_skill_description(folder: Path) -> None:
     skills = Skills(folder, recheck=float("inf"))
     async with open_memory(Server("s", extensions=[skills])) as client, client.listen(resources=True) as changes:
         (folder / "pdf" / "SKILL.md").write_text(text_of("pdf", "Something else"))
@@ -308,7 +308,7 @@ async def test_clients_are_told_of_another_description(folder: Path) -> None:
     assert described[PDF] == "Something else"
 
 
-async def test_a_folder_that_is_no_skill_any_more_is_withdrawn_until_it_is_one(
+async def test_folder_that_stops_being_a_valid_skill_is_withdrawn_until_it_is_valid(
     folder: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     skills = Skills(folder, recheck=0)
@@ -337,7 +337,7 @@ async def test_skills_are_added_and_removed_while_a_server_runs(skills: Skills, 
         skills.remove("more/refunds")
 
 
-async def test_a_kept_list_is_not_used_after_a_change(folder: Path) -> None:
+async def test_cached_skill_list_is_not_used_after_a_change(folder: Path) -> None:
     skills = Skills(folder, recheck=float("inf"))
     server = Server("s", extensions=[skills], cache=CacheHints(3_600_000, "public"))
     async with (
@@ -368,7 +368,7 @@ def guarded() -> Server:
     return Server("s", extensions=[skills], cache=CacheHints(60_000, "public"))
 
 
-async def test_a_caller_sees_and_reads_what_is_for_the_caller() -> None:
+async def test_skills_are_listed_and_read_only_by_callers_who_can_see_them() -> None:
     async with in_memory(guarded(), auth=protected(issued())) as endpoint:
 
         async def ask(token: str, method: str, **params: Any) -> Any:
@@ -421,26 +421,26 @@ async def test_files_of_a_mounted_server_are_read_and_its_skills_are_not_listed(
 # What an author may not do
 
 
-def test_a_path_is_taken_once(skills: Skills, folder: Path) -> None:
+def test_skill_path_can_be_used_only_once(skills: Skills, folder: Path) -> None:
     with pytest.raises(ValueError, match="there is already a skill 'pdf'"):
         skills.add_files("pdf", FILES)
     with pytest.raises(ValueError, match="there is already a skill 'pdf'"):
         skills.add_folder(folder / "pdf")
 
 
-def test_a_folder_has_skills(tmp_path: Path) -> None:
+def test_folder_without_skills_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"no folder contains a SKILL\.md"):
         Skills(tmp_path)
     with pytest.raises(FileNotFoundError):
         Skills().add_folder(tmp_path / "none")
 
 
-def test_a_folder_with_a_bad_skill_is_refused_at_once(folder: Path) -> None:
+def test_folder_with_an_invalid_skill_is_refused_at_once(folder: Path) -> None:
     (folder / "acme" / "refunds" / "SKILL.md").write_text("")
     with pytest.raises(ValueError, match=r"refunds/SKILL\.md"):
         Skills(folder)
 
 
-def test_entries_are_values() -> None:
+def test_skill_entries_compare_by_value() -> None:
     assert Skill("skill://a/SKILL.md", {"name": 3}, []).name == ""
     assert Skill("skill://a/SKILL.md", {"description": "d"}, []).description == "d"

@@ -113,7 +113,7 @@ async def anonymous(endpoint: Endpoint, tool: str, **arguments: Any) -> str:
 # Values
 
 
-async def test_value_is_kept_until_it_is_deleted() -> None:
+async def test_state_value_is_kept_until_deleted() -> None:
     async with context() as ctx:
         state = ctx.state
         assert (await state.get("cart"), await state.get("cart", [])) == (None, [])
@@ -124,7 +124,7 @@ async def test_value_is_kept_until_it_is_deleted() -> None:
         assert await state.get("cart", "gone") == "gone"
 
 
-async def test_value_is_read_as_a_class() -> None:
+async def test_state_value_can_be_converted_to_a_class() -> None:
     async with context() as ctx:
         await ctx.state.set("cart", Cart(["tea"]))
         found = await ctx.state.read("cart")
@@ -134,7 +134,7 @@ async def test_value_is_read_as_a_class() -> None:
         assert await ctx.state.read("none") == StateValue(None, "")
 
 
-async def test_value_that_was_changed_meanwhile_is_not_replaced() -> None:
+async def test_state_value_changed_concurrently_is_not_replaced() -> None:
     async with context() as ctx:
         state = ctx.state
         first = await state.set("n", 1, expected="")
@@ -148,7 +148,7 @@ async def test_value_that_was_changed_meanwhile_is_not_replaced() -> None:
         assert await state.delete("n", expected=second)
 
 
-async def test_tasks_that_count_with_expected_lose_no_count() -> None:
+async def test_concurrent_counters_with_expected_lose_no_increment() -> None:
     async with context() as ctx:
 
         async def count() -> None:
@@ -164,7 +164,7 @@ async def test_tasks_that_count_with_expected_lose_no_count() -> None:
         assert await ctx.state.get("n") == 20
 
 
-async def test_value_without_a_json_form_changes_nothing() -> None:
+async def test_state_value_without_a_json_form_is_refused_without_a_change() -> None:
     async with context() as ctx:
         await ctx.state.set("a", 1)
         for value in (object(), "\ud800", float("nan")):
@@ -173,7 +173,7 @@ async def test_value_without_a_json_form_changes_nothing() -> None:
         assert await ctx.state.get("a") == 1
 
 
-async def test_state_has_bounds_of_bytes_and_values() -> None:
+async def test_state_is_limited_in_bytes_and_values() -> None:
     async with context(max_state_bytes=200, max_state_keys=3) as ctx:
         state = ctx.state
         for key in ("a", "b", "c"):
@@ -187,7 +187,7 @@ async def test_state_has_bounds_of_bytes_and_values() -> None:
         assert await state.set("d", "d")
 
 
-async def test_state_is_forgotten_after_its_last_use(autojump_clock: MockClock) -> None:
+async def test_state_is_dropped_after_state_timeout(autojump_clock: MockClock) -> None:
     async with context(state_timeout=10.0) as ctx:
         await ctx.state.set("a", 1)
         for _ in range(3):
@@ -197,13 +197,13 @@ async def test_state_is_forgotten_after_its_last_use(autojump_clock: MockClock) 
         assert await ctx.state.get("a") is None
 
 
-async def test_handle_of_a_state_is_not_empty() -> None:
+async def test_empty_state_handle_is_refused() -> None:
     async with context() as ctx:
         with pytest.raises(ValueError, match="a handle must not be empty"):
             ctx.state.at("")
 
 
-async def test_threads_have_the_state(autojump_clock: MockClock) -> None:
+async def test_state_can_be_used_in_threads(autojump_clock: MockClock) -> None:
     async with open_memory(keeper()) as client:
         assert [(await client.call_tool("look_in_a_thread", {"key": "n"})).text for _ in range(3)] == ["1", "2", "3"]
         assert (await client.call_tool("look", {"key": "n", "handle": "other"})).text == "other"
@@ -222,7 +222,7 @@ async def test_recording_context_keeps_state_and_a_passive_one_keeps_none() -> N
 
 
 @pytest.mark.parametrize("era", ["legacy", "modern"])
-async def test_task_has_the_state_of_the_connection_of_its_first_request_and_no_other(era: Any) -> None:
+async def test_task_uses_the_state_of_the_connection_that_started_it(era: Any) -> None:
     server = keeper()
 
     @server.tool(task="required")
@@ -271,7 +271,7 @@ async def test_task_after_a_restart_has_no_state_without_a_token(handle: str | N
 
 
 @pytest.mark.parametrize("era", ["legacy", "modern"])
-async def test_connection_has_a_state_of_its_own(era: Any) -> None:
+async def test_each_connection_has_its_own_state(era: Any) -> None:
     server = keeper()
     async with open_memory(server, era=era) as one, open_memory(server, era=era) as two:
         await one.call_tool("put", {"key": "a", "value": 1})
@@ -302,7 +302,7 @@ async def test_state_of_another_principal_cannot_be_read() -> None:
         assert text(await call_with(endpoint, "alice-1", "look", key="a", handle="h")) == "secret"
 
 
-async def test_anonymous_session_has_a_state_of_its_own() -> None:
+async def test_each_anonymous_session_has_its_own_state() -> None:
     async with in_memory(keeper()) as endpoint:
         one, two = await endpoint.initialize(), await endpoint.initialize()
         assert await ask(endpoint, one, "put", key="a", value=1) == "True"
@@ -311,7 +311,7 @@ async def test_anonymous_session_has_a_state_of_its_own() -> None:
         assert await ask(endpoint, two, "look", key="a", handle="h") == "nothing"
 
 
-async def test_anonymous_client_without_a_session_is_refused_unless_it_has_a_handle() -> None:
+async def test_state_of_an_anonymous_client_without_a_session_needs_a_handle() -> None:
     async with in_memory(keeper()) as endpoint:
         for tool, more in (("put", {"value": 1}), ("look", {})):
             assert "there is no state for a client without a token and a session" in await anonymous(
@@ -323,12 +323,12 @@ async def test_anonymous_client_without_a_session_is_refused_unless_it_has_a_han
         assert await ask(endpoint, await endpoint.initialize(), "look", key="a", handle="secret") == "nothing"
 
 
-async def test_server_without_a_storage_that_keeps_nothing_refuses_state() -> None:
+async def test_stateless_server_without_a_storage_refuses_state() -> None:
     async with in_memory(keeper(expose_errors=True), stateless=True, auth=protected(issued())) as endpoint:
         assert "this server keeps nothing between requests" in text(await call_with(endpoint, "bob-1", "look", key="a"))
 
 
-async def test_caller_with_several_states_loses_one_to_a_caller_without_where_the_server_keeps_no_more() -> None:
+async def test_caller_with_several_states_loses_one_to_a_new_caller_at_the_limit() -> None:
     async with in_memory(keeper(), max_server_states=3) as endpoint:
         many, other, new = [await endpoint.initialize() for _ in range(3)]
         for session, handle in ((many, "x"), (many, "y"), (other, "x"), (new, "x")):
@@ -341,7 +341,7 @@ async def test_caller_with_several_states_loses_one_to_a_caller_without_where_th
 
 
 @pytest.mark.parametrize(("is_one_caller", "allowed"), [(True, 2), (False, 4)])
-async def test_callers_share_how_many_states_a_server_keeps(is_one_caller: bool, allowed: int) -> None:
+async def test_max_server_states_is_shared_among_callers(is_one_caller: bool, allowed: int) -> None:
     sockets = over_sockets(keeper(), limits=Limits(max_server_states=4))
     async with sockets if is_one_caller else in_memory(keeper(), max_server_states=4) as endpoint:
         sessions = [await endpoint.initialize() for _ in range(allowed + 1)]

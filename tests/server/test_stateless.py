@@ -31,12 +31,12 @@ def refuse(_: object) -> CreateMessageResult:
     pytest.fail("nothing may be sent")
 
 
-async def test_handlers_cannot_ask_and_nothing_is_sent() -> None:
+async def test_question_on_a_stateless_server_fails_unsent() -> None:
     async with open_memory(server(), stateless=True, era="legacy", sampling=refuse) as client:
         assert (await client.call_tool("ask")).content == [TextContent("-32603")]
 
 
-async def test_nobody_can_subscribe_and_nobody_is_told_so() -> None:
+async def test_stateless_server_refuses_subscriptions_and_declares_none() -> None:
     async with open_memory(server(), stateless=True, era="legacy") as client:
         assert client.server_capabilities.resources is not None
         assert not client.server_capabilities.resources.subscribe

@@ -25,13 +25,13 @@ from trio_mcp import Limits, Server
 # What is acknowledged
 
 
-async def test_what_is_acknowledged_is_what_was_asked_for_and_can_be_told() -> None:
+async def test_acknowledgement_lists_what_was_requested_and_is_available() -> None:
     async with peer_of(noted()) as peer:
         params = await peer.listen(**EVERYTHING)
     assert params == {"_meta": {SUBSCRIPTION_ID: 1}, "notifications": EVERYTHING}
 
 
-async def test_lists_that_the_server_does_not_have_are_left_out() -> None:
+async def test_lists_that_the_server_lacks_are_not_acknowledged() -> None:
     server = Server("bare")
 
     @server.tool
@@ -42,20 +42,20 @@ async def test_lists_that_the_server_does_not_have_are_left_out() -> None:
     assert params["notifications"] == {"toolsListChanged": True}
 
 
-async def test_what_is_refused_with_false_is_not_acknowledged() -> None:
+async def test_filter_member_set_to_false_is_not_acknowledged() -> None:
     async with peer_of(noted()) as peer:
         params = await peer.listen(toolsListChanged=False, resourceSubscriptions=[])
     assert params["notifications"] == {}
 
 
-async def test_uris_that_name_no_resource_are_left_out_and_so_are_endless_ones_and_repetitions() -> None:
+async def test_unknown_overlong_and_duplicate_uris_are_not_acknowledged() -> None:
     async with peer_of(noted()) as peer:
         uris = ["file:///nowhere", "note://a", "note://" + "x" * 8192, "note://a", "note://b"]
         params = await peer.listen(resourceSubscriptions=uris)
     assert params["notifications"] == {"resourceSubscriptions": ["note://a", "note://b"]}
 
 
-async def test_resources_beyond_the_bound_are_left_out_over_all_streams_and_both_eras() -> None:
+async def test_resources_beyond_the_limit_of_all_streams_are_not_acknowledged() -> None:
     server = noted()
     server.limits = Limits(max_subscriptions=3)
     async with peer_of(server, LATEST_LEGACY) as peer:
@@ -82,20 +82,20 @@ async def test_resources_beyond_the_bound_are_left_out_over_all_streams_and_both
         {"notifications": {"resourceSubscriptions": [1]}},
     ],
 )
-async def test_a_malformed_filter_is_refused(params: dict[str, Any]) -> None:
+async def test_malformed_listen_filter_is_refused(params: dict[str, Any]) -> None:
     async with peer_of(noted()) as peer:
         reply = await peer.request("subscriptions/listen", params)
         assert reply["error"]["code"] == -32602
         assert peer.messages == [reply]
 
 
-async def test_legacy_revisions_have_no_such_method() -> None:
+async def test_subscriptions_listen_is_not_found_in_legacy_revisions() -> None:
     async with peer_of(noted(), LATEST_LEGACY) as peer:
         reply = await peer.request("subscriptions/listen", {"notifications": {}})
     assert reply["error"]["code"] == -32601
 
 
-async def test_a_server_run_stateless_has_streams_too() -> None:
+async def test_stateless_server_supports_listen_streams() -> None:
     server = noted()
     async with peer_of(server, stateless=True) as peer:
         await peer.listen(resourceSubscriptions=["note://a"])
@@ -103,7 +103,7 @@ async def test_a_server_run_stateless_has_streams_too() -> None:
         assert await peer.next() == f"{UPDATED} note://a"
 
 
-async def test_modern_clients_are_told_that_changes_can_be_listened_for() -> None:
+async def test_list_changed_is_declared_to_modern_clients() -> None:
     async with peer_of(noted()) as peer:
         capabilities = (await peer.request("server/discover"))["result"]["capabilities"]
     assert capabilities["tools"] == capabilities["prompts"] == {"listChanged": True}
@@ -113,7 +113,7 @@ async def test_modern_clients_are_told_that_changes_can_be_listened_for() -> Non
 # What is told
 
 
-async def test_only_what_was_asked_for_is_told(autojump_clock: MockClock) -> None:
+async def test_only_subscribed_changes_are_sent(autojump_clock: MockClock) -> None:
     server = noted()
     async with peer_of(server) as peer:
         await peer.listen(1, toolsListChanged=True, resourceSubscriptions=["note://a"])
@@ -130,7 +130,7 @@ async def test_only_what_was_asked_for_is_told(autojump_clock: MockClock) -> Non
 
 
 @pytest.mark.parametrize("request_id", [0, 1, -7, "1", "a", "", 2**53])
-async def test_every_frame_carries_the_id_in_its_own_json_type(request_id: Any) -> None:
+async def test_every_notification_has_the_subscription_id_in_its_json_type(request_id: Any) -> None:
     server = noted()
     async with peer_of(server) as peer:
         await peer.listen(request_id, toolsListChanged=True)
@@ -140,7 +140,7 @@ async def test_every_frame_carries_the_id_in_its_own_json_type(request_id: Any) 
         assert frames == [TOOLS, "notifications/cancelled", "result"]
 
 
-async def test_ids_that_differ_in_type_only_are_two_streams(autojump_clock: MockClock) -> None:
+async def test_stream_ids_that_differ_only_in_type_are_separate(autojump_clock: MockClock) -> None:
     server = noted()
     async with peer_of(server) as peer:
         await peer.listen(1, toolsListChanged=True)
@@ -155,7 +155,7 @@ async def test_ids_that_differ_in_type_only_are_two_streams(autojump_clock: Mock
         assert await peer.everything() == []
 
 
-async def test_one_change_reaches_both_eras_on_one_connection_each_in_its_form(autojump_clock: MockClock) -> None:
+async def test_change_is_sent_in_the_form_of_each_era_on_one_connection(autojump_clock: MockClock) -> None:
     server = noted()
     async with peer_of(server, LATEST_LEGACY) as peer:
         await peer.request("resources/subscribe", {"uri": "note://a"})
@@ -174,7 +174,7 @@ async def test_one_change_reaches_both_eras_on_one_connection_each_in_its_form(a
     ]
 
 
-async def test_changes_come_before_the_reply_to_what_was_asked_after_them() -> None:
+async def test_change_notification_precedes_replies_to_later_requests() -> None:
     server = noted()
     async with peer_of(server) as peer:
         await peer.listen(toolsListChanged=True)
@@ -186,7 +186,7 @@ async def test_changes_come_before_the_reply_to_what_was_asked_after_them() -> N
 # How it ends
 
 
-async def test_a_cancelled_stream_is_told_nothing_more_and_never_answered() -> None:
+async def test_cancelled_stream_gets_no_more_changes_and_no_reply() -> None:
     server = noted()
     async with peer_of(server) as peer:
         await peer.listen(toolsListChanged=True)
@@ -196,7 +196,7 @@ async def test_a_cancelled_stream_is_told_nothing_more_and_never_answered() -> N
         assert await peer.rest() == []
 
 
-async def test_a_cancel_takes_back_what_was_not_written(autojump_clock: MockClock) -> None:
+async def test_cancelling_a_stream_withdraws_unwritten_changes(autojump_clock: MockClock) -> None:
     server = noted()
     async with peer_of(server, capacity=100) as peer:
         await peer.listen(toolsListChanged=True, resourceSubscriptions=["note://a"])
@@ -210,7 +210,7 @@ async def test_a_cancel_takes_back_what_was_not_written(autojump_clock: MockCloc
         assert server.statistics().listening == 0
 
 
-async def test_cancelled_in_the_moment_of_the_shutdown_it_says_nothing(autojump_clock: MockClock) -> None:
+async def test_stream_cancelled_during_shutdown_sends_nothing(autojump_clock: MockClock) -> None:
     server = noted()
     async with peer_of(server) as peer:
         await peer.listen(toolsListChanged=True)
@@ -219,7 +219,7 @@ async def test_cancelled_in_the_moment_of_the_shutdown_it_says_nothing(autojump_
         assert await peer.rest() == []
 
 
-async def test_at_a_shutdown_changes_go_first_then_the_cancel_then_the_result_then_nothing(
+async def test_shutdown_sends_changes_then_the_cancel_then_the_result(
     autojump_clock: MockClock,
 ) -> None:
     server = noted()
@@ -238,7 +238,7 @@ async def test_at_a_shutdown_changes_go_first_then_the_cancel_then_the_result_th
     assert result["result"]["_meta"][SUBSCRIPTION_ID] == "s"
 
 
-async def test_streams_end_in_good_order_even_when_nobody_is_waited_for(autojump_clock: MockClock) -> None:
+async def test_streams_end_gracefully_even_without_drain_time(autojump_clock: MockClock) -> None:
     async with peer_of(noted()) as peer:
         for number in range(20):
             await peer.listen(number, toolsListChanged=True)
@@ -250,7 +250,7 @@ async def test_streams_end_in_good_order_even_when_nobody_is_waited_for(autojump
     assert not peer.replies("slow")
 
 
-async def test_streams_do_not_hold_up_the_end_of_the_connection(autojump_clock: MockClock) -> None:
+async def test_open_streams_do_not_delay_the_end_of_the_connection(autojump_clock: MockClock) -> None:
     async with peer_of(noted()) as peer:
         await peer.listen(toolsListChanged=True)
         before = trio.current_time()
@@ -258,7 +258,7 @@ async def test_streams_do_not_hold_up_the_end_of_the_connection(autojump_clock: 
         assert trio.current_time() == before
 
 
-async def test_a_stream_asked_for_in_the_last_moment_is_opened_and_ended(autojump_clock: MockClock) -> None:
+async def test_stream_requested_just_before_the_end_is_opened_and_ended(autojump_clock: MockClock) -> None:
     async with peer_of(noted()) as peer:
         await peer.send(peer.message("subscriptions/listen", {"notifications": {"toolsListChanged": True}}, id=1))
         await peer.close()  # all that was sent is still read, and then the end of input

@@ -79,7 +79,7 @@ async def refused(call: Any) -> PeerError:
 
 
 @pytest.mark.parametrize("era", ERAS)
-async def test_what_is_disabled_is_in_no_listing_and_as_if_unknown(era: Era) -> None:
+async def test_disabled_item_is_not_listed_and_is_unknown(era: Era) -> None:
     server = made()
     server.disable("beta")
     async with open_memory(server, era=era) as client:
@@ -101,7 +101,7 @@ async def test_what_is_disabled_is_in_no_listing_and_as_if_unknown(era: Era) -> 
         assert (await client.call_tool("third")).text == "third"
 
 
-async def test_what_is_enabled_again_has_its_old_place_and_cursors_stay_good() -> None:
+async def test_reenabled_item_has_its_old_position_and_cursors_stay_valid() -> None:
     async with connected(server := made(page_size=1), MODERN) as peer:
 
         async def page(cursor: str | None = None) -> tuple[list[str], str | None]:
@@ -121,7 +121,7 @@ async def test_what_is_enabled_again_has_its_old_place_and_cursors_stay_good() -
         assert (await page(cursor))[0] == ["second"]
 
 
-async def test_a_thing_of_two_tags_is_there_when_both_are_enabled() -> None:
+async def test_item_with_two_tags_is_available_if_both_are_enabled() -> None:
     server = made()
     async with open_memory(server) as client:
         server.disable("beta", "admin")
@@ -131,7 +131,7 @@ async def test_a_thing_of_two_tags_is_there_when_both_are_enabled() -> None:
         assert await named(client.list_tools()) == ["first", "second", "third", "last"]
 
 
-async def test_what_is_added_later_with_a_disabled_tag_waits_too() -> None:
+async def test_item_added_with_a_disabled_tag_is_disabled() -> None:
     server = made()
     server.disable("beta")
 
@@ -145,7 +145,7 @@ async def test_what_is_added_later_with_a_disabled_tag_waits_too() -> None:
         assert (await client.call_tool("late")).text == "late"
 
 
-async def test_a_disabled_thing_keeps_its_name_and_can_be_removed() -> None:
+async def test_disabled_item_keeps_its_name_and_can_be_removed() -> None:
     server = made()
     server.disable("beta")
     with pytest.raises(ValueError, match=r"already a .* named 'second'"):
@@ -157,7 +157,7 @@ async def test_a_disabled_thing_keeps_its_name_and_can_be_removed() -> None:
 
 
 @pytest.mark.parametrize("era", ERAS)
-async def test_clients_are_told_of_the_lists_that_changed_and_of_no_others(era: Era) -> None:
+async def test_clients_are_notified_only_of_the_lists_that_changed(era: Era) -> None:
     server, told = made(), list[str]()
 
     def hear(change: Any) -> None:
@@ -178,7 +178,7 @@ async def test_clients_are_told_of_the_lists_that_changed_and_of_no_others(era: 
         assert len(told) == 4
 
 
-async def test_lists_are_declared_though_all_is_disabled() -> None:
+async def test_list_capability_is_declared_even_if_all_items_are_disabled() -> None:
     server = Server("s")
     server.tool(name="only", tags=["beta"])(lambda: "only")
     server.disable("beta")
@@ -186,7 +186,7 @@ async def test_lists_are_declared_though_all_is_disabled() -> None:
 
 
 @pytest.mark.parametrize("era", ERAS)
-async def test_calls_under_way_go_on_also_those_that_ask(era: Era, autojump_clock: MockClock) -> None:
+async def test_running_calls_continue_after_their_tool_is_disabled(era: Era, autojump_clock: MockClock) -> None:
     server, results = Server("s"), list[str]()
 
     @server.tool(tags=["beta"])
@@ -211,7 +211,7 @@ async def test_calls_under_way_go_on_also_those_that_ask(era: Era, autojump_cloc
     assert json.loads(results[0].replace("'", '"')) == {"name": "Ada"}
 
 
-async def test_tasks_go_on_and_can_be_asked_for(autojump_clock: MockClock) -> None:
+async def test_tasks_of_a_disabled_tool_continue_and_can_be_read(autojump_clock: MockClock) -> None:
     server = Server("s", tasks=TaskSettings(grace=0))
 
     @server.tool(tags=["beta"], task="optional")
@@ -226,7 +226,7 @@ async def test_tasks_go_on_and_can_be_asked_for(autojump_clock: MockClock) -> No
         assert (await about(peer, "tasks/get", task))["status"] == "completed"
 
 
-async def test_a_task_of_a_disabled_tool_runs_again_when_the_tool_is_enabled(autojump_clock: MockClock) -> None:
+async def test_task_of_a_disabled_tool_is_rerun_once_the_tool_is_enabled(autojump_clock: MockClock) -> None:
     store = MemoryTaskStore()
 
     def server_of() -> Server:
@@ -252,7 +252,7 @@ async def test_a_task_of_a_disabled_tool_runs_again_when_the_tool_is_enabled(aut
         assert (await caller.final(task))["status"] == "completed"
 
 
-async def test_the_tags_of_a_mounted_server_hold_on_both() -> None:
+async def test_disabled_tags_of_a_mounted_server_apply_to_both_servers() -> None:
     part, whole = made(), Server("whole")
     whole.mount(part, prefix="part")
     async with open_memory(whole) as client, open_memory(part) as inner:
@@ -268,7 +268,7 @@ async def test_the_tags_of_a_mounted_server_hold_on_both() -> None:
         assert await named(client.list_tools()) == ["part_first", "part_last", "part_third"]
 
 
-async def test_what_has_lost_its_name_in_a_mounting_server_stays_disabled() -> None:
+async def test_disabled_item_whose_mounted_name_was_taken_stays_disabled() -> None:
     part, whole = made(), Server("whole")
     whole.mount(part, prefix="part")
     part.disable("admin")
@@ -281,7 +281,7 @@ async def test_what_has_lost_its_name_in_a_mounting_server_stays_disabled() -> N
         assert (await client.call_tool("part_third")).text == "third"
 
 
-async def test_what_is_disabled_is_found_by_no_search_and_called_by_no_detour() -> None:
+async def test_disabled_tool_is_not_found_by_search_or_called_through_call_tool() -> None:
     server = made()
     server.searchable(pinned=["second"])
     async with open_memory(server) as client:
@@ -295,14 +295,14 @@ async def test_what_is_disabled_is_found_by_no_search_and_called_by_no_detour() 
         assert (await client.call_tool("call_tool", {"name": "third", "arguments": {}})).text == "third"
 
 
-async def test_scopes_of_what_is_disabled_at_the_start_are_asked_for() -> None:
+async def test_scopes_of_tools_disabled_at_start_are_requested() -> None:
     server = Server("s")
     server.resource("a://b", tags=["beta"], scopes=["read"])(lambda: "b")
     server.disable("beta")
     assert server._resources.has_scopes
 
 
-def test_a_tag_that_nothing_has_is_refused() -> None:
+def test_disabling_an_unknown_tag_is_refused() -> None:
     server = made()
     with pytest.raises(ValueError, match="no offer has 'betta'; tags are admin, beta"):
         server.disable("betta")
@@ -313,6 +313,6 @@ def test_a_tag_that_nothing_has_is_refused() -> None:
 
 
 @pytest.mark.parametrize("tags", ["beta", [5]])
-def test_tags_are_several_texts(tags: Any) -> None:
+def test_tags_must_be_a_collection_of_strings(tags: Any) -> None:
     with pytest.raises(TypeError, match="tags must be a list of strings"):
         Server("s").tool(name="x", tags=tags)(lambda: "x")

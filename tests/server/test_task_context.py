@@ -39,7 +39,7 @@ async def core_task_of(peer: MemoryPeer, tool: str, task: dict[str, Any] | None 
 # The task of the call
 
 
-async def test_tk_01_a_handler_knows_the_name_of_its_task(autojump_clock: MockClock) -> None:
+async def test_tk_01_handler_can_read_its_task_id(autojump_clock: MockClock) -> None:
     server = Server("s")
     seen: list[Any] = []
 
@@ -64,7 +64,7 @@ async def test_tk_01_a_handler_knows_the_name_of_its_task(autojump_clock: MockCl
     ("wish", "seen", "held"),
     [({}, None, 3600), ({"ttl": 5000}, 5, 5), ({"ttl": None}, math.inf, 86_400), ({"ttl": 10**9}, 10**6, 86_400)],
 )
-async def test_tk_03_a_handler_knows_the_life_that_the_requestor_wishes_for(
+async def test_tk_03_handler_can_read_the_requested_ttl(
     wish: dict[str, Any], seen: float | None, held: float, autojump_clock: MockClock
 ) -> None:
     server = Server("s")
@@ -81,7 +81,7 @@ async def test_tk_03_a_handler_knows_the_life_that_the_requestor_wishes_for(
     assert told == [(seen, held)]
 
 
-async def test_tk_03_in_the_extension_nobody_wishes(autojump_clock: MockClock) -> None:
+async def test_tk_03_requested_ttl_is_none_in_the_extension(autojump_clock: MockClock) -> None:
     server = Server("s")
 
     @server.tool(task="required")
@@ -119,7 +119,7 @@ def rendering(**settings: Any) -> tuple[Server, list[str]]:
     return server, jobs
 
 
-async def test_tasks_of_the_caller_are_there_in_any_thread_before_the_first_task() -> None:
+async def test_caller_tasks_can_be_used_in_any_thread_before_the_first_task() -> None:
     def plain(ctx: WorkerContext) -> str:
         assert ctx.caller_tasks is not None
         return f"{len(ctx.caller_tasks.list_tasks().tasks)} {ctx.caller_tasks.create_task().status}"
@@ -140,7 +140,7 @@ async def test_tasks_of_the_caller_are_there_in_any_thread_before_the_first_task
             assert (await client.call_tool("tool")).text == "0 working"
 
 
-async def test_tk_04_a_call_is_answered_with_a_task_that_somebody_else_ends(autojump_clock: MockClock) -> None:
+async def test_tk_04_call_can_return_a_task_that_is_completed_elsewhere(autojump_clock: MockClock) -> None:
     server, jobs = rendering()
     async with knowing(server) as peer:
         task = await task_of(peer, "render", {"scene": "a"})
@@ -152,7 +152,7 @@ async def test_tk_04_a_call_is_answered_with_a_task_that_somebody_else_ends(auto
     assert (state["status"], state["result"]["content"][0]["text"]) == ("completed", "rendered")
 
 
-async def test_tk_04_the_same_handler_serves_the_other_protocol(autojump_clock: MockClock) -> None:
+async def test_tk_04_same_handler_works_in_both_task_protocols(autojump_clock: MockClock) -> None:
     server, jobs = rendering()
     async with old(server) as peer:
         task = await core_task_of(peer, "render", scene="a")
@@ -165,7 +165,7 @@ async def test_tk_04_the_same_handler_serves_the_other_protocol(autojump_clock: 
     assert result["content"] == [{"type": "text", "text": "rendered"}]
 
 
-async def test_tk_04_a_handler_that_fails_ends_the_task_that_it_has_created(autojump_clock: MockClock) -> None:
+async def test_tk_04_failed_handler_fails_the_task_it_created(autojump_clock: MockClock) -> None:
     server, jobs = rendering()
     async with knowing(server) as peer:
         state = await state_of(peer, await task_of(peer, "render", {"scene": "bad"}))
@@ -173,7 +173,7 @@ async def test_tk_04_a_handler_that_fails_ends_the_task_that_it_has_created(auto
     assert jobs == []
 
 
-async def test_the_words_of_those_who_work_stay_when_the_handler_has_told_others(autojump_clock: MockClock) -> None:
+async def test_status_message_of_the_worker_is_not_overwritten_by_the_handler(autojump_clock: MockClock) -> None:
     server = Server("s")
 
     @server.tool(task="optional")
@@ -195,7 +195,7 @@ async def test_the_words_of_those_who_work_stay_when_the_handler_has_told_others
         assert (await about(peer, "tasks/get", task))["statusMessage"] == "rendering"
 
 
-async def test_a_task_that_is_done_elsewhere_outlives_the_run_of_its_server(autojump_clock: MockClock) -> None:
+async def test_task_completed_elsewhere_outlives_the_run_of_its_server(autojump_clock: MockClock) -> None:
     store = MemoryTaskStore()
     server, _ = rendering(store=store)
     async with knowing(server) as peer:
@@ -210,7 +210,7 @@ async def test_a_task_that_is_done_elsewhere_outlives_the_run_of_its_server(auto
         assert (await state_of(peer, task))["status"] == "completed"
 
 
-async def test_a_task_that_nobody_ends_fails_in_the_end(autojump_clock: MockClock) -> None:
+async def test_unfinished_task_fails_at_its_expiry(autojump_clock: MockClock) -> None:
     server, _ = rendering(ttl=60)
     async with knowing(server) as peer:
         task = await task_of(peer, "render", {"scene": "a"})
@@ -221,7 +221,7 @@ async def test_a_task_that_nobody_ends_fails_in_the_end(autojump_clock: MockCloc
         assert not await server.tasks.store_task_result(task, "completed", "late")
 
 
-async def test_a_cancelled_task_takes_no_result(autojump_clock: MockClock) -> None:
+async def test_cancelled_task_accepts_no_result(autojump_clock: MockClock) -> None:
     server, _ = rendering()
     async with knowing(server) as peer:
         task = await task_of(peer, "render", {"scene": "a"})
@@ -231,7 +231,7 @@ async def test_a_cancelled_task_takes_no_result(autojump_clock: MockClock) -> No
         assert (await state_of(peer, task))["status"] == "cancelled"
 
 
-async def test_an_ordinary_call_may_create_a_task_and_tell_its_name(autojump_clock: MockClock) -> None:
+async def test_plain_call_can_create_a_task_and_return_its_id(autojump_clock: MockClock) -> None:
     server, _ = rendering()
     async with knowing(server) as peer:
         task = await peer.text("tidy")
@@ -239,7 +239,7 @@ async def test_an_ordinary_call_may_create_a_task_and_tell_its_name(autojump_clo
         assert (state["status"], state["ttlMs"]) == ("working", 60_000)
 
 
-async def test_who_cannot_have_a_task_is_not_given_one(autojump_clock: MockClock) -> None:
+async def test_task_creation_fails_for_a_client_without_tasks(autojump_clock: MockClock) -> None:
     server = Server("s")
 
     @server.tool(task="optional")
@@ -253,7 +253,7 @@ async def test_who_cannot_have_a_task_is_not_given_one(autojump_clock: MockClock
         assert (await peer.error("render"))["code"] == -32601
 
 
-async def test_the_task_of_another_call_is_no_answer(
+async def test_task_of_another_call_cannot_be_returned(
     autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     server = Server("s")
@@ -270,7 +270,7 @@ async def test_the_task_of_another_call_is_no_answer(
     assert "not the task of its call" in caplog.text
 
 
-async def test_a_tool_that_gives_tasks_has_the_schema_of_its_result() -> None:
+async def test_tool_that_returns_tasks_has_the_output_schema_of_its_result() -> None:
     server = Server("s")
 
     @server.tool(task="required")
@@ -293,7 +293,7 @@ async def kept() -> AsyncGenerator[tuple[Server, MemoryPeer, str]]:
         yield server, peer, await task_of(peer, "render", {"scene": "a"})
 
 
-async def test_tk_05_the_state_of_a_task_can_be_read(autojump_clock: MockClock) -> None:
+async def test_tk_05_task_state_can_be_read(autojump_clock: MockClock) -> None:
     async with kept() as (server, _, task):
         state = await server.tasks.get_task(task)
         assert (state.id, state.status, state.message, state.ttl) == (task, "working", "queued", 3600)
@@ -302,7 +302,7 @@ async def test_tk_05_the_state_of_a_task_can_be_read(autojump_clock: MockClock) 
         assert caught.value.code == -32602
 
 
-async def test_tk_06_a_result_is_stored_as_completed_or_failed(autojump_clock: MockClock) -> None:
+async def test_tk_06_stored_result_completes_or_fails_the_task(autojump_clock: MockClock) -> None:
     async with kept() as (server, peer, task):
         with pytest.raises(ValueError, match="must be 'completed' or 'failed'"):
             await server.tasks.store_task_result(task, "cancelled", "x")  # type: ignore[arg-type]
@@ -314,7 +314,7 @@ async def test_tk_06_a_result_is_stored_as_completed_or_failed(autojump_clock: M
         assert (await server.tasks.get_task(task)).status == "failed"
 
 
-async def test_tk_06_an_error_is_stored_as_failed(autojump_clock: MockClock) -> None:
+async def test_tk_06_stored_error_fails_the_task(autojump_clock: MockClock) -> None:
     async with kept() as (server, peer, task):
         await server.tasks.store_task_result(task, "failed", CodedError(-32050, "broken", {"why": "age"}))
         state = await state_of(peer, task)
@@ -322,7 +322,7 @@ async def test_tk_06_an_error_is_stored_as_failed(autojump_clock: MockClock) -> 
     assert state["error"] == {"code": -32050, "message": "broken", "data": {"why": "age"}}
 
 
-async def test_tk_07_a_result_can_be_read_once_there_is_one(autojump_clock: MockClock) -> None:
+async def test_tk_07_result_can_be_read_after_completion(autojump_clock: MockClock) -> None:
     async with kept() as (server, _, task):
         with pytest.raises(CodedError, match="working"):
             await server.tasks.get_task_result(task)
@@ -334,7 +334,7 @@ async def test_tk_07_a_result_can_be_read_once_there_is_one(autojump_clock: Mock
             await server.tasks.get_task_result(task)
 
 
-async def test_tk_08_the_first_end_of_a_task_stays(autojump_clock: MockClock) -> None:
+async def test_tk_08_first_outcome_of_a_task_is_final(autojump_clock: MockClock) -> None:
     async with kept() as (server, peer, task):
         assert await server.tasks.update_task_status(task, "working", "half done")
         assert (await state_of(peer, task))["statusMessage"] == "half done"
@@ -347,14 +347,14 @@ async def test_tk_08_the_first_end_of_a_task_stays(autojump_clock: MockClock) ->
         assert (state["status"], state["error"]["message"]) == ("failed", "the farm burnt down")
 
 
-async def test_tk_08_a_task_is_cancelled_with_words(autojump_clock: MockClock) -> None:
+async def test_tk_08_task_is_cancelled_with_a_status_message(autojump_clock: MockClock) -> None:
     async with kept() as (server, peer, task):
         assert await server.tasks.update_task_status(task, "cancelled", "no budget")
         state = await state_of(peer, task)
         assert (state["status"], state["statusMessage"]) == ("cancelled", "no budget")
 
 
-async def test_a_running_task_that_is_ended_from_outside_is_cancelled(autojump_clock: MockClock) -> None:
+async def test_running_task_completed_from_outside_cancels_its_handler(autojump_clock: MockClock) -> None:
     server = Server("s")
     ended = trio.Event()
 
@@ -372,7 +372,7 @@ async def test_a_running_task_that_is_ended_from_outside_is_cancelled(autojump_c
         assert (await state_of(peer, task))["result"]["content"][0]["text"] == "enough"
 
 
-async def test_tk_02_and_tk_09_a_handler_sees_the_tasks_of_its_caller(autojump_clock: MockClock) -> None:
+async def test_tk_02_and_tk_09_handler_can_list_the_tasks_of_its_caller(autojump_clock: MockClock) -> None:
     server = Server("s")
 
     @server.tool(task="optional")
@@ -404,7 +404,7 @@ async def test_tk_02_and_tk_09_a_handler_sees_the_tasks_of_its_caller(autojump_c
         assert (await bob.error("peek", {"task": tasks[0]}))["code"] == -32602
 
 
-async def test_tk_09_a_cursor_that_leads_nowhere_is_an_error(autojump_clock: MockClock) -> None:
+async def test_tk_09_invalid_task_cursor_raises(autojump_clock: MockClock) -> None:
     server = Server("s")
 
     @server.tool(task="optional")
@@ -441,7 +441,7 @@ def in_threads() -> Server:
     return server
 
 
-async def test_plain_functions_have_all_of_this_too() -> None:
+async def test_plain_functions_can_use_the_task_context() -> None:
     async with knowing(in_threads()) as peer:
         task = await task_of(peer, "hand_on")
         assert (await about(peer, "tasks/get", task))["statusMessage"] in ("queued", "half done")
@@ -481,7 +481,7 @@ async def test_a_stateless_server_with_a_store_has_tasks(autojump_clock: MockClo
         assert (await about(peer, "tasks/get", task))["status"] == "working"
 
 
-async def test_a_task_of_a_stateless_server_can_ask_and_be_listened_to(autojump_clock: MockClock) -> None:
+async def test_task_of_a_stateless_server_can_ask_and_be_subscribed_to(autojump_clock: MockClock) -> None:
     server = Server("s", tasks=TaskSettings(store=MemoryTaskStore()))
 
     @server.tool(task="required")
@@ -504,7 +504,7 @@ async def test_a_task_of_a_stateless_server_can_ask_and_be_listened_to(autojump_
     assert state["result"]["content"][0]["text"] == "{'name': 'Ann'}"
 
 
-async def test_a_server_without_tools_that_are_tasks_has_no_store_for_its_handlers(autojump_clock: MockClock) -> None:
+async def test_server_without_task_tools_has_no_task_store(autojump_clock: MockClock) -> None:
     server = Server("s")
 
     @server.tool
@@ -515,7 +515,7 @@ async def test_a_server_without_tools_that_are_tasks_has_no_store_for_its_handle
         assert await peer.text("look") == "None None"
 
 
-async def test_a_task_outlives_its_tool(autojump_clock: MockClock) -> None:
+async def test_task_can_be_read_after_its_tool_is_removed(autojump_clock: MockClock) -> None:
     server, _ = rendering()
     async with knowing(server) as peer:
         task = await task_of(peer, "render", {"scene": "a"})
@@ -524,7 +524,7 @@ async def test_a_task_outlives_its_tool(autojump_clock: MockClock) -> None:
         assert (await state_of(peer, task))["status"] == "completed"
 
 
-async def test_a_result_that_is_too_long_fails_the_task(autojump_clock: MockClock) -> None:
+async def test_too_large_result_fails_the_task(autojump_clock: MockClock) -> None:
     server, _ = rendering(max_record_bytes=1000)
     async with knowing(server) as peer:
         task = await task_of(peer, "render", {"scene": "a"})
@@ -534,7 +534,7 @@ async def test_a_result_that_is_too_long_fails_the_task(autojump_clock: MockCloc
 
 
 @pytest.mark.parametrize("ttl", [0, -1, math.nan])
-async def test_tk_04_a_time_to_live_is_greater_than_nothing(ttl: float, autojump_clock: MockClock) -> None:
+async def test_tk_04_task_ttl_must_be_positive(ttl: float, autojump_clock: MockClock) -> None:
     server = Server("s")
     seen: list[str] = []
 
@@ -552,7 +552,7 @@ async def test_tk_04_a_time_to_live_is_greater_than_nothing(ttl: float, autojump
 
 @pytest.mark.parametrize(("asked", "told"), [(5, 5000), (10**9, 20_000), (math.inf, 20_000)])
 @pytest.mark.parametrize("era", ["modern", "legacy"])
-async def test_tk_04_a_handler_says_how_long_its_task_may_take(
+async def test_tk_04_handler_can_set_the_ttl_of_its_task(
     asked: float, told: int, era: str, autojump_clock: MockClock
 ) -> None:
     server = Server("s", tasks=TaskSettings(max_ttl=20))
@@ -577,7 +577,7 @@ async def test_tk_04_a_handler_says_how_long_its_task_may_take(
             assert (state["ttl"], state["statusMessage"]) == (told, "first")
 
 
-async def test_tk_04_a_run_without_tasks_in_another_thread_is_left_alone() -> None:
+async def test_tk_04_server_run_without_tasks_in_another_thread_is_unaffected() -> None:
     server, _ = rendering()
     runs, over = threading.Event(), threading.Event()
     said = list[str]()
@@ -605,7 +605,7 @@ async def test_tk_04_a_run_without_tasks_in_another_thread_is_left_alone() -> No
     assert len(said) == 1
 
 
-async def test_what_the_first_caller_has_in_its_context_goes_with_its_call() -> None:
+async def test_first_callers_context_variables_are_released_with_its_call() -> None:
     class Trace:
         pass
 
@@ -626,7 +626,7 @@ async def test_what_the_first_caller_has_in_its_context_goes_with_its_call() -> 
         assert left[0]() is None
 
 
-async def test_a_task_that_is_gone_meanwhile_is_unknown(autojump_clock: MockClock) -> None:
+async def test_expired_task_is_unknown(autojump_clock: MockClock) -> None:
     class Forgetful(MemoryTaskStore):
         async def change(self, record: TaskRecord, **_: Any) -> bool:
             self._records.pop(record.id)
@@ -639,7 +639,7 @@ async def test_a_task_that_is_gone_meanwhile_is_unknown(autojump_clock: MockCloc
             await server.tasks.store_task_result(task, "completed", "late")
 
 
-async def test_a_passive_task_keeps_nothing_and_tells_nobody() -> None:
+async def test_passive_context_task_stores_and_sends_nothing() -> None:
     task = TaskContext()
     task.status("fine")
     await task.start()

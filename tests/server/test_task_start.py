@@ -25,7 +25,7 @@ def answers(state: dict[str, Any]) -> dict[str, Any]:
 # Grace
 
 
-async def test_a_call_that_ends_in_time_is_no_task(autojump_clock: MockClock) -> None:
+async def test_call_that_ends_within_the_grace_is_not_a_task(autojump_clock: MockClock) -> None:
     store = MemoryTaskStore()
     server = Server("s", tasks=TaskSettings(grace=2, store=store))
 
@@ -42,7 +42,7 @@ async def test_a_call_that_ends_in_time_is_no_task(autojump_clock: MockClock) ->
         assert trio.current_time() - before == pytest.approx(3.9)
 
 
-async def test_a_handler_starts_its_task_when_it_likes(autojump_clock: MockClock) -> None:
+async def test_handler_can_start_its_task_explicitly(autojump_clock: MockClock) -> None:
     server = Server("s")
 
     @server.tool(task="optional")
@@ -60,7 +60,7 @@ async def test_a_handler_starts_its_task_when_it_likes(autojump_clock: MockClock
     assert state["result"]["content"][0]["text"] == "False True"
 
 
-async def test_a_tool_that_is_always_a_task_is_one_even_if_it_ends_at_once(autojump_clock: MockClock) -> None:
+async def test_tool_with_task_always_creates_a_task_even_if_it_ends_at_once(autojump_clock: MockClock) -> None:
     server = Server("s")
 
     @server.tool(task="required")
@@ -71,7 +71,7 @@ async def test_a_tool_that_is_always_a_task_is_one_even_if_it_ends_at_once(autoj
         assert (await state_of(peer, await task_of(peer, "work")))["status"] == "completed"
 
 
-async def test_a_tool_that_is_always_a_task_is_one_even_if_its_arguments_do_not_fit(autojump_clock: MockClock) -> None:
+async def test_tool_with_task_always_creates_a_task_even_for_invalid_arguments(autojump_clock: MockClock) -> None:
     server = Server("s")
 
     @server.tool(task="required")
@@ -101,7 +101,7 @@ def asking_server(**options: Any) -> Server:
 
 
 @pytest.mark.parametrize("replay", [False, True])
-async def test_a_question_before_the_start_is_a_round_and_a_later_one_the_task_s(
+async def test_question_before_the_task_start_is_a_round_and_later_ones_belong_to_the_task(
     replay: bool, autojump_clock: MockClock
 ) -> None:
     async with knowing(asking_server(replay=replay)) as peer:
@@ -122,7 +122,7 @@ async def test_a_question_before_the_start_is_a_round_and_a_later_one_the_task_s
     assert state["result"]["content"][0]["text"] == "{'name': 'Ann'} {'name': 'Ann'}"
 
 
-async def test_the_grace_begins_again_when_the_client_comes_back(autojump_clock: MockClock) -> None:
+async def test_task_grace_restarts_with_each_retry(autojump_clock: MockClock) -> None:
     server = Server("s", tasks=TaskSettings(grace=10))
 
     @server.tool(task="optional")
@@ -140,7 +140,7 @@ async def test_the_grace_begins_again_when_the_client_comes_back(autojump_clock:
     assert result["resultType"] == "complete"
 
 
-async def test_a_task_is_started_while_its_client_is_asked_once_the_client_is_back(autojump_clock: MockClock) -> None:
+async def test_task_start_during_a_question_waits_for_the_retry(autojump_clock: MockClock) -> None:
     server = Server("s")
     started: list[float] = []
 
@@ -185,7 +185,7 @@ def returning_server(*, starts: bool) -> Server:
     return server
 
 
-async def test_a_question_that_is_returned_before_the_start_is_a_round(autojump_clock: MockClock) -> None:
+async def test_input_required_returned_before_the_task_start_is_a_round(autojump_clock: MockClock) -> None:
     async with knowing(returning_server(starts=False)) as peer:
         first = peer.call_message("ask")
         await peer.send(first)
@@ -196,7 +196,7 @@ async def test_a_question_that_is_returned_before_the_start_is_a_round(autojump_
     assert state["result"]["content"][0]["text"] == "Ann x"
 
 
-async def test_a_question_that_is_returned_after_the_start_is_the_task_s(autojump_clock: MockClock) -> None:
+async def test_input_required_returned_after_the_task_start_belongs_to_the_task(autojump_clock: MockClock) -> None:
     async with knowing(returning_server(starts=True)) as peer:
         task = await task_of(peer, "ask")
         state = await state_of(peer, task)
@@ -205,7 +205,7 @@ async def test_a_question_that_is_returned_after_the_start_is_the_task_s(autojum
     assert state["result"]["content"][0]["text"] == "Ann x"
 
 
-async def test_a_question_that_the_client_cannot_be_asked_refuses_the_call(autojump_clock: MockClock) -> None:
+async def test_question_without_client_capability_refuses_the_call(autojump_clock: MockClock) -> None:
     async with knowing(asking_server(), {"extensions": KNOWS["extensions"]}) as peer:
         error = await peer.error("ask")
     assert (error["code"], list(error["data"]["requiredCapabilities"])) == (-32021, ["elicitation"])
@@ -243,7 +243,7 @@ def watched(store: MemoryTaskStore, ended: trio.Event) -> Server:
     return server
 
 
-async def test_the_call_is_answered_once_the_task_is_kept_and_no_earlier(autojump_clock: MockClock) -> None:
+async def test_call_is_answered_only_after_the_task_is_stored(autojump_clock: MockClock) -> None:
     store, ended = SlowStore(), trio.Event()
     async with knowing(watched(store, ended)) as peer:
         message = peer.call_message("work")
@@ -255,7 +255,7 @@ async def test_the_call_is_answered_once_the_task_is_kept_and_no_earlier(autojum
         assert (await about(peer, "tasks/get", task))["status"] == "working"
 
 
-async def test_a_cancel_before_the_answer_leaves_no_task_at_work(autojump_clock: MockClock) -> None:
+async def test_cancel_before_the_answer_leaves_no_running_task(autojump_clock: MockClock) -> None:
     store, ended = SlowStore(), trio.Event()
     async with knowing(watched(store, ended)) as peer:
         message = peer.call_message("work")
@@ -268,7 +268,7 @@ async def test_a_cancel_before_the_answer_leaves_no_task_at_work(autojump_clock:
     assert len(store) == 0
 
 
-async def test_the_end_of_the_connection_before_the_answer_leaves_no_task_at_work(autojump_clock: MockClock) -> None:
+async def test_connection_end_before_the_answer_leaves_no_running_task(autojump_clock: MockClock) -> None:
     store, ended = SlowStore(), trio.Event()
     async with connected(watched(store, ended), MODERN, KNOWS) as peer:
         await peer.send(peer.call_message("work"))
@@ -280,7 +280,7 @@ async def test_the_end_of_the_connection_before_the_answer_leaves_no_task_at_wor
     assert len(store) == 0
 
 
-async def test_the_end_of_the_connection_after_the_answer_is_nothing_to_the_task(autojump_clock: MockClock) -> None:
+async def test_connection_end_after_the_answer_does_not_affect_the_task(autojump_clock: MockClock) -> None:
     store, ended = MemoryTaskStore(), trio.Event()
     async with connected(watched(store, ended), MODERN, KNOWS) as peer:
         await task_of(peer, "work")
@@ -314,21 +314,21 @@ def bounded(**settings: Any) -> Server:
 
 
 @pytest.mark.parametrize("bound", ["max_running", "max_running_of_caller", "max_kept", "max_kept_of_caller"])
-async def test_one_task_too_many_is_an_ordinary_call_or_refused(bound: str, autojump_clock: MockClock) -> None:
+async def test_call_beyond_the_task_limit_is_a_plain_call_or_refused(bound: str, autojump_clock: MockClock) -> None:
     async with knowing(bounded(**{bound: 1})) as peer:
         await full(peer)
         assert await peer.text("sleep") == "False"
         assert (await peer.error("work", {"seconds": 5}))["code"] == -31000
 
 
-async def test_an_ended_task_leaves_its_place(autojump_clock: MockClock) -> None:
+async def test_finished_task_frees_its_place(autojump_clock: MockClock) -> None:
     async with knowing(bounded(max_running=1)) as peer:
         await full(peer)
         await trio.sleep(60)
         await full(peer)
 
 
-async def test_a_task_counts_no_longer_among_the_requests_in_flight(autojump_clock: MockClock) -> None:
+async def test_started_task_is_not_counted_as_in_flight(autojump_clock: MockClock) -> None:
     server = bounded()
     server.limits = Limits(max_in_flight=1, max_queued=0)
     async with knowing(server) as peer:
@@ -339,7 +339,7 @@ async def test_a_task_counts_no_longer_among_the_requests_in_flight(autojump_clo
 # Other options of a tool
 
 
-async def test_the_time_limit_of_a_tool_holds_in_its_task(autojump_clock: MockClock) -> None:
+async def test_tool_timeout_applies_in_its_task(autojump_clock: MockClock) -> None:
     server = Server("s")
 
     @server.tool(task="optional", timeout=5)
@@ -354,7 +354,7 @@ async def test_the_time_limit_of_a_tool_holds_in_its_task(autojump_clock: MockCl
     assert "limit of 5 seconds" in state["result"]["content"][0]["text"]
 
 
-async def test_tasks_wait_for_each_other_where_a_tool_says_so(autojump_clock: MockClock) -> None:
+async def test_tool_max_concurrency_applies_to_its_tasks(autojump_clock: MockClock) -> None:
     server = Server("s")
     running: list[int] = []
 
@@ -371,7 +371,7 @@ async def test_tasks_wait_for_each_other_where_a_tool_says_so(autojump_clock: Mo
         assert {(await about(peer, "tasks/get", task))["status"] for task in tasks} == {"completed"}
 
 
-async def test_a_plain_function_has_a_task_too() -> None:
+async def test_plain_function_can_run_as_a_task() -> None:
     server = Server("s", tasks=TaskSettings(grace=0))
 
     @server.tool(task="required")
@@ -403,9 +403,7 @@ class FirstFails(TouchyStore):
 
 @pytest.mark.parametrize("first", ["the handler", "the time limit"])
 @pytest.mark.parametrize("task", ["optional", "required"])
-async def test_those_who_wait_for_the_start_of_a_task_share_its_failure(
-    autojump_clock: MockClock, first: str, task: Any
-) -> None:
+async def test_all_waiters_for_a_task_start_get_its_failure(autojump_clock: MockClock, first: str, task: Any) -> None:
     """A second attempt would make a task of a call that has failed, or is about to."""
     store = FirstFails(slowness=3)
     server = Server("s", tasks=TaskSettings(grace=1, store=store))

@@ -15,7 +15,7 @@ from trio_mcp import CancelCause, Limits, PeerError, Progress, RequestContext, S
 from trio_mcp.types import CreateMessageResult, TextContent
 
 
-async def test_a_thread_sees_the_cancel_and_ends() -> None:
+async def test_thread_handler_sees_the_cancel_and_ends() -> None:
     server, started, ended = Server("s"), trio.Event(), threading.Event()
     token = trio.lowlevel.current_trio_token()
     causes = list[CancelCause]()
@@ -38,7 +38,9 @@ async def test_a_thread_sees_the_cancel_and_ends() -> None:
     assert causes == [CancelCause.PEER]
 
 
-async def test_a_thread_that_never_looks_is_abandoned_after_the_grace(caplog: pytest.LogCaptureFixture) -> None:
+async def test_thread_that_never_checks_for_cancel_is_abandoned_after_the_grace(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     server, started, release = Server("s", limits=Limits(cleanup_grace=0.05)), trio.Event(), threading.Event()
     token = trio.lowlevel.current_trio_token()
 
@@ -62,7 +64,7 @@ async def test_a_thread_that_never_looks_is_abandoned_after_the_grace(caplog: py
         release.set()
 
 
-async def test_a_thread_reports_progress_and_logs_and_asks() -> None:
+async def test_thread_handler_can_report_progress_log_and_ask() -> None:
     server, seen = Server("s"), list[Progress]()
     logs = list[object]()
 
@@ -83,7 +85,7 @@ async def test_a_thread_reports_progress_and_logs_and_asks() -> None:
 
 
 @pytest.mark.parametrize("timeout", [None, LONG])
-async def test_a_thread_that_waits_for_an_answer_is_cancelled_and_so_is_its_question(
+async def test_cancel_of_a_thread_that_waits_for_an_answer_cancels_its_question(
     timeout: float | None, jump_clock: MockClock
 ) -> None:
     server, asked, left, ended = Server("s"), trio.Event(), trio.Event(), threading.Event()
@@ -117,7 +119,7 @@ async def test_a_thread_that_waits_for_an_answer_is_cancelled_and_so_is_its_ques
     assert ended.is_set()
 
 
-async def test_threads_are_bounded() -> None:
+async def test_number_of_worker_threads_is_limited() -> None:
     server = Server("s", limits=Limits(worker_threads=2))
     barrier, running, most = threading.Barrier(2), 0, 0
     lock = threading.Lock()
@@ -138,7 +140,7 @@ async def test_threads_are_bounded() -> None:
     assert most == 2
 
 
-async def test_a_thread_waiting_for_its_turn_never_starts_once_cancelled() -> None:
+async def test_cancelled_call_that_waits_for_a_thread_never_starts() -> None:
     server, release, ran = Server("s", limits=Limits(worker_threads=1)), threading.Event(), list[int]()
     started = trio.Event()
     token = trio.lowlevel.current_trio_token()
@@ -163,7 +165,7 @@ ERAS: list[Literal["legacy", "modern"]] = ["legacy", "modern"]
 
 
 @pytest.mark.parametrize("era", ERAS)
-async def test_handlers_in_threads_that_wait_for_users_keep_no_other_from_running(
+async def test_threads_that_wait_for_users_do_not_block_other_calls(
     era: Literal["legacy", "modern"],
 ) -> None:
     server = Server("s", limits=Limits(worker_threads=2, max_asking_threads=4))
@@ -204,7 +206,7 @@ async def test_handlers_in_threads_that_wait_for_users_keep_no_other_from_runnin
     assert results == ["accept"] * 4
 
 
-async def test_a_thread_that_has_its_answer_waits_for_its_turn_to_go_on() -> None:
+async def test_thread_with_an_answer_waits_for_a_free_slot() -> None:
     server = Server("s", limits=Limits(worker_threads=1))
     asked, answer, going_on = trio.Event(), trio.Event(), threading.Event()
     busy, release = trio.Event(), threading.Event()
@@ -243,7 +245,7 @@ async def test_a_thread_that_has_its_answer_waits_for_its_turn_to_go_on() -> Non
 
 
 @pytest.mark.parametrize("era", ERAS)
-async def test_a_thread_that_is_cancelled_while_it_asks_gives_its_place_back_when_it_ends(
+async def test_thread_cancelled_while_asking_releases_its_slot_at_its_end(
     era: Literal["legacy", "modern"],
 ) -> None:
     server = Server("s", limits=Limits(worker_threads=1, max_asking_threads=1))
@@ -273,7 +275,7 @@ async def test_a_thread_that_is_cancelled_while_it_asks_gives_its_place_back_whe
                     await client.ping()
 
 
-async def test_raw_questions_can_be_asked_from_threads() -> None:
+async def test_raw_requests_can_be_sent_from_threads() -> None:
     server = Server("s")
 
     @server.tool
@@ -289,7 +291,7 @@ async def test_raw_questions_can_be_asked_from_threads() -> None:
         assert (await client.call_tool("ask")).structured_content == {"result": [[], "accept", "m"]}
 
 
-def test_a_passive_context_asks_nobody() -> None:
+def test_passive_context_cannot_ask() -> None:
     context = RequestContext()
     assert not context.is_cancelled
     assert not context.progress(1)

@@ -18,7 +18,7 @@ def text_of(result: CallToolResult) -> str:
     return result.content[0].text
 
 
-async def test_a_tool_past_its_time_limit_is_cancelled_and_the_model_is_told(autojump_clock: MockClock) -> None:
+async def test_tool_past_its_timeout_is_cancelled_with_a_tool_error(autojump_clock: MockClock) -> None:
     server, seen = Server("s"), list[Cancellation | None]()
 
     @server.tool(timeout=3)
@@ -40,7 +40,9 @@ ERAS: list[Literal["legacy", "modern"]] = ["legacy", "modern"]
 
 
 @pytest.mark.parametrize("era", ERAS)
-async def test_the_time_of_the_user_does_not_count(era: Literal["legacy", "modern"], autojump_clock: MockClock) -> None:
+async def test_time_of_user_questions_does_not_count_for_the_tool_timeout(
+    era: Literal["legacy", "modern"], autojump_clock: MockClock
+) -> None:
     server = Server("s")
 
     @server.tool(timeout=3)
@@ -62,7 +64,7 @@ async def test_the_time_of_the_user_does_not_count(era: Literal["legacy", "moder
 
 
 @pytest.mark.parametrize("era", ERAS)
-async def test_what_is_left_of_the_limit_counts_once_the_user_has_answered(
+async def test_tool_timeout_continues_after_the_users_answer(
     era: Literal["legacy", "modern"], autojump_clock: MockClock
 ) -> None:
     server, events = Server("s"), list[threading.Event]()
@@ -90,7 +92,9 @@ async def test_what_is_left_of_the_limit_counts_once_the_user_has_answered(
 
 
 @pytest.mark.parametrize("era", ERAS)
-async def test_the_time_of_the_model_counts(era: Literal["legacy", "modern"], autojump_clock: MockClock) -> None:
+async def test_time_of_sampling_counts_for_the_tool_timeout(
+    era: Literal["legacy", "modern"], autojump_clock: MockClock
+) -> None:
     server = Server("s")
 
     @server.tool(timeout=3)
@@ -107,7 +111,7 @@ async def ponder(_: Any) -> CreateMessageResult:
     return CreateMessageResult("assistant", TextContent("hm"), "m")
 
 
-async def test_a_tool_in_time_is_not_touched_by_its_limit(autojump_clock: MockClock) -> None:
+async def test_tool_within_its_timeout_is_unaffected(autojump_clock: MockClock) -> None:
     server = Server("s")
 
     @server.tool(timeout=3)
@@ -119,7 +123,7 @@ async def test_a_tool_in_time_is_not_touched_by_its_limit(autojump_clock: MockCl
         assert text_of(await client.call_tool("quick")) == "done"
 
 
-async def test_calls_beyond_the_concurrency_limit_wait_their_turn(autojump_clock: MockClock) -> None:
+async def test_calls_beyond_max_concurrency_wait(autojump_clock: MockClock) -> None:
     server = Server("s")
     running = most = 0
 
@@ -154,7 +158,7 @@ async def test_a_waiting_call_can_be_cancelled_without_ever_running(autojump_clo
 
 
 @pytest.mark.parametrize(("era", "code"), [("legacy", -32600), ("modern", -32021)])
-async def test_a_required_capability_that_is_missing_refuses_the_call(era: Any, code: int) -> None:
+async def test_call_without_a_required_capability_is_refused(era: Any, code: int) -> None:
     server = Server("s")
 
     @server.tool(requires=["sampling.tools"])
@@ -168,7 +172,7 @@ async def test_a_required_capability_that_is_missing_refuses_the_call(era: Any, 
         assert caught.value.data == {"requiredCapabilities": {"sampling": {"tools": {}}}}
 
 
-async def test_an_explicit_input_schema_is_listed_verbatim_and_checked() -> None:
+async def test_explicit_input_schema_is_listed_unchanged_and_validated() -> None:
     server = Server("s")
     schema = {"type": "object", "properties": {"n": {"type": "integer", "multipleOf": 3}}, "x-order": ["n"]}
 
@@ -184,7 +188,7 @@ async def test_an_explicit_input_schema_is_listed_verbatim_and_checked() -> None
     assert "multiple of 3" in text_of(refused)
 
 
-async def test_output_is_checked_where_that_is_asked_for() -> None:
+async def test_output_is_validated_if_requested() -> None:
     server = Server("s")
     schema = {"type": "object", "properties": {"n": {"type": "integer"}}}
 
@@ -200,7 +204,7 @@ async def test_output_is_checked_where_that_is_asked_for() -> None:
     )
 
 
-async def test_a_tool_with_an_output_schema_owes_structured_content() -> None:
+async def test_tool_with_an_output_schema_must_return_structured_content() -> None:
     server = Server("s")
     owed, other = (
         "declares an output schema, but returned no structured content",
@@ -218,7 +222,7 @@ async def test_a_tool_with_an_output_schema_owes_structured_content() -> None:
     assert {result: text_of(each).removeprefix("forgetful ") for result, each in refused.items()} == words
 
 
-async def test_a_tool_error_is_told_to_the_model_and_nothing_else_is(caplog: pytest.LogCaptureFixture) -> None:
+async def test_only_a_tool_error_is_sent_to_the_model(caplog: pytest.LogCaptureFixture) -> None:
     server = Server("s")
 
     @server.tool
@@ -237,7 +241,7 @@ async def test_a_tool_error_is_told_to_the_model_and_nothing_else_is(caplog: pyt
     assert "hunter2" in caplog.text
 
 
-def test_a_return_annotation_without_json_form_is_refused_with_a_way_out() -> None:
+def test_return_annotation_without_json_form_is_refused_with_advice() -> None:
     async def start() -> trio.Process: ...
 
     with pytest.raises(
@@ -247,7 +251,7 @@ def test_a_return_annotation_without_json_form_is_refused_with_a_way_out() -> No
         Server("s").tool(start)
 
 
-def test_a_name_is_registered_once() -> None:
+def test_tool_name_can_be_registered_only_once() -> None:
     server = Server("s")
 
     @server.tool
@@ -258,7 +262,7 @@ def test_a_name_is_registered_once() -> None:
 
 
 @pytest.mark.parametrize("schema", [{"type": "array"}, {"type": "object", "properties": 3}])
-def test_a_schema_that_cannot_be_one_is_refused_at_registration(schema: dict[str, Any]) -> None:
+def test_invalid_json_schema_is_refused_at_registration(schema: dict[str, Any]) -> None:
     async def tool() -> None: ...
 
     with pytest.raises(ValueError, match=r"schema|Schema"):
@@ -266,7 +270,7 @@ def test_a_schema_that_cannot_be_one_is_refused_at_registration(schema: dict[str
 
 
 @pytest.mark.parametrize("era", ["legacy", "modern"])
-async def test_a_lenient_tool_reads_numbers_and_booleans_from_text_and_others_do_not(era: Any) -> None:
+async def test_only_a_lenient_tool_converts_strings_to_numbers_and_booleans(era: Any) -> None:
     server = Server("s")
 
     async def add(a: int, b: float, flag: bool, points: list[int]) -> list[Any]:

@@ -51,7 +51,7 @@ KINDS: list[Any] = [*OBJECTS, Named, Holding, list[OfData], OfData | None, dict[
 
 @pytest.mark.parametrize("kind", OBJECTS)
 @pytest.mark.parametrize("number", ["3", "3.0"])
-def test_a_class_is_made_of_what_fits(kind: Any, number: str) -> None:
+def test_valid_data_becomes_the_class(kind: Any, number: str) -> None:
     text = f'{{"price": {number}, "more": null}}'
     for made in (
         RecordingContext(request_state=text).request_state_as(kind),
@@ -62,7 +62,7 @@ def test_a_class_is_made_of_what_fits(kind: Any, number: str) -> None:
         assert (price, type(price)) == (3, int)
 
 
-def test_a_named_tuple_travels_as_an_array() -> None:
+def test_named_tuple_is_encoded_as_an_array() -> None:
     assert RecordingContext(request_state='[3.0, "x"]').request_state_as(Named) == Named(3, "x")
 
 
@@ -88,13 +88,13 @@ def test_a_named_tuple_travels_as_an_array() -> None:
     ],
     ids=range(15),
 )
-def test_what_does_not_fit_is_a_value_error(kind: Any, text: str) -> None:
+def test_invalid_data_is_a_value_error(kind: Any, text: str) -> None:
     with pytest.raises(ValueError, match=r"\S"):
         RecordingContext(request_state=text).request_state_as(kind)
 
 
 @pytest.mark.parametrize("kind", [*OBJECTS, Named])
-def test_nothing_is_a_value_error_where_something_is_required(kind: Any) -> None:
+def test_none_is_a_value_error_if_a_value_is_required(kind: Any) -> None:
     with pytest.raises(ValueError, match=r"price|missing|default|array"):
         RecordingContext().request_state_as(kind)
     with pytest.raises(ValueError, match=r"price|missing|default|array"):
@@ -103,12 +103,12 @@ def test_nothing_is_a_value_error_where_something_is_required(kind: Any) -> None
         ElicitAnswer("accept", {}).as_(kind)
 
 
-def test_nothing_is_the_default_elsewhere() -> None:
+def test_none_becomes_the_default_otherwise() -> None:
     assert RecordingContext().request_state_as(list[int]) == []
     assert RecordingContext().request_state_as(dict) == {}
 
 
-def test_classes_of_the_specification_are_read_by_the_names_of_the_wire() -> None:
+def test_specification_classes_are_read_with_wire_names() -> None:
     answer = {"action": "accept", "content": {"n": 3.0}, "_meta": {"a": 1}}
     ctx = RecordingContext(input_responses={"q": answer})
     assert ctx.input_response_as(ElicitResult, "q") == ElicitResult("accept", {"n": 3.0}, {"a": 1})
@@ -126,7 +126,7 @@ KNOWN: list[tuple[Any, Any, Any]] = [
 
 @pytest.mark.parametrize("make", [attrs.define, dataclass])
 @pytest.mark.parametrize(("kind", "data", "value"), KNOWN, ids=str)
-def test_fields_are_made_of_what_fits_whoever_makes_the_class(make: Any, kind: Any, data: Any, value: Any) -> None:
+def test_nested_fields_are_converted_for_every_kind_of_class(make: Any, kind: Any, data: Any, value: Any) -> None:
     made = make(type("Made", (), {"__annotations__": {"of_it": kind}}))
     ctx = RecordingContext(input_responses={"q": {"of_it": data}})
     assert ctx.input_response_as(made, "q").of_it == value
@@ -136,7 +136,7 @@ def test_fields_are_made_of_what_fits_whoever_makes_the_class(make: Any, kind: A
             ctx.input_response_as(made, "q")
 
 
-def test_a_field_that_was_left_out_and_may_be_none_is_none() -> None:
+def test_absent_optional_field_is_none() -> None:
     @dataclass
     class Form:
         name: str

@@ -43,7 +43,7 @@ from trio_mcp.server.offers.resources import LONGEST_URI, UriTemplate
         ("x://h/{a}{?q}", "x://h/1?q=100%", None),
     ],
 )
-def test_a_uri_is_matched_whole(template: str, uri: str, values: dict[str, str] | None) -> None:
+def test_uri_must_match_the_whole_template(template: str, uri: str, values: dict[str, str] | None) -> None:
     assert UriTemplate(template).match(uri) == values
 
 
@@ -54,7 +54,7 @@ def test_a_uri_is_matched_whole(template: str, uri: str, values: dict[str, str] 
         *("x://{?a}/b", "x://a?b{?c}", "x://a{&c}", "x://{/a}", "x://{#a}"),
     ],
 )
-def test_what_cannot_be_matched_is_refused(template: str) -> None:
+def test_unsupported_template_is_refused(template: str) -> None:
     with pytest.raises(ValueError, match="x://"):
         UriTemplate(template)
 
@@ -74,12 +74,12 @@ def test_what_cannot_be_matched_is_refused(template: str) -> None:
         ("git://{one*}/raw/{+two}", "only one"),
     ],
 )
-def test_a_template_that_a_uri_could_fit_in_two_ways_is_refused(template: str, hint: str) -> None:
+def test_template_that_a_uri_could_match_in_two_ways_is_refused(template: str, hint: str) -> None:
     with pytest.raises(ValueError, match=rf"{re.escape(template)} is ambiguous.*{re.escape(hint)}"):
         UriTemplate(template)
 
 
-def test_an_ambiguous_template_is_refused_where_it_is_declared() -> None:
+def test_ambiguous_template_is_refused_at_declaration() -> None:
     server = Server("s")
     with pytest.raises(ValueError, match="is ambiguous"):
 
@@ -114,7 +114,7 @@ def ways(template: str, uri: str) -> int:
 
 
 @given(templates(), st.text("/-a.?,&", max_size=12))
-def test_an_accepted_template_is_matched_in_one_way_or_in_none(template: str, uri: str) -> None:
+def test_accepted_template_matches_in_at_most_one_way(template: str, uri: str) -> None:
     try:
         pattern = UriTemplate(template)
     except ValueError:
@@ -128,7 +128,7 @@ def test_an_accepted_template_is_matched_in_one_way_or_in_none(template: str, ur
         assert re.sub(r"\{\+?(\w)\}", lambda match: values[match[1]], template) == uri
 
 
-async def test_a_uri_beyond_the_limit_is_refused_before_it_is_matched() -> None:
+async def test_overlong_uri_is_refused_before_matching() -> None:
     server, uri = Server("s"), "git://a/" + "b" * LONGEST_URI
     looked: list[str] = []
 
@@ -150,7 +150,7 @@ async def test_a_uri_beyond_the_limit_is_refused_before_it_is_matched() -> None:
     assert looked == ["git://a/b"]
 
 
-async def test_a_thousand_long_uris_in_one_stream_hold_up_nobody() -> None:
+async def test_thousand_long_uris_in_one_stream_do_not_delay_others() -> None:
     server = Server("s", limits=Limits(max_subscriptions=1000))
     for number in range(3):
 
@@ -199,7 +199,7 @@ async def test_a_thousand_long_uris_in_one_stream_hold_up_nobody() -> None:
         "a%zzb",
     ],
 )
-def test_a_name_is_one_segment_after_decoding_too(value: str) -> None:
+def test_template_variable_is_one_segment_even_after_decoding(value: str) -> None:
     assert UriTemplate("file:///{name}").match(f"file:///{value}") is None
     assert UriTemplate("file:///{name}/end").match(f"file:///{value}/end") is None
 
@@ -218,7 +218,7 @@ def test_a_name_is_one_segment_after_decoding_too(value: str) -> None:
         ("%7B%7D", "{}"),
     ],
 )
-def test_a_name_is_decoded_once(value: str, decoded: str) -> None:
+def test_template_variable_is_decoded_once(value: str, decoded: str) -> None:
     assert UriTemplate("file:///{name}").match(f"file:///{value}") == {"name": decoded}
 
 
@@ -243,7 +243,7 @@ def test_a_name_is_decoded_once(value: str, decoded: str) -> None:
         "a%",
     ],
 )
-def test_a_path_never_leaves_where_it_begins(value: str) -> None:
+def test_path_variable_never_leaves_its_base(value: str) -> None:
     for form in ("{+path}", "{path*}"):
         assert UriTemplate(f"file:///{form}").match(f"file:///{value}") is None
         assert UriTemplate(f"file:///{form}/raw").match(f"file:///{value}/raw") is None
@@ -252,12 +252,12 @@ def test_a_path_never_leaves_where_it_begins(value: str) -> None:
 @pytest.mark.parametrize(
     ("value", "decoded"), [("a%2Fb/c", "a/b/c"), ("a/.../b..c/.d", "a/.../b..c/.d"), ("a//b/", "a//b/")]
 )
-def test_a_path_may_hold_slashes(value: str, decoded: str) -> None:
+def test_path_variable_can_contain_slashes(value: str, decoded: str) -> None:
     assert UriTemplate("file:///{+path}").match(f"file:///{value}") == {"path": decoded}
 
 
 @given(st.text(max_size=20), st.booleans())
-def test_no_value_is_more_than_its_template_says(text: str, encoded: bool) -> None:
+def test_matched_value_stays_within_its_template_variable(text: str, encoded: bool) -> None:
     value = quote(text, safe="") if encoded else text
     name = UriTemplate("x:///{name}").match(f"x:///{value}")
     path = UriTemplate("x:///{+path}").match(f"x:///{value}")
@@ -273,7 +273,7 @@ def test_no_value_is_more_than_its_template_says(text: str, encoded: bool) -> No
 
 
 @pytest.mark.parametrize(("revision", "code"), [(LATEST_LEGACY, -32002), (MODERN, -32602)])
-async def test_what_is_no_value_of_a_name_is_not_found_wherever_it_comes(revision: str, code: int) -> None:
+async def test_invalid_variable_value_is_not_found_everywhere(revision: str, code: int) -> None:
     server = Server("s")
     seen: list[str] = []
 

@@ -81,7 +81,7 @@ def test_normal_form_of_a_normal_form_is_the_same(rest: str) -> None:
 
 
 @given(st.from_regex(r"(note|a|x-y\+1|http|FILE):/{0,3}[ab:/.@_?#\[\]!1A( %{}-]{0,9}", fullmatch=True))
-def test_uri_in_normal_form_is_checked_as_any_other(uri: str) -> None:
+def test_uri_in_normal_form_is_validated_like_any_other(uri: str) -> None:
     def checked() -> str:
         try:
             return checked_uri(uri)
@@ -188,7 +188,7 @@ def test_parameter_without_a_default_must_be_in_the_template(uri: str) -> None:
 
 
 @pytest.mark.parametrize("revision", [LATEST_LEGACY, MODERN])
-async def test_subscriber_is_told_of_a_change_in_its_own_spelling(revision: str) -> None:
+async def test_subscriber_is_notified_with_its_own_spelling_of_the_uri(revision: str) -> None:
     server = Server("spelled")
 
     @server.resource("notes:///über uns")

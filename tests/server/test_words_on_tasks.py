@@ -26,14 +26,14 @@ WISH: Any = {"ttl": 1000}
 
 
 @pytest.mark.parametrize("task", [True, 0, 1, "Optional", "forbidden", "", ["required"]])
-def test_a_tool_that_is_a_task_in_other_words_is_refused_where_it_is_declared(task: Any) -> None:
+def test_invalid_task_option_is_refused_at_declaration(task: Any) -> None:
     server = Server("words")
     with pytest.raises(ValueError, match=r"tool 'work': task must be \"optional\", \"required\" or False, not"):
         server.tool(name="work", task=task)(_nothing)
 
 
 @pytest.mark.parametrize("on_restart", ["never", None, False, "Again"])
-def test_a_fate_that_nobody_knows_is_refused_where_it_is_declared(on_restart: Any) -> None:
+def test_unknown_on_restart_value_is_refused_at_declaration(on_restart: Any) -> None:
     with pytest.raises(ValueError, match=r"on_restart must be \"fail\", \"again\" or \"resume\", not"):
         Server("words").tool(name="work", task="required", on_restart=on_restart)(_nothing)
 
@@ -42,7 +42,7 @@ async def _nothing() -> str:
     return ""
 
 
-async def test_an_author_who_uses_the_task_of_a_call_that_is_none_is_told_so(
+async def test_using_ctx_task_of_a_plain_call_raises_with_advice(
     autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     server = Server("words")
@@ -84,9 +84,7 @@ RETURNED: dict[str, Any] = {
 
 @pytest.mark.parametrize("era", ["legacy", "modern"])
 @pytest.mark.parametrize("title", [*ASKING, *RETURNED])
-async def test_a_question_with_a_wish_for_a_task_among_its_parameters_is_refused(
-    autojump_clock: MockClock, title: str, era: Any
-) -> None:
+async def test_raw_request_with_task_params_is_refused(autojump_clock: MockClock, title: str, era: Any) -> None:
     server, failures = Server("words"), list[Exception]()
 
     @server.tool()
@@ -112,7 +110,7 @@ async def test_a_question_with_a_wish_for_a_task_among_its_parameters_is_refused
     assert isinstance(failure, TypeError) if title == "sample" else getattr(failure, "code", None) == -32602
 
 
-async def test_a_run_after_a_restart_knows_who_has_called(autojump_clock: MockClock) -> None:
+async def test_task_rerun_after_a_restart_has_its_callers_principal(autojump_clock: MockClock) -> None:
     seen = list[Auth | None]()
 
     def server_that_sees(way: TaskStore) -> Server:

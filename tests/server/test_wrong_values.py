@@ -10,7 +10,7 @@ from trio_mcp import NotSerializable, PeerError, Server, open_memory
 from trio_mcp.types import CallToolResult
 
 
-async def test_a_listing_with_a_wrong_value_fails_alone(caplog: pytest.LogCaptureFixture) -> None:
+async def test_listing_with_an_invalid_value_fails_alone(caplog: pytest.LogCaptureFixture) -> None:
     server = Server("s")
 
     @server.tool(annotations=cast("Any", object()))
@@ -25,7 +25,7 @@ async def test_a_listing_with_a_wrong_value_fails_alone(caplog: pytest.LogCaptur
     assert "tools/list" in caplog.text
 
 
-async def test_an_opening_with_a_wrong_value_is_answered_too() -> None:
+async def test_initialize_with_an_invalid_server_value_is_answered() -> None:
     server = Server("s", instructions=cast("Any", object()))
     async with open_memory(Server("other")) as other:
         with pytest.raises(PeerError, match="Internal error"):
@@ -111,7 +111,7 @@ async def test_a_resource_that_is_nested_too_deep_is_an_error_without_a_tracebac
 
 
 @pytest.mark.parametrize("levels", [300, 3000, 100_000])
-async def test_arguments_that_are_nested_too_deep_are_the_callers_error(levels: int) -> None:
+async def test_too_deeply_nested_arguments_raise_in_the_client(levels: int) -> None:
     async with open_memory(deep_server()) as client:
         with pytest.raises(NotSerializable, match="256 levels"):
             await client.call_tool("echo", {"value": nested(levels)})

@@ -131,7 +131,7 @@ def test_message_of_unknown_kind_counts_as_an_answer_if_one_is_expected() -> Non
     assert client.receive(named) == Unread("too long")
 
 
-def test_answer_without_a_request_is_ignored_as_noteworthy() -> None:
+def test_answer_without_a_request_is_ignored_with_a_reason() -> None:
     assert reason_of(client_of(LATEST_LEGACY).receive(Response(3, {}))) == "a result for no request in flight"
 
 

@@ -126,7 +126,7 @@ def test_finishing_a_parked_request_keeps_a_newer_one_parked_with_its_id() -> No
     assert server.receive(cancel(5)) == CancelReceived(newer, None)
 
 
-def test_cancel_with_the_id_of_an_own_request_is_ignored() -> None:
+def test_finishing_a_peer_request_keeps_an_own_request_with_its_id() -> None:
     client = client_of(LATEST_LEGACY)
     ours = client.open_request("ping", LATEST_LEGACY)
     theirs = accepted(client.receive(Request(ours.id, "ping")))
