@@ -137,7 +137,7 @@ async def test_closing_the_client_cancels_the_tasks_of_calls(autojump_clock: obj
 
 
 @pytest.mark.parametrize("open_one", [with_tasks, with_core_tasks])
-async def test_leaving_start_task_block_does_not_cancel_the_task(autojump_clock: object, open_one: Any) -> None:
+async def test_leaving_the_wait_for_a_started_task_does_not_cancel_it(autojump_clock: object, open_one: Any) -> None:
     async with open_one(core if open_one is with_core_tasks else state) as (client, peer):
         task = await client.start_task("any")
         with trio.move_on_after(10):

@@ -208,7 +208,7 @@ async def test_another_client_resumes_a_task_by_its_id(autojump_clock: object, e
         assert text_of(await second.resume_task(task.id).result()) == "worked for 30 s"
 
 
-async def test_client_with_tasks_disabled_gets_plain_results(autojump_clock: object) -> None:
+async def test_call_that_needs_a_task_fails_for_a_client_with_tasks_disabled(autojump_clock: object) -> None:
     async with open_memory(Worker().server, era="modern", tasks=False) as client:
         with pytest.raises(PeerError) as caught:
             await client.call_tool("work", {"seconds": 3})
