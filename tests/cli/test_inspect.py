@@ -367,7 +367,7 @@ async def test_server_with_an_odd_list_is_shown_with_its_other_lists_and_the_pro
     (line,) = [line for line in as_text.stdout.splitlines() if line.startswith("problem")]
     assert f"{kind}: " in line
     assert "good" in as_text.stdout
-    assert ("did not answer in time" in as_text.stderr) is (status == 5)
+    assert ("did not respond in time" in as_text.stderr) is (status == 5)
 
 
 async def test_server_that_refuses_undeclared_tools_has_none_and_no_problem(tmp_path: Path):
