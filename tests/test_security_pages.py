@@ -374,7 +374,9 @@ def test_option_table_has_each_sign_in_option() -> None:
 
 @pytest.mark.parametrize("kind", [ClientCredentials, WorkloadIdentity, EnterpriseManaged])
 def test_machine_clients_share_the_documented_options_with_oauth(kind: type[Any]) -> None:
-    sentence = " ".join(PAGES.split()).split("All except `Bearer` also take ")[1].split(", as [`OAuth`]")[0]
+    sentence = (
+        " ".join(PAGES.split()).split("All of these classes except `Bearer` also accept ")[1].split(", as [`OAuth`]")[0]
+    )
     named = set(re.findall(r"`(\w+)`", sentence))
     assert named == {each.name for each in attrs.fields(kind)} & {each.name for each in attrs.fields(OAuth)} - {
         *("client_id", "client_secret", "issuer", "client")
@@ -383,8 +385,9 @@ def test_machine_clients_share_the_documented_options_with_oauth(kind: type[Any]
 
 def test_url_checks_page_has_the_limits_of_the_fetcher() -> None:
     bounds = attrs.fields(HttpFetcher)
-    stated = f"A response has at most {bounds.max_bytes.default // 1024} KiB and {bounds.deadline.default:g} seconds"
-    assert stated in " ".join(Page("security/url-checks.md").text.split())
+    text = " ".join(Page("security/url-checks.md").text.split())
+    assert f"A response can have at most {bounds.max_bytes.default // 1024} KiB." in text
+    assert f"to the last byte, the client waits at most {bounds.deadline.default:g} seconds" in text
 
 
 FOLDERS = ("deployment", "security")
