@@ -1,0 +1,183 @@
+"""ServerUnderTest: a server of any make, and the tools by which its handlers are seen from outside."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Mapping
+from typing import Any, Final
+
+import trio
+
+from ..classes import frozen
+from ..concurrency.contexts import asynccontextmanager
+from ..connecting.stdio import Command
+from ..connecting.targets import Target, open_messages
+from ..jsonrpc.errors import MCPError
+from ..jsonrpc.messages import RequestId
+from ..protocol.fields import JSONObject
+from ..protocol.revisions import LATEST_LEGACY, LATEST_MODERN
+from ..testing.scripted_peer import MissingMessage, Pattern
+from ..testing.scripted_sides import ScriptedClient
+from .scenarios import Era, Failed, Skipped
+
+PROMPTLY: Final = 1.0
+"""Seconds in which a server has to react."""
+_POLL: Final = 0.02
+
+TOOLS: Final = {
+    "fast": "returns at once",
+    "slow": "runs for 30 seconds or more, reports progress about every 50 ms, and stops when it is cancelled",
+    "running": "returns the number of `slow` and `ask` handlers that run now, as text",
+    "ask": "asks the user for a string `value` by elicitation, and returns the string",
+    "flood": "sends 10,000 progress notifications as fast as it can, and returns",
+    "logs": "logs one message at each level, from debug to emergency, and returns",
+    "spawn": "starts a child process that would run for a minute, and runs as long",
+}
+"""The tools that scenarios call, with what each does. A scenario whose tool is missing is skipped."""
+
+
+class TortureClient(ScriptedClient):
+    """A scripted client with the questions that scenarios ask."""
+
+    tools: Mapping[str, str]
+    """The server's name of each tool in `TOOLS` that it has."""
+
+    def tool(self, kind: str) -> str:
+        """Return the server's name for a tool. Raises `Skipped`."""
+        if kind not in self.tools:
+            raise Skipped(f"the server has no tool {kind!r}: it {TOOLS[kind]}")
+        return self.tools[kind]
+
+    async def start(self, kind: str, *, id: RequestId | None = None, meta: JSONObject | None = None) -> RequestId:
+        """Call a tool and return the id, once its handler runs."""
+        already = await self.running()
+        found = await self.call_tool(self.tool(kind), id=id, meta=meta)
+        await self.until_running(already + 1)
+        return found
+
+    async def text(self, kind: str, arguments: JSONObject | None = None, *, within: float = 5.0) -> str:
+        """Call a tool and return its text. Raises `Failed` if it takes longer than ``within`` seconds."""
+        sent = await self.call_tool(self.tool(kind), arguments)
+        return text_of(await self.response(sent, within=within))
+
+    async def response(self, request_id: RequestId, *, within: float = 5.0) -> JSONObject:
+        """Return the response to a request. Raises `Failed` if none comes within ``within`` seconds."""
+        for message in self.received(id=request_id):
+            if "method" not in message:
+                return message
+        return await self.seen({"id": request_id, ...: ...}, f"no response to request {request_id!r}", within)
+
+    async def seen(self, pattern: Pattern, otherwise: str, within: float = 5.0) -> JSONObject:
+        """Return the next message that fits. Raises `Failed` with the words of ``otherwise``."""
+        with trio.move_on_after(within):
+            while True:
+                try:
+                    return await self.until({"jsonrpc": "2.0", **pattern})
+                except MissingMessage as missing:
+                    if missing.ended:
+                        raise Failed(f"{otherwise}: the server ended the connection") from None
+        raise Failed(f"{otherwise} within {within:g} s")
+
+    async def running(self) -> int:
+        """Return how many handlers run."""
+        return int(await self.text("running"))
+
+    async def until_running(self, number: int, within: float = 5.0) -> None:
+        """Wait until ``number`` handlers run. Raises `Failed`."""
+        now = -1
+        with trio.move_on_after(within):
+            while (now := await self.running()) != number:  # noqa: ASYNC110, the other side has no event
+                await trio.sleep(_POLL)
+        if now != number:
+            raise Failed(f"{now} handlers run {within:g} s later; {number} must")
+
+    async def drain(self, seconds: float) -> None:
+        """Read for a time; the messages are added to `transcript`. Raises `Failed` if the connection ends."""
+        with trio.move_on_after(seconds):
+            while True:
+                try:
+                    await self.receive()
+                except MissingMessage as missing:
+                    if missing.ended:
+                        raise Failed("the server ended the connection") from None
+
+    def received(self, **members: Any) -> list[JSONObject]:
+        """Return the received messages that have these members."""
+        found = [message for way, message in self.transcript if way == "received" and isinstance(message, dict)]
+        return [message for message in found if members.items() <= message.items()]
+
+    def progress_of(self, token: RequestId) -> list[JSONObject]:
+        """Return the params of the received progress notifications with ``token``, of the same JSON type."""
+        params = [message["params"] for message in self.received(method="notifications/progress")]
+        return [
+            each for each in params if each["progressToken"] == token and type(each["progressToken"]) is type(token)
+        ]
+
+    async def check_alive(self) -> None:
+        """Check that the server still answers. Raises `Failed`."""
+        await self.text("fast", within=5.0)
+
+
+def text_of(response: JSONObject) -> str:
+    """Return the text of the result of a tool. Raises `Failed` for an error."""
+    match response:
+        case {"result": {"content": [{"type": "text", "text": str(text)}, *_]}} if not response["result"].get(
+            "isError"
+        ):
+            return text
+        case {"result": {"content": []}}:
+            return ""
+        case _:
+            raise Failed(f"the tool failed: {str(response)[:200]}")
+
+
+@frozen
+class ServerUnderTest:
+    """A server, spoken to in one era."""
+
+    target: Target
+    era: Era
+    tools: Mapping[str, str]
+
+    @property
+    def revision(self) -> str:
+        """The revision of the era."""
+        return (LATEST_LEGACY if self.era == "legacy" else LATEST_MODERN).name
+
+    @property
+    def is_http(self) -> bool:
+        """True for a server over HTTP."""
+        return not isinstance(self.target, Command) and getattr(self.target, "url", "").startswith("http")
+
+    @asynccontextmanager
+    async def opened(self, capabilities: JSONObject | None = None) -> AsyncGenerator[TortureClient]:
+        """Connect anew."""
+        async with self.unopened() as client:
+            client.patience = 15.0  # the server starts
+            await client.open(self.revision, capabilities)
+            client.patience = 0.5
+            yield client
+
+    @asynccontextmanager
+    async def unopened(self) -> AsyncGenerator[TortureClient]:
+        """Connect, without a handshake."""
+        async with open_messages(self.target, None if self.era == "legacy" else self.revision) as transport:
+            client = TortureClient(transport, patience=0.5)
+            client.tools = self.tools
+            yield client
+
+    def command(self) -> Command:
+        """Return the command that starts the server. Raises `Skipped` for a server that is not started here."""
+        if not isinstance(self.target, Command):
+            raise Skipped("the server isn't started over stdio")
+        return self.target
+
+
+async def find_tools(target: Target, era: Era) -> dict[str, str] | None:
+    """Return which of `TOOLS` the server has, by their names; `None` if it doesn't speak the era."""
+    try:
+        async with ServerUnderTest(target, era, {}).opened() as client:
+            answer = await client.response(await client.request("tools/list"), within=30.0)
+    except (AssertionError, ExceptionGroup, MCPError):
+        return None
+    tools = answer.get("result", {}).get("tools")
+    return None if tools is None else {each["name"]: each["name"] for each in tools if each["name"] in TOOLS}
