@@ -88,8 +88,9 @@ async def _started(
         client = TortureClient(LineTransport(pipes, DEFAULT_LIMITS.max_message_bytes), patience=0.5)
         client.tools = server.tools
         if is_opened:
-            client.patience = 15.0  # it starts
+            client.patience = 30.0
             await client.open(server.revision)
+            await client.response(await client.request("tools/list"), within=30.0)  # the server has started
             client.patience = 0.5
         yield client, _Process(process)
     finally:

@@ -10,8 +10,9 @@ from typing import Any
 import click
 
 from ...torture.client_scenarios import CLIENT_SCENARIOS, ClientUnderTest
-from ...torture.departures import SERVER_SCENARIOS
+from ...torture import departures  # noqa: F401, registers its scenarios
 from ...torture.report import details, line, summary
+from ...torture.server_scenarios import SERVER_SCENARIOS
 from ...torture.scenarios import ERAS, Scenario, ScenarioOutcome, run_scenarios
 from ...torture.server_under_test import TOOLS, ServerUnderTest, find_tools
 from .. import ENDED_WELL, NO_CONNECTION, TOOL_FAILED
