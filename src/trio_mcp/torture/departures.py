@@ -22,8 +22,10 @@ from ..protocol.revisions import LATEST_LEGACY
 from ..runtime.limits import DEFAULT_LIMITS
 from ..transports.lines import LineTransport
 from .scenarios import Failed, Skipped
-from .server_scenarios import scenario
+from .server_scenarios import SERVER_SCENARIOS, scenario
 from .server_under_test import PROMPTLY, ServerUnderTest, TortureClient
+
+__all__ = ["SERVER_SCENARIOS"]
 
 _EXIT: Final = 5.0
 """Seconds in which a server has to exit."""
@@ -133,31 +135,6 @@ async def exit_unread(server: ServerUnderTest) -> None:
     """
     async with _started(server) as (client, process):
         await client.call_tool(client.tool("flood"), meta={"progressToken": 1})
-        await process.close_input()
-        await process.check_exit()
-
-
-@scenario("SHOULD", _CLOSED)
-async def exit_unopened(server: ServerUnderTest) -> None:
-    """A server exits when its input closes before any message.
-
-    After the host has ended, processes are left behind.
-    """
-    async with _started(server, is_opened=False) as (_, process):
-        await process.close_input()
-        with trio.fail_after(15):
-            await process.check_exit()
-
-
-@scenario("better", _CLOSED)
-async def exit_partial_line(server: ServerUnderTest) -> None:
-    """A server exits when its input closes within a line.
-
-    After the host has ended, processes are left behind.
-    """
-    async with _started(server) as (client, process):
-        await client.check_alive()
-        await client.send(b'{"jsonrpc": "2.0", "id": 99,\n "meth')
         await process.close_input()
         await process.check_exit()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
-from typing import Any, Final, Generic, Literal, TypeAlias, TypeVar
+from typing import Any, Final, Generic, Literal, TypeAlias, TypeVar, cast
 
 import attrs
 import trio
@@ -103,7 +103,7 @@ async def _played(scenario: Scenario[T], under_test: T) -> tuple[Status, str]:
     return "passed", ""
 
 
-def _leaf(error: BaseException) -> BaseException:
+def _leaf(error: Any) -> BaseException:
     while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
+        error = cast("Any", error).exceptions[0]
     return error

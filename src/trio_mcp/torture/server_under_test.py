@@ -13,7 +13,7 @@ from ..connecting.stdio import Command
 from ..connecting.targets import Target, open_messages
 from ..jsonrpc.errors import MCPError
 from ..jsonrpc.messages import RequestId
-from ..protocol.fields import JSONObject
+from ..protocol.fields import JSONObject, as_object
 from ..protocol.revisions import LATEST_LEGACY, LATEST_MODERN
 from ..testing.scripted_peer import MissingMessage, Pattern
 from ..testing.scripted_sides import ScriptedClient
@@ -104,7 +104,7 @@ class TortureClient(ScriptedClient):
 
     def received(self, **members: Any) -> list[JSONObject]:
         """Return the received messages that have these members."""
-        found = [message for way, message in self.transcript if way == "received" and isinstance(message, dict)]
+        found = [as_object(message) for way, message in self.transcript if way == "received"]
         return [message for message in found if members.items() <= message.items()]
 
     def progress_of(self, token: RequestId) -> list[JSONObject]:

@@ -10,9 +10,8 @@ from typing import Any
 import click
 
 from ...torture.client_scenarios import CLIENT_SCENARIOS, ClientUnderTest
-from ...torture import departures  # noqa: F401, registers its scenarios
+from ...torture.departures import SERVER_SCENARIOS
 from ...torture.report import details, line, summary
-from ...torture.server_scenarios import SERVER_SCENARIOS
 from ...torture.scenarios import ERAS, Scenario, ScenarioOutcome, run_scenarios
 from ...torture.server_under_test import TOOLS, ServerUnderTest, find_tools
 from .. import ENDED_WELL, NO_CONNECTION, TOOL_FAILED
@@ -82,7 +81,8 @@ def torture(
                 was_found = True
                 named = {kind: name for kind, name in tools.items() if name is not None}
                 under_test = ServerUnderTest(where, era, {**found, **named})
-            async for outcome in run_scenarios(scenarios, era, under_test):
+            chosen: Any = scenarios
+            async for outcome in run_scenarios(chosen, era, under_test):
                 outcomes.append(outcome)
                 if not as_json:
                     print("\n".join(printable(text) for text in (line(outcome), *details(outcome))), flush=True)
