@@ -15,6 +15,8 @@ from ..jsonrpc.errors import MCPError
 from ..jsonrpc.messages import RequestId
 from ..protocol.fields import JSONObject, as_object
 from ..protocol.revisions import LATEST_LEGACY, LATEST_MODERN
+from ..runtime.limits import DEFAULT_LIMITS
+from ..runtime.outbox import Outbox
 from ..testing.scripted_peer import MissingMessage, Pattern
 from ..testing.scripted_sides import ScriptedClient
 from .scenarios import Era, Failed, Skipped
@@ -42,6 +44,22 @@ class TortureClient(ScriptedClient):
 
     tools: Mapping[str, str]
     """The server's name of each tool in `TOOLS` that it has."""
+    outbox: Outbox | None = None
+    """Sends requests and cancels over HTTP, where each request has its own exchange."""
+
+    async def send(self, message: JSONObject | list[Any] | str | bytes) -> None:
+        """Send a message: see `ScriptedPeer.send`."""
+        match message:
+            case {"method": str(method), "id": int() | str() as request_id} if self.outbox is not None:
+                self.outbox.put_request(request_id, method, message.get("params"), None)
+            case {"method": "notifications/cancelled", "params": {"requestId": int() | str() as request_id}} if (
+                self.outbox is not None
+            ):
+                self.outbox.put_cancel(request_id, as_object(message["params"]).get("reason"))
+            case _:
+                await super().send(message)
+                return
+        self.transcript.append(("sent", message))
 
     def tool(self, kind: str) -> str:
         """Return the server's name for a tool. Raises `Skipped`."""
@@ -157,7 +175,9 @@ class ServerUnderTest:
             client.patience = _STARTS
             await client.open(self.revision, capabilities)
             if self.era == "modern":  # opening has sent nothing, and the server may still be starting
-                await client.response(await client.request("server/discover"), within=_STARTS)
+                answer = await client.response(await client.request("server/discover"), within=_STARTS)
+                if "result" not in answer:
+                    raise Failed(f"the server doesn't speak {self.revision}: {str(answer)[:150]}")
             client.patience = 0.5
             yield client
 
@@ -167,6 +187,8 @@ class ServerUnderTest:
         async with open_messages(self.target, None if self.era == "legacy" else self.revision) as transport:
             client = TortureClient(transport, patience=0.5)
             client.tools = self.tools
+            if self.is_http:
+                client.outbox = transport.make_outbox(DEFAULT_LIMITS.high_water)
             yield client
 
     def command(self) -> Command:

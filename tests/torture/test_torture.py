@@ -1,0 +1,152 @@
+"""The scenarios of ``trio-mcp torture``: our server and client pass them, and each finds its defect."""
+
+from __future__ import annotations
+
+import json
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+from tests.ports import free_port
+
+from trio_mcp.connecting.stdio import Command
+from trio_mcp.connecting.targets import Address
+from trio_mcp.torture.client_scenarios import CLIENT_SCENARIOS, ClientUnderTest
+from trio_mcp.torture.departures import SERVER_SCENARIOS
+from trio_mcp.torture.scenarios import ERAS, Era, Scenario, ScenarioOutcome, run_scenarios
+from trio_mcp.torture.server_under_test import TOOLS, ServerUnderTest, find_tools
+
+HERE = Path(__file__).parent
+SERVER = [sys.executable, str(HERE / "servers" / "trio_mcp_server.py")]
+CLIENT = [sys.executable, str(HERE / "clients" / "trio_mcp_client.py"), "{server}"]
+NAMES = {kind: kind for kind in TOOLS}
+LIMIT = 100
+
+
+async def outcome_of(scenario: Scenario[Any], era: Era, under_test: Any) -> ScenarioOutcome:
+    (outcome,) = [each async for each in run_scenarios([scenario], era, under_test)]
+    return outcome
+
+
+def runs(scenarios: list[Scenario[Any]]) -> list[Any]:
+    return [pytest.param(each, era, id=f"{each.id}-{era}") for each in scenarios for era in ERAS if era in each.eras]
+
+
+@pytest.mark.parametrize(("scenario", "era"), runs(SERVER_SCENARIOS))
+async def test_our_server_passes_over_stdio(scenario: Scenario[Any], era: Era) -> None:
+    outcome = await outcome_of(scenario, era, ServerUnderTest(Command(SERVER), era, NAMES))
+    assert outcome.status == ("skipped" if scenario.id.startswith("http-") else "passed"), outcome.reason
+
+
+@pytest.fixture(scope="module")
+def url() -> Any:
+    port = free_port()
+    process = subprocess.Popen([*SERVER, str(port)], stderr=subprocess.PIPE)
+    try:
+        while True:
+            try:
+                socket.create_connection(("127.0.0.1", port)).close()
+                break
+            except OSError:
+                assert process.poll() is None, "it listens, and does not end"
+        yield f"http://127.0.0.1:{port}/mcp"
+    finally:
+        process.kill()
+        process.wait()
+
+
+OVER_HTTP = [each for each in SERVER_SCENARIOS if not each.id.startswith(("line-", "exit-", "request-invalid"))]
+
+
+@pytest.mark.parametrize(("scenario", "era"), runs(OVER_HTTP))
+async def test_our_server_passes_over_http(scenario: Scenario[Any], era: Era, url: str) -> None:
+    outcome = await outcome_of(scenario, era, ServerUnderTest(Address(url), era, NAMES))
+    assert outcome.status == ("skipped" if scenario.id == "cancel-process-tree" else "passed"), outcome.reason
+
+
+@pytest.mark.parametrize(("scenario", "era"), runs(CLIENT_SCENARIOS))
+async def test_our_client_passes(scenario: Scenario[Any], era: Era) -> None:
+    outcome = await outcome_of(scenario, era, ClientUnderTest(CLIENT, era))
+    assert outcome.status == "passed", outcome.reason
+
+
+FAULTS = {
+    "ignores-cancels": "cancel-stops-handler",
+    "answers-cancelled": "cancel-no-response",
+    "progress-after-cancel": "cancel-no-progress",
+    "answers-notifications": "cancel-malformed",
+    "dies-of-odd-cancels": "cancel-malformed",
+    "dies-of-reasons": "cancel-reason",
+    "cancels-all": "cancel-one-of-many",
+    "confuses-ids": "cancel-id-type",
+    "one-at-a-time": "answers-while-busy",
+    "progress-without-token": "progress-only-with-token",
+    "progress-repeats": "progress-increases",
+    "token-as-text": "progress-token-type",
+    "no-coalescing": "progress-rate",
+    "id-as-text": "ids-of-all-kinds",
+    "dies-of-text": "line-not-json",
+    "silent-on-errors": "line-not-json-error",
+    "answers-unknown-methods": "method-unknown",
+    "stays": "exit-idle",
+}
+"""The defects of `servers/faulty_server.py`, each with the scenario that finds it."""
+
+
+@pytest.mark.parametrize(("fault", "found_by"), FAULTS.items())
+async def test_scenario_finds_its_defect(fault: str, found_by: str) -> None:
+    command = Command([sys.executable, str(HERE / "servers" / "faulty_server.py"), fault])
+    (scenario,) = [each for each in SERVER_SCENARIOS if each.id == found_by]
+    outcome = await outcome_of(scenario, "legacy", ServerUnderTest(command, "legacy", NAMES))
+    assert outcome.status == "failed", outcome.reason
+
+
+@pytest.mark.parametrize("found_by", sorted(set(FAULTS.values()) - {"progress-rate"}))
+async def test_scenario_passes_a_plain_server_without_the_defect(found_by: str) -> None:
+    command = Command([sys.executable, str(HERE / "servers" / "faulty_server.py"), "none"])
+    (scenario,) = [each for each in SERVER_SCENARIOS if each.id == found_by]
+    outcome = await outcome_of(scenario, "legacy", ServerUnderTest(command, "legacy", NAMES))
+    assert outcome.status == "passed", outcome.reason
+
+
+def test_ids_are_unique_and_at_least_forty_scenarios_exist() -> None:
+    ids = [each.id for each in (*SERVER_SCENARIOS, *CLIENT_SCENARIOS)]
+    assert len(ids) == len(set(ids)) >= 40
+    assert all(each.title.endswith(".") and each.meaning and each.clause for each in SERVER_SCENARIOS)
+
+
+async def test_tools_are_found_in_both_eras_and_nothing_in_an_era_that_the_server_does_not_speak() -> None:
+    assert await find_tools(Command(SERVER), "modern") == NAMES
+    legacy_only = Command([sys.executable, str(HERE / "servers" / "faulty_server.py"), "none"])
+    assert await find_tools(legacy_only, "modern") is None
+
+
+async def torture(*words: str) -> subprocess.CompletedProcess[bytes]:
+    command = [sys.executable, "-m", "trio_mcp.cli", "torture", *words]
+    with trio.fail_after(LIMIT):
+        return await trio.run_process(command, capture_stdout=True, capture_stderr=True, check=False)
+
+
+async def test_command_reports_json_and_status_zero_if_nothing_failed() -> None:
+    ran = await torture("--only", "cancel-after", "--json", "--", *SERVER)
+    assert (ran.returncode, ran.stderr) == (0, b"")
+    found = json.loads(ran.stdout)
+    assert {(each["era"], each["status"]) for each in found} == {("legacy", "passed"), ("modern", "passed")}
+
+
+async def test_command_explains_a_failure_and_exits_with_status_one() -> None:
+    faulty = [sys.executable, str(HERE / "servers" / "faulty_server.py"), "answers-cancelled"]
+    ran = await torture("--only", "cancel-no-response", "--", *faulty)
+    assert ran.returncode == 1
+    shown = ran.stdout.decode()
+    assert "FAIL  MUST    legacy  cancel-no-response" in shown
+    assert "1 responses came after the cancel" in shown
+    assert "MUST: 0 passed, 1 failed, 0 skipped" in shown, "it speaks one era"
+
+
+async def test_command_needs_a_target_or_a_client() -> None:
+    assert (await torture()).returncode == 2
