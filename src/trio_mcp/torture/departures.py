@@ -254,7 +254,11 @@ async def http_no_departure(server: ServerUnderTest) -> None:
         await watching.until_running(1)
         await leaving.aclose()
         await watching.drain(PROMPTLY)
-        if await watching.running() != 1:
+        was_running = await watching.running()
+        ending = await _posted(url, {"method": "notifications/cancelled", "params": {"requestId": 2}}, session)
+        await ending.receive_some()
+        await ending.aclose()
+        if was_running != 1:
             raise Failed("the handler was stopped")
 
 

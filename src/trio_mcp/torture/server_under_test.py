@@ -17,6 +17,7 @@ from ..protocol.fields import JSONObject, as_object
 from ..protocol.revisions import LATEST_LEGACY, LATEST_MODERN
 from ..runtime.limits import DEFAULT_LIMITS
 from ..runtime.outbox import Outbox
+from ..runtime.transport import Frame, FramedTransport, Transport
 from ..testing.scripted_peer import MissingMessage, Pattern
 from ..testing.scripted_sides import ScriptedClient
 from .scenarios import Era, Failed, Skipped
@@ -37,6 +38,29 @@ TOOLS: Final = {
     "spawn": "starts a child process that would run for a minute, and runs as long",
 }
 """The tools that scenarios call, with what each does. A scenario whose tool is missing is skipped."""
+
+
+class _Lines(Transport):
+    """The messages of ``transport`` as lines."""
+
+    def __init__(self, transport: FramedTransport) -> None:
+        self._transport = transport
+
+    async def send(self, messages: bytes | bytearray) -> None:
+        await self._transport.send(messages)
+
+    async def receive(self) -> bytes | bytearray:
+        while True:
+            match await self._transport.receive():
+                case Frame(data=line):
+                    return line
+                case bytes() | bytearray() as line:
+                    return line
+                case _:  # a reply is lost: its scenario waits in vain
+                    pass
+
+    async def aclose(self) -> None:
+        await self._transport.aclose()
 
 
 class TortureClient(ScriptedClient):
@@ -185,7 +209,7 @@ class ServerUnderTest:
     async def unopened(self) -> AsyncGenerator[TortureClient]:
         """Connect, without a handshake."""
         async with open_messages(self.target, None if self.era == "legacy" else self.revision) as transport:
-            client = TortureClient(transport, patience=0.5)
+            client = TortureClient(_Lines(transport), patience=0.5)
             client.tools = self.tools
             if self.is_http:
                 client.outbox = transport.make_outbox(DEFAULT_LIMITS.high_water)
