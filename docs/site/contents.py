@@ -98,6 +98,7 @@ SECTIONS: Mapping[str, tuple[str, ...]] = {
         "testing/faults",
         "testing/replay",
         "testing/store-suites",
+        "testing/torture",
     ),
     "Guarantees": (
         "guarantees/cancellation",
@@ -197,6 +198,7 @@ TERMS: Mapping[str, tuple[str, ...]] = {
     "testing/in-memory": ("testing",),
     "testing/virtual-clock": ("virtual clock",),
     "testing/replay": ("replay",),
+    "testing/torture": ("torture",),
     "guarantees/cancellation": ("cancellation", "cancellation guarantees", "structured concurrency"),
     "guarantees/deadlines": ("deadline",),
     "guarantees/limits": ("limits",),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import socket
 import subprocess
 import sys
@@ -11,6 +12,7 @@ from typing import Any
 
 import pytest
 import trio
+from tests.pages import Page
 from tests.ports import free_port
 
 from trio_mcp.connecting.stdio import Command
@@ -25,10 +27,12 @@ SERVER = [sys.executable, str(HERE / "servers" / "trio_mcp_server.py")]
 CLIENT = [sys.executable, str(HERE / "clients" / "trio_mcp_client.py"), "{server}"]
 NAMES = {kind: kind for kind in TOOLS}
 LIMIT = 100
+PATIENCE = 8.0
+"""For busy machines."""
 
 
 async def outcome_of(scenario: Scenario[Any], era: Era, under_test: Any) -> ScenarioOutcome:
-    (outcome,) = [each async for each in run_scenarios([scenario], era, under_test)]
+    (outcome,) = [each async for each in run_scenarios([scenario], era, under_test, PATIENCE)]
     return outcome
 
 
@@ -38,7 +42,7 @@ def runs(scenarios: list[Scenario[Any]]) -> list[Any]:
 
 @pytest.mark.parametrize(("scenario", "era"), runs(SERVER_SCENARIOS))
 async def test_our_server_passes_over_stdio(scenario: Scenario[Any], era: Era) -> None:
-    outcome = await outcome_of(scenario, era, ServerUnderTest(Command(SERVER), era, NAMES))
+    outcome = await outcome_of(scenario, era, ServerUnderTest(Command(SERVER), era, NAMES, PATIENCE))
     assert outcome.status == ("skipped" if scenario.id.startswith("http-") else "passed"), outcome.reason
 
 
@@ -64,13 +68,13 @@ OVER_HTTP = [each for each in SERVER_SCENARIOS if not each.id.startswith(("line-
 
 @pytest.mark.parametrize(("scenario", "era"), runs(OVER_HTTP))
 async def test_our_server_passes_over_http(scenario: Scenario[Any], era: Era, url: str) -> None:
-    outcome = await outcome_of(scenario, era, ServerUnderTest(Address(url), era, NAMES))
+    outcome = await outcome_of(scenario, era, ServerUnderTest(Address(url), era, NAMES, PATIENCE))
     assert outcome.status == ("skipped" if scenario.id == "cancel-process-tree" else "passed"), outcome.reason
 
 
 @pytest.mark.parametrize(("scenario", "era"), runs(CLIENT_SCENARIOS))
 async def test_our_client_passes(scenario: Scenario[Any], era: Era) -> None:
-    outcome = await outcome_of(scenario, era, ClientUnderTest(CLIENT, era))
+    outcome = await outcome_of(scenario, era, ClientUnderTest(CLIENT, era, PATIENCE))
     assert outcome.status == "passed", outcome.reason
 
 
@@ -109,7 +113,7 @@ async def test_scenario_finds_its_defect(fault: str, found_by: str) -> None:
 async def test_scenario_passes_a_plain_server_without_the_defect(found_by: str) -> None:
     command = Command([sys.executable, str(HERE / "servers" / "faulty_server.py"), "none"])
     (scenario,) = [each for each in SERVER_SCENARIOS if each.id == found_by]
-    outcome = await outcome_of(scenario, "legacy", ServerUnderTest(command, "legacy", NAMES))
+    outcome = await outcome_of(scenario, "legacy", ServerUnderTest(command, "legacy", NAMES, PATIENCE))
     assert outcome.status == "passed", outcome.reason
 
 
@@ -150,3 +154,18 @@ async def test_command_explains_a_failure_and_exits_with_status_one() -> None:
 
 async def test_command_needs_a_target_or_a_client() -> None:
     assert (await torture()).returncode == 2
+
+
+PAGE = Page("testing/torture.md")
+
+
+def test_page_lists_the_tools_with_what_they_do() -> None:
+    assert dict(re.findall(r"^\| `(\w+)` \| (.*) \|$", PAGE.text.split("## Test a client")[0], re.MULTILINE)) == TOOLS
+
+
+async def test_client_of_the_page_passes(tmp_path: Path) -> None:
+    (tmp_path / "tortured.py").write_text(PAGE.blocks["tortured"])
+    (scenario,) = [each for each in CLIENT_SCENARIOS if each.id == "client-cancels"]
+    under_test = ClientUnderTest([sys.executable, str(tmp_path / "tortured.py"), "{server}"], "modern", PATIENCE)
+    outcome = await outcome_of(scenario, "modern", under_test)
+    assert outcome.status == "passed", outcome.reason

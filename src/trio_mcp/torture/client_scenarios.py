@@ -46,7 +46,7 @@ class TortureServer(ScriptedServer):
 
     async def call(self, within: float = 10.0) -> JSONObject:
         """Return the next call of a tool. Raises `Failed` if none comes."""
-        with trio.move_on_after(within):
+        with trio.move_on_after(within * self.slowness):
             while True:
                 message = await self._next()
                 if message.get("method") == "tools/call":
@@ -70,7 +70,7 @@ class TortureServer(ScriptedServer):
 
     async def seen(self, method: str, otherwise: str, within: float = 5.0) -> JSONObject:
         """Return the next notification or request with ``method``. Raises `Failed`."""
-        with trio.move_on_after(within):
+        with trio.move_on_after(within * self.slowness):
             while (message := await self._next()).get("method") != method:
                 pass
             return message
@@ -78,7 +78,7 @@ class TortureServer(ScriptedServer):
 
     async def response(self, request_id: str, within: float = 5.0) -> JSONObject:
         """Return the response to a request of ours. Raises `Failed`."""
-        with trio.move_on_after(within):
+        with trio.move_on_after(within * self.slowness):
             while (message := await self._next()).get("id") != request_id or "method" in message:
                 pass
             return message
@@ -114,6 +114,8 @@ class TortureServer(ScriptedServer):
                     raise Failed(f"the client sent {str(message)[:200]}")
 
     is_modern = False
+    slowness = 1.0
+    """Multiplies the times in which the client has to react."""
 
     async def answer_text(self, call: JSONObject, text: str) -> None:
         """Answer a call with a text, in the form of the era."""
@@ -128,6 +130,8 @@ class ClientUnderTest:
     words: Sequence[str]
     """Its command, in which ``{server}`` stands for the command of the server."""
     era: Era
+    patience: float = 1.0
+    """Multiplies the times in which the client has to react."""
 
     @asynccontextmanager
     async def connected(self) -> AsyncGenerator[tuple[TortureServer, trio.Process]]:
@@ -148,7 +152,7 @@ class ClientUnderTest:
             try:
                 with listener:
                     accepted = None
-                    with trio.move_on_after(_STARTS):
+                    with trio.move_on_after(_STARTS * self.patience):
                         accepted, _ = await listener.accept()
                 if accepted is None:
                     raise Failed(f"the client didn't start its server within {_STARTS:g} s")
@@ -157,7 +161,7 @@ class ClientUnderTest:
                     transport = LineTransport(stream, DEFAULT_LIMITS.max_message_bytes)
                     server = TortureServer(transport, patience=_STARTS)
                     await self._accept(server)
-                    server.patience = 0.5
+                    server.patience, server.slowness = 0.5, self.patience
                     yield server, process
             finally:
                 with suppress(ProcessLookupError):
@@ -304,7 +308,7 @@ async def client_flood(server: TortureServer) -> None:
     A talkative tool freezes the host.
     """
     call = await server.ordered("slow", 20)
-    with trio.move_on_after(10):
+    with trio.move_on_after(10 * server.slowness):
         for number in range(10_000):
             await server.log("info", f"message {number}")
         await server.answer_text(call, "done")
@@ -345,7 +349,7 @@ async def client_exit(client: ClientUnderTest) -> None:
     """
     async with client.connected() as (server, process):
         await server.end()
-        with trio.move_on_after(10):
+        with trio.move_on_after(10 * server.slowness):
             with suppress(Failed):
                 while True:
                     await server.drain(1)
@@ -363,7 +367,7 @@ async def client_server_dies(client: ClientUnderTest) -> None:
     async with client.connected() as (server, process):
         await server.ordered("slow", 60)
         await server.aclose()
-        with trio.move_on_after(10):
+        with trio.move_on_after(10 * server.slowness):
             await process.wait()
         if process.returncode is None:
             raise Failed("the call is still pending 10 s later")

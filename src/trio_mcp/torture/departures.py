@@ -23,7 +23,7 @@ from ..runtime.limits import DEFAULT_LIMITS
 from ..transports.lines import LineTransport
 from .scenarios import Failed, Skipped
 from .server_scenarios import SERVER_SCENARIOS, scenario
-from .server_under_test import PROMPTLY, ServerUnderTest, TortureClient
+from .server_under_test import PROMPTLY, QUIET, ServerUnderTest, TortureClient
 
 __all__ = ["SERVER_SCENARIOS"]
 
@@ -38,8 +38,9 @@ _CLOSED: Final = (
 class _Process:
     """A server that was started over stdio, in a process group of its own."""
 
-    def __init__(self, process: trio.Process) -> None:
+    def __init__(self, process: trio.Process, patience: float) -> None:
         self._process = process
+        self._patience = patience
 
     def terminate(self) -> None:
         self._process.terminate()
@@ -50,11 +51,11 @@ class _Process:
 
     async def check_exit(self) -> None:
         """Check that the process exits, and that no other process of its group runs on. Raises `Failed`."""
-        with trio.move_on_after(_EXIT):
+        with trio.move_on_after(_EXIT * self._patience):
             await self._process.wait()
         if self._process.returncode is None:
             raise Failed(f"the server still runs {_EXIT:g} s later")
-        with trio.move_on_after(PROMPTLY):
+        with trio.move_on_after(PROMPTLY * self._patience):
             while self._group_runs():  # noqa: ASYNC110, a group of processes has no event
                 await trio.sleep(0.05)
         if self._group_runs():
@@ -88,13 +89,13 @@ async def _started(
         assert process.stdout is not None
         pipes = trio.StapledStream(process.stdin, process.stdout)
         client = TortureClient(LineTransport(pipes, DEFAULT_LIMITS.max_message_bytes), patience=0.5)
-        client.tools = server.tools
+        client.tools, client.promptly = server.tools, PROMPTLY * server.patience
         if is_opened:
             client.patience = 30.0
             await client.open(server.revision)
             await client.response(await client.request("tools/list"), within=30.0)  # the server has started
             client.patience = 0.5
-        yield client, _Process(process)
+        yield client, _Process(process, server.patience)
     finally:
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
@@ -159,9 +160,9 @@ async def cancel_process_tree(server: ServerUnderTest) -> None:
     """
     async with _started(server) as (client, process):
         call = await client.call_tool(client.tool("spawn"))
-        await client.drain(PROMPTLY)
+        await client.drain(QUIET)
         await client.cancel(call)
-        await client.drain(PROMPTLY)
+        await client.drain(QUIET)
         await process.close_input()
         await process.check_exit()
 
@@ -174,7 +175,7 @@ async def exit_process_tree(server: ServerUnderTest) -> None:
     """
     async with _started(server) as (client, process):
         await client.call_tool(client.tool("spawn"))
-        await client.drain(PROMPTLY)
+        await client.drain(QUIET)
         await process.close_input()
         await process.check_exit()
 
@@ -214,7 +215,7 @@ async def http_departure(server: ServerUnderTest) -> None:
         async with server.opened() as leaving:
             await leaving.call_tool(leaving.tool("slow"))
             await watching.until_running(1)
-        await watching.until_running(0, within=PROMPTLY)
+        await watching.until_running(0, within=watching.promptly)
 
 
 @scenario(
@@ -253,7 +254,7 @@ async def http_no_departure(server: ServerUnderTest) -> None:
         )
         await watching.until_running(1)
         await leaving.aclose()
-        await watching.drain(PROMPTLY)
+        await watching.drain(QUIET)
         was_running = await watching.running()
         ending = await _posted(url, {"method": "notifications/cancelled", "params": {"requestId": 2}}, session)
         await ending.receive_some()

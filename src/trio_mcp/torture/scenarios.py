@@ -22,7 +22,7 @@ Status: TypeAlias = Literal["passed", "failed", "skipped"]
 T = TypeVar("T")
 
 _TIME_LIMIT: Final = 60.0
-"""Seconds after which a scenario has failed. Each scenario has shorter limits of its own."""
+"""Seconds after which a scenario has failed, with a patience of 1. Each scenario has shorter limits of its own."""
 
 
 class Failed(AssertionError):
@@ -81,20 +81,22 @@ class ScenarioOutcome:
         }
 
 
-async def run_scenarios(scenarios: Iterable[Scenario[T]], era: Era, under_test: T) -> AsyncGenerator[ScenarioOutcome]:
+async def run_scenarios(
+    scenarios: Iterable[Scenario[T]], era: Era, under_test: T, patience: float = 1.0
+) -> AsyncGenerator[ScenarioOutcome]:
     """Play the ``scenarios`` of ``era``, one after the other, and yield how each ended."""
     for scenario in scenarios:
         if era in scenario.eras:
-            status, reason = await _played(scenario, under_test)
+            status, reason = await _played(scenario, under_test, _TIME_LIMIT * patience)
             yield ScenarioOutcome(scenario, era, status, reason)
 
 
-async def _played(scenario: Scenario[T], under_test: T) -> tuple[Status, str]:
+async def _played(scenario: Scenario[T], under_test: T, time_limit: float) -> tuple[Status, str]:
     try:
-        with trio.fail_after(_TIME_LIMIT):
+        with trio.fail_after(time_limit):
             await scenario.play(under_test)
     except trio.TooSlowError:
-        return "failed", f"no end within {_TIME_LIMIT:g} seconds"
+        return "failed", f"no end within {time_limit:g} seconds"
     except (AssertionError, Skipped, MCPError, OSError, EOFError, ValueError, ExceptionGroup) as error:
         leaf = _leaf(error)
         lines = [line.strip() for line in str(leaf).splitlines() if line.strip()]

@@ -12,7 +12,7 @@ import trio
 from ..jsonrpc.messages import RequestId
 from ..protocol.fields import JSONObject, as_object
 from .scenarios import Era, Failed, Level, Scenario, Skipped, scenario_of
-from .server_under_test import PROMPTLY, ServerUnderTest, TortureClient, text_of
+from .server_under_test import QUIET, ServerUnderTest, TortureClient, text_of
 
 SERVER_SCENARIOS: Final[list[Scenario[ServerUnderTest]]] = []
 Play: TypeAlias = Callable[[ServerUnderTest], Awaitable[None]]
@@ -65,7 +65,7 @@ def _lines_only(server: ServerUnderTest) -> None:
 async def _cancelled_calls(client: TortureClient, ids: Sequence[RequestId], reason: str | None = None) -> None:
     for each in ids:
         await client.cancel(each, reason)
-    await client.until_running(0, within=PROMPTLY + len(ids) / 100)
+    await client.until_running(0, within=client.promptly + len(ids) / 100)
 
 
 def _check_unanswered(client: TortureClient, ids: Sequence[RequestId]) -> None:
@@ -94,7 +94,7 @@ async def cancel_no_response(client: TortureClient) -> None:
     """
     call = await client.start("slow")
     await client.cancel(call)
-    await client.drain(PROMPTLY)
+    await client.drain(QUIET)
     _check_unanswered(client, [call])
 
 
@@ -110,7 +110,7 @@ async def cancel_no_progress(client: TortureClient) -> None:
         raise Skipped("`slow` reports no progress")
     await _cancelled_calls(client, [call])
     before = len(client.progress_of("torture"))
-    await client.drain(PROMPTLY)
+    await client.drain(QUIET)
     if late := len(client.progress_of("torture")) - before:
         raise Failed(f"{late} progress notifications came after the handler had ended")
 
@@ -123,7 +123,7 @@ async def cancel_at_once(client: TortureClient) -> None:
     """
     call = await client.call_tool(client.tool("slow"))
     await client.cancel(call)
-    await client.until_running(0, within=PROMPTLY)
+    await client.until_running(0, within=client.promptly)
     await client.check_alive()
 
 
@@ -166,7 +166,7 @@ async def cancel_reason(client: TortureClient) -> None:
         call = await client.start("slow")
         params = {"requestId": call, "reason": reason}
         await client.notify("notifications/cancelled", params)
-        await client.until_running(0, within=PROMPTLY)
+        await client.until_running(0, within=client.promptly)
 
 
 @connected("SHOULD", _BEHAVIOR)
@@ -199,7 +199,7 @@ async def cancel_one_of_many(client: TortureClient) -> None:
     """
     calls = [await client.start("slow") for _ in range(5)]
     await client.cancel(calls[2])
-    await client.until_running(4, within=PROMPTLY)
+    await client.until_running(4, within=client.promptly)
     await client.drain(0.3)
     if await client.running() != 4:
         raise Failed("other handlers ended as well")
@@ -231,7 +231,7 @@ async def cancel_race(client: TortureClient) -> None:
         if number % 3:
             await trio.sleep(0.0005 * (number % 7))
         await client.cancel(call)
-    await client.until_running(0, within=2 * PROMPTLY)
+    await client.until_running(0, within=2 * client.promptly)
     await client.check_alive()
 
 
@@ -254,7 +254,7 @@ async def cancel_during_flood(client: TortureClient) -> None:
     call = await client.start("slow")
     await client.call_tool(client.tool("flood"), meta=_PROGRESS)
     await client.cancel(call)
-    await client.until_running(0, within=3 * PROMPTLY)
+    await client.until_running(0, within=3 * client.promptly)
 
 
 @connected(
@@ -272,7 +272,7 @@ async def cancel_own_question(client: TortureClient) -> None:
     question = await client.seen({"method": "elicitation/create", ...: ...}, "no question")
     await client.cancel(call)
     pattern = {"method": "notifications/cancelled", "params": {"requestId": question["id"], ...: ...}, ...: ...}
-    await client.seen(pattern, "the question wasn't withdrawn", 2 * PROMPTLY)
+    await client.seen(pattern, "the question wasn't withdrawn", 2 * client.promptly)
 
 
 # Questions
@@ -382,7 +382,7 @@ async def progress_rate(client: TortureClient) -> None:
     Talkative tools freeze the host.
     """
     call = await client.call_tool(client.tool("flood"), meta=_PROGRESS)
-    await client.response(call, within=20)
+    await client.response(call, within=20 * client.promptly)
     values = [params["progress"] for params in client.progress_of("torture")]
     if len(values) > 200:
         raise Failed(f"{len(values)} notifications came")
@@ -396,7 +396,7 @@ async def progress_before_response(client: TortureClient) -> None:
 
     Strict hosts report unknown tokens.
     """
-    await client.response(await client.call_tool(client.tool("flood"), meta=_PROGRESS), within=20)
+    await client.response(await client.call_tool(client.tool("flood"), meta=_PROGRESS), within=20 * client.promptly)
     before = len(client.progress_of("torture"))
     await client.drain(0.5)
     if late := len(client.progress_of("torture")) - before:
@@ -459,9 +459,9 @@ async def answers_while_busy(server: ServerUnderTest) -> None:
     """
     async with server.opened() as client:
         calls = [await client.start("slow") for _ in range(10)]
-        await client.text("fast", within=PROMPTLY)
+        await client.text("fast", within=client.promptly)
         if server.era == "legacy":
-            await client.response(await client.request("ping"), within=PROMPTLY)
+            await client.response(await client.request("ping"), within=client.promptly)
         await _cancelled_calls(client, calls)
 
 
@@ -473,7 +473,7 @@ async def slow_reader(client: TortureClient) -> None:
     """
     flood = await client.call_tool(client.tool("flood"), meta=_PROGRESS)
     await trio.sleep(2)
-    await client.response(flood, within=20)
+    await client.response(flood, within=20 * client.promptly)
     await client.check_alive()
 
 
@@ -500,7 +500,7 @@ async def _sends(server: ServerUnderTest, data: bytes, code: int | None = None) 
         await client.send(data)
         if code is not None:
             pattern = {"error": {"code": code, ...: ...}, ...: ...}
-            await client.seen(pattern, f"no error {code}", 2 * PROMPTLY)
+            await client.seen(pattern, f"no error {code}", 2 * client.promptly)
         await client.check_alive()
 
 

@@ -23,7 +23,9 @@ from ..testing.scripted_sides import ScriptedClient
 from .scenarios import Era, Failed, Skipped
 
 PROMPTLY: Final = 2.0
-"""Seconds in which a server has to react."""
+"""Seconds in which a server has to react, with a patience of 1."""
+QUIET: Final = 1.0
+"""Seconds for which a client listens for messages that must not come."""
 _POLL: Final = 0.02
 _STARTS: Final = 30.0
 """Seconds in which a server has to start."""
@@ -68,6 +70,8 @@ class TortureClient(ScriptedClient):
 
     tools: Mapping[str, str]
     """The server's name of each tool in `TOOLS` that it has."""
+    promptly = PROMPTLY
+    """Seconds in which the server has to react."""
     outbox: Outbox | None = None
     """Sends requests and cancels over HTTP, where each request has its own exchange."""
 
@@ -98,20 +102,21 @@ class TortureClient(ScriptedClient):
         await self.until_running(already + 1)
         return found
 
-    async def text(self, kind: str, arguments: JSONObject | None = None, *, within: float = 5.0) -> str:
+    async def text(self, kind: str, arguments: JSONObject | None = None, *, within: float | None = None) -> str:
         """Call a tool and return its text. Raises `Failed` if it takes longer than ``within`` seconds."""
         sent = await self.call_tool(self.tool(kind), arguments)
         return text_of(await self.response(sent, within=within))
 
-    async def response(self, request_id: RequestId, *, within: float = 5.0) -> JSONObject:
+    async def response(self, request_id: RequestId, *, within: float | None = None) -> JSONObject:
         """Return the response to a request. Raises `Failed` if none comes within ``within`` seconds."""
         for message in self.received(id=request_id):
             if "method" not in message:
                 return message
         return await self.seen({"id": request_id, ...: ...}, f"no response to request {request_id!r}", within)
 
-    async def seen(self, pattern: Pattern, otherwise: str, within: float = 5.0) -> JSONObject:
+    async def seen(self, pattern: Pattern, otherwise: str, within: float | None = None) -> JSONObject:
         """Return the next message that fits. Raises `Failed` with the words of ``otherwise``."""
+        within = 3 * self.promptly if within is None else within
         with trio.move_on_after(within):
             while True:
                 try:
@@ -125,8 +130,9 @@ class TortureClient(ScriptedClient):
         """Return how many handlers run."""
         return int(await self.text("running"))
 
-    async def until_running(self, number: int, within: float = 5.0) -> None:
+    async def until_running(self, number: int, within: float | None = None) -> None:
         """Wait until ``number`` handlers run. Raises `Failed`."""
+        within = 3 * self.promptly if within is None else within
         now = -1
         with trio.move_on_after(within):
             while (now := await self.running()) != number:  # noqa: ASYNC110, the other side has no event
@@ -158,7 +164,7 @@ class TortureClient(ScriptedClient):
 
     async def check_alive(self) -> None:
         """Check that the server still answers. Raises `Failed`."""
-        await self.text("fast", within=5.0)
+        await self.text("fast")
 
 
 def text_of(response: JSONObject) -> str:
@@ -181,6 +187,8 @@ class ServerUnderTest:
     target: Target
     era: Era
     tools: Mapping[str, str]
+    patience: float = 1.0
+    """Multiplies the times in which the server has to react."""
 
     @property
     def revision(self) -> str:
@@ -210,7 +218,7 @@ class ServerUnderTest:
         """Connect, without a handshake."""
         async with open_messages(self.target, None if self.era == "legacy" else self.revision) as transport:
             client = TortureClient(_Lines(transport), patience=0.5)
-            client.tools = self.tools
+            client.tools, client.promptly = self.tools, PROMPTLY * self.patience
             if self.is_http:
                 client.outbox = transport.make_outbox(DEFAULT_LIMITS.high_water)
             yield client

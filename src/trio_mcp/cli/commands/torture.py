@@ -30,6 +30,7 @@ def _tool_options(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.argument("target", type=TARGET, required=False)
 @click.option("--client", metavar="COMMAND", help="Test this client, which connects to the server {server}.")
 @click.option("--only", metavar="TEXT", help="Play only the scenarios whose id contains this text.")
+@click.option("--patience", type=click.FloatRange(min=0, min_open=True), default=1.0, help="Multiply all time limits.")
 @click.option("--json", "as_json", is_flag=True, help="Print the outcomes as JSON.")
 @click.option("--list", "lists", is_flag=True, help="List the scenarios and play none.")
 @_tool_options
@@ -38,6 +39,7 @@ def torture(
     target: str | None,
     client: str | None,
     only: str | None,
+    patience: float,
     as_json: bool,
     lists: bool,
     connection: ConnectionOptions,
@@ -72,7 +74,7 @@ def torture(
     async def play() -> bool:
         was_found = client is not None
         for era in eras:
-            under_test: Any = ClientUnderTest(shlex.split(client or ""), era)
+            under_test: Any = ClientUnderTest(shlex.split(client or ""), era, patience)
             if client is None:
                 where = connection.target(words_after_dashes(target or ""), None)
                 found = await find_tools(where, era)
@@ -80,9 +82,9 @@ def torture(
                     continue
                 was_found = True
                 named = {kind: name for kind, name in tools.items() if name is not None}
-                under_test = ServerUnderTest(where, era, {**found, **named})
+                under_test = ServerUnderTest(where, era, {**found, **named}, patience)
             chosen: Any = scenarios
-            async for outcome in run_scenarios(chosen, era, under_test):
+            async for outcome in run_scenarios(chosen, era, under_test, patience):
                 outcomes.append(outcome)
                 if not as_json:
                     print("\n".join(printable(text) for text in (line(outcome), *details(outcome))), flush=True)
