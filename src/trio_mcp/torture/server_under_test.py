@@ -11,13 +11,14 @@ from ..classes import frozen
 from ..concurrency.contexts import asynccontextmanager
 from ..connecting.stdio import Command
 from ..connecting.targets import Target, open_messages
-from ..jsonrpc.errors import MCPError
+from ..jsonrpc.codec import encode_value
+from ..jsonrpc.errors import MCPError, PeerError
 from ..jsonrpc.messages import RequestId
 from ..protocol.fields import JSONObject, as_object
 from ..protocol.revisions import LATEST_LEGACY, LATEST_MODERN
 from ..runtime.limits import DEFAULT_LIMITS
 from ..runtime.outbox import Outbox
-from ..runtime.transport import Frame, FramedTransport, Transport
+from ..runtime.transport import Frame, FramedTransport, ReplyLost, Transport
 from ..testing.scripted_peer import MissingMessage, Pattern
 from ..testing.scripted_sides import ScriptedClient
 from .scenarios import Era, Failed, Skipped
@@ -58,6 +59,9 @@ class _Lines(Transport):
                     return line
                 case bytes() | bytearray() as line:
                     return line
+                case ReplyLost(request_id=request_id, error=PeerError() as refused):
+                    error = {"code": refused.code, "message": refused.message}
+                    return encode_value({"jsonrpc": "2.0", "id": request_id, "error": error})
                 case _:  # a reply is lost: its scenario waits in vain
                     pass
 
