@@ -1,83 +1,27 @@
-"""The scenarios of ``trio-mcp torture``: our server and client pass them, and each finds its defect."""
+"""Our client passes the scenarios of ``trio-mcp torture``, each scenario finds its defect, and the command reports."""
 
 from __future__ import annotations
 
 import json
 import re
-import socket
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 import trio
 from tests.pages import Page
-from tests.ports import free_port
+from tests.torture.runs import CLIENT, HERE, LIMIT, NAMES, PATIENCE, SERVER, outcome_of, runs
 
 from trio_mcp.connecting.stdio import Command
-from trio_mcp.connecting.targets import Address
 from trio_mcp.torture.client_scenarios import CLIENT_SCENARIOS, ClientUnderTest
 from trio_mcp.torture.departures import SERVER_SCENARIOS
-from trio_mcp.torture.scenarios import ERAS, Era, Scenario, ScenarioOutcome, run_scenarios
+from trio_mcp.torture.scenarios import Era, Scenario
 from trio_mcp.torture.server_under_test import TOOLS, ServerUnderTest, find_tools
-
-HERE = Path(__file__).parent
-SERVER = [sys.executable, str(HERE / "servers" / "trio_mcp_server.py")]
-CLIENT = [sys.executable, str(HERE / "clients" / "trio_mcp_client.py"), "{server}"]
-NAMES = {kind: kind for kind in TOOLS}
-LIMIT = 100
-PATIENCE = 8.0
-"""For busy machines."""
-
-
-async def outcome_of(scenario: Scenario[Any], era: Era, under_test: Any) -> ScenarioOutcome:
-    (outcome,) = [each async for each in run_scenarios([scenario], era, under_test, PATIENCE)]
-    return outcome
-
-
-def runs(scenarios: list[Scenario[Any]]) -> list[Any]:
-    return [pytest.param(each, era, id=f"{each.id}-{era}") for each in scenarios for era in ERAS if era in each.eras]
-
-
-@pytest.mark.parametrize(("scenario", "era"), runs(SERVER_SCENARIOS))
-async def test_our_server_passes_over_stdio(scenario: Scenario[Any], era: Era) -> None:
-    outcome = await outcome_of(scenario, era, ServerUnderTest(Command(SERVER), era, NAMES, PATIENCE))
-    assert outcome.status == ("skipped" if scenario.id.startswith("http-") else "passed"), outcome.reason
-
-
-@pytest.fixture(scope="module")
-def url() -> Any:
-    port = free_port()
-    process = subprocess.Popen([*SERVER, str(port)], stderr=subprocess.PIPE)
-    try:
-        while True:
-            try:
-                socket.create_connection(("127.0.0.1", port)).close()
-                break
-            except OSError:
-                assert process.poll() is None, "it listens, and does not end"
-        yield f"http://127.0.0.1:{port}/mcp"
-    finally:
-        process.kill()
-        process.wait()
-
-
-OVER_HTTP = [each for each in SERVER_SCENARIOS if not each.id.startswith(("line-", "exit-", "request-invalid"))]
-OVERTAKEN = ("cancel-race", "legacy")
-"""Over legacy HTTP, a cancel can overtake its request: docs/guarantees/known-limitations.md."""
-
-
-@pytest.mark.parametrize(
-    ("scenario", "era"), [each for each in runs(OVER_HTTP) if (each.values[0].id, each.values[1]) != OVERTAKEN]
-)
-async def test_our_server_passes_over_http(scenario: Scenario[Any], era: Era, url: str) -> None:
-    outcome = await outcome_of(scenario, era, ServerUnderTest(Address(url), era, NAMES, PATIENCE))
-    assert outcome.status == ("skipped" if scenario.id == "cancel-process-tree" else "passed"), outcome.reason
 
 
 @pytest.mark.parametrize(("scenario", "era"), runs(CLIENT_SCENARIOS))
-async def test_our_client_passes(scenario: Scenario[Any], era: Era) -> None:
+async def test_our_client_passes(scenario: Scenario[ClientUnderTest], era: Era) -> None:
     outcome = await outcome_of(scenario, era, ClientUnderTest(CLIENT, era, PATIENCE))
     assert outcome.status == "passed", outcome.reason
 

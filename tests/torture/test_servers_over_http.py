@@ -1,0 +1,46 @@
+"""Our server passes the scenarios of ``trio-mcp torture`` over HTTP."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+from collections.abc import Iterator
+
+import pytest
+from tests.ports import free_port
+from tests.torture.runs import NAMES, PATIENCE, SERVER, outcome_of, runs
+
+from trio_mcp.connecting.targets import Address
+from trio_mcp.torture.departures import SERVER_SCENARIOS
+from trio_mcp.torture.scenarios import Era, Scenario
+from trio_mcp.torture.server_under_test import ServerUnderTest
+
+
+@pytest.fixture
+def url() -> Iterator[str]:
+    port = free_port()
+    process = subprocess.Popen([*SERVER, str(port)], stderr=subprocess.DEVNULL)
+    try:
+        while True:
+            try:
+                socket.create_connection(("127.0.0.1", port)).close()
+                break
+            except OSError:
+                assert process.poll() is None, "it listens, and does not end"
+        yield f"http://127.0.0.1:{port}/mcp"
+    finally:
+        process.kill()
+        process.wait()
+
+
+OVER_HTTP = [each for each in SERVER_SCENARIOS if not each.id.startswith(("line-", "exit-", "request-invalid"))]
+OVERTAKEN = ("cancel-race", "legacy")
+"""Over legacy HTTP, a cancel can overtake its request: docs/guarantees/known-limitations.md."""
+
+
+@pytest.mark.parametrize(
+    ("scenario", "era"), [each for each in runs(OVER_HTTP) if (each.values[0].id, each.values[1]) != OVERTAKEN]
+)
+async def test_our_server_passes_over_http(scenario: Scenario[ServerUnderTest], era: Era, url: str) -> None:
+    outcome = await outcome_of(scenario, era, ServerUnderTest(Address(url), era, NAMES, PATIENCE))
+    assert outcome.status == ("skipped" if scenario.id == "cancel-process-tree" else "passed"), outcome.reason

@@ -1,0 +1,17 @@
+"""Our server passes the scenarios of ``trio-mcp torture`` over stdio."""
+
+from __future__ import annotations
+
+import pytest
+from tests.torture.runs import NAMES, PATIENCE, SERVER, outcome_of, runs
+
+from trio_mcp.connecting.stdio import Command
+from trio_mcp.torture.departures import SERVER_SCENARIOS
+from trio_mcp.torture.scenarios import Era, Scenario
+from trio_mcp.torture.server_under_test import ServerUnderTest
+
+
+@pytest.mark.parametrize(("scenario", "era"), runs(SERVER_SCENARIOS))
+async def test_our_server_passes_over_stdio(scenario: Scenario[ServerUnderTest], era: Era) -> None:
+    outcome = await outcome_of(scenario, era, ServerUnderTest(Command(SERVER), era, NAMES, PATIENCE))
+    assert outcome.status == ("skipped" if scenario.id.startswith("http-") else "passed"), outcome.reason
