@@ -41,7 +41,7 @@ def test_caller_is_an_ipv4_address_or_the_ipv6_network_of_one_household(address:
     assert caller(address) == at(party)
 
 
-def test_a_principal_comes_before_any_address() -> None:
+def test_principal_identifies_the_caller_before_any_address() -> None:
     assert caller("203.0.113.9", principal=("issuer", "ada")) == ("principal", ("issuer", "ada"))
     assert caller("10.0.0.1", PROXIES, ("issuer", "ada"), x_forwarded_for="1.2.3.4") == (
         "principal",
@@ -58,7 +58,7 @@ def test_each_request_on_a_connection_has_its_own_principal() -> None:
     assert hop.caller("ada", {}).key == ("principal", "ada")
 
 
-def test_a_party_is_one_caller_over_all_its_connections_while_it_holds_anything() -> None:
+def test_caller_is_one_object_over_all_its_connections() -> None:
     there = CallersByAddress(Callers())
     first, second = there.hop_at("203.0.113.9"), there.hop_at("203.0.113.9")
     assert first.here is second.here
@@ -79,7 +79,7 @@ def test_without_an_address_each_connection_is_a_caller() -> None:
     assert first.caller(None, {"x-forwarded-for": "1.2.3.4"}) is first.here
 
 
-async def test_the_address_is_that_of_the_socket() -> None:
+async def test_caller_address_is_that_of_the_socket() -> None:
     there, hops = CallersByAddress(Callers()), list[Any]()
     [listener] = await trio.open_tcp_listeners(0, host="127.0.0.1")
     port: int = listener.socket.getsockname()[1]
@@ -112,7 +112,7 @@ async def test_the_address_is_that_of_the_socket() -> None:
         (",".join(["203.0.113.9", *["10.1.2.3"] * 5000]), "10.1.2.3"),  # no more than some proxies are looked at
     ],
 )
-def test_a_trusted_proxy_tells_the_client_and_is_read_from_the_right(header: str, client: str) -> None:
+def test_x_forwarded_for_of_a_trusted_proxy_is_read_from_the_right(header: str, client: str) -> None:
     assert caller("10.0.0.1", PROXIES, x_forwarded_for=header) == at(client)
 
 
@@ -128,30 +128,30 @@ def test_a_trusted_proxy_tells_the_client_and_is_read_from_the_right(header: str
         ("proto=https", "10.0.0.1"),
     ],
 )
-def test_the_header_of_rfc_7239_is_read_alike(header: str, client: str) -> None:
+def test_forwarded_header_of_a_trusted_proxy_is_read(header: str, client: str) -> None:
     proxies = TrustedProxies(["10.0.0.0/8"], header="Forwarded")
     assert caller("10.0.0.1", proxies, forwarded=header) == at(client)
 
 
-def test_of_long_texts_in_a_header_nothing_is_remembered() -> None:
+def test_long_forwarded_values_are_not_stored() -> None:
     kept = callers._short_address.cache_info().currsize
     for number in range(3):
         assert caller("10.0.0.1", PROXIES, x_forwarded_for=f"{number}" * 1000) == at("10.0.0.1")
     assert callers._short_address.cache_info().currsize - kept <= 1, "that of the proxy"
 
 
-def test_another_header_may_have_the_address() -> None:
+def test_client_address_header_is_configurable() -> None:
     proxies = TrustedProxies(["10.0.0.1"], "X-Real-IP")
     assert caller("10.0.0.1", proxies, x_real_ip="203.0.113.9", x_forwarded_for="1.2.3.4") == at("203.0.113.9")
     assert caller("10.0.0.1", proxies) == at("10.0.0.1")
 
 
 @pytest.mark.parametrize("proxies", [PROXIES, None])
-def test_nobody_else_is_believed(proxies: TrustedProxies | None) -> None:
+def test_forwarded_headers_of_untrusted_peers_are_ignored(proxies: TrustedProxies | None) -> None:
     assert caller("203.0.113.9", proxies, x_forwarded_for="1.2.3.4") == at("203.0.113.9")
 
 
-def test_a_proxy_may_connect_to_a_unix_socket() -> None:
+def test_trusted_proxy_can_connect_over_a_unix_socket() -> None:
     assert caller(None, TrustedProxies(["unix"]), x_forwarded_for="203.0.113.9") == at("203.0.113.9")
     assert caller(None, TrustedProxies(["10.0.0.1"]), x_forwarded_for="203.0.113.9") is None
 
@@ -159,6 +159,6 @@ def test_a_proxy_may_connect_to_a_unix_socket() -> None:
 @pytest.mark.parametrize(
     ("networks", "error"), [("10.0.0.1", TypeError), (["proxy"], ValueError), (["10.0.0.1/8"], ValueError)]
 )
-def test_what_is_no_network_is_refused_with_what_to_write(networks: Any, error: type[Exception]) -> None:
+def test_invalid_proxy_network_is_refused_with_advice(networks: Any, error: type[Exception]) -> None:
     with pytest.raises(error, match=r"write|10\.0\.0\.0/8"):
         TrustedProxies(networks)

@@ -70,7 +70,7 @@ HTTP = [serve_http, partial(serve_http, websocket=True), serve_websocket]
 @pytest.mark.parametrize("serve", HTTP)
 @pytest.mark.parametrize("kind", [Listener, Secure])
 @pytest.mark.parametrize("name", [("0.0.0.0", 80), ("192.0.2.1", 80), ("::", 80, 0, 0)])
-async def test_a_server_that_others_reach_without_authorization_says_so_once(
+async def test_exposed_server_without_authorization_logs_a_warning_once(
     serve: Callable[..., Any], kind: type[Listener], name: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with serving(serve, listeners=[kind(name), kind(name), kind(("127.0.0.1", 80))], **ANYBODY):
@@ -80,14 +80,16 @@ async def test_a_server_that_others_reach_without_authorization_says_so_once(
 
 
 @pytest.mark.parametrize("serve", HTTP)
-async def test_a_protected_server_says_nothing(serve: Callable[..., Any], caplog: pytest.LogCaptureFixture) -> None:
+async def test_protected_server_logs_no_exposure_warning(
+    serve: Callable[..., Any], caplog: pytest.LogCaptureFixture
+) -> None:
     async with serving(serve, listeners=[Listener(("0.0.0.0", 80))], auth=protected(issued()), **ANYBODY):
         pass
     assert warnings_in(caplog) == []
 
 
 @pytest.mark.parametrize("serve", HTTP)
-async def test_a_server_whose_clients_show_certificates_says_nothing(
+async def test_server_with_client_certificates_logs_no_exposure_warning(
     serve: Callable[..., Any], caplog: pytest.LogCaptureFixture
 ) -> None:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -100,7 +102,7 @@ async def test_a_server_whose_clients_show_certificates_says_nothing(
 
 @pytest.mark.parametrize("serve", [*HTTP, serve_tcp])
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
-async def test_a_server_for_this_machine_says_nothing(
+async def test_local_server_logs_no_exposure_warning(
     serve: Callable[..., Any], host: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with serving(serve, host, 0):
@@ -108,7 +110,7 @@ async def test_a_server_for_this_machine_says_nothing(
     assert warnings_in(caplog) == []
 
 
-async def test_a_unix_socket_is_for_this_machine(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_unix_socket_server_logs_no_exposure_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     async with serving(serve_unix, tmp_path / "s"):
         pass
     assert warnings_in(caplog) == []
@@ -119,7 +121,7 @@ async def test_a_unix_socket_is_for_this_machine(tmp_path: Path, caplog: pytest.
     assert warnings_in(caplog) == []
 
 
-async def test_a_server_of_lines_that_others_reach_says_so(
+async def test_exposed_tcp_server_logs_a_warning(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def opened(port: int, *, host: str | None) -> list[Listener]:

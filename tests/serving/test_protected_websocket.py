@@ -84,7 +84,7 @@ async def test_a_handler_sees_the_caller_of_its_connection(tokens: Tokens, way: 
         assert (await bob.call_tool("whoami")).text == "bob bob-1"
 
 
-async def test_a_websocket_without_a_token_is_refused_in_the_words_of_http(tokens: Tokens, way: str) -> None:
+async def test_websocket_without_a_token_is_refused_like_http(tokens: Tokens, way: str) -> None:
     async with serving(way, auth=protected(tokens)) as url:
         answer = await refused(url)
         assert answer.status == 401
@@ -117,7 +117,7 @@ async def test_a_connection_is_closed_when_its_token_ends(
 
 
 @pytest.mark.parametrize("era", ["legacy", "modern"])
-async def test_a_tool_that_needs_a_scope_is_an_error_that_names_all_of_them(tokens: Tokens, way: str, era: Any) -> None:
+async def test_websocket_call_without_scopes_is_an_error_that_names_them(tokens: Tokens, way: str, era: Any) -> None:
     async with (
         serving(way, auth=protected(tokens)) as url,
         open_websocket(url, headers=bearer("alice-2"), era=era) as client,
@@ -130,7 +130,7 @@ async def test_a_tool_that_needs_a_scope_is_an_error_that_names_all_of_them(toke
 
 
 @pytest.mark.parametrize("protected_", [True, False])
-async def test_who_serves_scopes_without_protection_is_warned_once(
+async def test_scopes_without_protection_over_a_websocket_are_logged_once(
     tokens: Tokens, way: str, protected_: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with serving(way, auth=protected(tokens) if protected_ else None):

@@ -48,7 +48,7 @@ async def test_program_serves_standard_input_and_output_until_its_end() -> None:
 
 
 @pytest.mark.parametrize("transport", ["http", "unix"])
-async def test_program_serves_until_an_interrupt_and_goes_on(transport: str, tmp_path: Path) -> None:
+async def test_program_serves_until_an_interrupt_and_continues(transport: str, tmp_path: Path) -> None:
     path = tmp_path / "socket"
     options = f'"http", unix={str(path)!r}' if transport == "http" else f'"unix", path={str(path)!r}'
     command = [sys.executable, "-c", PROGRAM.format(options)]
@@ -103,7 +103,7 @@ def test_misspelled_option_is_refused(transport: str) -> None:
         RUN(Server("s"), transport, port=0, stateles=True)
 
 
-async def test_under_trio_the_function_to_await_is_named() -> None:
+async def test_run_under_trio_raises_and_names_the_function_to_await() -> None:
     with pytest.raises(RuntimeError, match=r"await serve_http\(server, \.\.\.\)"):
         run(Server("s"), "http", port=0)
 

@@ -105,7 +105,7 @@ async def test_notifications_are_dropped_for_a_client_that_accepts_json_only(era
 
 
 @pytest.mark.parametrize("era", SERVED)
-async def test_notifications_go_before_the_reply_for_a_client_that_accepts_streams_only(era: str) -> None:
+async def test_notifications_precede_the_reply_for_a_client_that_accepts_streams_only(era: str) -> None:
     async with serving(era) as (endpoint, _):
         headers = await opened(endpoint, era, STREAM)
         answer = await endpoint.ask(called(era, "tell"), headers)
@@ -117,7 +117,7 @@ async def test_notifications_go_before_the_reply_for_a_client_that_accepts_strea
 
 
 @pytest.mark.parametrize("era", SERVED)
-async def test_empty_accept_is_answered_as_no_accept(era: str) -> None:
+async def test_empty_accept_counts_as_absent(era: str) -> None:
     async with serving(era) as (endpoint, _):
         for empty in ("", " "):
             headers = await opened(endpoint, era, empty)

@@ -33,7 +33,7 @@ async def asked(endpoint: ListenedEndpoint, tool: str, **arguments: Any) -> Any:
     return connection
 
 
-async def test_each_response_is_a_line_with_who_what_and_how_long(
+async def test_access_log_has_a_line_with_client_request_and_duration_per_response(
     autojump_clock: MockClock, lines: pytest.LogCaptureFixture
 ) -> None:
     scene = Scene()
@@ -54,7 +54,7 @@ async def test_each_response_is_a_line_with_who_what_and_how_long(
 
 
 @pytest.mark.parametrize("speaks", [False, True])
-async def test_a_client_that_leaves_early_is_noted(
+async def test_access_log_records_a_client_that_disconnects_early(
     autojump_clock: MockClock, lines: pytest.LogCaptureFixture, speaks: bool
 ) -> None:
     scene = Scene()
@@ -72,7 +72,7 @@ async def test_a_client_that_leaves_early_is_noted(
     assert line.endswith(" 3.000 s, left early")
 
 
-async def test_refusals_are_noted_without_the_query_and_as_one_line_each(
+async def test_access_log_records_refusals_in_one_line_without_the_query(
     autojump_clock: MockClock, lines: pytest.LogCaptureFixture
 ) -> None:
     async with listening(Scene().server, auth=protected(issued()), access_log=True) as endpoint:
@@ -90,7 +90,7 @@ async def test_refusals_are_noted_without_the_query_and_as_one_line_each(
     assert "secret" not in lines.text
 
 
-async def test_the_address_is_that_of_the_client_behind_a_trusted_proxy(lines: pytest.LogCaptureFixture) -> None:
+async def test_access_log_has_the_client_address_behind_a_trusted_proxy(lines: pytest.LogCaptureFixture) -> None:
     proxies = TrustedProxies(["127.0.0.1"])
     async with over_sockets(Scene().server, access_log=True, trusted_proxies=proxies) as endpoint:
         for header in ({}, {"X-Forwarded-For": "203.0.113.7"}):
@@ -99,7 +99,7 @@ async def test_the_address_is_that_of_the_client_behind_a_trusted_proxy(lines: p
     assert words == ['127.0.0.1 - "GET /mcp" 400', '203.0.113.7 - "GET /mcp" 400']
 
 
-async def test_by_default_there_is_none(lines: pytest.LogCaptureFixture) -> None:
+async def test_access_log_is_off_by_default(lines: pytest.LogCaptureFixture) -> None:
     async with listening(Scene().server) as endpoint:
         assert (await endpoint.ask("GET", {**BASE})).status == 400
     assert said_by(lines) == []

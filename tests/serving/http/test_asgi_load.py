@@ -14,7 +14,7 @@ from trio_mcp import CancelCause, RequestContext, http_app
 STREAMS = 200
 
 
-async def test_200_streams_through_uvicorn_each_get_all_of_their_own_and_are_left_all_at_once() -> None:
+async def test_200_streams_through_uvicorn_are_separate_and_end_together() -> None:
     server, journal = waiting_server()
     causes: list[CancelCause] = []
 

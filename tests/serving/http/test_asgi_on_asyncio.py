@@ -49,7 +49,7 @@ def _no_thread_stays() -> Any:
 # By hand, in an event loop of the test
 
 
-def test_without_a_lifespan_the_first_request_starts_the_server_and_the_loop_ends_it() -> None:
+def test_asyncio_app_without_lifespan_starts_with_the_first_request() -> None:
     steps: list[str] = []
 
     @asynccontextmanager
@@ -72,7 +72,7 @@ def test_without_a_lifespan_the_first_request_starts_the_server_and_the_loop_end
     assert not trio_threads()
 
 
-def test_the_lifespan_starts_the_server_and_its_end_ends_the_thread() -> None:
+def test_asyncio_app_lifespan_starts_and_ends_the_server_thread() -> None:
     server, _ = waiting_server()
     app = http_app(server, **OPEN)
 
@@ -84,7 +84,7 @@ def test_the_lifespan_starts_the_server_and_its_end_ends_the_thread() -> None:
     asyncio.run(main())
 
 
-def test_runs_of_loops_that_are_closed_are_forgotten() -> None:
+def test_runs_of_closed_event_loops_are_dropped() -> None:
     app = http_app(waiting_server()[0], **OPEN)
 
     async def main() -> None:
@@ -96,7 +96,7 @@ def test_runs_of_loops_that_are_closed_are_forgotten() -> None:
     assert len(app._loop_runs._runs) == 1
 
 
-def test_the_lifespan_is_entered_once_in_an_event_loop() -> None:
+def test_asyncio_app_lifespan_can_be_entered_once_per_event_loop() -> None:
     app = http_app(waiting_server()[0], **OPEN)
 
     async def main() -> None:
@@ -109,7 +109,7 @@ def test_the_lifespan_is_entered_once_in_an_event_loop() -> None:
 
 
 @pytest.mark.parametrize("fails", [False, True], ids=["a start that succeeds", "a start that fails"])
-def test_a_request_during_the_start_of_the_lifespan_waits_for_it(fails: bool) -> None:
+def test_asyncio_app_request_during_lifespan_start_waits(fails: bool) -> None:
     steps: list[str] = []
     starting, may_start = threading.Event(), threading.Event()
 
@@ -152,7 +152,7 @@ def test_a_request_during_the_start_of_the_lifespan_waits_for_it(fails: bool) ->
     assert steps == (["up"] if fails else ["up", "down"])
 
 
-def test_applications_share_one_thread() -> None:
+def test_asyncio_apps_share_one_thread() -> None:
     apps = [http_app(waiting_server()[0], **OPEN) for _ in range(3)]
 
     async def main() -> None:
@@ -163,7 +163,7 @@ def test_applications_share_one_thread() -> None:
     asyncio.run(main())
 
 
-def test_a_lifespan_of_the_server_that_fails_fails_each_request_until_it_succeeds() -> None:
+def test_failing_server_lifespan_fails_each_request_until_it_succeeds() -> None:
     failures = [OSError("no database"), None]
 
     @asynccontextmanager
@@ -183,7 +183,7 @@ def test_a_lifespan_of_the_server_that_fails_fails_each_request_until_it_succeed
     asyncio.run(main())
 
 
-def test_a_failed_start_is_told_to_the_asgi_server() -> None:
+def test_failed_start_is_reported_to_the_asgi_server() -> None:
     @asynccontextmanager
     async def lifespan(_: Server) -> AsyncGenerator[None]:
         raise OSError("no database")
@@ -203,7 +203,7 @@ def test_a_failed_start_is_told_to_the_asgi_server() -> None:
     assert sent[0]["type"] == "lifespan.startup.failed"
 
 
-def test_a_disconnect_cancels_the_handler_with_its_cause() -> None:
+def test_asyncio_app_disconnect_cancels_the_handler_with_its_cause() -> None:
     server, journal = waiting_server()
     app = http_app(server, **OPEN)
 
@@ -222,7 +222,7 @@ def test_a_disconnect_cancels_the_handler_with_its_cause() -> None:
 
 
 @pytest.mark.parametrize("speak", [False, True], ids=["before the first byte", "on a stream"])
-def test_a_cancelled_asgi_task_cancels_the_handler_and_ends_after_its_request(speak: bool) -> None:
+def test_cancelled_asgi_task_cancels_the_handler_and_waits_for_it(speak: bool) -> None:
     server, journal = waiting_server()
     app = http_app(server, **OPEN)
 
@@ -242,7 +242,7 @@ def test_a_cancelled_asgi_task_cancels_the_handler_and_ends_after_its_request(sp
     assert journal.cancellation.cause is CancelCause.DISCONNECT
 
 
-def test_a_request_that_is_cancelled_or_left_at_any_step_leaves_nothing() -> None:
+def test_asgi_request_cancelled_at_any_step_leaves_nothing_behind() -> None:
     server, _ = waiting_server()
     app = http_app(server, **OPEN)
 
@@ -273,7 +273,7 @@ def test_a_request_that_is_cancelled_or_left_at_any_step_leaves_nothing() -> Non
     assert server.statistics().in_flight == 0
 
 
-def test_a_client_that_reads_slowly_stops_the_stream_and_not_the_event_loop() -> None:
+def test_slow_client_blocks_its_stream_but_not_the_event_loop() -> None:
     server = Server("talks")
     told, go_on = threading.Event(), threading.Event()
 
@@ -305,7 +305,7 @@ def test_a_client_that_reads_slowly_stops_the_stream_and_not_the_event_loop() ->
     asyncio.run(main())
 
 
-def test_no_more_of_a_body_is_received_than_the_bounds_allow() -> None:
+def test_asyncio_app_reads_a_body_only_within_the_limits() -> None:
     app = http_app(waiting_server()[0], **OPEN, limits=Limits(max_message_bytes=1000))
 
     async def main() -> None:
@@ -319,7 +319,7 @@ def test_no_more_of_a_body_is_received_than_the_bounds_allow() -> None:
     asyncio.run(main())
 
 
-def test_a_send_that_finds_the_client_gone_cancels_the_handler() -> None:
+def test_asyncio_app_send_after_a_disconnect_cancels_the_handler() -> None:
     server, journal = waiting_server()
     app = http_app(server, **OPEN)
 
@@ -337,7 +337,7 @@ def test_a_send_that_finds_the_client_gone_cancels_the_handler() -> None:
 
 
 @pytest.mark.parametrize("has_lifespan", [True, False])
-def test_handlers_see_the_context_of_the_lifespan_and_asgi_servers_that_of_the_request(has_lifespan: bool) -> None:
+def test_handlers_see_context_of_the_lifespan_and_asgi_send_that_of_the_request(has_lifespan: bool) -> None:
     server = Server("who")
 
     @server.tool
@@ -366,7 +366,7 @@ def test_handlers_see_the_context_of_the_lifespan_and_asgi_servers_that_of_the_r
     assert sorted(set(seen)) == ["ann", "bob"]
 
 
-def test_two_event_loops_run_the_server_each_on_its_own() -> None:
+def test_two_event_loops_run_separate_servers() -> None:
     app = http_app(waiting_server()[0], **OPEN)
     both = threading.Barrier(2, timeout=PATIENCE)
     texts: list[str] = []
@@ -388,7 +388,7 @@ def test_two_event_loops_run_the_server_each_on_its_own() -> None:
     assert sorted(texts) == ["a", "b"]
 
 
-def test_a_loop_that_is_closed_early_ends_its_handlers() -> None:
+def test_closing_the_event_loop_early_ends_its_handlers() -> None:
     server, journal = waiting_server()
     app = http_app(server, **OPEN)
     loop = asyncio.new_event_loop()
@@ -412,7 +412,7 @@ def test_a_loop_that_is_closed_early_ends_its_handlers() -> None:
     asyncio.run(collect())
 
 
-def test_the_end_of_the_lifespan_lets_accepted_requests_finish() -> None:
+def test_asyncio_app_lifespan_end_lets_accepted_requests_finish() -> None:
     server = Server("slow")
     started, go_on = threading.Event(), threading.Event()
 
@@ -488,14 +488,14 @@ async def waits_until_left(endpoint: OnAsyncio, journal: Journal, path: str, *, 
 @pytest.mark.parametrize("speak", [False, True], ids=["before the first byte", "on a stream"])
 @pytest.mark.parametrize("mount", MOUNTS)
 @pytest.mark.parametrize("asgi_server", SERVERS)
-async def test_a_disconnect_reaches_the_handler(asgi_server: str, mount: str, speak: bool) -> None:
+async def test_disconnect_reaches_the_handler_through_uvicorn(asgi_server: str, mount: str, speak: bool) -> None:
     server, journal = waiting_server()
     async with SERVERS[asgi_server](MOUNTS[mount](http_app(server, **OPEN))) as endpoint:
         await waits_until_left(endpoint, journal, "/api/mcp", speak=speak)
 
 
 @pytest.mark.parametrize("asgi_server", SERVERS)
-async def test_a_client_of_ours_calls_asks_and_cancels(asgi_server: str) -> None:
+async def test_trio_mcp_client_can_call_answer_and_cancel_through_uvicorn(asgi_server: str) -> None:
     server, journal = waiting_server()
 
     @server.tool
@@ -516,7 +516,7 @@ async def test_a_client_of_ours_calls_asks_and_cancels(asgi_server: str) -> None
         await happened(journal.ended)
 
 
-async def test_the_end_of_uvicorn_cancels_what_still_runs() -> None:
+async def test_uvicorn_shutdown_cancels_running_requests() -> None:
     server, journal = waiting_server()
     async with behind_uvicorn(http_app(server, **OPEN), timeout_graceful_shutdown=0.1) as endpoint:
         connection = await endpoint.connect()
@@ -527,7 +527,7 @@ async def test_the_end_of_uvicorn_cancels_what_still_runs() -> None:
     await connection.aclose()
 
 
-def test_the_test_client_of_starlette_works_with_and_without_the_lifespan() -> None:
+def test_starlette_test_client_works_with_and_without_lifespan() -> None:
     app = Starlette(routes=[Mount("/", http_app(waiting_server()[0], **{**OPEN, "allowed_hosts": ["testserver"]}))])
     headers, body = modern("tools/call", {"name": "echo", "arguments": {"text": "a"}})
     headers["Host"] = "testserver"

@@ -44,7 +44,7 @@ async def endpoint() -> AsyncGenerator[ListenedEndpoint]:
         yield one
 
 
-async def test_the_card_is_made_of_the_server_and_fits_the_schema(endpoint: ListenedEndpoint) -> None:
+async def test_server_card_has_the_servers_data_and_matches_the_schema(endpoint: ListenedEndpoint) -> None:
     answer = await ask(endpoint, CARD)
     assert (answer.status, answer.headers["content-type"]) == (200, "application/mcp-server-card+json")
     assert answer.json == {
@@ -64,7 +64,7 @@ async def test_the_card_is_made_of_the_server_and_fits_the_schema(endpoint: List
     assert faults(CARD_SCHEMA, answer.json) == []
 
 
-async def test_a_card_with_everything_fits_the_schema_and_tells_nothing_of_tools() -> None:
+async def test_full_server_card_matches_the_schema_and_lists_no_tools() -> None:
     server = weather(website_url="https://example.com", icons=[Icon("https://example.com/i.png", sizes=["48x48"])])
     source = SourceRepository("https://github.com/example/weather", "github", subfolder="src")
     card = Card("com.example/weather", url="https://example.com/mcp", title="Other", repository=source)
@@ -78,7 +78,7 @@ async def test_a_card_with_everything_fits_the_schema_and_tells_nothing_of_tools
     assert {"capabilities", "extensions", "tools", "packages", "instructions", "_meta"}.isdisjoint(told)
 
 
-async def test_the_catalogue_names_the_card(endpoint: ListenedEndpoint) -> None:
+async def test_discovery_catalogue_lists_the_card(endpoint: ListenedEndpoint) -> None:
     answer = await ask(endpoint, CATALOG)
     assert (answer.status, answer.headers["content-type"]) == (200, "application/ai-catalog+json")
     assert answer.json == {
@@ -94,9 +94,7 @@ async def test_the_catalogue_names_the_card(endpoint: ListenedEndpoint) -> None:
 
 
 @pytest.mark.parametrize("path", [CARD, CATALOG])
-async def test_everybody_reads_without_a_token_from_any_page_and_with_any_accept(
-    endpoint: ListenedEndpoint, path: str
-) -> None:
+async def test_server_card_is_public_for_any_origin_and_accept(endpoint: ListenedEndpoint, path: str) -> None:
     assert (await ask(endpoint, "/mcp", "POST")).status == 401
     for headers in ({}, FOREIGN, {"Accept": "text/html"}, {"Accept": "image/*;q=0"}):
         answer = await ask(endpoint, path, **headers)
@@ -109,11 +107,11 @@ async def test_everybody_reads_without_a_token_from_any_page_and_with_any_accept
 
 
 @pytest.mark.parametrize("path", [CARD, CATALOG])
-async def test_another_host_is_refused(endpoint: ListenedEndpoint, path: str) -> None:
+async def test_server_card_for_another_host_is_refused(endpoint: ListenedEndpoint, path: str) -> None:
     assert (await ask(endpoint, path, Host="rebound.example")).status == 403
 
 
-async def test_whoever_knows_the_present_card_is_not_told_again(endpoint: ListenedEndpoint) -> None:
+async def test_server_card_with_matching_etag_is_304(endpoint: ListenedEndpoint) -> None:
     tag = (await ask(endpoint, CARD)).headers["etag"]
     assert (await ask(endpoint, CARD)).headers["etag"] == tag != (await ask(endpoint, CATALOG)).headers["etag"]
     for known in (tag, f"W/{tag}", f'"other", {tag}', "*"):
@@ -124,7 +122,7 @@ async def test_whoever_knows_the_present_card_is_not_told_again(endpoint: Listen
         assert (await ask(endpoint, CARD, If_None_Match=unknown)).status == 200
 
 
-async def test_methods_but_those_of_reading_are_refused(endpoint: ListenedEndpoint) -> None:
+async def test_server_card_refuses_methods_other_than_get_and_head(endpoint: ListenedEndpoint) -> None:
     assert (await ask(endpoint, CARD, "HEAD")).body == b""
     assert (await ask(endpoint, CARD, "HEAD")).headers["content-type"] == "application/mcp-server-card+json"
     preflight = await ask(endpoint, CARD, "OPTIONS", **FOREIGN)
@@ -133,7 +131,7 @@ async def test_methods_but_those_of_reading_are_refused(endpoint: ListenedEndpoi
     assert (refused.status, refused.headers["allow"]) == (405, "GET, HEAD, OPTIONS")
 
 
-async def test_without_a_card_there_is_nothing() -> None:
+async def test_server_card_paths_are_404_without_a_card() -> None:
     async with listening(weather()) as endpoint:
         assert [(await ask(endpoint, path)).status for path in (CARD, CATALOG)] == [404, 404]
     async with listening(weather(), card=NAMED) as endpoint:
@@ -143,12 +141,12 @@ async def test_without_a_card_there_is_nothing() -> None:
 @pytest.mark.parametrize(
     ("path", "place"), [("/a/b/", "/a/b/server-card"), ("/", "/server-card"), ("", "/server-card")]
 )
-async def test_the_card_stands_behind_the_path_of_the_endpoint(path: str, place: str) -> None:
+async def test_server_card_path_follows_the_endpoint_path(path: str, place: str) -> None:
     async with listening(weather(), card=NAMED, path=path) as endpoint:
         assert (await ask(endpoint, place)).status == 200
 
 
-async def test_a_proxy_has_a_card_of_its_own() -> None:
+async def test_proxy_has_its_own_server_card() -> None:
     behind = proxy(weather())
     with pytest.raises(ValueError, match="a card needs a version"):
         await serve_http(behind, card=NAMED)
@@ -159,7 +157,7 @@ async def test_a_proxy_has_a_card_of_its_own() -> None:
     assert "title" not in told
 
 
-async def test_an_application_has_the_same_documents_and_the_catalogue_for_the_root_of_the_host() -> None:
+async def test_asgi_application_serves_card_and_catalogue_app() -> None:
     async with asking(weather(), card=NAMED, catalog=True) as ask:
         for path, kind in ((CARD, "mcp-server-card"), (CATALOG, "ai-catalog")):
             exchange = ask("GET", path=path, headers=good({"Origin": "https://elsewhere.example"}))
@@ -173,7 +171,7 @@ async def test_an_application_has_the_same_documents_and_the_catalogue_for_the_r
 
 
 @pytest.mark.parametrize(("host", "status"), [(b"mcp.example.com", 200), (b"rebound.example", 403)])
-async def test_the_catalogue_is_mounted_at_the_root_of_the_host(host: bytes, status: int) -> None:
+async def test_catalogue_app_can_be_mounted_at_the_host_root(host: bytes, status: int) -> None:
     mcp = http_app(weather(), allowed_origins=[], allowed_hosts=["mcp.example.com"], card=NAMED, catalog=True)
     assert mcp.catalog.paths == (CATALOG,)
     assert http_app(weather(), allowed_origins=[], allowed_hosts=["mcp.example.com"]).catalog.paths == ()
@@ -190,7 +188,7 @@ async def test_the_catalogue_is_mounted_at_the_root_of_the_host(host: bytes, sta
     assert (b"urn:air" in sent[1]["body"]) == (status == 200)
 
 
-async def test_a_route_cannot_take_the_place_of_the_card() -> None:
+async def test_route_with_the_cards_path_is_refused() -> None:
     async def page(request: Any) -> str:
         return "page"
 
@@ -223,13 +221,13 @@ async def test_a_route_cannot_take_the_place_of_the_card() -> None:
         ({"url": "https://weather.internal/mcp"}, "is a private address"),
     ],
 )
-def test_what_no_card_has_is_refused_where_it_is_written(options: dict[str, str], complaint: str) -> None:
+def test_invalid_card_values_are_refused_at_creation(options: dict[str, str], complaint: str) -> None:
     with pytest.raises(ValueError, match=complaint):
         Card(**{"name": "com.example/weather", "url": "https://example.com/mcp", **options})
 
 
 @pytest.mark.parametrize("version", ["1.0.2", "2.1.0-alpha", "1.0.x-beta", "2026-07-28", "1.0.0+build.7"])
-def test_a_single_version_is_one(version: str) -> None:
+def test_server_card_accepts_a_single_version(version: str) -> None:
     assert Card("com.example/weather", url="http://127.0.0.1:8000/mcp", version=version).version == version
 
 
@@ -242,7 +240,7 @@ def test_a_single_version_is_one(version: str) -> None:
         ({"icons": [Icon("data:image/png;base64," + "A" * 70_000)]}, "clients read at most 65536"),
     ],
 )
-async def test_a_server_that_fits_no_card_is_not_served(options: dict[str, Any], complaint: str) -> None:
+async def test_server_whose_data_does_not_fit_a_card_is_not_served(options: dict[str, Any], complaint: str) -> None:
     with pytest.raises(ValueError, match=complaint):
         await serve_http(weather(**options), card=NAMED)
     with pytest.raises(ValueError, match=complaint):
@@ -254,6 +252,6 @@ async def test_a_catalogue_without_a_card_is_refused() -> None:
         await serve_http(weather(), catalog=True)
 
 
-async def test_a_server_of_another_name_is_told_of(caplog: pytest.LogCaptureFixture) -> None:
+async def test_server_with_a_name_that_differs_from_the_card_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     async with listening(Server("rain", description="Rain"), card=NAMED):
         assert "the card says com.example/weather, but clients will see the server name 'rain'" in caplog.text

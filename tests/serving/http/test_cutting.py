@@ -71,7 +71,7 @@ async def asked(endpoint: MemoryEndpoint, request: bytes) -> Connection:
     return connection
 
 
-async def test_a_modern_request_that_is_cut_off_never_runs_and_a_whole_one_is_cancelled(
+async def test_truncated_modern_request_never_runs_and_a_complete_one_is_cancelled(
     scene: Scene, endpoint: MemoryEndpoint
 ) -> None:
     traces = Traces(endpoint)
@@ -96,7 +96,7 @@ async def test_a_modern_request_that_is_cut_off_never_runs_and_a_whole_one_is_ca
             assert journal.cancellation.cause is CancelCause.DISCONNECT
 
 
-async def test_a_modern_stream_that_is_cut_off_cancels_its_handler_at_every_byte(
+async def test_modern_stream_disconnected_at_any_byte_cancels_its_handler(
     scene: Scene, endpoint: MemoryEndpoint
 ) -> None:
     traces = Traces(endpoint)
@@ -119,7 +119,7 @@ async def test_a_modern_stream_that_is_cut_off_cancels_its_handler_at_every_byte
 
 
 @pytest.mark.parametrize("tool", ["echo", "levels"], ids=["json", "a stream"])
-async def test_a_modern_answer_that_is_cut_off_leaves_nothing(endpoint: MemoryEndpoint, tool: str) -> None:
+async def test_modern_response_disconnected_midway_leaves_nothing(endpoint: MemoryEndpoint, tool: str) -> None:
     arguments = {"text": "x"} if tool == "echo" else {}
     request = modern_call(tool, **arguments)
     traces = Traces(endpoint)
@@ -137,7 +137,7 @@ async def test_a_modern_answer_that_is_cut_off_leaves_nothing(endpoint: MemoryEn
     assert (await endpoint.modern("tools/call", {"name": "echo", "arguments": {"text": "on"}})).status == 200
 
 
-async def test_a_legacy_request_that_is_cut_off_never_runs_and_a_whole_one_goes_on(
+async def test_truncated_legacy_request_never_runs_and_a_complete_one_continues(
     scene: Scene, endpoint: MemoryEndpoint
 ) -> None:
     session = await endpoint.initialize()
@@ -161,7 +161,7 @@ async def test_a_legacy_request_that_is_cut_off_never_runs_and_a_whole_one_goes_
     await traces.assert_none()
 
 
-async def test_htt_01_a_legacy_answer_that_is_cut_off_at_any_byte_is_told_to_its_end_once(
+async def test_htt_01_legacy_response_disconnected_at_any_byte_is_replayed_once(
     scene: Scene, endpoint: MemoryEndpoint
 ) -> None:
     session = {**await endpoint.initialize(), "MCP-Protocol-Version": LEGACY}

@@ -61,7 +61,7 @@ async def open_all(endpoint: Endpoint, count: int) -> list[tuple[str, Connection
     return streams
 
 
-async def test_mod_02_shd_02_open_streams_end_properly_and_at_once(
+async def test_mod_02_shd_02_open_streams_end_gracefully_at_once(
     endpoint: ListenedEndpoint, autojump_clock: MockClock, scene: Scene
 ) -> None:
     streams = await open_all(endpoint, 10)
@@ -84,7 +84,7 @@ async def test_mod_02_shd_02_open_streams_end_properly_and_at_once(
 
 
 @pytest.mark.parametrize("what", ["nothing", "an answer", "half a head", "half a body", "a stream", "a refusal"])
-async def test_shd_02_no_client_that_keeps_its_connection_open_holds_up_the_end(
+async def test_shd_02_open_connections_do_not_delay_shutdown(
     endpoint: ListenedEndpoint, autojump_clock: MockClock, what: str
 ) -> None:
     connection = await endpoint.connect()
@@ -107,7 +107,7 @@ async def test_shd_02_no_client_that_keeps_its_connection_open_holds_up_the_end(
     await ends_within(endpoint, 1)
 
 
-async def test_a_client_that_reads_nothing_does_not_hold_up_the_end(
+async def test_client_that_does_not_read_does_not_delay_shutdown(
     endpoint: ListenedEndpoint, autojump_clock: MockClock, scene: Scene
 ) -> None:
     connection = await endpoint.connect(lockstep=True)
@@ -122,7 +122,7 @@ async def test_a_client_that_reads_nothing_does_not_hold_up_the_end(
     assert cancellation.cause is CancelCause.SHUTDOWN
 
 
-async def test_a_session_that_is_told_much_and_listens_to_nothing_does_not_hold_up_the_end(
+async def test_session_with_many_unread_messages_does_not_delay_shutdown(
     endpoint: ListenedEndpoint, autojump_clock: MockClock, scene: Scene
 ) -> None:
     session = await endpoint.initialize()
@@ -137,7 +137,7 @@ async def test_a_session_that_is_told_much_and_listens_to_nothing_does_not_hold_
 
 @pytest.mark.parametrize("era", ["modern", "legacy"])
 @pytest.mark.parametrize("speaks", [False, True], ids=["silent", "with a stream"])
-async def test_shd_01_short_work_is_answered_and_long_work_is_cancelled_at_the_bound(
+async def test_shd_01_short_requests_finish_and_long_ones_are_cancelled_at_drain_timeout(
     endpoint: ListenedEndpoint, autojump_clock: MockClock, scene: Scene, era: str, speaks: bool
 ) -> None:
     session = await endpoint.initialize("2025-06-18")
@@ -182,7 +182,7 @@ async def test_shd_01_short_work_is_answered_and_long_work_is_cancelled_at_the_b
 
 
 @pytest.mark.parametrize("kind", ["modern", "legacy", "initialize", "listen"])
-async def test_shd_01_a_request_that_is_sent_while_the_server_ends_is_refused(
+async def test_shd_01_request_sent_during_shutdown_is_refused(
     endpoint: ListenedEndpoint, autojump_clock: MockClock, scene: Scene, kind: str
 ) -> None:
     session = await endpoint.initialize()
@@ -215,9 +215,7 @@ async def test_shd_01_a_request_that_is_sent_while_the_server_ends_is_refused(
 
 @pytest.mark.parametrize("health", [False, True])
 @pytest.mark.parametrize("sent", ["all", "nothing yet", "half of the head"])
-async def test_requests_over_connections_that_wait_to_be_accepted_at_the_signal_are_served(
-    health: bool, sent: str
-) -> None:
+async def test_requests_on_connections_waiting_at_the_signal_are_served(health: bool, sent: str) -> None:
     headers, body = modern("tools/call", {"name": "echo", "arguments": {"text": "hi"}})
     data = request_bytes("POST", {**headers}, body)
     at = {"all": len(data), "nothing yet": 0, "half of the head": 50}[sent]
@@ -246,7 +244,7 @@ async def test_requests_over_connections_that_wait_to_be_accepted_at_the_signal_
 
 
 @pytest.mark.parametrize("era", ["modern", "legacy"])
-async def test_a_cancel_of_the_serving_scope_has_the_cause_parent(
+async def test_cancelling_the_serving_scope_has_cause_parent(
     endpoint: ListenedEndpoint, autojump_clock: MockClock, scene: Scene, era: str
 ) -> None:
     headers, body = modern("tools/call", {"name": "wait", "arguments": {"name": "mine"}})
@@ -262,7 +260,7 @@ async def test_a_cancel_of_the_serving_scope_has_the_cause_parent(
     assert cancellation.cause is CancelCause.PARENT
 
 
-async def test_a_second_signal_leaves_no_time_to_drain(
+async def test_second_signal_skips_the_drain(
     endpoint: ListenedEndpoint, autojump_clock: MockClock, scene: Scene
 ) -> None:
     headers, body = modern("tools/call", {"name": "wait", "arguments": {"name": "mine"}})
@@ -296,7 +294,7 @@ trio.run(main)
 
 
 @pytest.mark.commands
-async def test_shd_02_a_process_with_two_hundred_streams_ends_properly_at_sigterm() -> None:
+async def test_shd_02_process_with_200_streams_ends_gracefully_at_sigterm() -> None:
     process = await trio.lowlevel.open_process(
         [sys.executable, "-c", SERVER], cwd=Path(__file__).parents[3], stdout=subprocess.PIPE, stderr=subprocess.PIPE
     )

@@ -88,7 +88,7 @@ async def tell(endpoint: Endpoint, row: Any, count: Any = 3, **headers: str | No
     return await endpoint.ask("POST", {**written, **more}, message(row.name, {"count": count}))
 
 
-async def test_a_modern_notification_tells_who_has_sent_it(told: Told) -> None:
+async def test_extension_notification_has_its_sender(told: Told) -> None:
     async with in_memory(told.server, auth=protected(issued())) as endpoint:
         for token in ("alice-1", "bob-1"):
             answer = await tell(endpoint, added, Authorization=f"Bearer {token}", X_Own=token)
@@ -105,7 +105,7 @@ async def test_a_modern_notification_tells_who_has_sent_it(told: Told) -> None:
                 await client.list_roots()
 
 
-async def test_a_legacy_client_of_a_server_that_is_run_stateless_is_heard(told: Told) -> None:
+async def test_legacy_extension_notification_reaches_a_stateless_server(told: Told) -> None:
     async with in_memory(told.server, stateless=True) as endpoint:
         headers = {**BASE, "MCP-Protocol-Version": LEGACY}
         for row in (recent, added):  # the first is in no legacy revision
@@ -127,7 +127,7 @@ async def test_a_legacy_client_of_a_server_that_is_run_stateless_is_heard(told: 
         (query.name, {"count": 3}),
     ],
 )
-async def test_what_makes_no_sense_is_accepted_and_ignored(
+async def test_invalid_extension_notification_is_accepted_and_ignored(
     told: Told, method: str, params: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with in_memory(told.server) as endpoint:
@@ -143,7 +143,7 @@ async def test_what_makes_no_sense_is_accepted_and_ignored(
 @pytest.mark.parametrize(
     ("headers", "code"), [({"Mcp_Method": "tools/call"}, -32020), ({"MCP_Protocol_Version": "2099-01-01"}, -32022)]
 )
-async def test_headers_that_say_something_else_are_refused(told: Told, headers: Any, code: int) -> None:
+async def test_extension_notification_with_mismatched_headers_is_refused(told: Told, headers: Any, code: int) -> None:
     async with in_memory(told.server) as endpoint:
         answer = await tell(endpoint, added, **headers)
         assert (answer.status, answer.code) == (400, code)
@@ -151,7 +151,7 @@ async def test_headers_that_say_something_else_are_refused(told: Told, headers: 
         await told.has(1)
 
 
-async def test_pages_of_other_origins_and_callers_without_a_token_tell_nothing(told: Told) -> None:
+async def test_extension_notification_of_foreign_origin_or_without_token_is_refused(told: Told) -> None:
     async with in_memory(told.server) as endpoint:
         assert (await tell(endpoint, added, Origin="https://evil.example")).status == 403
     async with in_memory(told.server, auth=protected(issued())) as endpoint:
@@ -159,7 +159,9 @@ async def test_pages_of_other_origins_and_callers_without_a_token_tell_nothing(t
     assert told.all == []
 
 
-async def test_a_function_that_fails_is_logged_and_hurts_nobody(told: Told, caplog: pytest.LogCaptureFixture) -> None:
+async def test_failed_extension_handler_is_logged_without_other_effects(
+    told: Told, caplog: pytest.LogCaptureFixture
+) -> None:
     other = Extension("com.example/other")
     row = other.notification("notifications/com.example/other/told", Added, sender="client")
     server = Server("failing", extensions=[other])
@@ -178,7 +180,7 @@ async def test_a_function_that_fails_is_logged_and_hurts_nobody(told: Told, capl
     assert "a secret" in caplog.text
 
 
-async def test_a_flood_of_one_caller_leaves_room_for_others(told: Told) -> None:
+async def test_flood_of_extension_notifications_leaves_room_for_other_callers(told: Told) -> None:
     tokens = issued()
     told.go = trio.Event()
     async with in_memory(told.server, auth=protected(tokens), max_server_requests=8) as endpoint:
@@ -194,7 +196,7 @@ async def test_a_flood_of_one_caller_leaves_room_for_others(told: Told) -> None:
         assert (await tell(endpoint, added, Authorization="Bearer alice-1")).status == 202
 
 
-async def test_the_end_of_the_server_cancels_what_it_was_told_last(told: Told, autojump_clock: MockClock) -> None:
+async def test_shutdown_cancels_running_extension_notification_handlers(told: Told, autojump_clock: MockClock) -> None:
     told.go = trio.Event()
     async with in_memory(told.server) as endpoint:
         await tell(endpoint, added)
@@ -204,7 +206,7 @@ async def test_the_end_of_the_server_cancels_what_it_was_told_last(told: Told, a
 
 @pytest.mark.parametrize("row", [purge, gone])
 @pytest.mark.parametrize("era", ["modern", "legacy"])
-async def test_what_needs_scopes_is_refused_with_a_challenge_that_names_them(told: Told, row: Any, era: str) -> None:
+async def test_extension_notification_without_scopes_gets_a_challenge(told: Told, row: Any, era: str) -> None:
     tokens = issued()
     tokens.issue("root", "root", "admin write")
     request_id = 1 if row.is_request else None
@@ -228,9 +230,7 @@ async def test_what_needs_scopes_is_refused_with_a_challenge_that_names_them(tol
 
 
 @pytest.mark.parametrize(("extensions", "status"), [({}, 400), ({"com.example/search": 7}, 400), (None, 200)])
-async def test_a_request_of_an_extension_that_the_client_lacks_is_a_bad_request(
-    told: Told, extensions: Any, status: int
-) -> None:
+async def test_extension_request_without_client_declaration_is_400(told: Told, extensions: Any, status: int) -> None:
     declared = {"com.example/search": {}} if extensions is None else extensions
     meta = {**META, "io.modelcontextprotocol/clientCapabilities": {"extensions": declared}}
     async with in_memory(told.server) as endpoint:
@@ -241,7 +241,7 @@ async def test_a_request_of_an_extension_that_the_client_lacks_is_a_bad_request(
             assert (answer.code, answer.json["error"]["data"]) == (-32021, {"requiredCapabilities": required})
 
 
-async def test_a_notification_passes_through_a_proxy_in_the_name_of_its_caller(told: Told) -> None:
+async def test_proxy_forwards_extension_notification_for_its_caller(told: Told) -> None:
     before = proxy(partial(open_memory, told.server))
     async with in_memory(before, auth=protected(issued())) as endpoint:
         assert (await tell(endpoint, added, 1, Authorization="Bearer alice-1")).status == 202

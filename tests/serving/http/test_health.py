@@ -31,7 +31,7 @@ async def probe(endpoint: ListenedEndpoint, path: str, method: str = "GET", **he
 
 
 @pytest.mark.parametrize("path", PATHS)
-async def test_a_probe_is_answered_and_told_nothing_else(endpoint: ListenedEndpoint, path: str) -> None:
+async def test_health_probe_response_contains_only_the_status(endpoint: ListenedEndpoint, path: str) -> None:
     answer = await probe(endpoint, path)
     assert (answer.status, answer.body, answer.headers["cache-control"]) == (200, b"ok", "no-store")
     assert (await probe(endpoint, path, "HEAD")).body == b""
@@ -39,7 +39,7 @@ async def test_a_probe_is_answered_and_told_nothing_else(endpoint: ListenedEndpo
 
 
 @pytest.mark.parametrize("path", PATHS)
-async def test_a_probe_needs_no_host_no_origin_and_no_token(path: str) -> None:
+async def test_health_probe_needs_no_host_origin_or_token(path: str) -> None:
     async with listening(Scene().server, health=True, auth=protected(Tokens())) as endpoint:
         for headers in ({"Host": "10.0.0.7:8000"}, {"Origin": "https://elsewhere.example"}):
             assert (await probe(endpoint, path, **headers)).status == 200
@@ -47,7 +47,7 @@ async def test_a_probe_needs_no_host_no_origin_and_no_token(path: str) -> None:
         assert (await probe(endpoint, "/mcp")).status == 401
 
 
-async def test_without_health_there_is_nothing_at_these_paths() -> None:
+async def test_health_paths_are_404_without_health() -> None:
     async with listening(Scene(Limits(drain_delay=5)).server) as endpoint:
         for path in PATHS:
             assert (await probe(endpoint, path)).status == 404
@@ -56,7 +56,7 @@ async def test_without_health_there_is_nothing_at_these_paths() -> None:
             await endpoint.over.wait()
 
 
-async def test_from_the_signal_on_the_server_is_not_ready_and_serves_until_the_delay_is_over(
+async def test_readyz_fails_after_the_signal_while_requests_are_served_until_drain_delay(
     endpoint: ListenedEndpoint, autojump_clock: MockClock
 ) -> None:
     begun = trio.current_time()
@@ -70,7 +70,7 @@ async def test_from_the_signal_on_the_server_is_not_ready_and_serves_until_the_d
     assert 5 <= trio.current_time() - begun < 6
 
 
-async def test_each_connection_is_closed_after_its_next_answer_from_the_first_signal_on(
+async def test_connection_is_closed_after_its_next_response_once_signalled(
     endpoint: ListenedEndpoint, autojump_clock: MockClock
 ) -> None:
     ask = modern("tools/call", {"name": "echo", "arguments": {"text": "again"}})
@@ -84,7 +84,7 @@ async def test_each_connection_is_closed_after_its_next_answer_from_the_first_si
         assert await connection.stream.receive_some() == b""
 
 
-async def test_a_second_signal_skips_the_delay(endpoint: ListenedEndpoint, autojump_clock: MockClock) -> None:
+async def test_second_signal_skips_drain_delay(endpoint: ListenedEndpoint, autojump_clock: MockClock) -> None:
     begun = trio.current_time()
     signal.raise_signal(signal.SIGTERM)
     await trio.sleep(1)

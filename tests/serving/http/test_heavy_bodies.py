@@ -194,13 +194,13 @@ async def test_id_of_a_refused_body_is_read_from_its_beginning_or_its_end(
         assert refused.json["id"] == (None if position == "none" else "named")
 
 
-async def test_first_body_is_served_whatever_its_weight(autojump_clock: MockClock) -> None:
+async def test_first_body_is_served_regardless_of_its_memory_size(autojump_clock: MockClock) -> None:
     async with in_memory(Holding().server, **LIMITS) as endpoint:
         headers, body = of_modern(1, "count")
         assert (await asked(endpoint, headers, heavy(body, size=3 * BODY))).status == 200
 
 
-async def test_requests_of_a_session_are_weighed_before_they_are_decoded(
+async def test_memory_size_of_session_requests_is_estimated_before_decoding(
     decoded: Decoded, autojump_clock: MockClock
 ) -> None:
     scene = Holding()
@@ -217,7 +217,7 @@ async def test_requests_of_a_session_are_weighed_before_they_are_decoded(
         assert decoded.lengths == []
 
 
-async def test_answer_to_a_question_is_taken_whatever_its_weight(autojump_clock: MockClock) -> None:
+async def test_answer_to_a_question_is_accepted_regardless_of_its_memory_size(autojump_clock: MockClock) -> None:
     scene = Holding()
     async with in_memory(scene.server, **LIMITS) as endpoint:
         session = await endpoint.initialize(sampling={})
@@ -232,7 +232,7 @@ async def test_answer_to_a_question_is_taken_whatever_its_weight(autojump_clock:
         assert [text_of(reply) for reply in await rest_of(asking)] == ["m has answered"]
 
 
-async def test_retry_takes_the_place_of_the_request_that_it_goes_on_with(autojump_clock: MockClock) -> None:
+async def test_retry_replaces_the_memory_of_its_parked_request(autojump_clock: MockClock) -> None:
     scene = Holding()
     async with in_memory(scene.server, **LIMITS) as endpoint:
         headers, body = of_modern(1, "ask_about")
@@ -248,7 +248,7 @@ async def test_retry_takes_the_place_of_the_request_that_it_goes_on_with(autojum
 
 
 @pytest.mark.parametrize("asking", ["ask_again", "ask_by_replay"])
-async def test_retry_of_a_heavy_request_is_recognised_by_its_arguments_in_any_order(
+async def test_retry_of_a_large_request_is_matched_by_arguments_in_any_order(
     asking: str, autojump_clock: MockClock
 ) -> None:
     scene = Holding()

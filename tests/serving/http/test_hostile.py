@@ -137,7 +137,7 @@ async def test_no_request_is_smuggled_in_the_body_of_another(scene: Scene, endpo
     ],
     ids=["a long header", "many headers", "a long target", "noise", "a TLS hello", "a long body", "a vast length"],
 )
-async def test_what_is_too_much_or_no_request_has_its_status(
+async def test_oversized_or_malformed_request_gets_the_right_status(
     endpoint: SocketEndpoint, data: bytes, status: int
 ) -> None:
     assert (await answer_to(endpoint, data)).status == status
@@ -154,7 +154,7 @@ async def test_what_is_too_much_or_no_request_has_its_status(
         ("MCP-Protocol-Version", ["2026-07-28", "2026-07-28"]),
     ],
 )
-async def test_a_routing_header_that_is_repeated_is_a_mismatch(
+async def test_repeated_routing_header_is_a_mismatch(
     scene: Scene, endpoint: SocketEndpoint, header: str, values: list[str]
 ) -> None:
     headers, body = modern("tools/call", {"name": "wait", "arguments": {"name": "mine"}})
@@ -188,7 +188,7 @@ FOREIGN: list[dict[str, str | None]] = [
 
 
 @pytest.mark.parametrize("headers", FOREIGN, ids=[str(each) for each in FOREIGN])
-async def test_htt_06_a_foreign_name_or_page_is_403_in_every_spelling(
+async def test_htt_06_foreign_host_or_origin_is_403_in_every_spelling(
     scene: Scene, endpoint: SocketEndpoint, headers: dict[str, str | None]
 ) -> None:
     good, body = modern("tools/call", {"name": "wait", "arguments": {"name": "mine"}})
@@ -201,15 +201,13 @@ async def test_htt_06_a_foreign_name_or_page_is_403_in_every_spelling(
 @pytest.mark.parametrize(
     "headers", [{"Host": "localhost:99"}, {"Host": "[::1]:99"}, {"Host": "LOCALHOST"}, {"Origin": "http://[::1]:3000"}]
 )
-async def test_htt_06_this_machine_is_let_in(endpoint: SocketEndpoint, headers: dict[str, str | None]) -> None:
+async def test_htt_06_local_host_names_are_accepted(endpoint: SocketEndpoint, headers: dict[str, str | None]) -> None:
     good, body = modern("tools/list")
     assert (await endpoint.ask("POST", {**good, **headers}, body)).status == 200
 
 
 @pytest.mark.parametrize("part", ["head", "body"])
-async def test_a_request_that_comes_slowly_is_408_and_others_are_served_meanwhile(
-    scene: Scene, autojump_clock: MockClock, part: str
-) -> None:
+async def test_slow_request_is_408_while_others_are_served(scene: Scene, autojump_clock: MockClock, part: str) -> None:
     async with in_memory(scene.server, body_timeout=20) as endpoint:
         data = modern_call("wait", name="slow")
         slow = await endpoint.connect()
@@ -231,9 +229,7 @@ async def test_a_request_that_comes_slowly_is_408_and_others_are_served_meanwhil
 
 
 @pytest.mark.parametrize("how", ["an end", "a reset"])
-async def test_htt_03_a_body_that_ends_early_costs_nobody_anything(
-    scene: Scene, endpoint: SocketEndpoint, how: str
-) -> None:
+async def test_htt_03_truncated_body_has_no_effect_on_others(scene: Scene, endpoint: SocketEndpoint, how: str) -> None:
     session = await endpoint.initialize()
     for data in (modern_call("wait", name="never"), request_bytes("POST", session, call("wait", name="never"))):
         connection = await endpoint.connect()
@@ -249,7 +245,7 @@ async def test_htt_03_a_body_that_ends_early_costs_nobody_anything(
 
 
 @pytest.mark.parametrize("size", [64 * 1024, 500_000, 2_000_000])
-async def test_a_client_that_goes_cancels_its_call_whatever_it_has_sent_behind(
+async def test_disconnect_cancels_the_call_despite_pipelined_bytes(
     scene: Scene, endpoint: SocketEndpoint, size: int
 ) -> None:
     with trio.fail_after(PATIENCE):
@@ -268,7 +264,7 @@ async def test_a_client_that_goes_cancels_its_call_whatever_it_has_sent_behind(
     ("line", "status"),
     [("Host: elsewhere", 403), ("Content-Type: text/plain", 415), ("Accept: text/html", 406)],
 )
-async def test_a_client_that_sends_its_body_before_it_reads_learns_why_it_was_refused(
+async def test_client_that_sends_its_body_before_reading_gets_the_refusal(
     endpoint: SocketEndpoint, line: str, status: int
 ) -> None:
     headers = {**BASE, line.partition(": ")[0]: line.partition(": ")[2]}
@@ -281,7 +277,7 @@ async def test_a_client_that_sends_its_body_before_it_reads_learns_why_it_was_re
 
 
 @pytest.mark.parametrize("era", ["modern", "legacy"])
-async def test_bpl_03_a_client_that_reads_nothing_of_a_flood_stops_its_own_handler_alone(
+async def test_bpl_03_client_that_does_not_read_blocks_only_its_own_handler(
     scene: Scene, endpoint: SocketEndpoint, era: str
 ) -> None:
     data = modern_call("flood", name="flood", count=10**9)
@@ -325,7 +321,9 @@ def many_descriptors() -> Iterator[None]:
     resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
-async def test_two_thousand_half_open_connections_shut_nobody_out(scene: Scene, many_descriptors: None) -> None:
+async def test_two_thousand_half_open_connections_do_not_block_other_clients(
+    scene: Scene, many_descriptors: None
+) -> None:
     request = modern_call("wait", name="never")
     parts = [b"", request[:1], request[:100], request[: request.index(b"\r\n\r\n") + 2]]
     async with over_sockets(scene.server) as endpoint:
@@ -345,9 +343,7 @@ async def test_two_thousand_half_open_connections_shut_nobody_out(scene: Scene, 
     assert "never" not in scene.journals
 
 
-async def test_mod_03_nothing_of_one_request_is_on_the_stream_of_another(
-    scene: Scene, endpoint: SocketEndpoint
-) -> None:
+async def test_mod_03_stream_contains_only_messages_of_its_request(scene: Scene, endpoint: SocketEndpoint) -> None:
     session = await endpoint.initialize()
     listening = await endpoint.connect()
     headers, body = modern("subscriptions/listen", {"notifications": {"toolsListChanged": True}}, "the same")
@@ -395,7 +391,7 @@ async def test_client_that_writes_all_of_a_refused_body_first_reads_the_refusal(
                 assert (await stream.receive_some(4096)).startswith(b"HTTP/1.1 %d " % status)
 
 
-async def test_rest_of_a_refused_body_is_read_up_to_a_bound() -> None:
+async def test_rest_of_a_refused_body_is_read_up_to_a_limit() -> None:
     head = f"POST /mcp HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: {10**12}\r\n\r\n".encode()
     async with served(Server("s", limits=Limits(max_message_bytes=64 * 1024))) as endpoint:
         with trio.fail_after(PATIENCE):

@@ -173,7 +173,7 @@ def text_of(reply: dict[str, Any]) -> str:
     ["evil.example", "evil.example:{port}", "127.0.0.1.evil.example:{port}", "127.0.0.1@evil.example", "[::2]:{port}"],
 )
 @pytest.mark.parametrize("target", ["/mcp", "/other"])
-async def test_a_foreign_host_is_forbidden_whatever_is_asked(host: str, target: str) -> None:
+async def test_foreign_host_is_403_for_any_request(host: str, target: str) -> None:
     async with serving() as (endpoint, _):
         answer = await endpoint.ask(modern("tools/list"), {"Host": host.format(port=endpoint.port)}, target=target)
         assert answer.status == 403
@@ -211,7 +211,7 @@ async def test_server_with_a_host_that_matches_no_client_does_not_start(serve: A
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1:{port}", "localhost:{port}", "LOCALHOST:{port}", "[::1]:{port}"])
-async def test_the_names_of_this_machine_are_served(host: str) -> None:
+async def test_local_host_names_are_served(host: str) -> None:
     async with serving() as (endpoint, _):
         answer = await endpoint.ask(modern("tools/list"), {"Host": host.format(port=endpoint.port)})
         assert answer.status == 200
@@ -219,14 +219,14 @@ async def test_the_names_of_this_machine_are_served(host: str) -> None:
 
 @pytest.mark.parametrize("origin", ["http://evil.example", "https://localhost.evil.example", "null", "", "file://"])
 @pytest.mark.parametrize("method", ["POST", "GET", "DELETE", "OPTIONS", "PUT"])
-async def test_a_foreign_origin_is_forbidden_by_any_method(origin: str, method: str) -> None:
+async def test_foreign_origin_is_403_for_any_method(origin: str, method: str) -> None:
     async with serving() as (endpoint, _):
         answer = await endpoint.ask(None, {"Origin": origin}, method=method)
         assert answer.status == 403
         assert "access-control-allow-origin" not in answer.headers
 
 
-async def test_an_allowed_origin_may_read_every_answer() -> None:
+async def test_allowed_origin_gets_cors_headers_on_every_response() -> None:
     page = {"Origin": "https://app.example"}
     async with serving(allowed_origins=["https://app.example"], allowed_hosts=["127.0.0.1"]) as (endpoint, _):
         answers = [
@@ -251,7 +251,7 @@ PREFLIGHT = {
 }
 
 
-async def test_a_page_of_an_allowed_origin_learns_what_it_may_send() -> None:
+async def test_preflight_of_an_allowed_origin_lists_methods_and_headers() -> None:
     async with serving(allowed_origins=["https://app.example"], allowed_hosts=["127.0.0.1"]) as (endpoint, _):
         answer = await endpoint.ask(None, PREFLIGHT, method="OPTIONS")
         assert (answer.status, answer.body) == (204, b"")
@@ -269,14 +269,14 @@ async def test_a_page_of_an_allowed_origin_learns_what_it_may_send() -> None:
         assert "access-control-allow-private-network" not in answer.headers
 
 
-async def test_an_allowed_page_may_reach_into_a_private_network() -> None:
+async def test_preflight_allows_private_network_access() -> None:
     async with serving(allowed_origins=["https://app.example"], allowed_hosts=["127.0.0.1"]) as (endpoint, _):
         asks = {**PREFLIGHT, "Access-Control-Request-Private-Network": "true"}
         answer = await endpoint.ask(None, asks, method="OPTIONS")
         assert answer.headers["access-control-allow-private-network"] == "true"
 
 
-async def test_a_page_may_read_the_headers_that_clients_need() -> None:
+async def test_cors_exposes_the_headers_that_clients_need() -> None:
     async with serving(allowed_origins=["https://app.example"], allowed_hosts=["127.0.0.1"]) as (endpoint, _):
         answer = await endpoint.ask(initialize(), {"Origin": "https://app.example"})
         exposed = answer.headers["access-control-expose-headers"].split(", ")
@@ -288,7 +288,7 @@ async def test_a_page_may_read_the_headers_that_clients_need() -> None:
 
 @pytest.mark.parametrize("target", ["/", "/other", "/MCP", "/mcp/x", "/mcpx", "//mcp", "/%6dcp", "/.well-known/x"])
 @pytest.mark.parametrize("method", ["POST", "GET", "PUT", "OPTIONS"])
-async def test_another_path_is_not_found_and_no_json_rpc_says_so(target: str, method: str) -> None:
+async def test_unknown_path_is_404_without_json_rpc(target: str, method: str) -> None:
     async with serving() as (endpoint, _):
         answer = await endpoint.ask(None, {"Content-Type": "text/plain"}, method=method, target=target)
         assert answer.status == 404
@@ -296,7 +296,7 @@ async def test_another_path_is_not_found_and_no_json_rpc_says_so(target: str, me
 
 
 @pytest.mark.parametrize("target", ["/mcp", "/mcp/", "/mcp?x=1", "/mcp/?x=1", "http://127.0.0.1/mcp"])
-async def test_every_spelling_of_the_path_is_served_and_none_redirected(target: str) -> None:
+async def test_path_spellings_are_served_without_redirect(target: str) -> None:
     async with serving() as (endpoint, _):
         assert (await endpoint.ask(modern("tools/list"), target=target)).status == 200
 
@@ -305,7 +305,7 @@ async def test_every_spelling_of_the_path_is_served_and_none_redirected(target: 
 
 
 @pytest.mark.parametrize("method", ["PUT", "PATCH", "HEAD", "TRACE", "post", "SUBSCRIBE"])
-async def test_another_method_is_not_allowed_and_the_answer_says_which_are(method: str) -> None:
+async def test_unsupported_http_method_is_405_with_allow(method: str) -> None:
     async with serving() as (endpoint, _):
         answer = await endpoint.ask(None, {"Content-Type": "text/plain", "Accept": "text/html"}, method=method)
         assert answer.status == 405
@@ -313,7 +313,7 @@ async def test_another_method_is_not_allowed_and_the_answer_says_which_are(metho
 
 
 @pytest.mark.parametrize("method", ["GET", "DELETE"])
-async def test_without_sessions_there_is_no_get_and_no_delete(method: str) -> None:
+async def test_get_and_delete_are_405_without_sessions(method: str) -> None:
     async with serving(stateless=True) as (endpoint, _):
         answer = await endpoint.ask(None, {"Mcp-Session-Id": "x"}, method=method)
         assert answer.status == 405
@@ -335,7 +335,7 @@ async def test_without_sessions_there_is_no_get_and_no_delete(method: str) -> No
         "json",
     ],
 )
-async def test_a_body_of_another_type_is_not_taken(kind: str | None) -> None:
+async def test_body_of_another_content_type_is_415(kind: str | None) -> None:
     async with serving() as (endpoint, _):
         answer = await endpoint.ask(modern("tools/list"), {"Content-Type": kind, "Accept": "text/html"})
         assert answer.status == 415
@@ -344,7 +344,7 @@ async def test_a_body_of_another_type_is_not_taken(kind: str | None) -> None:
 @pytest.mark.parametrize(
     "kind", ["application/json", "Application/JSON", "application/json; charset=utf-8", "application/json;a=b"]
 )
-async def test_parameters_and_case_of_the_type_make_no_difference(kind: str) -> None:
+async def test_content_type_parameters_and_case_are_ignored(kind: str) -> None:
     async with serving() as (endpoint, _):
         assert (await endpoint.ask(modern("tools/list"), {"Content-Type": kind})).status == 200
 
@@ -376,13 +376,13 @@ async def test_post_with_an_accept_that_admits_neither_type_is_not_acceptable(ac
         "application/json;charset=utf-8, text/event-stream",
     ],
 )
-async def test_every_way_to_say_both_forms_is_understood(accept: str | None) -> None:
+async def test_accept_with_both_types_is_understood_in_every_notation(accept: str | None) -> None:
     async with serving() as (endpoint, _):
         assert (await endpoint.ask(modern("tools/list"), {"Accept": accept})).status == 200
 
 
 @pytest.mark.parametrize("accept", [",", ";", "a,", "application/json,;"])
-async def test_accept_with_many_pieces_admits_what_its_first_ones_say(accept: str) -> None:
+async def test_accept_with_many_elements_uses_only_the_first_ones(accept: str) -> None:
     good = "application/json, text/event-stream"
     async with serving() as (endpoint, _):
         answers = [
@@ -395,21 +395,21 @@ async def test_accept_with_many_pieces_admits_what_its_first_ones_say(accept: st
 # 6. The length of the body
 
 
-async def test_a_body_beyond_the_limit_is_refused_before_it_is_sent() -> None:
+async def test_body_with_a_content_length_beyond_the_limit_is_413() -> None:
     async with serving(Limits(max_message_bytes=2000)) as (endpoint, _):
         wire = await endpoint.wire()
         await wire.send(wire.request(b"", {"Content-Length": "2001"}))
         assert (await wire.answer()).status == 413
 
 
-async def test_a_client_that_asks_first_is_told_at_once_that_the_body_is_too_long() -> None:
+async def test_expect_100_continue_with_a_too_long_body_is_refused_at_once() -> None:
     async with serving(Limits(max_message_bytes=2000)) as (endpoint, _):
         wire = await endpoint.wire()
         await wire.send(wire.request(b"", {"Content-Length": "2001", "Expect": "100-continue"}))
         assert (await wire.answer()).status == 413
 
 
-async def test_a_chunked_body_beyond_the_limit_is_refused() -> None:
+async def test_chunked_body_beyond_the_limit_is_413() -> None:
     async with serving(Limits(max_message_bytes=2000)) as (endpoint, _):
         wire = await endpoint.wire()
         head = wire.request(b"", {"Content-Length": None, "Transfer-Encoding": "chunked"})
@@ -423,7 +423,7 @@ async def test_a_byte_order_mark_before_a_body_is_skipped() -> None:
         assert (await endpoint.ask(b"\xef\xbb\xbf" + json.dumps(body).encode(), headers_of(body))).status == 200
 
 
-async def test_a_body_of_the_limit_is_read() -> None:
+async def test_body_of_exactly_the_limit_is_accepted() -> None:
     async with serving(Limits(max_message_bytes=2000)) as (endpoint, _):
         body = json.dumps(modern("tools/list")).encode()
         answer = await endpoint.ask(body + b" " * (2000 - len(body)), {**headers_of(modern("tools/list"))})
@@ -444,7 +444,7 @@ def headers_of(body: dict[str, Any]) -> dict[str, str]:
     "body", [b"", b" ", b"{", b"{}{}", b"nonsense", b'{"a":1}x', b"\xff\xfe", b'{"a":NaN}', b"[1,]"]
 )
 @pytest.mark.parametrize("version", [None, LEGACY, MODERN])
-async def test_what_is_no_json_is_a_parse_error(body: bytes, version: str | None) -> None:
+async def test_body_that_is_not_json_is_a_parse_error(body: bytes, version: str | None) -> None:
     async with serving() as (endpoint, _):
         answer = await endpoint.ask(body, {"MCP-Protocol-Version": version})
         assert (answer.status, answer.code, answer.json["id"]) == (400, -32700, None)
@@ -457,7 +457,7 @@ async def test_what_is_no_json_is_a_parse_error(body: bytes, version: str | None
     "body", [b"1", b'"x"', b"null", b"true", b"[]", b"{}", b'{"jsonrpc":"2.0"}', b'{"id":1,"method":"ping"}']
 )
 @pytest.mark.parametrize("version", [None, MODERN])
-async def test_what_is_no_message_is_an_invalid_request(body: bytes, version: str | None) -> None:
+async def test_json_body_that_is_not_a_message_is_an_invalid_request(body: bytes, version: str | None) -> None:
     async with serving() as (endpoint, _):
         answer = await endpoint.ask(body, {"MCP-Protocol-Version": version})
         assert (answer.status, answer.code) == (400, -32600)
@@ -472,7 +472,7 @@ async def test_what_is_no_message_is_an_invalid_request(body: bytes, version: st
         {"jsonrpc": "2.0", "id": 1, "error": {"code": -1, "message": "x"}},
     ],
 )
-async def test_a_modern_body_is_no_batch_and_no_response(body: Any) -> None:
+async def test_modern_body_cannot_be_a_batch_or_a_response(body: Any) -> None:
     async with serving() as (endpoint, _):
         answer = await endpoint.ask(body, {"MCP-Protocol-Version": MODERN, "Mcp-Method": "tools/list"})
         assert (answer.status, answer.code, answer.json["id"]) == (400, -32600, None)
@@ -481,14 +481,14 @@ async def test_a_modern_body_is_no_batch_and_no_response(body: Any) -> None:
 # 9. The era
 
 
-async def test_a_body_that_describes_itself_is_modern_whatever_the_header_says() -> None:
+async def test_body_with_modern_meta_is_modern_regardless_of_the_header() -> None:
     async with serving() as (endpoint, _):
         for version in (None, LEGACY):
             answer = await endpoint.ask(modern("tools/list"), {"MCP-Protocol-Version": version})
             assert (answer.status, answer.code, answer.json["id"]) == (400, -32020, 1)
 
 
-async def test_an_unknown_version_in_the_header_alone_is_modern() -> None:
+async def test_unknown_version_only_in_the_header_counts_as_modern() -> None:
     async with serving() as (endpoint, _):
         answer = await endpoint.ask(
             {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}, {"MCP-Protocol-Version": "v999"}
@@ -497,7 +497,7 @@ async def test_an_unknown_version_in_the_header_alone_is_modern() -> None:
 
 
 @pytest.mark.parametrize("version", [None, "2025-03-26", "2025-06-18", "2025-11-25"])
-async def test_all_else_is_legacy(version: str | None) -> None:
+async def test_all_other_requests_are_legacy(version: str | None) -> None:
     async with serving() as (endpoint, _):
         answer = await endpoint.ask(initialize(), {"MCP-Protocol-Version": version})
         assert answer.json["result"]["protocolVersion"] == LEGACY
@@ -517,7 +517,7 @@ async def test_both_eras_are_served_over_one_connection() -> None:
 
 @pytest.mark.parametrize("missing", [VERSION, CAPABILITIES])
 @pytest.mark.parametrize("request_id", [7, "seven", 0, ""])
-async def test_a_missing_field_is_an_invalid_parameter_and_the_id_is_echoed(missing: str, request_id: Any) -> None:
+async def test_missing_meta_field_is_invalid_params_with_the_request_id(missing: str, request_id: Any) -> None:
     async with serving() as (endpoint, _):
         body = modern("tools/list", id=request_id)
         del body["params"]["_meta"][missing]
@@ -526,21 +526,21 @@ async def test_a_missing_field_is_an_invalid_parameter_and_the_id_is_echoed(miss
 
 
 @pytest.mark.parametrize("params", [None, {}, {"_meta": {}}, {"_meta": 1}, {"_meta": None}])
-async def test_a_request_that_says_nothing_of_itself_under_a_modern_header_is_told_so(params: Any) -> None:
+async def test_request_without_meta_and_with_a_modern_header_gets_an_explanation(params: Any) -> None:
     async with serving() as (endpoint, _):
         body = {"jsonrpc": "2.0", "id": 1, "method": "tools/list", **({} if params is None else {"params": params})}
         answer = await endpoint.ask(body, {"MCP-Protocol-Version": MODERN, "Mcp-Method": "tools/list"})
         assert (answer.status, answer.code, answer.json["id"]) == (400, -32602, 1)
 
 
-async def test_who_the_client_is_may_stay_unsaid() -> None:
+async def test_client_info_is_optional() -> None:
     async with serving() as (endpoint, _):
         body = modern("tools/list")
         del body["params"]["_meta"]["io.modelcontextprotocol/clientInfo"]
         assert (await endpoint.ask(body)).status == 200
 
 
-async def test_missing_fields_come_before_missing_headers() -> None:
+async def test_missing_meta_fields_are_reported_before_missing_headers() -> None:
     async with serving() as (endpoint, _):
         body = modern("tools/list")
         del body["params"]["_meta"][CAPABILITIES]
@@ -569,14 +569,14 @@ async def test_missing_fields_come_before_missing_headers() -> None:
         {"Mcp-Name": "\xe9cho"},
     ],
 )
-async def test_a_header_that_does_not_repeat_the_body_is_a_mismatch(headers: dict[str, str | None]) -> None:
+async def test_header_that_differs_from_the_body_is_a_mismatch(headers: dict[str, str | None]) -> None:
     async with serving() as (endpoint, _):
         answer = await endpoint.ask(modern_call("echo", id="x"), headers)
         assert (answer.status, answer.code, answer.json["id"]) == (400, -32020, "x")
 
 
 @pytest.mark.parametrize("name", ["MCP-Protocol-Version", "Mcp-Method", "Mcp-Name"])
-async def test_a_header_that_comes_twice_is_a_mismatch_even_with_one_value(name: str) -> None:
+async def test_duplicate_header_is_a_mismatch_even_with_equal_values(name: str) -> None:
     async with serving() as (endpoint, _):
         wire = await endpoint.wire()
         body = modern_call("echo")
@@ -587,13 +587,13 @@ async def test_a_header_that_comes_twice_is_a_mismatch_even_with_one_value(name:
 
 
 @pytest.mark.parametrize("name", ["  echo  ", "\techo", "=?base64?ZWNobw==?="])
-async def test_blanks_around_a_value_and_base64_are_read(name: str) -> None:
+async def test_header_values_with_whitespace_or_base64_are_decoded(name: str) -> None:
     async with serving() as (endpoint, _):
         assert (await endpoint.ask(modern_call("echo"), {"Mcp-Name": name})).status == 200
 
 
 @pytest.mark.parametrize("spelling", ["mcp-method", "MCP-METHOD", "Mcp-Method"])
-async def test_names_of_headers_have_no_case(spelling: str) -> None:
+async def test_header_names_are_case_insensitive(spelling: str) -> None:
     async with serving() as (endpoint, _):
         answer = await endpoint.ask(modern("tools/list"), {"Mcp-Method": None, f"{spelling}": "tools/list"})
         assert answer.status == 200
@@ -603,7 +603,9 @@ async def test_names_of_headers_have_no_case(spelling: str) -> None:
     ("method", "params", "name"),
     [("resources/read", {"uri": "watched:thing"}, "watched:thing"), ("prompts/get", {"name": "hello"}, "hello")],
 )
-async def test_resources_and_prompts_are_named_too(method: str, params: dict[str, Any], name: str) -> None:
+async def test_resource_and_prompt_requests_need_the_name_header(
+    method: str, params: dict[str, Any], name: str
+) -> None:
     async with serving() as (endpoint, _):
         assert (await endpoint.ask(modern(method, params), {"Mcp-Name": name})).status == 200
         for wrong in (None, "wrong", name.upper()):
@@ -611,7 +613,7 @@ async def test_resources_and_prompts_are_named_too(method: str, params: dict[str
 
 
 @pytest.mark.parametrize("method", ["tasks/get", "tasks/update", "tasks/cancel"])
-async def test_a_task_need_not_be_named_but_not_another_one(method: str) -> None:
+async def test_name_header_of_a_task_is_optional_but_must_match(method: str) -> None:
     """Nobody but a gateway needs the name, and not every client says it."""
     async with serving() as (endpoint, _):
         body = modern(method, {"taskId": "t-1", "inputResponses": {}})
@@ -620,7 +622,7 @@ async def test_a_task_need_not_be_named_but_not_another_one(method: str) -> None
         assert (await endpoint.ask(body, {"Mcp-Name": "t-2"})).code == -32020
 
 
-async def test_other_methods_need_no_name_and_ignore_one() -> None:
+async def test_other_methods_ignore_the_name_header() -> None:
     async with serving() as (endpoint, _):
         assert (await endpoint.ask(modern("tools/list"), {"Mcp-Name": "whatever"})).status == 200
 
@@ -629,7 +631,7 @@ async def test_other_methods_need_no_name_and_ignore_one() -> None:
 
 
 @pytest.mark.parametrize("version", ["v999", "2099-01-01", "2025-11-25", "2024-11-05", ""])
-async def test_a_version_that_is_not_spoken_names_those_that_are(version: str) -> None:
+async def test_unsupported_version_error_names_the_supported_versions(version: str) -> None:
     async with serving() as (endpoint, _):
         body = modern("tools/list", id="x", **{VERSION: version})
         answer = await endpoint.ask(body)
@@ -638,13 +640,13 @@ async def test_a_version_that_is_not_spoken_names_those_that_are(version: str) -
         assert MODERN in answer.json["error"]["data"]["supported"]
 
 
-async def test_a_version_in_the_body_alone_is_a_mismatch_before_it_is_unknown() -> None:
+async def test_version_only_in_the_body_is_a_mismatch_before_it_is_unsupported() -> None:
     async with serving() as (endpoint, _):
         answer = await endpoint.ask(modern("tools/list", **{VERSION: "v999"}), {"MCP-Protocol-Version": MODERN})
         assert (answer.status, answer.code) == (400, -32020)
 
 
-async def test_an_unknown_version_comes_before_an_unknown_method() -> None:
+async def test_unsupported_version_is_reported_before_unknown_method() -> None:
     async with serving() as (endpoint, _):
         assert (await endpoint.ask(modern("tools/lost", **{VERSION: "v999"}))).code == -32022
 
@@ -669,7 +671,7 @@ async def test_an_unknown_version_comes_before_an_unknown_method() -> None:
         "notifications/initialized",
     ],
 )
-async def test_a_method_that_the_revision_has_not_is_not_found(method: str) -> None:
+async def test_method_missing_in_the_revision_is_404(method: str) -> None:
     async with serving() as (endpoint, _):
         answer = await endpoint.ask(modern(method, {"uri": "watched:thing", "level": "info"}, id="x"))
         assert (answer.status, answer.code, answer.json["id"]) == (404, -32601, "x")
@@ -681,33 +683,33 @@ async def test_a_method_that_the_revision_has_not_is_not_found(method: str) -> N
 @pytest.mark.parametrize(
     "headers", [{}, {"Mcp-Param-Region": "us"}, {"Mcp-Param-Region": "EU"}, {"Mcp-Param-Region": "=?base64?ZXU?="}]
 )
-async def test_an_argument_that_its_header_does_not_repeat_is_a_mismatch(headers: dict[str, str]) -> None:
+async def test_argument_without_its_header_is_a_mismatch(headers: dict[str, str]) -> None:
     async with serving() as (endpoint, _):
         answer = await endpoint.call("region", headers, region="eu")
         assert (answer.status, answer.code, answer.json["id"]) == (400, -32020, 1)
 
 
 @pytest.mark.parametrize("value", ["eu", " eu ", "=?base64?ZXU=?="])
-async def test_an_argument_that_its_header_repeats_reaches_the_tool(value: str) -> None:
+async def test_argument_repeated_in_its_header_reaches_the_tool(value: str) -> None:
     async with serving() as (endpoint, _):
         answer = await endpoint.call("region", {"mcp-param-region": value}, region="eu")
         assert text_of(answer.json) == "eu"
 
 
-async def test_a_header_without_its_argument_is_a_mismatch_and_neither_of_them_is_none() -> None:
+async def test_header_without_its_argument_is_a_mismatch_and_both_absent_is_fine() -> None:
     async with serving() as (endpoint, _):
         assert (await endpoint.call("region", {"Mcp-Param-Region": "eu"})).code == -32020
         assert (await endpoint.call("region")).status == 200
 
 
-async def test_headers_that_no_tool_names_are_ignored() -> None:
+async def test_parameter_headers_that_no_tool_declares_are_ignored() -> None:
     async with serving() as (endpoint, _):
         assert (
             await endpoint.call("echo", {"Mcp-Param-Region": "eu", "Mcp-Param-Other": "=?base64?x?="})
         ).status == 200
 
 
-async def test_an_unknown_tool_is_an_error_of_the_call() -> None:
+async def test_call_of_an_unknown_tool_is_a_200_with_an_error() -> None:
     async with serving() as (endpoint, _):
         answer = await endpoint.call("lost")
         assert (answer.status, answer.code) == (200, -32602)
@@ -716,14 +718,14 @@ async def test_an_unknown_tool_is_an_error_of_the_call() -> None:
 # 15. The statuses of errors behind the ladder
 
 
-async def test_an_error_of_a_handler_stays_in_a_200() -> None:
+async def test_error_of_a_handler_is_a_200() -> None:
     async with serving() as (endpoint, _):
         answer = await endpoint.call("fail")
         assert answer.status == 200
         assert answer.json["id"] == 1
 
 
-async def test_a_missing_capability_is_400_wherever_it_is_found_and_named_as_an_object() -> None:
+async def test_missing_client_capability_is_400_wherever_it_is_detected() -> None:
     async with serving() as (endpoint, _):
         answer = await endpoint.call("ask")
         assert (answer.status, answer.code, answer.json["id"]) == (400, -32021, 1)
@@ -757,7 +759,7 @@ async def test_a_legacy_request_that_is_answered_at_once_gets_one_json_object(re
 
 
 @pytest.mark.parametrize("revision", ["2025-03-26", "2025-06-18", "2025-11-25"])
-async def test_a_legacy_handler_that_tells_something_gets_a_stream_that_ends_with_the_reply(revision: str) -> None:
+async def test_legacy_handler_that_notifies_gets_a_stream_that_ends_with_the_reply(revision: str) -> None:
     async with serving() as (endpoint, _):
         answer = await endpoint.ask(call("tell", meta={"progressToken": "p"}), await endpoint.session(revision))
         kinds = [message.get("method", "reply") for message in answer.messages]
@@ -765,7 +767,7 @@ async def test_a_legacy_handler_that_tells_something_gets_a_stream_that_ends_wit
 
 
 @pytest.mark.parametrize("method", ["tools/lost", "subscriptions/listen", "server/discover", "tasks/lost"])
-async def test_a_method_that_a_legacy_revision_has_not_is_no_404_which_would_be_the_end_of_the_session(
+async def test_unknown_method_in_a_legacy_session_is_not_404(
     method: str,
 ) -> None:
     body = {"jsonrpc": "2.0", "id": "x", "method": method}
@@ -777,7 +779,7 @@ async def test_a_method_that_a_legacy_revision_has_not_is_no_404_which_would_be_
         assert (answer.status, answer.code, answer.json["id"]) == (200, -32601, "x")
 
 
-async def test_an_error_of_a_legacy_handler_is_a_reply_like_others() -> None:
+async def test_error_of_a_legacy_handler_is_an_ordinary_reply() -> None:
     async with serving() as (endpoint, _):
         session = await endpoint.session()
         for body, code in ((call("lost"), -32602), (call("ask"), -32600)):
@@ -785,7 +787,7 @@ async def test_an_error_of_a_legacy_handler_is_a_reply_like_others() -> None:
             assert (answer.status, answer.code) == (200, code)
 
 
-async def test_a_question_goes_out_on_the_stream_of_its_request_and_is_answered_by_a_post() -> None:
+async def test_legacy_question_is_sent_on_its_requests_stream_and_answered_by_post() -> None:
     async with serving() as (endpoint, _):
         session = await endpoint.session(elicitation={})
         wire = await endpoint.wire()
@@ -799,7 +801,7 @@ async def test_a_question_goes_out_on_the_stream_of_its_request_and_is_answered_
         assert (await events.message())["id"] == 1
 
 
-async def test_a_batch_of_2025_03_26_is_answered_by_one_reply_for_each_request() -> None:
+async def test_batch_of_2025_03_26_gets_one_reply_per_request() -> None:
     async with serving() as (endpoint, _):
         session = await endpoint.session("2025-03-26")
         told = {"jsonrpc": "2.0", "method": "notifications/unknown"}
@@ -808,7 +810,7 @@ async def test_a_batch_of_2025_03_26_is_answered_by_one_reply_for_each_request()
         assert {reply["id"]: text_of(reply) for reply in replies} == {1: "a", "b": "b"}
 
 
-async def test_what_a_batch_tells_comes_before_its_replies() -> None:
+async def test_notifications_of_a_batch_precede_its_replies() -> None:
     async with serving() as (endpoint, _):
         session = await endpoint.session("2025-03-26")
         answer = await endpoint.ask([call("tell", id=1, meta={"progressToken": 1}), call("echo", id=2)], session)
@@ -828,7 +830,7 @@ async def test_a_cancelled_member_of_a_batch_gets_no_reply_and_the_others_do() -
         assert [reply["id"] for reply in (await wire.answer()).json] == [2]
 
 
-async def test_a_batch_of_cancelled_requests_ends_without_a_message() -> None:
+async def test_batch_of_only_cancelled_requests_ends_without_a_message() -> None:
     async with serving() as (endpoint, watched):
         session = await endpoint.session("2025-03-26")
         wire = await endpoint.wire()
@@ -840,7 +842,7 @@ async def test_a_batch_of_cancelled_requests_ends_without_a_message() -> None:
         assert (answer.status, answer.messages) == (200, [])
 
 
-async def test_a_batch_of_notifications_or_responses_is_accepted_without_a_body() -> None:
+async def test_batch_of_notifications_or_responses_is_202() -> None:
     async with serving() as (endpoint, _):
         session = await endpoint.session("2025-03-26")
         for member in ({"jsonrpc": "2.0", "method": "notifications/x"}, {"jsonrpc": "2.0", "id": 9, "result": {}}):
@@ -855,7 +857,7 @@ async def test_later_revisions_have_no_batches(revision: str) -> None:
         assert (answer.status, answer.code, answer.json["id"]) == (400, -32600, None)
 
 
-async def test_going_away_is_no_cancel_for_a_legacy_request_and_a_posted_cancel_is() -> None:
+async def test_legacy_request_is_cancelled_by_a_posted_cancel_but_not_by_disconnect() -> None:
     async with serving() as (endpoint, watched):
         session = await endpoint.session()
         wire = await endpoint.wire()
@@ -885,7 +887,7 @@ async def test_the_stream_of_a_cancelled_request_ends_without_a_reply(say_someth
         assert [message["method"] for message in answer.messages] == ["notifications/progress"] * say_something
 
 
-async def test_an_id_in_use_is_refused_and_the_first_call_goes_on() -> None:
+async def test_duplicate_id_is_refused_and_the_first_call_continues() -> None:
     async with serving() as (endpoint, watched):
         session = await endpoint.session()
         wire = await endpoint.wire()
@@ -910,7 +912,7 @@ async def listen(endpoint: Endpoint, session: dict[str, str], cursor: str | None
     return wire, await wire.head()
 
 
-async def test_get_opens_a_stream_for_what_belongs_to_no_request() -> None:
+async def test_get_opens_a_stream_for_messages_without_a_request() -> None:
     async with serving() as (endpoint, _):
         session = await endpoint.session()
         wire, head = await listen(endpoint, session)
@@ -929,7 +931,7 @@ async def test_get_from_a_client_that_cannot_read_streams_is_not_acceptable() ->
         assert (await endpoint.ask(None, {**session, "Accept": "application/json"}, method="GET")).status == 406
 
 
-async def test_a_second_get_takes_the_place_of_the_first_and_no_message_goes_out_twice() -> None:
+async def test_second_get_replaces_the_first_without_duplicate_messages() -> None:
     async with serving() as (endpoint, _):
         session = await endpoint.session()
         first, _ = await listen(endpoint, session)
@@ -940,7 +942,7 @@ async def test_a_second_get_takes_the_place_of_the_first_and_no_message_goes_out
         assert await first.events().rest() == [], "the first one has ended without it"
 
 
-async def test_what_is_said_while_nobody_listens_is_said_to_whoever_listens_next() -> None:
+async def test_messages_without_an_open_get_stream_are_sent_on_the_next_one() -> None:
     async with serving() as (endpoint, _):
         session = await endpoint.session()
         await endpoint.ask(call("change"), session)
@@ -948,7 +950,7 @@ async def test_what_is_said_while_nobody_listens_is_said_to_whoever_listens_next
         assert (await wire.events().message())["method"] == "notifications/tools/list_changed"
 
 
-async def test_of_many_gets_in_a_row_nothing_is_lost_and_nothing_said_twice() -> None:
+async def test_successive_get_streams_lose_and_duplicate_no_message() -> None:
     async with serving() as (endpoint, watched):
         session = await endpoint.session()
         wires = list[Wire]()
@@ -959,7 +961,7 @@ async def test_of_many_gets_in_a_row_nothing_is_lost_and_nothing_said_twice() ->
         assert sum([len(await wire.events().rest()) for wire in wires]) == 30
 
 
-async def test_a_session_that_nobody_listens_to_holds_up_nothing() -> None:
+async def test_session_without_a_get_stream_blocks_nothing() -> None:
     async with serving(Limits(high_water=1000), handle_signals=True) as (endpoint, watched):
         session = await endpoint.session()
         for _ in range(1000):
@@ -971,7 +973,7 @@ async def test_a_session_that_nobody_listens_to_holds_up_nothing() -> None:
 # Legacy: resuming
 
 
-async def test_the_first_event_of_2025_11_25_has_an_id_and_no_data() -> None:
+async def test_first_event_of_2025_11_25_has_an_id_and_no_data() -> None:
     async with serving() as (endpoint, _):
         wire, _ = await listen(endpoint, await endpoint.session())
         first = await wire.events().next()
@@ -981,7 +983,7 @@ async def test_the_first_event_of_2025_11_25_has_an_id_and_no_data() -> None:
 
 
 @pytest.mark.parametrize("revision", ["2025-03-26", "2025-06-18"])
-async def test_older_clients_get_no_event_without_data(revision: str) -> None:
+async def test_older_revisions_get_no_event_without_data(revision: str) -> None:
     async with serving() as (endpoint, watched):
         session = await endpoint.session(revision)
         wire = await endpoint.wire()
@@ -993,7 +995,7 @@ async def test_older_clients_get_no_event_without_data(revision: str) -> None:
         assert len(answer.messages) == 2
 
 
-async def test_a_stream_that_broke_goes_on_behind_the_event_that_the_client_names() -> None:
+async def test_interrupted_stream_resumes_after_the_clients_last_event() -> None:
     async with serving() as (endpoint, watched):
         session = await endpoint.session()
         wire = await endpoint.wire()
@@ -1014,7 +1016,7 @@ async def test_a_stream_that_broke_goes_on_behind_the_event_that_the_client_name
         assert [message["id"] for message in messages] == ["x"], "kept for a while, since nobody knows what arrived"
 
 
-async def test_a_stream_that_goes_on_while_its_client_comes_back_is_told_to_the_end() -> None:
+async def test_stream_that_continues_while_its_client_reconnects_is_complete() -> None:
     async with serving() as (endpoint, watched):
         session = await endpoint.session()
         wire = await endpoint.wire()
@@ -1031,7 +1033,7 @@ async def test_a_stream_that_goes_on_while_its_client_comes_back_is_told_to_the_
         assert await events.rest() == []
 
 
-async def test_nothing_of_another_stream_is_replayed() -> None:
+async def test_resuming_replays_only_the_named_stream() -> None:
     async with serving() as (endpoint, watched):
         session = await endpoint.session()
         wire = await endpoint.wire()
@@ -1049,7 +1051,7 @@ async def test_nothing_of_another_stream_is_replayed() -> None:
         assert [message.get("id", message.get("method")) for message in messages] == ["notifications/progress", "x"]
 
 
-async def test_ids_of_events_are_unique_in_the_session() -> None:
+async def test_event_ids_are_unique_within_a_session() -> None:
     async with serving() as (endpoint, _):
         session = await endpoint.session()
         found = list[str]()
@@ -1059,7 +1061,7 @@ async def test_ids_of_events_are_unique_in_the_session() -> None:
         assert len(found) == len(set(found)) >= 15
 
 
-async def test_a_closed_stream_tells_when_to_come_back_and_what_with() -> None:
+async def test_closed_stream_sends_retry_and_an_event_id() -> None:
     async with serving() as (endpoint, watched):
         session = await endpoint.session()
         wire = await endpoint.wire()
@@ -1074,7 +1076,7 @@ async def test_a_closed_stream_tells_when_to_come_back_and_what_with() -> None:
         assert [message["id"] for message in await again.events().rest()] == ["x"]
 
 
-async def test_two_breaks_without_an_event_between_leave_the_cursor_good() -> None:
+async def test_cursor_stays_valid_after_two_breaks_without_an_event() -> None:
     async with serving() as (endpoint, watched):
         session = await endpoint.session()
         wire = await endpoint.wire()
@@ -1092,7 +1094,7 @@ async def test_two_breaks_without_an_event_between_leave_the_cursor_good() -> No
 
 
 @pytest.mark.parametrize("revision", ["2025-03-26", "2025-06-18", MODERN])
-async def test_other_revisions_cannot_come_back_and_keep_their_stream(revision: str) -> None:
+async def test_streams_of_other_revisions_cannot_be_closed_for_polling(revision: str) -> None:
     async with serving() as (endpoint, watched):
         wire = await endpoint.wire()
         if revision == MODERN:
@@ -1105,7 +1107,7 @@ async def test_other_revisions_cannot_come_back_and_keep_their_stream(revision: 
         assert text_of((await wire.answer()).json) == "worth it"
 
 
-async def test_silent_legacy_streams_get_comments_that_move_no_cursor() -> None:
+async def test_silent_legacy_streams_get_comments_without_event_ids() -> None:
     async with serving(Limits(stream_interval=0.05)) as (endpoint, watched):
         session = await endpoint.session()
         listening, _ = await listen(endpoint, session)
@@ -1123,13 +1125,13 @@ async def test_silent_legacy_streams_get_comments_that_move_no_cursor() -> None:
 
 
 @pytest.mark.parametrize("cursor", ["nonsense", "1-1", "", "-", "0", "x" * 5000])
-async def test_an_unknown_cursor_is_a_bad_request_and_no_new_stream(cursor: str) -> None:
+async def test_unknown_cursor_is_400(cursor: str) -> None:
     async with serving() as (endpoint, _):
         _, head = await listen(endpoint, await endpoint.session(), cursor)
         assert head.status == 400
 
 
-async def test_a_cursor_of_another_session_is_unknown() -> None:
+async def test_cursor_of_another_session_is_400() -> None:
     async with serving() as (endpoint, _):
         mine, other = await endpoint.session(), await endpoint.session()
         wire, _ = await listen(endpoint, other)
@@ -1140,7 +1142,7 @@ async def test_a_cursor_of_another_session_is_unknown() -> None:
         assert (await listen(endpoint, other, cursor))[1].status == 200
 
 
-async def test_a_cursor_whose_events_are_no_longer_kept_is_a_bad_request() -> None:
+async def test_cursor_whose_events_were_dropped_is_400() -> None:
     async with serving(Limits(max_replay_bytes=1000)) as (endpoint, _):
         session = await endpoint.session()
         wire, _ = await listen(endpoint, session)
@@ -1156,14 +1158,14 @@ async def test_a_cursor_whose_events_are_no_longer_kept_is_a_bad_request() -> No
 # Legacy: sessions
 
 
-async def test_a_session_id_is_visible_ascii_and_nobody_guesses_it() -> None:
+async def test_session_id_is_visible_ascii_and_unguessable() -> None:
     async with serving() as (endpoint, _):
         ids = [(await endpoint.session())["Mcp-Session-Id"] for _ in range(5)]
         assert len(set(ids)) == 5
         assert all(re.fullmatch(r"[!-~]{22,}", each) for each in ids), "128 bits take 22 characters at least"
 
 
-async def test_only_initialize_mints_an_id() -> None:
+async def test_only_initialize_creates_a_session_id() -> None:
     async with serving() as (endpoint, _):
         session = await endpoint.session()
         for answer in (
@@ -1177,26 +1179,26 @@ async def test_only_initialize_mints_an_id() -> None:
 
 
 @pytest.mark.parametrize("method", ["POST", "GET", "DELETE"])
-async def test_a_request_without_a_session_is_a_bad_request(method: str) -> None:
+async def test_legacy_request_without_a_session_is_400(method: str) -> None:
     async with serving() as (endpoint, _):
         body = call("echo") if method == "POST" else None
         assert (await endpoint.ask(body, {"MCP-Protocol-Version": LEGACY}, method=method)).status == 400
 
 
-async def test_a_legacy_notification_without_a_session_is_a_bad_request() -> None:
+async def test_legacy_notification_without_a_session_is_400() -> None:
     async with serving() as (endpoint, _):
         assert (await endpoint.ask({"jsonrpc": "2.0", "method": "notifications/initialized"})).status == 400
 
 
 @pytest.mark.parametrize("method", ["POST", "GET", "DELETE"])
 @pytest.mark.parametrize("session_id", ["unknown", "", "x" * 4000])
-async def test_an_unknown_session_is_not_found(method: str, session_id: str) -> None:
+async def test_unknown_session_is_404(method: str, session_id: str) -> None:
     async with serving() as (endpoint, _):
         body = call("echo") if method == "POST" else None
         assert (await endpoint.ask(body, {"Mcp-Session-Id": session_id}, method=method)).status == 404
 
 
-async def test_a_session_that_comes_twice_in_one_request_is_no_session() -> None:
+async def test_duplicate_session_header_counts_as_no_session() -> None:
     async with serving() as (endpoint, _):
         session = await endpoint.session()
         wire = await endpoint.wire()
@@ -1221,7 +1223,7 @@ async def test_delete_ends_a_session_and_its_requests_and_streams() -> None:
             assert (await endpoint.ask(body, session, method=method)).status == 404
 
 
-async def test_delete_of_one_session_leaves_the_others_alone() -> None:
+async def test_delete_of_one_session_does_not_affect_others() -> None:
     async with serving() as (endpoint, _):
         one, two = await endpoint.session(), await endpoint.session()
         await endpoint.ask(None, one, method="DELETE")
@@ -1239,7 +1241,7 @@ async def test_a_refused_initialize_leaves_no_session_behind(params: Any) -> Non
         await endpoint.session()
 
 
-async def test_one_session_too_many_is_told_to_try_later_and_a_place_is_free_again_after_delete() -> None:
+async def test_session_beyond_the_limit_is_503_until_another_is_deleted() -> None:
     async with serving(Limits(max_sessions=1)) as (endpoint, _):
         session = await endpoint.session()
         answer = await endpoint.ask(initialize())
@@ -1248,14 +1250,14 @@ async def test_one_session_too_many_is_told_to_try_later_and_a_place_is_free_aga
         assert (await endpoint.ask(initialize())).status == 200
 
 
-async def test_a_handler_knows_the_session_and_the_headers_of_its_request() -> None:
+async def test_handler_can_read_session_and_headers_of_its_request() -> None:
     async with serving() as (endpoint, _):
         session = await endpoint.session()
         reply = (await endpoint.ask(call("who"), {**session, "X-Mine": "yes"})).json
         assert reply["result"]["structuredContent"] == {"session": session["Mcp-Session-Id"], "header": "yes"}
 
 
-async def test_without_sessions_a_legacy_client_is_served_all_the_same() -> None:
+async def test_legacy_client_is_served_without_sessions() -> None:
     async with serving(stateless=True) as (endpoint, _):
         answer = await endpoint.ask(initialize())
         assert answer.status == 200
@@ -1268,7 +1270,7 @@ async def test_without_sessions_a_legacy_client_is_served_all_the_same() -> None
 
 
 @pytest.mark.parametrize("version", ["1999-01-01", "nonsense", ""])
-async def test_htt_09_a_version_that_nobody_speaks_is_a_bad_request_in_a_session(version: str) -> None:
+async def test_htt_09_unsupported_version_in_a_session_is_400(version: str) -> None:
     async with serving() as (endpoint, _):
         session = await endpoint.session()
         answer = await endpoint.ask(call("echo"), {**session, "MCP-Protocol-Version": version})
@@ -1276,7 +1278,7 @@ async def test_htt_09_a_version_that_nobody_speaks_is_a_bad_request_in_a_session
 
 
 @pytest.mark.parametrize("version", ["2024-11-05", "2025-03-26", "2025-06-18", "2026-07-28"])
-async def test_htt_09_a_supported_version_that_is_not_that_of_the_session_is_served(version: str) -> None:
+async def test_htt_09_supported_version_that_differs_from_the_session_is_served(version: str) -> None:
     async with serving() as (endpoint, _):
         session = await endpoint.session()
         answer = await endpoint.ask(call("echo"), {**session, "MCP-Protocol-Version": version})
@@ -1285,14 +1287,14 @@ async def test_htt_09_a_supported_version_that_is_not_that_of_the_session_is_ser
 
 @pytest.mark.parametrize("version", ["1999-01-01", "nonsense"])
 @pytest.mark.parametrize("method", ["GET", "DELETE"])
-async def test_an_unknown_version_is_a_bad_request_by_every_method(version: str, method: str) -> None:
+async def test_unsupported_version_is_400_for_every_http_method(version: str, method: str) -> None:
     async with serving() as (endpoint, _):
         session = await endpoint.session()
         answer = await endpoint.ask(None, {**session, "MCP-Protocol-Version": version}, method=method)
         assert answer.status == 400
 
 
-async def test_a_notification_of_a_session_with_an_unknown_version_is_a_bad_request() -> None:
+async def test_notification_in_a_session_with_unsupported_version_is_400() -> None:
     async with serving() as (endpoint, _):
         session = await endpoint.session()
         body = {"jsonrpc": "2.0", "method": "notifications/roots/list_changed"}
@@ -1300,7 +1302,7 @@ async def test_a_notification_of_a_session_with_an_unknown_version_is_a_bad_requ
         assert answer.status == 400
 
 
-async def test_within_a_session_the_version_may_stay_unsaid() -> None:
+async def test_version_header_is_optional_within_a_session() -> None:
     async with serving() as (endpoint, _):
         session = await endpoint.session()
         assert (await endpoint.ask(call("echo"), {**session, "MCP-Protocol-Version": None})).status == 200
@@ -1309,7 +1311,7 @@ async def test_within_a_session_the_version_may_stay_unsaid() -> None:
 # Modern
 
 
-async def test_a_modern_request_ignores_sessions_and_cursors_and_mints_none() -> None:
+async def test_modern_request_ignores_session_and_cursor_headers() -> None:
     async with serving() as (endpoint, _):
         answer = await endpoint.ask(modern_call("who"), {"Mcp-Session-Id": "unknown", "Last-Event-ID": "1-1"})
         assert answer.status == 200
@@ -1317,14 +1319,14 @@ async def test_a_modern_request_ignores_sessions_and_cursors_and_mints_none() ->
         assert answer.json["result"]["structuredContent"]["session"] is None
 
 
-async def test_a_modern_handler_that_answers_first_gets_json() -> None:
+async def test_modern_handler_without_notifications_answers_in_json() -> None:
     async with serving() as (endpoint, _):
         answer = await endpoint.call("echo", text="a")
         assert answer.headers["content-type"] == "application/json"
         assert answer.json["result"]["resultType"] == "complete"
 
 
-async def test_a_modern_handler_that_tells_something_gets_a_stream_without_ids() -> None:
+async def test_modern_handler_that_notifies_gets_a_stream_without_event_ids() -> None:
     async with serving() as (endpoint, _):
         answer = await endpoint.ask(modern_call("tell", meta={"progressToken": 0, LOG_LEVEL: "debug"}))
         assert answer.status == 200
@@ -1335,7 +1337,7 @@ async def test_a_modern_handler_that_tells_something_gets_a_stream_without_ids()
         assert not re.search(rb"^(id|retry)", answer.body, re.MULTILINE), "streams are not resumable"
 
 
-async def test_progress_goes_out_only_with_a_token_and_logs_only_with_a_level() -> None:
+async def test_progress_needs_a_token_and_logs_need_a_level() -> None:
     async with serving() as (endpoint, _):
         assert (await endpoint.call("tell")).headers["content-type"] == "application/json"
         told = await endpoint.ask(modern_call("tell", meta={"progressToken": 1}))
@@ -1344,7 +1346,7 @@ async def test_progress_goes_out_only_with_a_token_and_logs_only_with_a_level() 
         assert [message.get("method") for message in told.messages] == ["notifications/message", None]
 
 
-async def test_a_question_is_the_result_and_no_request_on_the_stream() -> None:
+async def test_modern_question_is_the_result_and_not_a_request_on_the_stream() -> None:
     async with serving() as (endpoint, _):
         body = modern_call("ask", meta={CAPABILITIES: {"elicitation": {"form": {}}}, "progressToken": 1})
         answer = await endpoint.ask(body)
@@ -1362,7 +1364,7 @@ async def test_a_question_is_the_result_and_no_request_on_the_stream() -> None:
         assert again.json["result"]["resultType"] == "complete", "by another connection than the first one"
 
 
-async def test_a_silent_handler_gets_a_stream_with_comments_so_that_nobody_takes_the_connection_for_dead() -> None:
+async def test_silent_handler_gets_a_stream_with_comments() -> None:
     async with serving(Limits(stream_interval=0.05)) as (endpoint, watched):
         wire = await endpoint.wire()
         await wire.send(wire.request(modern_call("hang")))
@@ -1375,7 +1377,7 @@ async def test_a_silent_handler_gets_a_stream_with_comments_so_that_nobody_takes
 
 
 @pytest.mark.parametrize("say_something", [False, True])
-async def test_closing_the_response_cancels_its_request_before_the_first_byte_and_after(say_something: bool) -> None:
+async def test_closing_the_response_cancels_the_request_before_and_after_the_first_byte(say_something: bool) -> None:
     async with serving() as (endpoint, watched):
         wire = await endpoint.wire()
         await wire.send(wire.request(modern_call("hang", say_something=say_something, meta={"progressToken": 1})))
@@ -1386,7 +1388,7 @@ async def test_closing_the_response_cancels_its_request_before_the_first_byte_an
         assert await watched.until_ended() is CancelCause.DISCONNECT
 
 
-async def test_a_half_closed_connection_is_a_client_that_has_gone() -> None:
+async def test_half_closed_connection_counts_as_disconnect() -> None:
     async with serving() as (endpoint, watched):
         wire = await endpoint.wire()
         await wire.send(wire.request(modern_call("hang")))
@@ -1395,7 +1397,7 @@ async def test_a_half_closed_connection_is_a_client_that_has_gone() -> None:
         assert await watched.until_ended() is CancelCause.DISCONNECT
 
 
-async def test_going_away_cancels_no_other_request_with_the_same_id() -> None:
+async def test_disconnect_cancels_no_other_request_with_the_same_id() -> None:
     async with serving() as (endpoint, watched):
         leaving, staying = await endpoint.wire(), await endpoint.wire()
         await staying.send(staying.request(modern_call("hang", id=1)))
@@ -1409,7 +1411,7 @@ async def test_going_away_cancels_no_other_request_with_the_same_id() -> None:
         assert text_of((await staying.answer()).json) == "gone on"
 
 
-async def test_requests_behind_a_running_one_are_no_disconnect_and_are_answered_in_order() -> None:
+async def test_pipelined_requests_are_not_a_disconnect_and_are_answered_in_order() -> None:
     async with serving() as (endpoint, watched):
         wire = await endpoint.wire()
         first, second = wire.request(modern_call("hang", id=1)), wire.request(modern_call("echo", id=2))
@@ -1424,7 +1426,7 @@ async def test_requests_behind_a_running_one_are_no_disconnect_and_are_answered_
 
 
 @pytest.mark.parametrize("method", ["notifications/cancelled", "notifications/initialized", "notifications/unknown"])
-async def test_a_modern_notification_is_accepted_without_a_body(method: str) -> None:
+async def test_modern_notification_is_202(method: str) -> None:
     async with serving() as (endpoint, _):
         body = modern(method, {"requestId": 1})
         del body["id"]
@@ -1432,7 +1434,7 @@ async def test_a_modern_notification_is_accepted_without_a_body(method: str) -> 
         assert (answer.status, answer.body) == (202, b"")
 
 
-async def test_a_posted_cancel_cancels_nothing_in_the_modern_era() -> None:
+async def test_posted_cancel_cancels_nothing_in_the_modern_era() -> None:
     async with serving() as (endpoint, watched):
         wire = await endpoint.wire()
         await wire.send(wire.request(modern_call("hang", id=1)))
@@ -1453,7 +1455,7 @@ async def subscribed(endpoint: Endpoint, notifications: dict[str, Any], request_
 
 
 @pytest.mark.parametrize("request_id", ["listen", "1", 1, 0, ""])
-async def test_a_listen_stream_begins_with_what_is_honoured_under_the_id_of_its_request(request_id: Any) -> None:
+async def test_listen_stream_begins_with_its_acknowledgement(request_id: Any) -> None:
     async with serving() as (endpoint, _):
         _, events = await subscribed(endpoint, {"toolsListChanged": True}, request_id)
         first = await events.message()
@@ -1467,7 +1469,7 @@ async def test_a_listen_stream_begins_with_what_is_honoured_under_the_id_of_its_
         assert change["params"]["_meta"][SUBSCRIPTION] == request_id
 
 
-async def test_only_what_was_asked_for_is_on_a_listen_stream() -> None:
+async def test_listen_stream_contains_only_subscribed_changes() -> None:
     async with serving(handle_signals=True) as (endpoint, _):
         _, prompt_events = await subscribed(endpoint, {"promptsListChanged": True}, 1)
         _, tool_events = await subscribed(endpoint, {"toolsListChanged": True}, 2)
@@ -1481,7 +1483,7 @@ async def test_only_what_was_asked_for_is_on_a_listen_stream() -> None:
         assert rest[-1]["id"] == 1
 
 
-async def test_a_listen_stream_that_the_server_ends_gets_its_result() -> None:
+async def test_listen_stream_ended_by_the_server_has_a_result() -> None:
     async with serving(Limits(drain_timeout=LONG), handle_signals=True) as (endpoint, _):
         _, events = await subscribed(endpoint, {"toolsListChanged": True}, "listen")
         await events.message()
@@ -1493,7 +1495,7 @@ async def test_a_listen_stream_that_the_server_ends_gets_its_result() -> None:
         assert cancel["params"]["_meta"][SUBSCRIPTION] == reply["result"]["_meta"][SUBSCRIPTION] == "listen"
 
 
-async def test_a_listen_stream_that_the_client_closes_leaves_the_others_alone() -> None:
+async def test_closing_a_listen_stream_does_not_affect_others() -> None:
     async with serving() as (endpoint, _):
         one, one_events = await subscribed(endpoint, {"toolsListChanged": True}, 1)
         _, two_events = await subscribed(endpoint, {"toolsListChanged": True}, 1)
@@ -1504,7 +1506,7 @@ async def test_a_listen_stream_that_the_client_closes_leaves_the_others_alone() 
         assert (await two_events.message())["method"] == "notifications/tools/list_changed"
 
 
-async def test_nothing_of_one_request_is_on_the_stream_of_another() -> None:
+async def test_stream_contains_only_messages_of_its_request() -> None:
     async with serving() as (endpoint, watched):
         wire = await endpoint.wire()
         await wire.send(wire.request(modern_call("hang", id=1, say_something=True, meta={"progressToken": "same"})))
@@ -1516,7 +1518,7 @@ async def test_nothing_of_one_request_is_on_the_stream_of_another() -> None:
         assert [message.get("method") for message in answer.messages] == ["notifications/progress", None]
 
 
-async def test_every_answer_says_when_it_was_made_and_how_long_it_is() -> None:
+async def test_every_response_has_date_and_content_length() -> None:
     async with serving() as (endpoint, _):
         for answer in (await endpoint.call("echo"), await endpoint.ask(b"{"), await endpoint.ask(None, method="PUT")):
             assert "date" in answer.headers
@@ -1526,7 +1528,7 @@ async def test_every_answer_says_when_it_was_made_and_how_long_it_is() -> None:
 # The end of the server
 
 
-async def test_at_sigterm_every_stream_ends_properly_and_a_running_request_is_finished() -> None:
+async def test_sigterm_ends_streams_gracefully_and_lets_requests_finish() -> None:
     async with serving(Limits(drain_timeout=LONG), handle_signals=True) as (endpoint, watched):
         session = await endpoint.session()
         listening, _ = await listen(endpoint, session)
@@ -1541,7 +1543,7 @@ async def test_at_sigterm_every_stream_ends_properly_and_a_running_request_is_fi
         assert answer.headers["connection"] == "close"
 
 
-async def test_a_cancelled_server_cancels_every_request_and_cuts_no_stream_off() -> None:
+async def test_cancelled_server_cancels_requests_and_truncates_no_stream() -> None:
     async with serving() as (endpoint, watched):
         listening, _ = await listen(endpoint, await endpoint.session())
         _, changes = await subscribed(endpoint, {"toolsListChanged": True}, "listen")
@@ -1558,7 +1560,7 @@ async def test_a_cancelled_server_cancels_every_request_and_cuts_no_stream_off()
         assert await idle.stream.receive_some() == b""
 
 
-async def test_a_cancelled_server_waits_for_no_client_that_does_not_read() -> None:
+async def test_cancelled_server_does_not_wait_for_a_client_that_does_not_read() -> None:
     async with serving() as (endpoint, _):
         wire = await endpoint.wire()
         await wire.send(wire.request(modern_call("echo", text="x" * 3_500_000)))
@@ -1567,7 +1569,7 @@ async def test_a_cancelled_server_waits_for_no_client_that_does_not_read() -> No
         await endpoint.ended()
 
 
-async def test_a_request_that_is_not_done_in_time_is_told_that_the_server_ends() -> None:
+async def test_request_cancelled_by_shutdown_gets_an_error_that_says_so() -> None:
     async with serving(Limits(drain_timeout=0.05), handle_signals=True) as (endpoint, watched):
         wire = await endpoint.wire()
         await wire.send(wire.request(modern_call("hang")))

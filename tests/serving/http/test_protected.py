@@ -51,13 +51,13 @@ async def tokens() -> Tokens:
 
 
 @pytest.mark.parametrize("tool", ["whoami", "whoami_in_a_thread"])
-async def test_a_handler_sees_the_caller_of_its_own_request(tokens: Tokens, tool: str) -> None:
+async def test_handler_sees_the_caller_of_its_request(tokens: Tokens, tool: str) -> None:
     async with over_sockets(server, auth=protected(tokens)) as endpoint:
         for token in ("alice-1", "bob-1", "alice-2", "alice-1"):
             assert token in text_of((await call(endpoint, token, tool)).json)
 
 
-async def test_a_forged_token_costs_no_more_than_its_signature(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_forged_token_costs_only_a_signature_check(monkeypatch: pytest.MonkeyPatch) -> None:
     keys = {"keys": [jwk(ec_key(1), kid="1")]}
     auth = Protected(resource=RESOURCE, authorization_servers=[ISSUER], verifier=JWTVerifier(keys=keys))
     times = {"iss": ISSUER, "iat": time.time(), "exp": time.time() + 60}
@@ -76,7 +76,7 @@ async def test_a_good_token_is_verified_once(tokens: Tokens) -> None:
         assert tokens.verified == ["alice-1"]
 
 
-async def test_facts_that_the_server_adds_are_those_of_the_request(tokens: Tokens) -> None:
+async def test_on_authenticated_data_belongs_to_its_request(tokens: Tokens) -> None:
     async def lookup(principal: Principal, headers: Any) -> dict[str, Any]:
         return {"of": principal.subject, "trace": headers["x-trace"]}
 
@@ -90,7 +90,7 @@ async def test_facts_that_the_server_adds_are_those_of_the_request(tokens: Token
 # Refusals
 
 
-async def test_a_request_without_a_token_is_told_where_to_get_one(tokens: Tokens) -> None:
+async def test_request_without_a_token_is_401_with_the_metadata_url(tokens: Tokens) -> None:
     async with in_memory(server, auth=protected(tokens, scopes=["read"])) as endpoint:
         answer = await endpoint.modern("tools/list")
         assert answer.status == 401
@@ -106,7 +106,7 @@ async def test_a_request_without_a_token_is_told_where_to_get_one(tokens: Tokens
         ("Bearer alice-1 and more", 400, 'error="invalid_request"'),
     ],
 )
-async def test_a_bad_token_is_refused_in_the_words_of_the_rfc(
+async def test_invalid_token_is_401_with_invalid_token(
     tokens: Tokens, authorization: str, status: int, word: str
 ) -> None:
     async with in_memory(server, auth=protected(tokens)) as endpoint:
@@ -115,7 +115,7 @@ async def test_a_bad_token_is_refused_in_the_words_of_the_rfc(
         assert word in answer.headers["www-authenticate"]
 
 
-async def test_a_token_in_the_query_is_no_token(tokens: Tokens) -> None:
+async def test_token_in_the_query_is_ignored(tokens: Tokens) -> None:
     async with in_memory(server, auth=protected(tokens)) as endpoint:
         headers, body = modern("tools/list")
         assert (await endpoint.ask("POST", headers, body, "/mcp?access_token=alice-1")).status == 401
@@ -130,24 +130,24 @@ async def test_a_token_without_the_scope_that_every_request_needs_is_refused(tok
 
 
 @pytest.mark.parametrize("method", ["POST", "GET", "DELETE", "PUT", "HEAD"])
-async def test_the_token_is_asked_for_before_anything_is_told_of_the_endpoint(tokens: Tokens, method: str) -> None:
+async def test_missing_token_is_reported_before_other_errors(tokens: Tokens, method: str) -> None:
     async with in_memory(server, auth=protected(tokens)) as endpoint:
         assert (await endpoint.ask(method, {"Host": "127.0.0.1"})).status == 401
 
 
-async def test_a_good_token_does_not_make_up_for_other_faults(tokens: Tokens) -> None:
+async def test_valid_token_does_not_excuse_other_errors(tokens: Tokens) -> None:
     async with in_memory(server, auth=protected(tokens)) as endpoint:
         assert (await endpoint.ask("PUT", bearer("alice-1"))).status == 405
         assert (await endpoint.ask("POST", {**bearer("alice-1"), "Content-Type": "text/plain"}, b"")).status == 415
         assert (await endpoint.ask("POST", {**bearer("alice-1"), "Accept": "text/html"}, b"")).status == 406
 
 
-async def test_what_is_not_the_endpoint_needs_no_token(tokens: Tokens) -> None:
+async def test_other_paths_need_no_token(tokens: Tokens) -> None:
     async with in_memory(server, auth=protected(tokens)) as endpoint:
         assert (await endpoint.ask("POST", {**BASE}, {}, "/elsewhere")).status == 404
 
 
-async def test_a_foreign_host_or_page_is_refused_before_a_token_is_looked_at(tokens: Tokens) -> None:
+async def test_foreign_host_or_origin_is_refused_before_the_token_is_checked(tokens: Tokens) -> None:
     async with in_memory(server, auth=protected(tokens)) as endpoint:
         for name in ("Host", "Origin"):
             answer = await endpoint.ask("POST", {**bearer("alice-1"), name: "https://evil.example"}, {})
@@ -166,7 +166,7 @@ async def test_a_body_without_a_token_is_never_read(tokens: Tokens) -> None:
         assert (await connection.answer()).status == 401
 
 
-async def test_a_body_is_asked_for_when_its_sender_is_known(tokens: Tokens) -> None:
+async def test_body_is_requested_after_the_token_is_verified(tokens: Tokens) -> None:
     tokens.may_answer = trio.Event()
     headers, body = modern("tools/call", {"name": "whoami", "arguments": {}})
     data = json.dumps(body).encode()
@@ -183,7 +183,7 @@ async def test_a_body_is_asked_for_when_its_sender_is_known(tokens: Tokens) -> N
         assert "alice-1" in text_of((await connection.answer()).json)
 
 
-async def test_a_client_that_goes_ends_the_verification_of_its_token(tokens: Tokens) -> None:
+async def test_disconnect_cancels_the_verification_of_the_token(tokens: Tokens) -> None:
     tokens.may_answer = trio.Event()
     headers, body = modern("tools/list")
     async with in_memory(server, auth=protected(tokens)) as endpoint:
@@ -213,7 +213,7 @@ async def test_pipelined_requests_of_several_callers_are_answered_in_order(token
 
 
 @pytest.mark.parametrize("path", [AT_THE_PATH, AT_THE_ROOT])
-async def test_anybody_and_any_page_may_read_where_to_get_tokens(tokens: Tokens, path: str) -> None:
+async def test_resource_metadata_is_public_for_any_origin(tokens: Tokens, path: str) -> None:
     async with in_memory(server, auth=protected(tokens, scopes=["read"])) as endpoint:
         answer = await endpoint.ask("GET", {"Host": "127.0.0.1", "Origin": "https://anywhere.example"}, path=path)
         assert answer.status == 200
@@ -224,7 +224,7 @@ async def test_anybody_and_any_page_may_read_where_to_get_tokens(tokens: Tokens,
         assert answer.json["scopes_supported"] == ["read"]
 
 
-async def test_the_metadata_have_a_head_and_a_preflight_and_no_other_method(tokens: Tokens) -> None:
+async def test_resource_metadata_supports_only_get_head_and_preflight(tokens: Tokens) -> None:
     async with in_memory(server, auth=protected(tokens)) as endpoint:
         host: dict[str, str | None] = {"Host": "127.0.0.1", "Origin": "https://anywhere.example"}
         head = await endpoint.ask("HEAD", host, path=AT_THE_PATH)
@@ -236,12 +236,12 @@ async def test_the_metadata_have_a_head_and_a_preflight_and_no_other_method(toke
         assert (post.status, post.headers["allow"]) == (405, "GET, HEAD, OPTIONS")
 
 
-async def test_the_metadata_are_not_given_under_a_foreign_name(tokens: Tokens) -> None:
+async def test_resource_metadata_is_refused_for_a_foreign_host(tokens: Tokens) -> None:
     async with in_memory(server, auth=protected(tokens)) as endpoint:
         assert (await endpoint.ask("GET", {"Host": "evil.example"}, path=AT_THE_PATH)).status == 403
 
 
-async def test_an_endpoint_without_protection_has_no_metadata() -> None:
+async def test_unprotected_endpoint_has_no_resource_metadata() -> None:
     async with in_memory(Server("open")) as endpoint:
         assert (await endpoint.ask("GET", {"Host": "127.0.0.1"}, path=AT_THE_PATH)).status == 404
 
@@ -249,7 +249,7 @@ async def test_an_endpoint_without_protection_has_no_metadata() -> None:
 # Pages
 
 
-async def test_a_page_may_read_every_refusal(tokens: Tokens) -> None:
+async def test_cors_allows_reading_every_refusal(tokens: Tokens) -> None:
     auth = protected(tokens, scopes=["write"])
     async with over_sockets(server, auth=auth, allowed_origins=[PAGE], allowed_hosts=["127.0.0.1"]) as endpoint:
         for authorization, status in ((None, 401), ("Bearer", 400), ("Bearer alice-1", 403), ("Bearer alice-2", 200)):
@@ -259,7 +259,7 @@ async def test_a_page_may_read_every_refusal(tokens: Tokens) -> None:
             assert "www-authenticate, dpop-nonce" in answer.headers["access-control-expose-headers"]
 
 
-async def test_a_page_may_send_a_token_and_a_proof_and_needs_none_to_ask_for_that(tokens: Tokens) -> None:
+async def test_preflight_allows_token_and_proof_headers_without_a_token(tokens: Tokens) -> None:
     async with over_sockets(
         server, auth=protected(tokens), allowed_origins=[PAGE], allowed_hosts=["127.0.0.1"]
     ) as endpoint:

@@ -74,7 +74,7 @@ async def test_each_request_of_a_session_sees_its_own_token(tokens: Tokens) -> N
             assert text_of(answer.json) == token
 
 
-async def test_two_tokens_in_one_session_never_meet(tokens: Tokens) -> None:
+async def test_concurrent_tokens_in_one_session_stay_separate(tokens: Tokens) -> None:
     there = scene()
     async with in_memory(there.server, auth=protected(tokens)) as endpoint:
         session = await session_of(endpoint, "alice-1")
@@ -108,7 +108,7 @@ RESEMBLING = [
 
 
 @pytest.mark.parametrize("impostor", RESEMBLING)
-async def test_a_session_and_a_round_are_unknown_to_a_principal_with_a_name_alike(impostor: Principal) -> None:
+async def test_session_and_round_are_unknown_to_a_principal_with_a_similar_name(impostor: Principal) -> None:
     tokens = issued()
     tokens.issue("hers", "x|alice")
     tokens.principals["theirs"] = impostor
@@ -133,7 +133,7 @@ async def test_a_session_is_unknown_to_another_principal(tokens: Tokens, method:
         assert (await endpoint.ask("POST", session, legacy_call("token"))).status == 200
 
 
-async def test_a_stream_is_resumed_by_another_token_but_by_no_other_principal(tokens: Tokens) -> None:
+async def test_stream_can_be_resumed_with_another_token_of_the_same_principal_only(tokens: Tokens) -> None:
     there = scene()
     async with in_memory(there.server, auth=protected(tokens)) as endpoint:
         session = await session_of(endpoint, "alice-1")
@@ -155,7 +155,7 @@ async def test_a_session_needs_a_token_for_every_request(tokens: Tokens) -> None
         assert (await endpoint.ask("POST", {**session, "Authorization": None}, legacy_call("token"))).status == 401
 
 
-async def test_another_principal_answers_no_question_of_a_session(tokens: Tokens) -> None:
+async def test_question_of_a_session_cannot_be_answered_by_another_principal(tokens: Tokens) -> None:
     there = scene()
     async with in_memory(there.server, auth=protected(tokens)) as endpoint:
         session = await session_of(endpoint, "alice-1", sampling={})
@@ -170,7 +170,7 @@ async def test_another_principal_answers_no_question_of_a_session(tokens: Tokens
         assert text_of((await rest_of(asking))[-1]) == "mine has answered"
 
 
-async def test_a_stateless_endpoint_knows_the_caller_of_a_legacy_request(tokens: Tokens) -> None:
+async def test_stateless_endpoint_has_the_caller_of_a_legacy_request(tokens: Tokens) -> None:
     async with in_memory(scene().server, stateless=True, auth=protected(tokens)) as endpoint:
         for token in ("alice-1", "bob-1"):
             headers = {**bearer(token), "MCP-Protocol-Version": LEGACY}
@@ -195,7 +195,7 @@ def answered(round_: Answer) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("tool", ["order", "order_again"])
-async def test_another_principal_can_not_go_on_with_a_round(tokens: Tokens, tool: str) -> None:
+async def test_round_cannot_be_continued_by_another_principal(tokens: Tokens, tool: str) -> None:
     async with in_memory(scene().server, auth=protected(tokens)) as endpoint:
         more = answered(await asked(endpoint, "alice-1", tool))
         theirs = await asked(endpoint, "bob-1", tool, **more)
@@ -204,7 +204,7 @@ async def test_another_principal_can_not_go_on_with_a_round(tokens: Tokens, tool
         assert "alice-2 answered" in text_of(mine.json)
 
 
-async def test_a_handler_that_waited_sees_the_token_that_came_with_the_answer(tokens: Tokens) -> None:
+async def test_parked_handler_sees_the_token_of_the_retry(tokens: Tokens) -> None:
     async with in_memory(scene().server, auth=protected(tokens)) as endpoint:
         more = answered(await asked(endpoint, "alice-1", "order"))
         mine = await asked(endpoint, "alice-2", "order", **more)
@@ -263,7 +263,7 @@ async def test_a_stream_of_changes_through_a_proxy_ends_with_its_token(
         assert (await next_message(lasting))["method"] == "notifications/tools/list_changed"
 
 
-async def test_a_call_goes_on_when_its_token_has_ended(tokens: Tokens, autojump_clock: trio.testing.MockClock) -> None:
+async def test_call_continues_after_its_token_expires(tokens: Tokens, autojump_clock: trio.testing.MockClock) -> None:
     tokens.issue("short", "alice", lifetime=100)
     there = scene()
     async with in_memory(there.server, auth=protected(tokens)) as endpoint:
@@ -275,7 +275,7 @@ async def test_a_call_goes_on_when_its_token_has_ended(tokens: Tokens, autojump_
         assert text_of(messages_in(await connection.answer())[-1]) == "long is done"
 
 
-async def test_the_stream_of_a_session_ends_with_its_token_and_is_there_for_a_fresh_one(
+async def test_get_stream_ends_with_its_token_and_reopens_with_a_new_one(
     tokens: Tokens, autojump_clock: trio.testing.MockClock
 ) -> None:
     tokens.issue("short", "alice", lifetime=100)
@@ -298,7 +298,7 @@ async def test_the_stream_of_a_session_ends_with_its_token_and_is_there_for_a_fr
         assert (await next_message(again))["method"] == "notifications/tools/list_changed"
 
 
-async def test_a_resumed_stream_of_a_call_ends_with_its_token_and_the_call_goes_on(
+async def test_resumed_stream_ends_with_its_token_while_the_call_continues(
     tokens: Tokens, autojump_clock: trio.testing.MockClock
 ) -> None:
     tokens.issue("short", "alice", lifetime=100)
@@ -317,7 +317,7 @@ async def test_a_resumed_stream_of_a_call_ends_with_its_token_and_the_call_goes_
         assert text_of(messages_in(await mine.answer())[-1]) == "three"
 
 
-async def test_a_client_that_leaves_cancels_its_own_call_alone(tokens: Tokens) -> None:
+async def test_disconnect_cancels_only_the_callers_own_call(tokens: Tokens) -> None:
     there = scene()
     async with in_memory(there.server, auth=protected(tokens)) as endpoint:
         connections = {}

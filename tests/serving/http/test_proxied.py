@@ -53,9 +53,7 @@ async def endpoint(scene: Scene) -> AsyncGenerator[MemoryEndpoint]:
         yield one
 
 
-async def test_a_modern_call_is_answered_through_a_proxy_with_what_it_tells_on_its_stream(
-    scene: Scene, endpoint: MemoryEndpoint
-) -> None:
+async def test_proxied_modern_call_has_its_notifications_on_its_stream(scene: Scene, endpoint: MemoryEndpoint) -> None:
     answer = await endpoint.modern("tools/call", {"name": "echo", "arguments": {"text": "hi"}})
     assert (answer.headers["content-type"], text_of(answer.json)) == ("application/json", "hi")
     scene["mine"].may_go_on.set()
@@ -66,7 +64,7 @@ async def test_a_modern_call_is_answered_through_a_proxy_with_what_it_tells_on_i
 
 
 @pytest.mark.parametrize("speaks", [False, True], ids=["silent", "with a stream"])
-async def test_a_modern_client_that_leaves_cancels_the_call_behind_the_proxy(
+async def test_modern_disconnect_cancels_the_upstream_call(
     scene: Scene, endpoint: MemoryEndpoint, speaks: bool
 ) -> None:
     connections = {}
@@ -84,7 +82,7 @@ async def test_a_modern_client_that_leaves_cancels_the_call_behind_the_proxy(
     assert not scene["other"].ended.is_set()
 
 
-async def test_s2c_07_a_legacy_session_goes_through_a_proxy_with_its_questions_and_cancels(
+async def test_s2c_07_proxied_legacy_session_supports_questions_and_cancels(
     scene: Scene, endpoint: MemoryEndpoint
 ) -> None:
     session = await endpoint.initialize(**SAMPLING)
@@ -105,7 +103,7 @@ async def test_s2c_07_a_legacy_session_goes_through_a_proxy_with_its_questions_a
     assert scene["mine"].cancellation.reason == "enough"
 
 
-async def test_s2c_10_a_question_that_is_not_answered_in_time_is_an_error_to_the_server_behind(
+async def test_s2c_10_question_not_answered_in_time_is_an_error_for_the_upstream_server(
     scene: Scene, autojump_clock: trio.testing.MockClock
 ) -> None:
     async with in_memory(proxy(partial(open_memory, scene.server)), answer_timeout=30) as endpoint:
@@ -118,7 +116,7 @@ async def test_s2c_10_a_question_that_is_not_answered_in_time_is_an_error_to_the
     assert failure.message == "Internal error: the client that was asked did not answer in time"
 
 
-async def test_the_logs_of_the_only_legacy_call_come_on_its_stream(scene: Scene, endpoint: MemoryEndpoint) -> None:
+async def test_logs_of_the_only_legacy_call_are_on_its_stream(scene: Scene, endpoint: MemoryEndpoint) -> None:
     session = await endpoint.initialize()
     stream = await endpoint.get(session)
     await stream.head()
@@ -129,7 +127,7 @@ async def test_the_logs_of_the_only_legacy_call_come_on_its_stream(scene: Scene,
     assert text_of(reply) == "three"
 
 
-async def test_htt_20_a_client_of_a_proxy_that_missed_changes_learns_that_all_may_have_changed(scene: Scene) -> None:
+async def test_htt_20_proxy_client_that_missed_changes_gets_all_change_notifications(scene: Scene) -> None:
     async with in_memory(proxy(partial(open_memory, scene.server)), max_replay_bytes=20_000) as endpoint:
         session = await endpoint.initialize()
         params = {"uri": "scene:thing"}
@@ -146,9 +144,7 @@ async def test_htt_20_a_client_of_a_proxy_that_missed_changes_learns_that_all_ma
     assert methods[-1] == "notifications/resources/updated"
 
 
-async def test_logs_that_may_be_of_either_of_two_legacy_calls_come_on_the_stream_of_the_session(
-    scene: Scene, endpoint: MemoryEndpoint
-) -> None:
+async def test_logs_of_one_of_two_legacy_calls_are_on_the_get_stream(scene: Scene, endpoint: MemoryEndpoint) -> None:
     session = await endpoint.initialize()
     stream = await endpoint.get(session)
     await stream.head()
@@ -161,7 +157,7 @@ async def test_logs_that_may_be_of_either_of_two_legacy_calls_come_on_the_stream
     await waiting.aclose()
 
 
-async def test_logs_of_a_connection_that_sessions_share_come_on_the_streams_of_the_sessions(scene: Scene) -> None:
+async def test_logs_of_a_shared_upstream_connection_are_on_all_get_streams(scene: Scene) -> None:
     async with open_memory(scene.server, era="legacy") as client, in_memory(proxy(client)) as endpoint:
         session = await endpoint.initialize()
         stream = await endpoint.get(session)
@@ -172,7 +168,7 @@ async def test_logs_of_a_connection_that_sessions_share_come_on_the_streams_of_t
         assert [(await next_message(stream))["params"]["data"] for _ in range(2)] == ["one", "two"]
 
 
-async def test_a_deleted_session_ends_its_calls_behind_the_proxy(scene: Scene, endpoint: MemoryEndpoint) -> None:
+async def test_deleting_a_session_cancels_its_upstream_calls(scene: Scene, endpoint: MemoryEndpoint) -> None:
     session, other = await endpoint.initialize(), await endpoint.initialize()
     for name, headers in (("mine", session), ("other", other)):
         await endpoint.post(headers, call("wait", name=name))
@@ -208,7 +204,7 @@ class Behind:
         self._scope.cancel(reason="the server behind dies")
 
 
-async def test_when_the_server_behind_dies_modern_calls_fail_and_the_next_reach_the_one_that_came_back(
+async def test_upstream_crash_fails_calls_and_later_ones_reach_the_restarted_server(
     scene: Scene,
 ) -> None:
     async with trio.open_nursery() as nursery:
@@ -240,7 +236,7 @@ async def test_when_the_server_behind_dies_modern_calls_fail_and_the_next_reach_
         behind.die()
 
 
-async def test_a_server_that_cannot_be_reached_is_an_error_of_each_call(scene: Scene) -> None:
+async def test_unreachable_upstream_is_an_error_of_each_call(scene: Scene) -> None:
     def refused(**_: Any) -> AbstractAsyncContextManager[Client]:
         raise ConnectionLost("nobody is there")
 
@@ -312,26 +308,26 @@ EU = {"name": "region", "arguments": {"region": "eu"}}
 
 
 @pytest.mark.parametrize("headers", [{}, {"Mcp_Param_Region": "us"}, {"Mcp_Param_Region": "=?base64?ZXU?="}])
-async def test_a_proxy_refuses_an_argument_that_its_header_does_not_repeat(
+async def test_proxy_refuses_an_argument_without_its_header(
     before_regions: MemoryEndpoint, headers: dict[str, str]
 ) -> None:
     answer = await before_regions.modern("tools/call", EU, **headers)
     assert (answer.status, answer.code, answer.json["id"]) == (400, -32020, 1)
 
 
-async def test_a_proxy_hands_on_an_argument_that_its_header_repeats(before_regions: MemoryEndpoint) -> None:
+async def test_proxy_forwards_an_argument_with_its_header(before_regions: MemoryEndpoint) -> None:
     answer = await before_regions.modern("tools/call", EU, Mcp_Param_Region="eu")
     assert (answer.status, text_of(answer.json)) == (200, "eu")
 
 
-async def test_a_header_mismatch_that_the_server_behind_finds_is_an_answer_like_others(
+async def test_header_mismatch_found_upstream_is_an_ordinary_error(
     before_regions: MemoryEndpoint,
 ) -> None:
     answer = await before_regions.modern("tools/call", {"name": "mismatch", "arguments": {}})
     assert (answer.status, answer.code) == (200, -32020)
 
 
-async def test_many_calls_have_a_proxy_list_the_tools_of_the_server_behind_once(
+async def test_concurrent_calls_make_a_proxy_list_upstream_tools_once(
     regions: Regions, before_regions: MemoryEndpoint
 ) -> None:
     async def ask(name: str) -> None:
@@ -344,7 +340,7 @@ async def test_many_calls_have_a_proxy_list_the_tools_of_the_server_behind_once(
     assert regions.listings == 1
 
 
-async def test_a_listing_by_a_client_tells_a_proxy_of_the_headers(
+async def test_proxy_learns_parameter_headers_from_a_clients_listing(
     regions: Regions, before_regions: MemoryEndpoint
 ) -> None:
     await before_regions.modern("tools/list")
@@ -361,7 +357,7 @@ async def test_a_proxy_lists_the_tools_again_once_they_have_changed(
     assert (answer.status, answer.code, regions.listings) == (400, -32020, 2)
 
 
-async def test_a_server_without_a_list_of_tools_asks_for_no_headers() -> None:
+async def test_upstream_without_tools_list_needs_no_parameter_headers() -> None:
     async def behind(server: ScriptedServer) -> None:
         await server.accept("2026-07-28", {"tools": {}})
         await server.refuse(await server.expect_request("tools/list"), -32601)
@@ -373,7 +369,7 @@ async def test_a_server_without_a_list_of_tools_asks_for_no_headers() -> None:
             assert text_of((await endpoint.modern("tools/call", EU)).json) == "done"
 
 
-async def test_a_call_that_cannot_be_checked_fails() -> None:
+async def test_proxied_call_fails_if_its_headers_cannot_be_checked() -> None:
     async def behind(server: ScriptedServer) -> None:
         await server.accept("2026-07-28", {"tools": {}})
         for _ in range(2):
@@ -384,7 +380,7 @@ async def test_a_call_that_cannot_be_checked_fails() -> None:
             assert (await endpoint.modern("tools/call", EU)).code == -31000
 
 
-async def test_a_client_that_leaves_while_it_lists_leaves_the_turn_to_the_next(regions: Regions) -> None:
+async def test_disconnect_during_a_proxy_listing_lets_the_next_call_list(regions: Regions) -> None:
     first = trio.Event()
 
     @asynccontextmanager
@@ -411,7 +407,7 @@ async def test_a_client_that_leaves_while_it_lists_leaves_the_turn_to_the_next(r
             assert (await endpoint.modern("tools/call", EU)).status == 400
 
 
-async def test_a_retry_behind_a_proxy_is_checked_as_the_first_round_is(regions: Regions) -> None:
+async def test_proxied_retry_has_its_headers_checked(regions: Regions) -> None:
     @regions.server.tool
     async def sample(
         ctx: RequestContext,
@@ -435,7 +431,7 @@ async def test_a_retry_behind_a_proxy_is_checked_as_the_first_round_is(regions: 
         assert "result" in right.json
 
 
-async def test_legacy_calls_and_other_transports_need_no_such_headers(
+async def test_proxied_legacy_calls_and_other_transports_need_no_parameter_headers(
     regions: Regions, before_regions: MemoryEndpoint
 ) -> None:
     session = await before_regions.initialize()

@@ -54,9 +54,7 @@ def told_in(messages: list[dict[str, object]]) -> list[object]:
     return [each["params"]["data"] if "method" in each else text_of(each) for each in messages]  # type: ignore[index]
 
 
-async def test_htt_01_the_result_of_a_call_whose_connection_broke_is_got_once(
-    scene: Scene, endpoint: MemoryEndpoint
-) -> None:
+async def test_htt_01_result_of_an_interrupted_call_is_delivered_once(scene: Scene, endpoint: MemoryEndpoint) -> None:
     session = await endpoint.initialize()
     cursor = await broken_off(scene, endpoint, session, "mine")
     scene["mine"].may_go_on.set()
@@ -67,9 +65,7 @@ async def test_htt_01_the_result_of_a_call_whose_connection_broke_is_got_once(
     assert (last.status, last.body) == (204, b"")  # to an empty stream some clients come back for ever
 
 
-async def test_a_client_that_comes_back_to_a_cancelled_call_learns_that_nothing_will_come(
-    scene: Scene, endpoint: MemoryEndpoint
-) -> None:
+async def test_resuming_a_cancelled_call_ends_without_a_result(scene: Scene, endpoint: MemoryEndpoint) -> None:
     session = await endpoint.initialize()
     cursor = await broken_off(scene, endpoint, session, "mine")
     cancel = message("notifications/cancelled", {"requestId": "mine"})
@@ -78,9 +74,7 @@ async def test_a_client_that_comes_back_to_a_cancelled_call_learns_that_nothing_
     assert (answer.status, answer.body) == (204, b"")
 
 
-async def test_htt_08_a_client_gets_the_stream_that_it_names_and_no_other(
-    scene: Scene, endpoint: MemoryEndpoint
-) -> None:
+async def test_htt_08_client_resumes_only_the_named_stream(scene: Scene, endpoint: MemoryEndpoint) -> None:
     session = await endpoint.initialize()
     cursors = {name: await broken_off(scene, endpoint, session, name) for name in ("a", "b")}
     for name, cursor in cursors.items():
@@ -91,7 +85,7 @@ async def test_htt_08_a_client_gets_the_stream_that_it_names_and_no_other(
         assert (told_in(told), told[-1]["id"]) == (["two", "three"], name)
 
 
-async def test_htt_08_two_breaks_without_an_event_between_keep_the_cursor(
+async def test_htt_08_cursor_stays_valid_after_two_breaks_without_an_event(
     scene: Scene, endpoint: MemoryEndpoint
 ) -> None:
     session = await endpoint.initialize()
@@ -105,16 +99,14 @@ async def test_htt_08_two_breaks_without_an_event_between_keep_the_cursor(
 
 
 @pytest.mark.parametrize("cursor", ["unknown", "", "0", "x-1", "%s-99", "%s-01", "%s-+1", "%s-"])
-async def test_htt_08_a_cursor_that_names_nothing_is_400(scene: Scene, endpoint: MemoryEndpoint, cursor: str) -> None:
+async def test_htt_08_unknown_cursor_is_400(scene: Scene, endpoint: MemoryEndpoint, cursor: str) -> None:
     session = await endpoint.initialize()
     good = await broken_off(scene, endpoint, session, "mine")
     bad = cursor.replace("%s", good.rpartition("-")[0])
     assert (await endpoint.ask("GET", {**session, "Last-Event-ID": bad})).status == 400
 
 
-async def test_htt_08_a_cursor_of_another_session_is_400_and_takes_nothing(
-    scene: Scene, endpoint: MemoryEndpoint
-) -> None:
+async def test_htt_08_cursor_of_another_session_is_400_without_effect(scene: Scene, endpoint: MemoryEndpoint) -> None:
     session, other = await endpoint.initialize(), await endpoint.initialize()
     cursor = await broken_off(scene, endpoint, session, "mine")
     assert (await endpoint.ask("GET", {**other, "Last-Event-ID": cursor})).status == 400
@@ -122,7 +114,7 @@ async def test_htt_08_a_cursor_of_another_session_is_400_and_takes_nothing(
     assert told_in(messages_in(await (await endpoint.get(session, cursor)).answer())) == ["two", "three"]
 
 
-async def test_a_finished_stream_is_kept_for_its_time(scene: Scene, autojump_clock: MockClock) -> None:
+async def test_finished_stream_is_kept_for_replay_timeout(scene: Scene, autojump_clock: MockClock) -> None:
     async with in_memory(scene.server, replay_timeout=30) as endpoint:
         session = await endpoint.initialize()
         cursor = await broken_off(scene, endpoint, session, "mine")
@@ -137,7 +129,7 @@ async def test_a_finished_stream_is_kept_for_its_time(scene: Scene, autojump_clo
 
 @pytest.mark.parametrize("scene", ["one process"], indirect=True)  # replicas: see test_shared_listening.py
 @pytest.mark.parametrize("version", [MIDDLE, LEGACY])
-async def test_htt_07_a_second_get_takes_over_at_once_however_often(
+async def test_htt_07_second_get_takes_over_at_once_every_time(
     scene: Scene, endpoint: MemoryEndpoint, version: str
 ) -> None:
     session = await endpoint.initialize(version)
@@ -158,7 +150,7 @@ async def test_htt_07_a_second_get_takes_over_at_once_however_often(
     assert text_of(messages_in(await running.answer())[-1]) == "running is done"
 
 
-async def test_htt_07_a_stream_that_died_silently_is_taken_over(scene: Scene, endpoint: MemoryEndpoint) -> None:
+async def test_htt_07_silently_dead_stream_is_taken_over(scene: Scene, endpoint: MemoryEndpoint) -> None:
     session = await endpoint.initialize()
     dead = await endpoint.connect(lockstep=True)  # nobody reads there
     await dead.send("GET", session)
@@ -171,9 +163,7 @@ async def test_htt_07_a_stream_that_died_silently_is_taken_over(scene: Scene, en
     await dead.aclose()
 
 
-async def test_a_resumed_stream_is_taken_over_by_the_next_who_comes_for_it(
-    scene: Scene, endpoint: MemoryEndpoint
-) -> None:
+async def test_resumed_stream_is_taken_over_by_the_next_request_for_it(scene: Scene, endpoint: MemoryEndpoint) -> None:
     session = await endpoint.initialize(MIDDLE)
     cursor = await broken_off(scene, endpoint, session, "mine")
     before = await endpoint.get(session, cursor)
@@ -188,7 +178,7 @@ async def test_a_resumed_stream_is_taken_over_by_the_next_who_comes_for_it(
 
 
 @pytest.mark.parametrize("tool", ["poll", "poll_in_a_thread"])
-async def test_a_handler_lets_its_client_poll(scene: Scene, endpoint: MemoryEndpoint, tool: str) -> None:
+async def test_handler_can_make_its_client_poll(scene: Scene, endpoint: MemoryEndpoint, tool: str) -> None:
     session = await endpoint.initialize()
     scene["mine"].may_go_on.set()
     first = await (await endpoint.post(session, call(tool, name="mine"))).answer()
@@ -198,14 +188,14 @@ async def test_a_handler_lets_its_client_poll(scene: Scene, endpoint: MemoryEndp
     assert [text_of(each) for each in messages_in(second)] == ["closed True"]
 
 
-async def test_a_client_of_an_older_revision_is_not_made_to_poll(scene: Scene, endpoint: MemoryEndpoint) -> None:
+async def test_client_of_an_older_revision_does_not_poll(scene: Scene, endpoint: MemoryEndpoint) -> None:
     session = await endpoint.initialize(MIDDLE)
     scene["mine"].may_go_on.set()
     answer = await (await endpoint.post(session, call("poll", name="mine"))).answer()
     assert [text_of(each) for each in messages_in(answer)] == ["closed False"]
 
 
-async def test_a_log_that_outgrows_its_bound_refuses_the_cursor_and_still_ends_the_call(scene: Scene) -> None:
+async def test_cursor_beyond_max_replay_bytes_is_refused_but_the_result_is_kept(scene: Scene) -> None:
     async with in_memory(scene.server, max_replay_bytes=40_000) as endpoint:
         session = await endpoint.initialize()
         post = await endpoint.connect(lockstep=True)
@@ -221,7 +211,7 @@ async def test_a_log_that_outgrows_its_bound_refuses_the_cursor_and_still_ends_t
 
 
 @pytest.mark.parametrize("size", [300_000, 5_000_000])
-async def test_htt_21_the_result_of_a_handler_that_lets_its_client_poll_may_have_any_size(
+async def test_htt_21_result_for_a_polling_client_can_have_any_size(
     scene: Scene, endpoint: MemoryEndpoint, size: int
 ) -> None:
     @scene.server.tool
@@ -239,7 +229,7 @@ async def test_htt_21_the_result_of_a_handler_that_lets_its_client_poll_may_have
         assert (told["params"]["data"], len(text_of(reply))) == ("away", size)
 
 
-async def test_htt_21_the_logs_of_all_sessions_together_keep_no_more_than_the_share_of_their_caller() -> None:
+async def test_htt_21_replay_events_of_a_callers_sessions_stay_within_its_share() -> None:
     scene = Scene()
 
     @scene.server.tool
@@ -260,7 +250,7 @@ async def test_htt_21_the_logs_of_all_sessions_together_keep_no_more_than_the_sh
         assert [await polled(session) for session in sessions[1:]] == [200, 400]
 
 
-async def test_the_author_says_when_clients_come_back() -> None:
+async def test_retry_time_for_polling_clients_is_configurable() -> None:
     scene = Scene()
     async with listening(scene.server, retry_interval=2.5) as endpoint:
         session = await endpoint.initialize()
@@ -274,7 +264,7 @@ async def test_the_author_says_when_clients_come_back() -> None:
 
 
 @pytest.mark.parametrize("seconds", [-1, float("nan"), float("inf")])
-async def test_the_time_after_which_clients_come_back_is_a_number_of_seconds(seconds: float) -> None:
+async def test_retry_time_must_be_a_valid_number_of_seconds(seconds: float) -> None:
     with pytest.raises(ValueError, match="retry_interval must be a number of seconds"):
         http_app(Scene().server, allowed_origins=[], allowed_hosts=["127.0.0.1"], retry_interval=seconds)
 
@@ -283,7 +273,7 @@ async def test_the_time_after_which_clients_come_back_is_a_number_of_seconds(sec
 
 
 @pytest.mark.parametrize("scene", ["one process"], indirect=True)
-async def test_htt_20_a_get_without_a_cursor_gets_what_no_response_took_oldest_first(
+async def test_htt_20_get_without_a_cursor_gets_undelivered_events_oldest_first(
     scene: Scene, endpoint: MemoryEndpoint
 ) -> None:
     session = await endpoint.initialize()
@@ -299,7 +289,7 @@ async def test_htt_20_a_get_without_a_cursor_gets_what_no_response_took_oldest_f
 
 
 @pytest.mark.parametrize("scene", ["one process"], indirect=True)
-async def test_htt_20_a_get_without_a_cursor_gets_what_is_kept_and_learns_that_all_may_have_changed(
+async def test_htt_20_get_without_a_cursor_after_dropped_events_gets_all_change_notifications(
     scene: Scene,
 ) -> None:
     async with in_memory(scene.server, max_replay_bytes=20_000) as endpoint:

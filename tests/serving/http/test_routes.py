@@ -34,7 +34,7 @@ async def echo(request: RouteRequest) -> Any:
     return [request.method, request.path, request.query, request.headers["x-one"], request.body.decode()]
 
 
-async def test_a_function_gets_the_request_and_returns_what_json_can_hold() -> None:
+async def test_route_function_gets_the_request_and_can_return_json() -> None:
     async with listening(Scene().server, routes={"/echo": echo}) as endpoint:
         answer = await ask(endpoint, "/echo?a=%20b", "PUT", b"body", **{"X-One": "1"})
         assert (answer.status, answer.headers["content-type"]) == (200, "application/json")
@@ -51,7 +51,7 @@ async def test_a_function_gets_the_request_and_returns_what_json_can_hold() -> N
         (RouteResponse(status=204), 204, None, b""),
     ],
 )
-async def test_what_a_function_returns_is_the_answer(value: Any, status: int, kind: str | None, body: bytes) -> None:
+async def test_route_function_result_is_the_response(value: Any, status: int, kind: str | None, body: bytes) -> None:
     async def page(_: RouteRequest) -> Any:
         return value
 
@@ -61,14 +61,14 @@ async def test_what_a_function_returns_is_the_answer(value: Any, status: int, ki
         assert (await ask(endpoint, "/page", "HEAD")).body == b""
 
 
-async def test_routes_stand_behind_the_checks_of_host_and_origin() -> None:
+async def test_routes_are_protected_by_host_and_origin_checks() -> None:
     async with listening(Scene().server, routes={"/echo": echo}) as endpoint:
         assert (await ask(endpoint, "/echo", Host="evil.example")).status == 403
         assert (await ask(endpoint, "/echo", Origin="https://evil.example")).status == 403
         assert (await ask(endpoint, "/echo/more")).status == 404
 
 
-async def test_a_body_has_the_bounds_of_a_message_and_fails_no_question_of_a_session() -> None:
+async def test_route_body_has_the_message_limits_and_fails_no_question() -> None:
     async with listening(Scene(Limits(max_message_bytes=10_000)).server, routes={"/echo": echo}) as endpoint:
         session = await endpoint.initialize()
         body = b'{"jsonrpc":"2.0","id":1,"result":"' + b"x" * 20_000 + b'"}'
@@ -76,7 +76,7 @@ async def test_a_body_has_the_bounds_of_a_message_and_fails_no_question_of_a_ses
         assert answer.status == 413
 
 
-async def test_a_failing_function_is_logged_and_told_nobody(
+async def test_failed_route_function_is_logged_and_hidden_from_the_client(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async def fail(_: RouteRequest) -> Any:
@@ -93,7 +93,7 @@ async def test_a_failing_function_is_logged_and_told_nobody(
     assert caplog.text.count("failed") == 2
 
 
-async def test_a_client_that_goes_cancels_the_function(autojump_clock: MockClock) -> None:
+async def test_disconnect_cancels_the_route_function(autojump_clock: MockClock) -> None:
     ended = trio.Event()
 
     async def wait(_: RouteRequest) -> None:
@@ -111,7 +111,7 @@ async def test_a_client_that_goes_cancels_the_function(autojump_clock: MockClock
             await ended.wait()
 
 
-async def test_the_end_of_the_server_waits_for_a_route_as_for_a_call(autojump_clock: MockClock) -> None:
+async def test_shutdown_waits_for_a_route_like_for_a_call(autojump_clock: MockClock) -> None:
     async def slow(request: RouteRequest) -> str:
         await trio.sleep(float(request.query))
         return "done"
@@ -162,7 +162,7 @@ def app_of(numbers: Numbers) -> Starlette:
     )
 
 
-async def test_an_asgi_application_is_mounted_below_a_path() -> None:
+async def test_asgi_application_can_be_mounted_as_a_route() -> None:
     async with listening(Scene().server, routes={"/app/": app_of(Numbers())}) as endpoint:
         answer = await ask(endpoint, "/app/hello?q=1", "POST", b"body")
         assert (answer.status, answer.body) == (200, b"/app/hello 1 body")
@@ -180,7 +180,7 @@ async def open_numbers(endpoint: ListenedEndpoint, numbers: Numbers) -> Connecti
     return connection
 
 
-async def test_an_asgi_application_streams_piece_by_piece() -> None:
+async def test_mounted_asgi_application_can_stream() -> None:
     numbers = Numbers()
     async with listening(Scene().server, routes={"/app/": app_of(numbers)}) as endpoint:
         connection = await open_numbers(endpoint, numbers)
@@ -190,7 +190,7 @@ async def test_an_asgi_application_streams_piece_by_piece() -> None:
         assert [await connection.more(), await connection.more()] == [b"2\n", b""]
 
 
-async def test_a_stream_that_the_application_breaks_off_is_no_whole_answer() -> None:
+async def test_aborted_stream_of_a_mounted_application_is_an_incomplete_response() -> None:
     numbers = Numbers()
     async with listening(Scene().server, routes={"/app/": app_of(numbers)}) as endpoint:
         connection = await open_numbers(endpoint, numbers)
@@ -199,7 +199,7 @@ async def test_a_stream_that_the_application_breaks_off_is_no_whole_answer() -> 
             await connection.more()
 
 
-async def test_a_client_that_goes_cancels_the_application() -> None:
+async def test_disconnect_cancels_the_mounted_application() -> None:
     numbers = Numbers()
     async with listening(Scene().server, routes={"/app/": app_of(numbers)}) as endpoint:
         connection = await open_numbers(endpoint, numbers)
@@ -219,14 +219,12 @@ async def test_a_client_that_goes_cancels_the_application() -> None:
         ("/x", None, TypeError),
     ],
 )
-async def test_a_route_that_cannot_be_is_refused_where_it_is_given(
-    path: str, route: Any, error: type[Exception]
-) -> None:
+async def test_invalid_route_is_refused_when_passed(path: str, route: Any, error: type[Exception]) -> None:
     with pytest.raises(error, match=r"route|path"):
         await serve_http(Scene().server, routes={path: route}, health=True)
 
 
-def test_headers_that_http_cannot_carry_are_refused_where_they_are_written() -> None:
+def test_invalid_response_headers_of_a_route_are_refused_at_creation() -> None:
     for name, value in (("X-One", "a\r\nX-Two: b"), ("X One", "a"), ("X-One", "\u20ac")):
         with pytest.raises(ValueError, match="invalid HTTP header"):
             RouteResponse("", 200, {name: value})

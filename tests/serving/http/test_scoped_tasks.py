@@ -75,7 +75,7 @@ async def test_a_task_is_refused_to_a_token_without_the_scope_of_its_tool(tokens
 
 
 @pytest.mark.parametrize("method", [method for method in about("t") if method != LISTEN])
-async def test_a_task_of_a_tool_without_scopes_is_reached_by_any_token_of_its_user(tokens: Tokens, method: str) -> None:
+async def test_task_of_a_tool_without_scopes_is_available_to_any_token_of_its_user(tokens: Tokens, method: str) -> None:
     async with in_memory(server_of(), auth=protected(tokens)) as endpoint:
         answer = await asked(endpoint, WITHOUT, method, about(await made(endpoint, "read"))[method])
         assert (answer.status, "result" in answer.json) == (200, True)
@@ -88,7 +88,7 @@ async def test_a_task_of_another_user_is_unknown_whatever_its_scopes(tokens: Tok
         assert (answer.status, answer.json) == (unknown.status, unknown.json)
 
 
-async def test_a_task_of_a_tool_that_is_gone_is_unknown_where_tools_have_scopes(tokens: Tokens) -> None:
+async def test_task_of_a_removed_tool_is_unknown_if_tools_have_scopes(tokens: Tokens) -> None:
     store = MemoryTaskStore()
     async with in_memory(server_of(store), auth=protected(tokens)) as endpoint:
         task = await made(endpoint)
@@ -97,7 +97,7 @@ async def test_a_task_of_a_tool_that_is_gone_is_unknown_where_tools_have_scopes(
             assert (await asked(endpoint, token, "tasks/get", {"taskId": task})).code == -32602
 
 
-async def test_a_legacy_session_of_another_token_reaches_and_lists_no_scoped_task(tokens: Tokens) -> None:
+async def test_scoped_task_is_hidden_from_a_legacy_session_with_another_token(tokens: Tokens) -> None:
     async with in_memory(server_of(), auth=protected(tokens)) as endpoint:
         session, tasks = await session_of(endpoint, WITH), dict[str, str]()
         for tool in ("write", "read"):
@@ -114,7 +114,7 @@ async def test_a_legacy_session_of_another_token_reaches_and_lists_no_scoped_tas
             assert sorted(listed) == sorted(tasks[tool] for tool in seen)
 
 
-async def test_over_a_websocket_a_scoped_task_is_refused_with_an_error(tokens: Tokens) -> None:
+async def test_scoped_task_over_a_websocket_is_refused_with_an_error(tokens: Tokens) -> None:
     store = MemoryTaskStore()
     async with (
         served(server_of(store), auth=protected(tokens)) as endpoint,
@@ -133,7 +133,7 @@ async def test_over_a_websocket_a_scoped_task_is_refused_with_an_error(tokens: T
         nursery.cancel_scope.cancel(reason="the test is over")
 
 
-async def test_a_server_without_protection_asks_for_no_scopes() -> None:
+async def test_unprotected_server_requires_no_scopes_for_tasks() -> None:
     async with in_memory(server_of()) as endpoint:
         headers, body = modern("tools/call", {"name": "write", "arguments": {}, "_meta": KNOWS})
         task = (await endpoint.ask("POST", {**headers}, body)).json["result"]["taskId"]

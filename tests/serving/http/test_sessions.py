@@ -45,7 +45,7 @@ async def status_of_ping(endpoint: MemoryEndpoint, session: dict[str, str | None
 # The id
 
 
-async def test_cx_02_cx_05_a_handler_sees_its_session_and_the_headers_of_its_own_post(
+async def test_cx_02_cx_05_handler_sees_its_session_and_its_posts_headers(
     endpoint: MemoryEndpoint,
 ) -> None:
     session = await endpoint.initialize()
@@ -57,14 +57,14 @@ async def test_cx_02_cx_05_a_handler_sees_its_session_and_the_headers_of_its_own
 
 
 @pytest.mark.parametrize("method", ["GET", "DELETE", "POST"])
-async def test_htt_04_a_request_without_a_session_is_400_and_opens_none(endpoint: MemoryEndpoint, method: str) -> None:
+async def test_htt_04_request_without_a_session_is_400(endpoint: MemoryEndpoint, method: str) -> None:
     answer = await endpoint.ask(method, {**BASE}, call("echo", text="x") if method == "POST" else None)
     assert answer.status == 400
     assert "mcp-session-id" not in answer.headers
 
 
 @pytest.mark.parametrize("version", [OLDEST, MIDDLE, LEGACY])
-async def test_htt_09_the_revision_of_the_session_rules_whatever_supported_version_a_header_names(
+async def test_htt_09_session_revision_overrides_a_supported_version_header(
     endpoint: MemoryEndpoint, version: str
 ) -> None:
     session = await endpoint.initialize(version)
@@ -99,7 +99,7 @@ async def test_htt_04_delete_ends_the_session_and_cancels_its_calls(scene: Scene
     assert await status_of_ping(endpoint, other) == 200
 
 
-async def test_htt_04_a_hundred_sessions_leave_no_task_behind(scene: Scene, endpoint: MemoryEndpoint) -> None:
+async def test_htt_04_hundred_sessions_leave_no_trio_task_behind(scene: Scene, endpoint: MemoryEndpoint) -> None:
     await wait_all_tasks_blocked()
     tasks = trio.lowlevel.current_statistics().tasks_living
     for number in range(100):
@@ -115,7 +115,7 @@ async def test_htt_04_a_hundred_sessions_leave_no_task_behind(scene: Scene, endp
     assert trio.lowlevel.current_statistics().tasks_living == tasks
 
 
-async def test_an_idle_session_ends_after_its_time(scene: Scene, autojump_clock: MockClock) -> None:
+async def test_idle_session_ends_after_session_timeout(scene: Scene, autojump_clock: MockClock) -> None:
     async with in_memory(scene.server, session_timeout=30) as endpoint:
         session = await endpoint.initialize()
         for _ in range(3):
@@ -126,7 +126,7 @@ async def test_an_idle_session_ends_after_its_time(scene: Scene, autojump_clock:
 
 
 @pytest.mark.parametrize("held_by", ["a call", "its stream"])
-async def test_a_session_with_something_open_is_not_idle(scene: Scene, autojump_clock: MockClock, held_by: str) -> None:
+async def test_session_with_an_open_response_is_not_idle(scene: Scene, autojump_clock: MockClock, held_by: str) -> None:
     async with in_memory(scene.server, session_timeout=30) as endpoint:
         session = await endpoint.initialize()
         if held_by == "a call":
@@ -144,7 +144,7 @@ async def test_a_session_with_something_open_is_not_idle(scene: Scene, autojump_
 
 
 @pytest.mark.parametrize("left_in", ["its call", "its stream", "silence"])
-async def test_htt_23_a_client_that_vanishes_keeps_its_session_no_longer_than_its_time_whatever_waits_for_it(
+async def test_htt_23_session_of_a_vanished_client_ends_after_session_timeout(
     scene: Scene, autojump_clock: MockClock, left_in: str
 ) -> None:
     async with in_memory(scene.server, session_timeout=30, max_sessions=1, stream_interval=5) as endpoint:
@@ -177,9 +177,7 @@ async def test_htt_23_a_client_that_vanishes_keeps_its_session_no_longer_than_it
         assert await status_of_ping(endpoint, other) == 200
 
 
-async def test_htt_23_a_session_that_nobody_comes_back_to_ends_with_the_cause_disconnect(
-    scene: Scene, autojump_clock: MockClock
-) -> None:
+async def test_htt_23_abandoned_session_ends_with_cause_disconnect(scene: Scene, autojump_clock: MockClock) -> None:
     async with in_memory(scene.server, session_timeout=30) as endpoint:
         session = await endpoint.initialize()
         post = await endpoint.post(session, call("wait", name="mine"))
@@ -196,9 +194,7 @@ async def test_htt_23_a_session_that_nobody_comes_back_to_ends_with_the_cause_di
 
 
 @pytest.mark.parametrize("cleans_up", [False, True])
-async def test_htt_23_there_is_room_for_a_session_once_the_end_of_another_is_answered(
-    scene: Scene, cleans_up: bool
-) -> None:
+async def test_htt_23_slot_is_free_once_a_delete_is_answered(scene: Scene, cleans_up: bool) -> None:
     may_end = trio.Event()
 
     @scene.server.tool
@@ -230,7 +226,7 @@ async def test_htt_23_there_is_room_for_a_session_once_the_end_of_another_is_ans
             may_end.set()
 
 
-async def test_htt_23_there_is_room_for_a_session_once_another_one_is_refused(scene: Scene) -> None:
+async def test_htt_23_slot_is_free_once_an_initialize_is_refused(scene: Scene) -> None:
     bad = {**INITIALIZE, "params": {"protocolVersion": 1}}
     async with in_memory(scene.server, max_sessions=1) as endpoint:
         connection = await endpoint.connect()
@@ -243,7 +239,7 @@ async def test_htt_23_there_is_room_for_a_session_once_another_one_is_refused(sc
         assert (await connection.answer()).status == 200
 
 
-async def test_an_initialize_whose_client_has_left_leaves_no_session(scene: Scene, autojump_clock: MockClock) -> None:
+async def test_initialize_of_a_disconnected_client_leaves_no_session(scene: Scene, autojump_clock: MockClock) -> None:
     async with in_memory(scene.server, max_sessions=1) as endpoint:
         leaver = await endpoint.post({**BASE}, INITIALIZE)
         await leaver.aclose()
@@ -253,7 +249,7 @@ async def test_an_initialize_whose_client_has_left_leaves_no_session(scene: Scen
         await endpoint.initialize()
 
 
-async def test_a_second_initialize_in_a_session_is_refused_and_changes_nothing(endpoint: MemoryEndpoint) -> None:
+async def test_second_initialize_in_a_session_is_refused_without_effect(endpoint: MemoryEndpoint) -> None:
     session = await endpoint.initialize(MIDDLE)
     again = await endpoint.ask("POST", session, INITIALIZE)
     assert (again.status, again.code) == (400, -32600)
@@ -265,7 +261,7 @@ async def test_a_second_initialize_in_a_session_is_refused_and_changes_nothing(e
 
 
 @pytest.mark.parametrize("request_id", [None, True, 1.5, [], {}])
-async def test_rpc_04_an_id_that_is_none_is_400_and_nothing_runs(
+async def test_rpc_04_invalid_request_id_is_400_and_nothing_runs(
     scene: Scene, endpoint: MemoryEndpoint, request_id: Any
 ) -> None:
     session = await endpoint.initialize()
@@ -275,7 +271,7 @@ async def test_rpc_04_an_id_that_is_none_is_400_and_nothing_runs(
     assert not scene["never"].started.is_set()
 
 
-async def test_1_and_the_text_1_are_two_ids(scene: Scene, endpoint: MemoryEndpoint) -> None:
+async def test_integer_1_and_string_1_are_different_ids(scene: Scene, endpoint: MemoryEndpoint) -> None:
     session = await endpoint.initialize()
     posts = {each: await endpoint.post(session, call("wait", each, name=repr(each))) for each in (1, "1")}
     for each in posts:
@@ -312,7 +308,7 @@ async def test_can_18_a_cancelled_call_ends_its_post_without_a_message(
     assert await status_of_ping(endpoint, session) == 200
 
 
-async def test_a_cancel_of_another_session_does_nothing(scene: Scene, endpoint: MemoryEndpoint) -> None:
+async def test_cancel_in_another_session_has_no_effect(scene: Scene, endpoint: MemoryEndpoint) -> None:
     session, other = await endpoint.initialize(), await endpoint.initialize()
     await endpoint.post(session, call("wait", 5, name="mine"))
     await scene["mine"].started.wait()
@@ -343,7 +339,7 @@ async def test_a_batch_of_a_later_revision_is_400(endpoint: MemoryEndpoint, memb
 # What belongs to a call comes on its own stream
 
 
-async def test_pr_07_lg_14_ch_19_what_a_call_tells_comes_on_its_own_stream_before_its_answer(
+async def test_pr_07_lg_14_ch_19_notifications_of_a_call_are_on_its_stream_before_its_answer(
     scene: Scene, endpoint: MemoryEndpoint
 ) -> None:
     session = await endpoint.initialize()
@@ -361,7 +357,7 @@ async def test_pr_07_lg_14_ch_19_what_a_call_tells_comes_on_its_own_stream_befor
     assert await rest_of(listening) == []
 
 
-async def test_cx_06_a_notification_of_a_handler_comes_on_the_stream_of_its_call(endpoint: MemoryEndpoint) -> None:
+async def test_cx_06_notification_of_a_handler_is_on_its_calls_stream(endpoint: MemoryEndpoint) -> None:
     session = await endpoint.initialize()
     listening = await endpoint.get(session)
     await listening.head()
@@ -376,9 +372,7 @@ async def test_cx_06_a_notification_of_a_handler_comes_on_the_stream_of_its_call
 
 
 @pytest.mark.parametrize("version", [OLDEST, MIDDLE, LEGACY])
-async def test_s2c_07_a_question_comes_on_the_stream_of_the_call_that_asks(
-    endpoint: MemoryEndpoint, version: str
-) -> None:
+async def test_s2c_07_question_is_on_the_stream_of_its_call(endpoint: MemoryEndpoint, version: str) -> None:
     session = await endpoint.initialize(version, **SAMPLING)
     post = await endpoint.post(session, call("ask", name="asker"))
     assert (await post.head()).headers["content-type"] == "text/event-stream"
@@ -390,7 +384,7 @@ async def test_s2c_07_a_question_comes_on_the_stream_of_the_call_that_asks(
     assert [text_of(reply) for reply in await rest_of(post)] == ["m has answered"]
 
 
-async def test_an_answer_posted_to_another_session_settles_nothing(scene: Scene, endpoint: MemoryEndpoint) -> None:
+async def test_answer_posted_to_another_session_is_ignored(scene: Scene, endpoint: MemoryEndpoint) -> None:
     session, other = [await endpoint.initialize(**SAMPLING) for _ in range(2)]
     post = await endpoint.post(session, call("ask", name="asker"))
     await post.head()
@@ -434,7 +428,7 @@ async def test_log_01_the_log_level_is_that_of_the_session(endpoint: MemoryEndpo
     assert told == [[], ["debug", "error"]]
 
 
-async def test_changes_go_to_the_stream_of_each_session_that_subscribed(scene: Scene, endpoint: MemoryEndpoint) -> None:
+async def test_changes_are_sent_to_every_subscribed_session(scene: Scene, endpoint: MemoryEndpoint) -> None:
     subscribed, other = await endpoint.initialize(), await endpoint.initialize()
     streams = [await endpoint.get(session) for session in (subscribed, other)]
     for stream in streams:
@@ -451,7 +445,7 @@ async def test_changes_go_to_the_stream_of_each_session_that_subscribed(scene: S
         assert await rest_of(stream) == []
 
 
-async def test_the_completion_of_an_elicitation_is_told_on_the_stream_of_its_call(endpoint: MemoryEndpoint) -> None:
+async def test_elicitation_complete_is_on_the_stream_of_its_call(endpoint: MemoryEndpoint) -> None:
     session = await endpoint.initialize(elicitation={"url": {}})
     answer = await endpoint.ask("POST", session, call("finish_elicitation"))
     told, reply = messages_in(answer)

@@ -151,7 +151,7 @@ async def echoes(party: Party) -> bool:
 
 
 @by_all
-async def test_one_principal_gets_half_of_the_sessions_and_the_next_one_half_of_the_rest(
+async def test_principal_gets_half_of_the_sessions_and_the_next_half_of_the_rest(
     kind: type[Scene], autojump_clock: MockClock
 ) -> None:
     async with parties("alice", "bob", scene=kind(), max_sessions=8) as [alice, bob]:
@@ -160,14 +160,14 @@ async def test_one_principal_gets_half_of_the_sessions_and_the_next_one_half_of_
         assert not isinstance(await alice.open(), dict)
 
 
-async def test_one_address_gets_half_of_the_sessions() -> None:
+async def test_address_gets_half_of_the_sessions() -> None:
     async with from_addresses(Scene(), max_sessions=8) as addresses:
         assert [await addresses.opens("127.0.0.1") for _ in range(6)] == [True] * 4 + [False] * 2
         assert [await addresses.opens("127.0.0.2") for _ in range(3)] == [True] * 2 + [False]
 
 
 @by_all
-async def test_the_first_session_of_a_newcomer_takes_the_place_of_the_idlest_of_whoever_has_most(
+async def test_first_session_of_a_new_caller_replaces_the_idlest_of_the_largest_caller(
     kind: type[Scene], autojump_clock: MockClock
 ) -> None:
     async with parties("alice", "bob", "carol", "dave", scene=kind(), max_sessions=4) as [alice, bob, carol, dave]:
@@ -187,7 +187,9 @@ async def test_the_first_session_of_a_newcomer_takes_the_place_of_the_idlest_of_
 
 
 @by_all
-async def test_nobody_loses_the_only_session_to_a_newcomer(kind: type[Scene], autojump_clock: MockClock) -> None:
+async def test_callers_only_session_is_not_replaced_by_a_new_caller(
+    kind: type[Scene], autojump_clock: MockClock
+) -> None:
     async with parties("alice", "bob", "carol", scene=kind(), max_sessions=2) as [alice, bob, carol]:
         [of_alice], [of_bob] = await alice.open_all(), await bob.open_all()
         assert not isinstance(await carol.open(), dict)
@@ -196,7 +198,7 @@ async def test_nobody_loses_the_only_session_to_a_newcomer(kind: type[Scene], au
 
 
 @by_all
-async def test_who_has_a_share_of_the_sessions_gives_up_an_unused_one_of_its_own(
+async def test_caller_at_its_share_replaces_its_own_unused_session(
     kind: type[Scene], autojump_clock: MockClock
 ) -> None:
     async with parties("alice", "bob", scene=kind(), max_sessions=3) as [alice, bob]:
@@ -216,7 +218,7 @@ WAIT: dict[str, Any] = {"name": "wait", "arguments": {"name": "long"}}
 LISTEN: dict[str, Any] = {"notifications": {"toolsListChanged": True}}
 
 
-async def test_the_calls_of_one_principal_leave_the_next_ones_theirs(autojump_clock: MockClock) -> None:
+async def test_calls_of_one_principal_leave_a_share_for_others(autojump_clock: MockClock) -> None:
     async with parties("alice", "bob", "carol", max_server_requests=8) as [alice, bob, carol]:
         assert await all_it_gets(alice, "tools/call", WAIT) == 4
         assert await all_it_gets(bob, "tools/call", WAIT) == 2
@@ -224,13 +226,13 @@ async def test_the_calls_of_one_principal_leave_the_next_ones_theirs(autojump_cl
         assert await echoes(carol)
 
 
-async def test_the_streams_of_one_principal_leave_the_next_ones_theirs(autojump_clock: MockClock) -> None:
+async def test_streams_of_one_principal_leave_a_share_for_others(autojump_clock: MockClock) -> None:
     async with parties("alice", "bob", max_server_streams=8) as [alice, bob]:
         assert await all_it_gets(alice, "subscriptions/listen", LISTEN) == 4
         assert await all_it_gets(bob, "subscriptions/listen", LISTEN) == 2
 
 
-async def test_the_calls_of_all_sessions_of_a_principal_are_one_share(autojump_clock: MockClock) -> None:
+async def test_calls_of_all_sessions_of_a_principal_share_one_limit(autojump_clock: MockClock) -> None:
     async with parties("alice", "bob", max_server_requests=8) as [alice, bob]:
         taken = 0
         for number in range(6):
@@ -243,7 +245,7 @@ async def test_the_calls_of_all_sessions_of_a_principal_are_one_share(autojump_c
         assert await echoes(bob)
 
 
-async def test_the_calls_of_one_address_leave_the_next_one_theirs() -> None:
+async def test_calls_of_one_address_leave_a_share_for_others() -> None:
     async with from_addresses(Scene(), max_server_requests=4) as addresses:
         statuses = list[int]()
         for address in ("127.0.0.1", "127.0.0.1", "127.0.0.1", "127.0.0.2"):
@@ -254,7 +256,7 @@ async def test_the_calls_of_one_address_leave_the_next_one_theirs() -> None:
         assert statuses == [200, 200, 503, 200]
 
 
-async def test_a_session_keeps_the_share_of_the_address_that_opened_it() -> None:
+async def test_session_counts_for_the_address_that_opened_it() -> None:
     async with from_addresses(Scene(), max_server_requests=4) as addresses:
         session, statuses = await addresses.open("127.0.0.1"), list[int]()
         assert isinstance(session, dict)
@@ -265,7 +267,7 @@ async def test_a_session_keeps_the_share_of_the_address_that_opened_it() -> None
         assert statuses == [200, 200, 503]
 
 
-async def test_the_threads_of_one_principal_leave_the_next_one_theirs() -> None:
+async def test_threads_of_one_principal_leave_a_share_for_others() -> None:
     scene, tokens, gate = Scene(), Tokens(), threading.Event()
     runs = {name: threading.Semaphore(0) for name in ("alice", "bob")}
 
@@ -292,7 +294,7 @@ async def test_the_threads_of_one_principal_leave_the_next_one_theirs() -> None:
             assert (await connection.answer()).status == 200
 
 
-async def test_strangers_do_not_push_each_others_waiting_handlers_out() -> None:
+async def test_anonymous_callers_do_not_evict_each_others_parked_handlers() -> None:
     scene = Scene()
     async with from_addresses(scene, max_parked=2) as addresses:
 
@@ -325,7 +327,7 @@ async def test_strangers_do_not_push_each_others_waiting_handlers_out() -> None:
 
 
 @pytest.mark.parametrize("believed", [True, False])
-async def test_clients_behind_a_proxy_that_is_believed_are_callers_of_their_own(believed: bool) -> None:
+async def test_clients_behind_a_trusted_proxy_are_separate_callers(believed: bool) -> None:
     proxies = TrustedProxies(["127.0.0.1" if believed else "127.0.0.9"])
     async with from_addresses(Scene(), proxies, max_sessions=4) as addresses:
         statuses = list[int]()
@@ -341,7 +343,7 @@ async def test_clients_behind_a_proxy_that_is_believed_are_callers_of_their_own(
 
 
 @pytest.mark.parametrize("proxied", [True, False])
-async def test_in_a_web_framework_the_address_is_the_one_that_the_asgi_server_tells(proxied: bool) -> None:
+async def test_caller_address_in_asgi_is_that_of_the_scope(proxied: bool) -> None:
     proxies, limits = TrustedProxies(["10.0.0.1"]), Limits(max_sessions=4)
     app = http_app(
         Scene().server, allowed_origins=[], allowed_hosts=["127.0.0.1"], trusted_proxies=proxies, limits=limits
@@ -383,7 +385,7 @@ async def test_in_a_web_framework_the_address_is_the_one_that_the_asgi_server_te
 # The log
 
 
-async def test_the_log_shows_the_traceback_of_one_client_after_the_flood_of_another(
+async def test_log_shows_a_clients_traceback_after_a_flood_of_another(
     caplog: pytest.LogCaptureFixture, autojump_clock: MockClock
 ) -> None:
     scene = Scene()
@@ -408,7 +410,7 @@ async def test_the_log_shows_the_traceback_of_one_client_after_the_flood_of_anot
 # Connections
 
 
-async def test_one_address_gets_half_of_the_connections_and_its_own_idle_one_makes_room() -> None:
+async def test_address_gets_half_of_the_connections_and_replaces_its_idle_one() -> None:
     async with from_addresses(Scene(), max_connections=4) as addresses:
         statuses = list[int]()
         headers, body = modern("tools/call", {"name": "wait", "arguments": {"name": "x", "speaks": True}})
@@ -425,7 +427,7 @@ async def test_one_address_gets_half_of_the_connections_and_its_own_idle_one_mak
         assert (await idle.modern("tools/list")).status == 200
 
 
-async def test_one_caller_behind_a_trusted_proxy_gets_half_of_the_connections() -> None:
+async def test_caller_behind_a_trusted_proxy_gets_half_of_the_connections() -> None:
     proxies = TrustedProxies(["127.0.0.1"])
     async with from_addresses(Scene(), proxies, max_connections=6) as addresses:
         headers, body = modern("tools/call", {"name": "wait", "arguments": {"name": "x", "speaks": True}})
@@ -437,7 +439,7 @@ async def test_one_caller_behind_a_trusted_proxy_gets_half_of_the_connections() 
         assert statuses == [200, 200, 200, 503, 200]
 
 
-async def test_a_connection_of_a_trusted_proxy_counts_for_whoever_used_it_last() -> None:
+async def test_trusted_proxy_connection_counts_for_its_last_caller() -> None:
     proxies = TrustedProxies(["127.0.0.1"])
     async with from_addresses(Scene(), proxies, max_connections=4) as addresses:
         pool = [await addresses.connect("127.0.0.1") for _ in range(3)]
@@ -454,7 +456,7 @@ async def test_a_connection_of_a_trusted_proxy_counts_for_whoever_used_it_last()
                 await trio.lowlevel.checkpoint()
 
 
-async def test_a_trusted_proxy_gets_all_the_connections() -> None:
+async def test_trusted_proxy_can_use_all_connections() -> None:
     proxies = TrustedProxies(["127.0.0.1"])
     async with from_addresses(Scene(), proxies, max_connections=4) as addresses:
         headers, body = modern("tools/call", {"name": "wait", "arguments": {"name": "x", "speaks": True}})
@@ -466,7 +468,7 @@ async def test_a_trusted_proxy_gets_all_the_connections() -> None:
         assert statuses == [200, 200, 200, 200, 503]
 
 
-async def test_of_callers_that_hold_nothing_any_more_nothing_is_kept() -> None:
+async def test_callers_that_hold_nothing_are_dropped() -> None:
     async with parties(*map(str, range(20))) as guests:
         for guest in guests:
             assert await echoes(guest)

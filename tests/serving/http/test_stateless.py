@@ -28,14 +28,14 @@ async def endpoint(scene: Scene) -> AsyncGenerator[MemoryEndpoint]:
         yield one
 
 
-async def test_st_01_initialize_is_answered_and_mints_no_session(endpoint: MemoryEndpoint) -> None:
+async def test_st_01_initialize_creates_no_session(endpoint: MemoryEndpoint) -> None:
     answer = await endpoint.ask("POST", {**BASE}, INITIALIZE)
     assert answer.json["result"]["protocolVersion"] == LEGACY
     assert "mcp-session-id" not in answer.headers
     assert (await endpoint.ask("POST", CLIENT, message("notifications/initialized"))).status == 202
 
 
-async def test_st_01_a_request_needs_no_handshake_and_an_unknown_session_is_no_fault(endpoint: MemoryEndpoint) -> None:
+async def test_st_01_request_needs_no_handshake_and_unknown_sessions_are_ignored(endpoint: MemoryEndpoint) -> None:
     for headers in (CLIENT, {**CLIENT, "Mcp-Session-Id": "of another replica"}):
         answer = await endpoint.ask("POST", headers, call("who"))
         seen = answer.json["result"]["structuredContent"]
@@ -43,12 +43,12 @@ async def test_st_01_a_request_needs_no_handshake_and_an_unknown_session_is_no_f
 
 
 @pytest.mark.parametrize("method", ["GET", "DELETE"])
-async def test_st_04_there_is_no_stream_and_nothing_to_delete(endpoint: MemoryEndpoint, method: str) -> None:
+async def test_st_04_get_and_delete_are_405(endpoint: MemoryEndpoint, method: str) -> None:
     answer = await endpoint.ask(method, CLIENT)
     assert (answer.status, answer.headers["allow"]) == (405, "POST, OPTIONS")
 
 
-async def test_st_02_pr_07_lg_14_progress_and_logs_come_on_the_stream_that_answers(
+async def test_st_02_pr_07_lg_14_progress_and_logs_are_on_the_responses_stream(
     scene: Scene, endpoint: MemoryEndpoint
 ) -> None:
     post = await endpoint.post(CLIENT, call("steps", 4, name="mine"))
@@ -61,7 +61,7 @@ async def test_st_02_pr_07_lg_14_progress_and_logs_come_on_the_stream_that_answe
     assert (reply["id"], text_of(reply)) == (4, "three")
 
 
-async def test_st_02_a_client_that_goes_away_cancels_its_request(scene: Scene, endpoint: MemoryEndpoint) -> None:
+async def test_st_02_disconnect_cancels_the_request(scene: Scene, endpoint: MemoryEndpoint) -> None:
     post = await endpoint.post(CLIENT, call("wait", 1, name="mine"))
     other = await endpoint.post(CLIENT, call("wait", 1, name="other"))
     for name in ("mine", "other"):
@@ -76,9 +76,7 @@ async def test_st_02_a_client_that_goes_away_cancels_its_request(scene: Scene, e
     assert text_of(messages_in(await other.answer())[-1]) == "other is done"
 
 
-async def test_st_02_a_client_that_goes_away_cancels_every_member_of_its_batch(
-    scene: Scene, endpoint: MemoryEndpoint
-) -> None:
+async def test_st_02_disconnect_cancels_every_member_of_the_batch(scene: Scene, endpoint: MemoryEndpoint) -> None:
     names = ["one", "two"]
     batch = [call("wait", number, name=name) for number, name in enumerate(names)]
     post = await endpoint.post({**BASE, "MCP-Protocol-Version": OLDEST}, batch)
@@ -93,7 +91,7 @@ async def test_st_02_a_client_that_goes_away_cancels_every_member_of_its_batch(
 
 
 @pytest.mark.parametrize("version", [OLDEST, None])
-async def test_a_batch_is_answered_by_one_array(endpoint: MemoryEndpoint, version: str | None) -> None:
+async def test_stateless_batch_is_answered_by_one_array(endpoint: MemoryEndpoint, version: str | None) -> None:
     batch = [call("echo", 1, text="a"), call("echo", "1", text="b"), message("notifications/unknown")]
     answer = await endpoint.ask("POST", {**BASE, "MCP-Protocol-Version": version}, batch)
     assert {reply["id"]: text_of(reply) for reply in answer.json} == {1: "a", "1": "b"}
@@ -128,7 +126,7 @@ async def test_st_01_a_log_level_is_not_kept_for_the_next_client(endpoint: Memor
     assert [each["params"]["level"] for each in told if "method" in each] == ["error"]
 
 
-async def test_a_hundred_requests_with_the_same_id_do_not_meet(endpoint: MemoryEndpoint) -> None:
+async def test_hundred_requests_with_the_same_id_are_independent(endpoint: MemoryEndpoint) -> None:
     answers: list[str] = []
 
     async def ask(number: int) -> None:
@@ -143,6 +141,6 @@ async def test_a_hundred_requests_with_the_same_id_do_not_meet(endpoint: MemoryE
 
 
 @pytest.mark.parametrize("body", [{"jsonrpc": "2.0", "id": 1, "result": {}}, message("notifications/x")])
-async def test_answers_and_notifications_are_accepted(endpoint: MemoryEndpoint, body: Any) -> None:
+async def test_stateless_answers_and_notifications_are_accepted(endpoint: MemoryEndpoint, body: Any) -> None:
     answer = await endpoint.ask("POST", CLIENT, body)
     assert (answer.status, answer.body) == (202, b"")

@@ -103,9 +103,7 @@ async def test_s2c_09_an_answer_in_chunks_that_is_too_long_fails_its_question(au
 
 
 @pytest.mark.parametrize("chunked", [False, True])
-async def test_s2c_09_an_answer_that_does_not_come_in_time_fails_its_question(
-    autojump_clock: MockClock, chunked: bool
-) -> None:
+async def test_s2c_09_answer_body_that_times_out_fails_its_question(autojump_clock: MockClock, chunked: bool) -> None:
     async with asking(body_timeout=5) as there:
         connection = await there.endpoint.connect()
         body = there.answer(100)
@@ -117,7 +115,7 @@ async def test_s2c_09_an_answer_that_does_not_come_in_time_fails_its_question(
         assert "within 5 s" in await there.fails()
 
 
-async def test_s2c_09_a_body_that_is_too_long_and_tells_nothing_fails_the_only_question(
+async def test_s2c_09_unidentifiable_too_long_body_fails_the_only_question(
     autojump_clock: MockClock,
 ) -> None:
     async with asking() as there:
@@ -140,7 +138,7 @@ async def test_an_answer_that_is_not_json_fails_its_question() -> None:
         await there.fails()
 
 
-async def test_s2c_09_over_a_socket_an_answer_that_is_too_long_fails_its_question() -> None:
+async def test_s2c_09_too_long_answer_over_a_socket_fails_its_question() -> None:
     scene = Scene()
     async with over_sockets(scene.server, limits=Limits(max_message_bytes=MOST)) as endpoint:
         there = await asked(endpoint, scene, await endpoint.initialize(**SAMPLING))
@@ -148,7 +146,7 @@ async def test_s2c_09_over_a_socket_an_answer_that_is_too_long_fails_its_questio
         await there.fails()
 
 
-async def test_a_request_that_is_refused_fails_no_question_though_an_answer_is_hidden_in_it(
+async def test_refused_request_that_contains_an_answer_fails_no_question(
     autojump_clock: MockClock,
 ) -> None:
     async with asking(body_timeout=5) as there:
@@ -172,7 +170,7 @@ async def test_a_request_that_is_refused_fails_no_question_though_an_answer_is_h
         assert there.journal.failure is None
 
 
-async def test_nobody_else_fails_the_question_of_a_session(autojump_clock: MockClock) -> None:
+async def test_question_of_a_session_cannot_be_failed_by_others(autojump_clock: MockClock) -> None:
     scene = Scene()
     async with in_memory(scene.server, auth=protected(issued()), max_message_bytes=MOST) as endpoint:
         there = await asked(endpoint, scene, await session_of(endpoint, "alice-1", **SAMPLING))
@@ -184,7 +182,7 @@ async def test_nobody_else_fails_the_question_of_a_session(autojump_clock: MockC
         await there.fails()
 
 
-async def test_s2c_10_a_question_whose_answer_is_lost_on_its_way_ends_after_its_time(
+async def test_s2c_10_question_whose_answer_is_lost_fails_after_answer_timeout(
     autojump_clock: MockClock,
 ) -> None:
     async with asking(answer_timeout=300, session_timeout=100) as there:
@@ -200,7 +198,7 @@ async def test_s2c_10_a_question_whose_answer_is_lost_on_its_way_ends_after_its_
         assert (await there.endpoint.ask("POST", there.session, there.answer(10))).status == 202  # and says nothing
 
 
-async def test_s2c_10_a_user_may_think_for_as_long_as_the_author_wants(autojump_clock: MockClock) -> None:
+async def test_s2c_10_answer_timeout_can_be_extended(autojump_clock: MockClock) -> None:
     async with asking(answer_timeout=math.inf) as there:
         await trio.sleep(5_000)
         assert (await there.endpoint.ask("POST", there.session, there.answer(10))).status == 202

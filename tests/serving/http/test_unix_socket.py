@@ -88,7 +88,7 @@ async def status_of(path: Path, host: str, *headers: str) -> int:
 
 @ERAS
 @pytest.mark.parametrize("name", ["mcp.sock", "MCP Söcket?#%.sock"])
-async def test_clients_of_the_user_call_the_server(socket_folder: Path, name: str, era: Any) -> None:
+async def test_clients_of_the_same_user_can_call_over_a_unix_socket(socket_folder: Path, name: str, era: Any) -> None:
     path = socket_folder / name
     with trio.fail_after(PATIENCE):
         async with serving(serve_http, asked(), unix=path):
@@ -101,7 +101,7 @@ async def test_clients_of_the_user_call_the_server(socket_folder: Path, name: st
 
 
 @ERAS
-async def test_leaving_a_call_stops_its_handler(socket_folder: Path, era: Any) -> None:
+async def test_leaving_a_call_over_a_unix_socket_stops_its_handler(socket_folder: Path, era: Any) -> None:
     watched = watched_server()
     with trio.fail_after(PATIENCE):
         async with (
@@ -118,7 +118,7 @@ async def test_leaving_a_call_stops_its_handler(socket_folder: Path, era: Any) -
 
 
 @ERAS
-async def test_tokens_are_wanted_and_sent_there(socket_folder: Path, era: Any) -> None:
+async def test_tokens_are_required_and_sent_over_a_unix_socket(socket_folder: Path, era: Any) -> None:
     url = url_on_socket(socket_folder / "s")
     with trio.fail_after(PATIENCE):
         async with serving(serve_http, asked(), unix=socket_folder / "s", auth=protected(issued())):
@@ -132,13 +132,13 @@ async def test_tokens_are_wanted_and_sent_there(socket_folder: Path, era: Any) -
             assert refused.value.status == 401
 
 
-async def test_nobody_signs_in_there(socket_folder: Path) -> None:
+async def test_oauth_sign_in_is_refused_over_a_unix_socket(socket_folder: Path) -> None:
     with pytest.raises(ValueError, match="OAuth does not work with a server on a Unix socket"):
         async with open_http(url_on_socket(socket_folder / "s"), auth=OAuth()):
             pytest.fail("no authorization server could name it")
 
 
-async def test_a_request_of_a_web_page_or_by_another_name_is_refused(socket_folder: Path) -> None:
+async def test_unix_socket_request_with_an_origin_or_another_host_is_refused(socket_folder: Path) -> None:
     path = socket_folder / "s"
     with trio.fail_after(PATIENCE):
         async with serving(serve_http, asked(), unix=path):
@@ -149,7 +149,7 @@ async def test_a_request_of_a_web_page_or_by_another_name_is_refused(socket_fold
             assert await status_of(path, "127.0.0.1") == 403
 
 
-async def test_behind_a_proxy_the_names_and_pages_are_those_that_are_given(socket_folder: Path) -> None:
+async def test_unix_socket_accepts_configured_hosts_and_origins_behind_a_proxy(socket_folder: Path) -> None:
     path = socket_folder / "s"
     options = {
         "allowed_hosts": ["mcp.example.com"],
@@ -163,7 +163,7 @@ async def test_behind_a_proxy_the_names_and_pages_are_those_that_are_given(socke
             assert await status_of(path, "localhost") == 403
 
 
-async def test_a_second_server_is_refused_and_a_dead_one_replaced(socket_folder: Path) -> None:
+async def test_second_server_on_a_unix_socket_is_refused_and_a_dead_one_replaced(socket_folder: Path) -> None:
     path = socket_folder / "s"
     with socket.socket(socket.AF_UNIX) as dead:
         dead.bind(str(path))
@@ -177,13 +177,15 @@ async def test_a_second_server_is_refused_and_a_dead_one_replaced(socket_folder:
 
 
 @pytest.mark.parametrize("given", [{"listeners": []}, {"ssl_context": ssl.create_default_context()}])
-async def test_other_listeners_and_tls_do_not_go_with_a_unix_socket(socket_folder: Path, given: dict[str, Any]) -> None:
+async def test_unix_socket_cannot_be_combined_with_other_listeners_or_tls(
+    socket_folder: Path, given: dict[str, Any]
+) -> None:
     with pytest.raises(ValueError, match="can't be combined with listeners= or ssl_context="):
         await serve_http(asked(), unix=socket_folder / "s", **given)
     assert os.listdir(socket_folder) == []
 
 
-async def test_calls_wait_for_room_where_many_connect_at_once(
+async def test_many_concurrent_unix_socket_connections_wait_for_the_backlog(
     socket_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sockets, "_BACKLOG", 1)
@@ -203,7 +205,7 @@ async def test_calls_wait_for_room_where_many_connect_at_once(
     assert answers == ["localhost"] * 50
 
 
-async def test_a_redirect_stays_on_the_socket(socket_folder: Path) -> None:
+async def test_redirect_stays_on_the_unix_socket(socket_folder: Path) -> None:
     async def moved(_: RouteRequest) -> RouteResponse:
         return RouteResponse(status=307, headers={"Location": "/mcp"})
 
@@ -216,7 +218,7 @@ async def test_a_redirect_stays_on_the_socket(socket_folder: Path) -> None:
             assert await told(client, "host") == "localhost"
 
 
-def test_no_url_that_a_server_names_leads_to_a_socket() -> None:
+def test_url_from_a_server_never_leads_to_a_unix_socket() -> None:
     elsewhere = "http+unix://%2Frun%2Fdocker.sock/mcp"
     for url in ("http://localhost/mcp", "https://mcp.example.com/mcp"):
         origin, target = split_url(url)
@@ -244,7 +246,7 @@ def test_no_url_that_a_server_names_leads_to_a_socket() -> None:
     ],
 )
 @pytest.mark.parametrize("opened", [open_http, Address])
-async def test_a_url_that_names_no_socket_says_what_is_wrong(
+async def test_invalid_unix_socket_url_raises_with_the_reason(
     url: str, words: str, opened: Callable[[str], Any]
 ) -> None:
     with pytest.raises(BadTarget, match=words):
@@ -252,7 +254,7 @@ async def test_a_url_that_names_no_socket_says_what_is_wrong(
             pytest.fail("there is no such server")
 
 
-def test_a_path_may_have_as_many_bytes_as_the_system_takes() -> None:
+def test_unix_socket_path_can_have_the_systems_maximum_length() -> None:
     assert Address(f"HTTP+UNIX://%2f{'a' * 106}").url.endswith("a")
 
 
@@ -277,7 +279,9 @@ def of_the_dead(path: Path) -> str:
 
 
 @pytest.mark.parametrize("make", [of_nothing, of_a_file, of_a_folder, of_the_dead])
-async def test_where_nobody_listens_the_reason_is_told(socket_folder: Path, make: Callable[[Path], str]) -> None:
+async def test_unix_socket_without_a_listener_raises_with_the_reason(
+    socket_folder: Path, make: Callable[[Path], str]
+) -> None:
     path = socket_folder / "there"
     reason = make(path)
     ways: list[AbstractAsyncContextManager[Client]] = [open_http(url_on_socket(path)), open_unix(path)]
@@ -287,7 +291,7 @@ async def test_where_nobody_listens_the_reason_is_told(socket_folder: Path, make
                 pytest.fail("nobody is there")
 
 
-async def test_a_socket_that_the_user_may_not_open_is_said_to_be_one(socket_folder: Path) -> None:
+async def test_unix_socket_without_permission_raises_with_the_reason(socket_folder: Path) -> None:
     path, user = socket_folder / "s", os.geteuid()
     async with serving(serve_http, asked(), unix=path):
         path.chmod(0)
@@ -302,7 +306,7 @@ async def test_a_socket_that_the_user_may_not_open_is_said_to_be_one(socket_fold
 
 
 @ERAS
-async def test_the_user_is_known_on_a_unix_socket_alone(socket_folder: Path, era: Any) -> None:
+async def test_peer_uid_is_known_only_on_a_unix_socket(socket_folder: Path, era: Any) -> None:
     with trio.fail_after(PATIENCE):
         async with (
             serving(serve_unix, asked(), socket_folder / "lines"),

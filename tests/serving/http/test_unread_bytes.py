@@ -40,7 +40,7 @@ async def echoes(endpoint: MemoryEndpoint, who: str, size: int) -> int:
 
 
 @pytest.mark.parametrize("chunked", [False, True])
-async def test_htt_22_bodies_that_are_half_sent_take_no_more_than_the_share_of_their_caller(
+async def test_htt_22_incomplete_bodies_use_at_most_the_share_of_their_caller(
     autojump_clock: MockClock, chunked: bool
 ) -> None:
     async with in_memory(Scene().server, auth=protected(issued()), **LIMITS) as endpoint:
@@ -70,7 +70,7 @@ async def test_htt_22_bodies_that_are_half_sent_take_no_more_than_the_share_of_t
         assert endpoint.front._endpoint.unread.size == 0
 
 
-async def test_htt_22_what_is_read_ahead_of_its_turn_counts_and_ends_its_connection(autojump_clock: MockClock) -> None:
+async def test_htt_22_pipelined_bytes_beyond_the_share_close_the_connection(autojump_clock: MockClock) -> None:
     scene = Scene()
     async with in_memory(scene.server, auth=protected(issued()), **LIMITS) as endpoint:
         connections: list[Connection] = []
