@@ -26,29 +26,29 @@ async def sent_by(credentials: Credentials) -> str:
     return value.decode()
 
 
-async def test_a_token_is_sent_with_each_request() -> None:
+async def test_bearer_token_is_sent_with_each_request() -> None:
     async with Bearer("a-b._~+/c==")._opened(URL, nobody_is_asked) as credentials:
         assert await sent_by(credentials) == "Bearer a-b._~+/c=="
 
 
 @pytest.mark.parametrize("token", ["", "two words", "a\r\nHost: b", "ü", "=a"])
-def test_what_is_no_token_is_refused_without_repeating_it(token: str) -> None:
+def test_invalid_bearer_token_is_refused_without_quoting_it(token: str) -> None:
     with pytest.raises(ValueError, match="a bearer token may only have") as caught:
         Bearer(token)
     assert not token or token not in str(caught.value)
 
 
-def test_a_token_is_not_shown() -> None:
+def test_bearer_repr_hides_the_token() -> None:
     assert "secret" not in repr(Bearer("secret"))
 
 
-async def test_a_refused_token_is_an_error() -> None:
+async def test_refused_bearer_token_is_an_error() -> None:
     async with Bearer("old")._opened(URL, nobody_is_asked) as credentials:
         with pytest.raises(AuthorizationError, match="refused the token with HTTP status 401"):
             await credentials.refused(refusal(await credentials.headers("POST")))
 
 
-async def test_a_function_is_asked_for_each_request() -> None:
+async def test_bearer_function_is_called_for_each_request() -> None:
     tokens = iter("abc")
 
     async def source() -> str:
@@ -58,7 +58,7 @@ async def test_a_function_is_asked_for_each_request() -> None:
         assert [await sent_by(credentials) for _ in "abc"] == ["Bearer a", "Bearer b", "Bearer c"]
 
 
-async def test_a_function_that_has_another_token_gets_another_try() -> None:
+async def test_bearer_function_with_a_new_token_is_retried() -> None:
     tokens = iter(["old", "new"])
 
     async def source() -> str:
@@ -68,7 +68,7 @@ async def test_a_function_that_has_another_token_gets_another_try() -> None:
         await credentials.refused(refusal(await credentials.headers("POST")))
 
 
-async def test_a_function_that_has_the_same_token_again_gets_no_other_try() -> None:
+async def test_bearer_function_with_the_same_token_is_not_retried() -> None:
     async def source() -> str:
         return "old"
 
@@ -77,7 +77,7 @@ async def test_a_function_that_has_the_same_token_again_gets_no_other_try() -> N
             await credentials.refused(refusal(await credentials.headers("POST")))
 
 
-async def test_a_request_is_tried_twice_at_most() -> None:
+async def test_bearer_request_is_sent_at_most_twice() -> None:
     tokens = iter("abc")
 
     async def source() -> str:
@@ -88,7 +88,7 @@ async def test_a_request_is_tried_twice_at_most() -> None:
             await credentials.refused(refusal(await credentials.headers("POST"), attempt=2))
 
 
-async def test_want_of_a_scope_is_an_error_at_once() -> None:
+async def test_missing_scope_with_a_bearer_token_is_an_error_at_once() -> None:
     async def source() -> str:
         pytest.fail("another token would have no other scope")
 
@@ -97,7 +97,7 @@ async def test_want_of_a_scope_is_an_error_at_once() -> None:
             await credentials.refused(refusal((), status=403))
 
 
-async def test_a_function_that_fails_fails_the_call_and_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+async def test_failed_bearer_function_fails_the_call_and_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     async def source() -> str:
         raise KeyError("my own")
 
@@ -107,7 +107,7 @@ async def test_a_function_that_fails_fails_the_call_and_is_logged(caplog: pytest
     assert "my own" in caplog.text
 
 
-async def test_what_a_function_returns_is_checked() -> None:
+async def test_bearer_function_result_is_validated() -> None:
     async def source() -> str:
         return "a\r\nb"
 

@@ -35,7 +35,7 @@ async def unused(url: str) -> None:
     pytest.fail(f"opened: {url}")
 
 
-async def test_the_host_may_return_where_the_browser_was_sent() -> None:
+async def test_host_can_return_the_callback_url() -> None:
     async def on_visit(url: str) -> str:
         assert url == URL
         return "my-app://callback?code=x"
@@ -43,7 +43,7 @@ async def test_the_host_may_return_where_the_browser_was_sent() -> None:
     assert await browser(on_visit).make(visit()) == "my-app://callback?code=x"
 
 
-async def test_the_listener_hears_while_the_host_shows_the_url() -> None:
+async def test_callback_listener_runs_while_the_host_shows_the_url() -> None:
     async def on_visit(url: str) -> None:
         async with await trio.open_tcp_stream("127.0.0.1", port) as stream:
             request = f"GET /callback?state=st4te HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n\r\n"
@@ -56,7 +56,7 @@ async def test_the_listener_hears_while_the_host_shows_the_url() -> None:
     assert url == f"{listener.redirect_uri}?state=st4te"
 
 
-async def test_without_a_listener_the_host_has_to_know() -> None:
+async def test_host_must_return_the_callback_url_without_a_listener() -> None:
     async def on_visit(url: str) -> None:
         pass
 
@@ -77,20 +77,20 @@ async def test_without_a_listener_the_host_has_to_know() -> None:
         "https://as.example/" + "x" * 20_000,
     ],
 )
-async def test_no_other_url_is_opened(url: str) -> None:
+async def test_only_the_authorization_url_is_opened(url: str) -> None:
     with pytest.raises(AuthorizationError, match="authorization endpoint"):
         await browser(unused).make(visit(url))
 
 
 @pytest.mark.parametrize("url", ["http://127.0.0.1:1/authorize", "http://localhost:1/authorize"])
-async def test_an_authorization_server_of_this_machine_needs_no_tls(url: str) -> None:
+async def test_local_authorization_server_needs_no_tls(url: str) -> None:
     async def on_visit(url: str) -> str:
         return url
 
     assert await browser(on_visit).make(visit(url)) == url
 
 
-async def test_a_user_who_never_decides_is_given_up(autojump_clock: MockClock) -> None:
+async def test_sign_in_times_out_if_the_user_never_decides(autojump_clock: MockClock) -> None:
     async def on_visit(url: str) -> None:
         await trio.sleep_forever()
 
@@ -99,7 +99,7 @@ async def test_a_user_who_never_decides_is_given_up(autojump_clock: MockClock) -
     assert trio.current_time() == pytest.approx(300, abs=1)
 
 
-async def test_limits_stand_still_during_the_visit_alone() -> None:
+async def test_call_limits_are_paused_only_during_the_browser_visit() -> None:
     seen = list[str]()
 
     @contextmanager
@@ -116,7 +116,7 @@ async def test_limits_stand_still_during_the_visit_alone() -> None:
     assert seen == ["begun", "visited", "over"]
 
 
-async def test_a_function_that_fails_is_logged_and_fails_the_visit(caplog: pytest.LogCaptureFixture) -> None:
+async def test_failed_open_browser_function_is_logged_and_fails_the_sign_in(caplog: pytest.LogCaptureFixture) -> None:
     async def on_visit(url: str) -> None:
         raise KeyError("my own")
 
@@ -125,7 +125,7 @@ async def test_a_function_that_fails_is_logged_and_fails_the_visit(caplog: pytes
     assert "my own" in caplog.text
 
 
-async def test_the_browser_of_the_system_is_opened_in_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_system_browser_is_opened_in_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     opened = list[str]()
 
     def opens(url: str) -> bool:
@@ -138,7 +138,7 @@ async def test_the_browser_of_the_system_is_opened_in_a_thread(monkeypatch: pyte
     assert opened == [URL]
 
 
-async def test_a_machine_without_a_browser_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_machine_without_a_browser_raises_with_advice(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(webbrowser, "open", lambda url: False)
     with pytest.raises(AuthorizationError, match="on_visit="):
         await open_in_browser(URL)

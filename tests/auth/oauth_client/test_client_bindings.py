@@ -80,7 +80,7 @@ CLIENTS: list[Callable[..., Any]] = [user, robot, signer]
 
 
 @pytest.mark.parametrize("made", CLIENTS)
-async def test_a_secret_goes_to_the_authorization_server_of_the_first_server_alone(made: Callable[..., Any]) -> None:
+async def test_client_secret_is_bound_to_the_first_authorization_server(made: Callable[..., Any]) -> None:
     async with protected(SERVED) as first, protected(SERVED) as second:
         more = {"on_visit": AnyUser(first, second).visit} if made is user else {}
         auth = made(**more)
@@ -93,7 +93,7 @@ async def test_a_secret_goes_to_the_authorization_server_of_the_first_server_alo
 
 
 @pytest.mark.parametrize("made", CLIENTS)
-async def test_another_process_knows_whose_a_secret_is(made: Callable[..., Any], tmp_path: Path) -> None:
+async def test_client_secret_binding_is_shared_between_processes(made: Callable[..., Any], tmp_path: Path) -> None:
     async with protected(SERVED) as first, protected(SERVED) as second:
         more = {"on_visit": AnyUser(first, second).visit} if made is user else {}
         await called(first, made(storage=FileTokenStorage(tmp_path), **more))
@@ -105,7 +105,7 @@ async def test_another_process_knows_whose_a_secret_is(made: Callable[..., Any],
     assert not [path for path in files_in(tmp_path) if SECRET in path.read_text()]
 
 
-async def test_of_two_servers_at_once_one_gets_the_secret() -> None:
+async def test_concurrent_servers_bind_a_client_secret_to_only_one() -> None:
     async with protected(SERVED) as first, protected(SERVED) as second:
         auth, failures = robot(), list[str]()
 
@@ -122,7 +122,7 @@ async def test_of_two_servers_at_once_one_gets_the_secret() -> None:
         assert saw_nothing(first) != saw_nothing(second)
 
 
-async def test_an_issuer_that_was_named_beforehand_is_the_only_one() -> None:
+async def test_named_issuer_is_the_only_one_that_gets_the_secret() -> None:
     async with protected(SERVED) as first, protected(SERVED) as second:
         auth = robot(issuer=second.origin)
         with pytest.raises(AuthorizationError, match="the credentials of this client belong to"):
@@ -131,14 +131,14 @@ async def test_an_issuer_that_was_named_beforehand_is_the_only_one() -> None:
         await called(second, auth)
 
 
-async def test_another_secret_may_belong_to_another_issuer() -> None:
+async def test_different_secret_can_be_bound_to_another_issuer() -> None:
     storage = MemoryTokenStorage()
     async with protected(SERVED) as first, protected(SERVED) as second:
         await called(first, robot(storage=storage))
         await called(second, ClientCredentials("me", client_secret="another", storage=storage))
 
 
-async def test_an_id_without_a_secret_may_be_known_to_several_authorization_servers() -> None:
+async def test_client_id_without_a_secret_can_be_used_with_several_issuers() -> None:
     async with protected(SERVED) as first, protected(SERVED) as second:
         auth = OAuth(client_id="public", on_visit=AnyUser(first, second).visit)
         await called(first, auth)
@@ -150,7 +150,7 @@ class Failing(MemoryTokenStorage):
         raise OSError
 
 
-async def test_where_the_binding_cannot_be_kept_no_secret_is_sent() -> None:
+async def test_no_secret_is_sent_if_its_binding_cannot_be_stored() -> None:
     async with protected(SERVED) as world:
         with pytest.raises(AuthorizationError, match="the storage of tokens failed"):
             await called(world, robot(storage=Failing()))
@@ -168,7 +168,7 @@ async def remembered(storage: TokenStorage, world: World) -> None:
 
 
 @pytest.mark.parametrize("is_named", [True, False])
-async def test_neither_a_refresh_nor_a_revocation_shows_a_secret_to_another_issuer(is_named: bool) -> None:
+async def test_refresh_and_revocation_send_no_secret_to_another_issuer(is_named: bool) -> None:
     storage = MemoryTokenStorage()
     async with protected(SERVED, revoked=[]) as first, protected(SERVED, revoked=[]) as second:
         auth = user(storage=storage, on_visit=first.visit, issuer=first.origin if is_named else None)
@@ -187,7 +187,7 @@ async def test_neither_a_refresh_nor_a_revocation_shows_a_secret_to_another_issu
             assert second.revoked == []
 
 
-async def test_an_identity_provider_is_asked_for_no_grant_to_another_issuer() -> None:
+async def test_identity_provider_is_not_asked_for_a_grant_to_another_issuer() -> None:
     async with protected(SERVED) as first, protected(SERVED) as second, protected(SERVED) as provider:
         storage = MemoryTokenStorage()
         await called(first, robot(storage=storage))

@@ -49,23 +49,23 @@ CONFIGURATIONS: list[Any] = [
 
 
 @pytest.mark.parametrize("auth", CONFIGURATIONS, ids=lambda auth: type(auth).__name__)
-def test_a_configuration_shows_no_secret(auth: Any) -> None:
+def test_oauth_configuration_repr_hides_secrets(auth: Any) -> None:
     assert "s3cret" not in repr(auth)
     assert type(auth).__name__ in repr(auth)
 
 
-def test_a_program_without_a_secret_is_nobody() -> None:
+def test_client_credentials_without_a_secret_are_refused() -> None:
     with pytest.raises(ValueError, match="client_secret or a private_key"):
         ClientCredentials("me")
 
 
 @pytest.mark.parametrize("make", [lambda: OAuth(scopes="read"), lambda: WorkloadIdentity("a", scopes="read")])
-def test_scopes_are_no_text(make: Any) -> None:
+def test_scopes_given_as_a_string_are_refused(make: Any) -> None:
     with pytest.raises(TypeError, match="sequence of strings"):
         make()
 
 
-async def test_the_assertion_of_a_workload_is_asked_for_with_each_token() -> None:
+async def test_workload_assertion_is_requested_for_each_token() -> None:
     async with protected(SERVED) as world:
         asked = list[str]()
 
@@ -81,7 +81,7 @@ async def test_the_assertion_of_a_workload_is_asked_for_with_each_token() -> Non
     assert world.token_requests[0]["assertion"] == jwt_for(world.origin)
 
 
-async def test_an_assertion_that_cannot_be_had_fails_the_call() -> None:
+async def test_unavailable_workload_assertion_fails_the_call() -> None:
     async def assertion() -> str:
         raise OSError("the socket of the platform is gone")
 
@@ -92,7 +92,7 @@ async def test_an_assertion_that_cannot_be_had_fails_the_call() -> None:
     assert world.token_requests == []
 
 
-async def test_a_refusal_of_a_workload_is_final_for_all_who_wait() -> None:
+async def test_refused_workload_fails_all_waiting_calls() -> None:
     async with protected(SERVED) as world, open_http(world.url, auth=WorkloadIdentity(jwt_for(world.origin))) as client:
         world.expire()
         world.refuse = "unauthorized_client"

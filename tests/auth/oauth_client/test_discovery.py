@@ -70,7 +70,7 @@ def with_resource(*at: str, **changes: object) -> ScriptedWeb:
         (Challenge("bearer", {"scope": "read"}), AT_PATH, [AT_PATH]),
     ],
 )
-def test_resource_metadata_are_asked_for_in_order_and_no_longer_than_needed(
+def test_resource_metadata_locations_are_tried_in_order_until_found(
     challenge: Challenge | None, where: str, asked: list[str]
 ) -> None:
     web = with_resource(where)
@@ -79,7 +79,7 @@ def test_resource_metadata_are_asked_for_in_order_and_no_longer_than_needed(
 
 
 @pytest.mark.parametrize("server_url", ["https://mcp.example", "https://mcp.example/", "https://mcp.example/?tenant=1"])
-def test_server_at_the_root_has_its_metadata_at_the_root_alone(server_url: str) -> None:
+def test_server_at_the_root_has_only_one_metadata_location(server_url: str) -> None:
     web = with_resource(AT_ROOT, resource="https://mcp.example")
     web.run(discover(context(server_url=server_url)))
     assert web.asked == [AT_ROOT, AS_METADATA]
@@ -87,7 +87,7 @@ def test_server_at_the_root_has_its_metadata_at_the_root_alone(server_url: str) 
 
 @pytest.mark.parametrize(("issuer", "locations"), LOCATIONS.items(), ids=LOCATIONS)
 @pytest.mark.parametrize("found", [0, 1, 2])
-def test_server_metadata_are_asked_for_in_order_and_no_longer_than_needed(
+def test_authorization_server_metadata_locations_are_tried_in_order_until_found(
     issuer: str, locations: list[str], found: int
 ) -> None:
     if found >= len(locations):
@@ -100,14 +100,14 @@ def test_server_metadata_are_asked_for_in_order_and_no_longer_than_needed(
 
 
 @pytest.mark.parametrize("status", [400, 401, 403, 404, 405, 410])
-def test_refusal_of_a_location_leads_to_the_next(status: int) -> None:
+def test_refused_metadata_location_leads_to_the_next(status: int) -> None:
     web = with_resource(AT_ROOT)
     web.answers[AT_PATH] = answer({"resource": SERVER}, status)
     web.run(discover(context()))
     assert web.asked == [AT_PATH, AT_ROOT, AS_METADATA]
 
 
-def test_page_for_people_is_no_metadata() -> None:
+def test_html_page_is_not_used_as_metadata() -> None:
     web = with_resource(AT_ROOT)
     web.answers[AT_PATH] = answer(b"<!doctype html><title>Welcome</title>")
     web.run(discover(context()))
@@ -127,7 +127,7 @@ def test_page_for_people_is_no_metadata() -> None:
     ],
     ids=["no JSON", "no resource", "wrong type", "redirect", "error", "too often", "no answer"],
 )
-def test_metadata_that_cannot_be_had_do_not_pass_for_the_habits_of_an_old_server(broken: object) -> None:
+def test_unavailable_metadata_does_not_mean_an_old_server(broken: object) -> None:
     web = ScriptedWeb({AT_PATH: broken, "https://mcp.example/.well-known/oauth-authorization-server": answer({})})  # type: ignore[dict-item]
     with pytest.raises(AuthorizationError, match="no authorization server was found at"):
         web.run(discover(context()))
@@ -144,7 +144,7 @@ def test_metadata_that_cannot_be_had_do_not_pass_for_the_habits_of_an_old_server
         {"dpop_bound_access_tokens_required": "no", "resource_name": ["Notes"]},
     ],
 )
-def test_member_of_another_type_does_not_spoil_the_resource_metadata(odd: dict[str, Any]) -> None:
+def test_resource_metadata_with_a_member_of_wrong_type_is_still_used(odd: dict[str, Any]) -> None:
     assert with_resource(AT_PATH, **odd).run(discover(context())).issuer == ISSUER
 
 
@@ -154,7 +154,7 @@ def test_error_names_the_first_location_that_has_failed() -> None:
         web.run(discover(context()))
 
 
-def test_metadata_that_are_not_where_the_server_says_are_an_error() -> None:
+def test_missing_metadata_at_the_servers_url_is_an_error() -> None:
     web = ScriptedWeb({})
     with pytest.raises(AuthorizationError, match="at the URL that the server named"):
         web.run(discover(context(challenge=named())))
@@ -199,7 +199,7 @@ def test_resource_is_the_server_or_a_prefix_of_its_path(server_url: str, resourc
         "",
     ],
 )
-def test_metadata_of_another_resource_stop_the_way_before_its_authorization_server_is_asked(resource: str) -> None:
+def test_metadata_of_another_resource_stops_discovery(resource: str) -> None:
     web = with_resource(AT_PATH, resource=resource)
     with pytest.raises(AuthorizationError, match="belong to another server"):
         web.run(discover(context()))
@@ -207,9 +207,7 @@ def test_metadata_of_another_resource_stop_the_way_before_its_authorization_serv
 
 
 @pytest.mark.parametrize("resource", [f"https://{ODD * 1300}/mcp", f"//{ODD * 1300}/mcp", f"https://{UMLAUTS}/"])
-def test_names_in_metadata_are_looked_at_only_as_far_as_names_go(
-    resource: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_overlong_names_in_metadata_are_truncated(resource: str, monkeypatch: pytest.MonkeyPatch) -> None:
     lengths = given_to_codecs(monkeypatch)
     web = with_resource(AT_PATH, resource=resource)
     with pytest.raises(AuthorizationError, match="belong to another server"):
@@ -218,7 +216,7 @@ def test_names_in_metadata_are_looked_at_only_as_far_as_names_go(
 
 
 @pytest.mark.parametrize("servers", [None, []])
-def test_resource_that_names_no_authorization_server_is_an_error(servers: object) -> None:
+def test_resource_metadata_without_an_authorization_server_is_an_error(servers: object) -> None:
     web = with_resource(AT_PATH, authorization_servers=servers)
     with pytest.raises(AuthorizationError, match="name no authorization server"):
         web.run(discover(context()))
@@ -239,7 +237,7 @@ def test_resource_that_names_no_authorization_server_is_an_error(servers: object
         "",
     ],
 )
-def test_metadata_of_another_issuer_are_not_used(issuer: str) -> None:
+def test_metadata_of_another_issuer_is_not_used(issuer: str) -> None:
     web = with_resource(AT_PATH)
     web.answers[AS_METADATA] = answer(server_metadata(issuer))
     with pytest.raises(AuthorizationError, match="metadata of another issuer"):
@@ -253,14 +251,14 @@ SLASHED = [(ISSUER, f"{ISSUER}/"), (f"{ISSUER}/", ISSUER), (TENANT, f"{TENANT}/"
 
 @pytest.mark.parametrize(("named", "issuer"), SLASHED)
 @pytest.mark.parametrize("only", [None, 0, 1])
-def test_issuer_that_differs_by_the_final_slash_is_equal(named: str, issuer: str, only: int | None) -> None:
+def test_issuer_that_differs_only_by_a_final_slash_is_equal(named: str, issuer: str, only: int | None) -> None:
     web = with_resource(AT_PATH, authorization_servers=["https://else.example", named] if only == 1 else [named])
     web.answers[LOCATIONS[named][0]] = answer(server_metadata(issuer))
     configured = None if only is None else (named, issuer)[only]
     assert web.run(discover(context(), configured)).issuer == issuer
 
 
-def test_documents_that_begin_with_a_byte_order_mark_are_read() -> None:
+def test_metadata_with_a_byte_order_mark_is_accepted() -> None:
     web = usual_web()
     for url, found in web.answers.items():
         assert isinstance(found, Fetched)
@@ -272,7 +270,7 @@ def test_documents_that_begin_with_a_byte_order_mark_are_read() -> None:
     "issuer",
     ["as.example", "https://", "https://as.example/?x=1", "https://as.example#x", "https://a@as.example", "file:///x"],
 )
-def test_authorization_server_without_a_plain_url_is_not_asked(issuer: str) -> None:
+def test_authorization_server_with_an_unsuitable_url_is_not_requested(issuer: str) -> None:
     web = with_resource(AT_PATH, authorization_servers=[issuer])
     with pytest.raises(AuthorizationError, match="URL of an authorization server"):
         web.run(discover(context()))
@@ -306,23 +304,23 @@ def test_authorization_server_where_the_client_is_registered_is_preferred() -> N
     assert both().run(discover(context(stored))).issuer == OTHER
 
 
-def test_authorization_server_that_was_used_last_is_preferred_to_all() -> None:
+def test_last_used_authorization_server_is_preferred() -> None:
     registered = IssuerRecord(client=RegisteredClient(client_id="c"))
     stored = StoredAuthorization(issuers={ISSUER: registered, OTHER: registered}, current=OTHER)
     assert both().run(discover(context(stored))).issuer == OTHER
 
 
 @pytest.mark.parametrize("used", [OTHER, f"{OTHER}/"])
-def test_authorization_server_is_known_again_with_and_without_the_final_slash(used: str) -> None:
+def test_authorization_server_is_recognized_with_and_without_final_slash(used: str) -> None:
     stored = StoredAuthorization(issuers={used: IssuerRecord(client=RegisteredClient(client_id="c"))}, current=used)
     assert both().run(discover(context(stored))).issuer == OTHER
 
 
-def test_credentials_choose_their_authorization_server() -> None:
+def test_credentials_select_their_authorization_server() -> None:
     assert both().run(discover(context(), OTHER)).issuer == OTHER
 
 
-def test_authorization_server_that_is_not_named_any_more_is_not_used() -> None:
+def test_authorization_server_no_longer_listed_is_not_used() -> None:
     stored = StoredAuthorization(
         issuers={"https://old.example": IssuerRecord(client=RegisteredClient(client_id="c"))}, current="x"
     )

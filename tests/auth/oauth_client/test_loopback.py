@@ -31,7 +31,7 @@ async def asked(listener: LoopbackListener, target: str, method: str = "GET", ho
     return await said(listener, f"{method} {target} HTTP/1.1\r\nHost: {host}\r\n\r\n")
 
 
-async def test_the_callback_is_given_as_a_url() -> None:
+async def test_loopback_listener_returns_the_callback_url() -> None:
     answer = AwaitedCallback()
     async with open_loopback(None) as listener:
         listener.expect(AUTHORIZE, answer)
@@ -40,7 +40,7 @@ async def test_the_callback_is_given_as_a_url() -> None:
     assert page.startswith("HTTP/1.1 200 ")
 
 
-async def test_the_page_runs_nothing_and_repeats_nothing() -> None:
+async def test_loopback_page_has_no_script_and_quotes_no_input() -> None:
     answer = AwaitedCallback()
     async with open_loopback(None) as listener:
         listener.expect(AUTHORIZE, answer)
@@ -67,7 +67,7 @@ async def test_the_page_runs_nothing_and_repeats_nothing() -> None:
         ("/callback?code=x&state=st4te", "GET", "localhost:1"),
     ],
 )
-async def test_all_other_requests_are_none_of_the_user(target: str, method: str, host: str | None) -> None:
+async def test_loopback_listener_ignores_other_requests(target: str, method: str, host: str | None) -> None:
     answer = AwaitedCallback()
     async with open_loopback(None) as listener:
         listener.expect(AUTHORIZE, answer)
@@ -77,7 +77,7 @@ async def test_all_other_requests_are_none_of_the_user(target: str, method: str,
 
 
 @pytest.mark.parametrize("data", ["nonsense\r\n\r\n", "GET /callback HTTP/1.1\r\n\r\n", "x" * 70_000, "\x16\x03\x01"])
-async def test_what_is_no_request_gets_no_page_of_success(data: str) -> None:
+async def test_malformed_loopback_request_gets_no_success_page(data: str) -> None:
     async with open_loopback(None) as listener:
         listener.expect(AUTHORIZE, AwaitedCallback())
         stream = await trio.open_tcp_stream("127.0.0.1", port_of(listener))
@@ -89,12 +89,12 @@ async def test_what_is_no_request_gets_no_page_of_success(data: str) -> None:
     assert page.startswith(b"HTTP/1.1 404 ")
 
 
-async def test_nothing_is_a_callback_before_the_user_is_asked() -> None:
+async def test_loopback_callback_before_the_browser_opens_is_ignored() -> None:
     async with open_loopback(None) as listener:
         assert (await asked(listener, "/callback?code=x")).startswith("HTTP/1.1 404 ")
 
 
-async def test_the_first_callback_counts() -> None:
+async def test_first_loopback_callback_is_used() -> None:
     answer = AwaitedCallback()
     async with open_loopback(None) as listener:
         listener.expect(AUTHORIZE, answer)
@@ -103,7 +103,7 @@ async def test_the_first_callback_counts() -> None:
         assert "code=one" in await answer.wait()
 
 
-async def test_a_connection_that_says_nothing_is_closed(jump_clock: MockClock) -> None:
+async def test_silent_loopback_connection_is_closed(jump_clock: MockClock) -> None:
     async with open_loopback(None) as listener, await trio.open_tcp_stream("127.0.0.1", port_of(listener)) as stream:
         await trio.testing.wait_all_tasks_blocked(0.05)
         jump_clock.jump(11)
@@ -111,7 +111,7 @@ async def test_a_connection_that_says_nothing_is_closed(jump_clock: MockClock) -
             assert await stream.receive_some() == b""
 
 
-async def test_many_silent_connections_do_not_keep_the_browser_out_for_ever(jump_clock: MockClock) -> None:
+async def test_many_silent_loopback_connections_do_not_block_the_browser(jump_clock: MockClock) -> None:
     answer = AwaitedCallback()
     async with open_loopback(None) as listener, trio.open_nursery() as nursery:
         listener.expect(AUTHORIZE, answer)
@@ -126,14 +126,14 @@ async def test_many_silent_connections_do_not_keep_the_browser_out_for_ever(jump
         nursery.cancel_scope.cancel()
 
 
-async def test_the_listener_ends_with_its_block() -> None:
+async def test_loopback_listener_closes_with_its_block() -> None:
     async with open_loopback(None) as listener:
         port = port_of(listener)
     with pytest.raises(OSError, match="connect"):
         await trio.open_tcp_stream("127.0.0.1", port)
 
 
-async def test_a_port_may_be_given() -> None:
+async def test_loopback_port_can_be_set() -> None:
     async with open_loopback(None) as listener:
         port = port_of(listener)
     async with open_loopback(f"http://localhost:{port}/oauth/done") as listener:
@@ -143,14 +143,14 @@ async def test_a_port_may_be_given() -> None:
         assert await answer.wait() == f"http://localhost:{port}/oauth/done?state=st4te"
 
 
-async def test_a_port_that_is_taken_is_an_error() -> None:
+async def test_occupied_loopback_port_is_an_error() -> None:
     async with open_loopback(None) as listener:
         with pytest.raises(AuthorizationError, match="cannot listen at the redirect URI"):
             async with open_loopback(listener.redirect_uri):
                 pytest.fail("two listeners at one port")
 
 
-async def test_a_former_redirect_uri_is_used_again_where_the_port_is_free() -> None:
+async def test_previous_redirect_uri_is_reused_if_its_port_is_free() -> None:
     async with open_loopback(None) as listener:
         former = listener.redirect_uri
         async with open_loopback(None, [former]) as other:
@@ -172,5 +172,5 @@ async def test_a_former_redirect_uri_is_used_again_where_the_port_is_free() -> N
         ("my-app://callback", False),
     ],
 )
-def test_a_redirect_uri_is_on_this_machine_or_is_not(uri: str, is_one: bool) -> None:
+def test_redirect_uri_is_recognized_as_local_or_remote(uri: str, is_one: bool) -> None:
     assert is_loopback_uri(uri) is is_one

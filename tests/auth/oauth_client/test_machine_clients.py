@@ -44,7 +44,7 @@ def credentials(**client: Any) -> PreregisteredClient:
     return PreregisteredClient(**{"client_id": "robot", **client})
 
 
-def test_client_credentials_ask_for_tokens_with_the_secret_in_the_header() -> None:
+def test_client_credentials_send_the_secret_in_the_header() -> None:
     web = usual_web(token_endpoint_auth_methods_supported=["client_secret_basic"])
     challenge = Challenge("bearer", {"scope": "read"})
     grant = web.run(client_credentials(credentials(client_secret="s:3/c"), context(challenge=challenge)))
@@ -54,7 +54,7 @@ def test_client_credentials_ask_for_tokens_with_the_secret_in_the_header() -> No
     assert grant.record.tokens.access_token == "access-1"
 
 
-def test_secret_of_a_preregistered_client_is_not_in_what_is_kept() -> None:
+def test_secret_of_a_preregistered_client_is_not_stored() -> None:
     web = usual_web(token_endpoint_auth_methods_supported=["client_secret_basic"])
     grant = web.run(client_credentials(credentials(client_secret="s3cret"), context()))
     assert grant.record.client == RegisteredClient(client_id="robot", auth_method="client_secret_basic")
@@ -70,7 +70,7 @@ KEYS = {
 
 @pytest.mark.parametrize("form", ["PEM", "JWK"])
 @pytest.mark.parametrize(("algorithm", "key"), KEYS.items(), ids=KEYS)
-def test_client_names_itself_by_a_signed_assertion_for_the_issuer_alone(algorithm: str, key: Key, form: str) -> None:
+def test_private_key_jwt_assertion_is_only_for_the_issuer(algorithm: str, key: Key, form: str) -> None:
     private = key.as_pem(private=True).decode() if form == "PEM" else key.as_dict(private=True)  # type: ignore[union-attr]
     web = usual_web(token_endpoint_auth_methods_supported=["private_key_jwt"])
     web.run(client_credentials(credentials(private_key=private), context()))
@@ -99,7 +99,7 @@ def test_client_names_itself_by_a_signed_assertion_for_the_issuer_alone(algorith
     ],
     ids=["text", "symmetric", "broken", "public", "symmetric algorithm", "other algorithm", "none"],
 )
-def test_key_that_signs_nothing_is_an_error_without_the_key_in_it(client: dict[str, Any]) -> None:
+def test_unusable_signing_key_is_an_error_that_hides_the_key(client: dict[str, Any]) -> None:
     web = usual_web()
     with pytest.raises(AuthorizationError, match="private_key must be the PEM or JWK") as caught:
         web.run(client_credentials(credentials(**client), context()))
@@ -108,14 +108,14 @@ def test_key_that_signs_nothing_is_an_error_without_the_key_in_it(client: dict[s
     assert TOKEN not in web.asked
 
 
-def test_credentials_of_another_issuer_go_nowhere() -> None:
+def test_credentials_of_another_issuer_are_not_sent() -> None:
     web = usual_web()
     with pytest.raises(AuthorizationError, match=r"belong to 'https://honest\.example'"):
         web.run(client_credentials(credentials(client_secret="s", issuer="https://honest.example"), context()))
     assert web.asked == ["https://mcp.example/.well-known/oauth-protected-resource/mcp"]
 
 
-def test_credentials_without_an_issuer_belong_to_the_first_one_that_has_seen_them() -> None:
+def test_credentials_without_an_issuer_are_bound_to_the_first_one() -> None:
     first = usual_web("https://first.example")
     grant = first.run(client_credentials(credentials(client_secret="s"), context()))
     stored = StoredAuthorization()._with_record(grant.issuer, grant.record)
@@ -143,7 +143,7 @@ def test_workload_identity_sends_the_assertion_of_the_platform() -> None:
     assert grant.record.client == RegisteredClient(client_id="wl")
 
 
-def test_workload_without_a_client_id_sends_none() -> None:
+def test_workload_without_a_client_id_sends_no_client_id() -> None:
     web = usual_web()
     grant = web.run(workload_identity(WorkloadIdentity(assertion=assertion_for(ISSUER)), context()))
     assert set(form_of(web.sent_to(TOKEN))) == {"grant_type", "assertion", "resource"}
@@ -161,21 +161,21 @@ def test_assertion_is_for_the_issuer_or_its_token_endpoint(audience: tuple[str, 
     "assertion",
     [assertion_for("https://honest.example"), "opaque", "a.!!.c", "a.e30.c", "a.W10.c", "", "a." + "W" * 9999],
 )
-def test_assertion_that_is_for_somebody_else_is_shown_to_nobody(assertion: str) -> None:
+def test_assertion_with_another_audience_is_not_sent(assertion: str) -> None:
     web = usual_web()
     with pytest.raises(AuthorizationError, match="the assertion is not for this server's authorization server"):
         web.run(workload_identity(WorkloadIdentity(assertion=assertion), context()))
     assert TOKEN not in web.asked
 
 
-def test_issuer_in_the_settings_says_who_may_see_an_assertion_of_any_form() -> None:
+def test_configured_issuer_gets_assertions_of_any_form() -> None:
     web = usual_web()
     web.run(workload_identity(WorkloadIdentity(assertion="opaque", issuer=ISSUER), context()))
     assert form_of(web.sent_to(TOKEN))["assertion"] == "opaque"
 
 
 @pytest.mark.parametrize("code", ["invalid_grant", "invalid_scope", "unauthorized_client"])
-def test_refused_assertion_is_not_sent_again(code: str) -> None:
+def test_refused_assertion_is_not_retried(code: str) -> None:
     web = usual_web()
     web.answers[TOKEN] = answer({"error": code, "error_description": assertion_for(ISSUER)}, 400)
     with pytest.raises(AuthorizationError) as caught:
@@ -207,7 +207,7 @@ def enterprise_web() -> ScriptedWeb:
     return web
 
 
-def test_enterprise_exchanges_the_token_of_the_user_for_a_grant_and_the_grant_for_tokens() -> None:
+def test_enterprise_exchanges_the_id_token_for_a_grant_and_then_for_tokens() -> None:
     web = enterprise_web()
     challenge = Challenge("bearer", {"scope": "read"})
     grant = web.run(enterprise_managed(enterprise(), context(challenge=challenge)))
@@ -240,7 +240,7 @@ def test_token_endpoint_of_the_identity_provider_can_be_given() -> None:
 
 
 @pytest.mark.parametrize("kind", [None, "urn:ietf:params:oauth:token-type:access_token"])
-def test_token_of_the_identity_provider_that_is_no_grant_is_not_shown_to_the_server(kind: str | None) -> None:
+def test_identity_provider_token_that_is_not_a_grant_is_not_sent_to_the_server(kind: str | None) -> None:
     web = enterprise_web()
     web.answers[f"{IDP}/token"] = answer(
         {"access_token": "idp-access", "issued_token_type": kind, "token_type": "Bearer"}
@@ -250,7 +250,7 @@ def test_token_of_the_identity_provider_that_is_no_grant_is_not_shown_to_the_ser
     assert TOKEN not in web.asked
 
 
-def test_refusal_of_the_identity_provider_ends_the_way() -> None:
+def test_refusal_by_the_identity_provider_ends_the_flow() -> None:
     web = enterprise_web()
     web.answers[f"{IDP}/token"] = answer({"error": "access_denied"}, 403)
     with pytest.raises(AuthorizationError, match=r"'https://idp\.example' refused: access_denied") as caught:

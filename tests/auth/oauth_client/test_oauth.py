@@ -32,14 +32,14 @@ async def signed_in(*, dpop: bool = False, **behaviour: Any) -> AsyncGenerator[t
         yield world, await stack.enter_async_context(open_http(world.url, auth=auth))
 
 
-async def test_a_user_signs_in_when_the_server_asks() -> None:
+async def test_user_signs_in_when_the_server_requires_it() -> None:
     async with signed_in() as (world, client):
         assert (await client.call_tool("any")).text == "done"
     assert world.calls == ["server/discover", "tools/call"]
     assert (len(world.authorizations), world.registrations) == (1, 1)
 
 
-async def test_the_same_object_does_not_ask_the_user_again() -> None:
+async def test_same_oauth_object_does_not_ask_the_user_again() -> None:
     async with protected(SERVED) as world:
         auth = OAuth(on_visit=world.visit)
         for _ in range(2):
@@ -48,7 +48,7 @@ async def test_the_same_object_does_not_ask_the_user_again() -> None:
     assert len(world.authorizations) == 1
 
 
-async def test_tokens_are_kept_in_the_storage_for_the_next_client() -> None:
+async def test_tokens_are_stored_for_the_next_client() -> None:
     storage = MemoryTokenStorage()
     async with protected(SERVED) as world:
         for _ in range(2):
@@ -57,7 +57,7 @@ async def test_tokens_are_kept_in_the_storage_for_the_next_client() -> None:
     assert len(world.authorizations) == 1
 
 
-async def test_fifty_calls_with_an_expired_token_make_one_refresh() -> None:
+async def test_fifty_concurrent_calls_with_an_expired_token_refresh_once() -> None:
     async with signed_in() as (world, client):
         world.expire()
         async with trio.open_nursery() as nursery:
@@ -67,7 +67,7 @@ async def test_fifty_calls_with_an_expired_token_make_one_refresh() -> None:
     assert (len(world.refreshes), len(world.authorizations)) == (1, 1)
 
 
-async def test_fifty_calls_without_a_token_ask_the_user_once() -> None:
+async def test_fifty_concurrent_calls_without_a_token_ask_the_user_once() -> None:
     async with protected(SERVED) as world:
         auth = OAuth(on_visit=world.visit, refresh=False)
         async with open_http(world.url, auth=auth) as client:
@@ -85,7 +85,7 @@ async def test_a_token_is_refreshed_before_it_expires() -> None:
     assert len(world.authorizations) == 1
 
 
-async def test_a_failed_refresh_loses_no_good_token() -> None:
+async def test_failed_refresh_keeps_a_valid_access_token() -> None:
     async with signed_in(expires_in=0, refuse_refresh="cut") as (world, client):
         for _ in range(5):
             await client.call_tool("any")
@@ -93,7 +93,7 @@ async def test_a_failed_refresh_loses_no_good_token() -> None:
     assert len(world.authorizations) == 1
 
 
-async def test_a_refused_refresh_loses_no_good_token() -> None:
+async def test_refused_refresh_keeps_a_valid_access_token() -> None:
     async with signed_in(expires_in=0, refuse_refresh="invalid_grant") as (world, client):
         for _ in range(5):
             await client.call_tool("any")
@@ -101,7 +101,7 @@ async def test_a_refused_refresh_loses_no_good_token() -> None:
     assert len(world.authorizations) == 1
 
 
-async def test_a_user_signs_in_anew_after_a_refused_refresh() -> None:
+async def test_user_signs_in_again_after_a_refused_refresh() -> None:
     async with signed_in() as (world, client):
         world.expire()
         world.refresh_tokens.clear()
@@ -110,9 +110,7 @@ async def test_a_user_signs_in_anew_after_a_refused_refresh() -> None:
 
 
 @pytest.mark.parametrize(("error", "registrations"), [("invalid_client", 2), ("invalid_grant", 1)])
-async def test_a_client_that_the_authorization_server_has_forgotten_registers_anew(
-    error: str, registrations: int
-) -> None:
+async def test_client_unknown_to_the_authorization_server_registers_again(error: str, registrations: int) -> None:
     async with signed_in() as (world, client):
         world.expire()
         world.refuse_refresh = error
@@ -120,7 +118,7 @@ async def test_a_client_that_the_authorization_server_has_forgotten_registers_an
     assert (world.registrations, len(world.authorizations)) == (registrations, 2)
 
 
-async def test_a_refresh_that_got_no_answer_fails_the_calls_and_keeps_the_refresh_token() -> None:
+async def test_unanswered_refresh_fails_the_calls_and_keeps_the_refresh_token() -> None:
     async with signed_in() as (world, client):
         world.expire()
         world.refuse_refresh = "cut"
@@ -131,14 +129,14 @@ async def test_a_refresh_that_got_no_answer_fails_the_calls_and_keeps_the_refres
     assert len(world.authorizations) == 1
 
 
-async def test_a_call_that_needs_more_scopes_asks_for_the_union() -> None:
+async def test_call_that_needs_more_scopes_requests_the_union() -> None:
     async with signed_in(needed={"a": "read", "b": "write"}) as (world, client):
         assert (await client.call_tool("a")).text == "done"
         assert (await client.call_tool("b")).text == "done"
     assert [asked.get("scope") for asked in world.authorizations] == [None, "read", "read write"]
 
 
-async def test_scopes_that_are_never_enough_are_asked_for_once() -> None:
+async def test_scopes_that_are_never_enough_are_requested_once() -> None:
     async with protected(SERVED, needed={"a": "admin"}) as world:
 
         async def grant_little(form: dict[str, str]) -> None:
@@ -153,7 +151,7 @@ async def test_scopes_that_are_never_enough_are_asked_for_once() -> None:
     assert len(world.authorizations) == 2
 
 
-async def test_a_new_token_that_is_refused_is_an_error() -> None:
+async def test_refused_new_token_is_an_error() -> None:
     async with protected(SERVED) as world:
 
         async def then(got: Got, answer: Answer) -> None:
@@ -166,7 +164,7 @@ async def test_a_new_token_that_is_refused_is_an_error() -> None:
     assert len(world.authorizations) == 1
 
 
-async def test_a_refreshed_token_that_is_refused_has_the_user_sign_in() -> None:
+async def test_refused_refreshed_token_makes_the_user_sign_in() -> None:
     async with signed_in() as (world, client):
         world.expire()
 
@@ -183,7 +181,7 @@ async def test_a_refreshed_token_that_is_refused_has_the_user_sign_in() -> None:
     assert (len(world.refreshes), len(world.authorizations)) == (1, 2)
 
 
-async def test_a_user_who_says_no_fails_the_call() -> None:
+async def test_user_refusal_fails_the_call() -> None:
     async def no(url: str) -> str:
         asked = dict(pair.split("=") for pair in url.partition("?")[2].split("&"))
         return f"http://127.0.0.1/?error=access_denied&state={asked['state']}"
@@ -195,7 +193,7 @@ async def test_a_user_who_says_no_fails_the_call() -> None:
     assert caught.value.code == "access_denied"
 
 
-async def test_tokens_may_be_bound_to_a_key() -> None:
+async def test_tokens_can_be_bound_to_a_dpop_key() -> None:
     async with signed_in(dpop=True) as (world, client):
         await client.call_tool("any")
         world.expire()
@@ -203,7 +201,7 @@ async def test_tokens_may_be_bound_to_a_key() -> None:
     assert len(world.refreshes) == 1
 
 
-async def test_a_nonce_that_the_server_wants_is_sent() -> None:
+async def test_dpop_nonce_required_by_the_server_is_sent() -> None:
     async with signed_in(dpop_nonce="n-1", dpop=True) as (world, client):
         await client.call_tool("any")
         world.dpop_nonce = "n-2"
@@ -211,7 +209,7 @@ async def test_a_nonce_that_the_server_wants_is_sent() -> None:
     assert len(world.authorizations) == 1
 
 
-async def test_a_program_gets_tokens_of_its_own() -> None:
+async def test_machine_client_gets_its_own_tokens() -> None:
     auth = ClientCredentials("me", client_secret="s3cret-1")
     async with protected(SERVED) as world, open_http(world.url, auth=auth) as client:
         await client.call_tool("any")
@@ -221,7 +219,7 @@ async def test_a_program_gets_tokens_of_its_own() -> None:
 
 
 @pytest.mark.parametrize("dpop", [False, True])
-async def test_no_secret_is_in_a_log_or_an_error(dpop: bool, caplog: pytest.LogCaptureFixture) -> None:
+async def test_logs_and_errors_contain_no_secrets(dpop: bool, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     words = list[str]()
     async with protected(SERVED, needed={"b": "write"}) as world:
@@ -250,7 +248,7 @@ async def test_no_secret_is_in_a_log_or_an_error(dpop: bool, caplog: pytest.LogC
     assert [secret for secret in [*world.secrets, "my-s3cret"] if secret in everything] == []
 
 
-async def test_a_user_who_is_not_to_be_asked_is_not_and_kept_tokens_are_refreshed() -> None:
+async def test_non_interactive_client_only_refreshes_stored_tokens() -> None:
     storage = MemoryTokenStorage()
     async with protected(SERVED) as world:
         quiet = OAuth(on_visit=world.visit, storage=storage, asks_user=False)
@@ -267,7 +265,7 @@ async def test_a_user_who_is_not_to_be_asked_is_not_and_kept_tokens_are_refreshe
 
 
 @pytest.mark.parametrize("proxy", [True, None, "http://proxy.example:3128"])
-async def test_authorization_servers_are_asked_by_the_proxy_that_is_given(
+async def test_authorization_servers_are_requested_through_the_given_proxy(
     monkeypatch: pytest.MonkeyPatch, proxy: Literal[True] | str | None
 ) -> None:
     asked = list[HttpFetcher]()

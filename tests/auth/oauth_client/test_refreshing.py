@@ -47,7 +47,7 @@ def web(answered: Any = NEW, **metadata: Any) -> ScriptedWeb:
     return ScriptedWeb({METADATA: answer(server_metadata(**metadata)), TOKEN: token})
 
 
-def test_refresh_asks_the_current_issuer_for_its_metadata_and_new_tokens() -> None:
+def test_refresh_requests_metadata_and_tokens_from_the_current_issuer() -> None:
     asked = web({**NEW, "refresh_token": "refresh-1"})
     grant = asked.run(refresh(settings(), context(stored())))
     assert asked.asked == [METADATA, TOKEN]
@@ -69,13 +69,13 @@ def test_refresh_token_that_is_not_rotated_is_kept(rotated: dict[str, object]) -
     assert grant.record.tokens.refresh_token == "refresh-0"
 
 
-def test_refresh_asks_for_the_resource_of_the_grant() -> None:
+def test_refresh_requests_the_resource_of_the_grant() -> None:
     asked = web()
     asked.run(refresh(settings(), context(stored(attrs.evolve(RECORD, resource="https://mcp.example/")))))
     assert form_of(asked.sent_to(TOKEN))["resource"] == "https://mcp.example/"
 
 
-def test_metadata_of_another_issuer_get_no_refresh_token() -> None:
+def test_refresh_token_is_not_sent_to_another_issuer() -> None:
     asked = web(issuer="https://evil.example")
     with pytest.raises(AuthorizationError, match="metadata of another issuer"):
         asked.run(refresh(settings(), context(stored())))
@@ -92,7 +92,7 @@ def test_metadata_of_another_issuer_get_no_refresh_token() -> None:
         stored(attrs.evolve(RECORD, tokens=attrs.evolve(OLD, refresh_token=None))),
     ],
 )
-def test_refresh_without_a_refresh_token_is_refused_without_a_question(kept: StoredAuthorization) -> None:
+def test_refresh_without_a_refresh_token_fails_without_a_request(kept: StoredAuthorization) -> None:
     asked = web()
     with pytest.raises(AuthorizationError, match="no refresh token") as caught:
         asked.run(refresh(settings(), context(kept)))
@@ -111,7 +111,7 @@ def test_refresh_without_a_refresh_token_is_refused_without_a_question(kept: Sto
     ],
     ids=["none", "secret over", "not preregistered any more", "another one", "no document any more"],
 )
-def test_refresh_token_of_another_client_is_of_no_use(client: RegisteredClient | None, changes: dict[str, Any]) -> None:
+def test_refresh_token_of_another_client_is_not_used(client: RegisteredClient | None, changes: dict[str, Any]) -> None:
     asked = web()
     with pytest.raises(AuthorizationError, match="belongs to another client") as caught:
         asked.run(refresh(settings(**changes), context(stored(attrs.evolve(RECORD, client=client)))))
@@ -136,7 +136,7 @@ def test_client_with_a_metadata_document_refreshes_by_its_url() -> None:
     assert form_of(asked.sent_to(TOKEN))["client_id"] == url
 
 
-def test_refusal_of_a_refresh_has_its_code() -> None:
+def test_refused_refresh_has_an_error_code() -> None:
     with pytest.raises(AuthorizationError) as caught:
         web(answer({"error": "invalid_grant"}, 400)).run(refresh(settings(), context(stored())))
     assert caught.value.code == "invalid_grant"
@@ -144,7 +144,7 @@ def test_refusal_of_a_refresh_has_its_code() -> None:
 
 
 @pytest.mark.parametrize("answered", [answer(b"", 503), answer({"error": "temporarily_unavailable"}, 503)])
-def test_refresh_that_fails_for_the_moment_does_not_say_that_the_token_is_bad(answered: Any) -> None:
+def test_temporary_refresh_failure_is_not_a_refusal(answered: Any) -> None:
     with pytest.raises(AuthorizationError) as caught:
         web(answered).run(refresh(settings(), context(stored())))
     assert caught.value.code != "invalid_grant"

@@ -38,7 +38,7 @@ def kept(**client: Any) -> StoredAuthorization:
     return StoredAuthorization()._with_record(ISSUER, IssuerRecord(client=registered))
 
 
-def test_registration_says_all_that_an_authorization_server_needs_to_know() -> None:
+def test_registration_request_has_all_required_members() -> None:
     web = usual_web()
     web.run(sign_in(settings(client_name="Editor"), context()))
     sent = web.sent_to(REGISTER)
@@ -95,9 +95,7 @@ def test_client_registers_for_its_scopes_where_the_server_lists_them(
     [(None, False), (("read", "write"), False), (("read",), True)],
     ids=["for any scopes", "for these scopes", "for fewer scopes"],
 )
-def test_step_up_beyond_the_scopes_of_a_registration_registers_anew(
-    scopes: tuple[str, ...] | None, registers: bool
-) -> None:
+def test_step_up_beyond_registered_scopes_registers_again(scopes: tuple[str, ...] | None, registers: bool) -> None:
     web = usual_web()
     challenge = Challenge("bearer", {"scope": "read write", "error": "insufficient_scope"})
     web.run(sign_in(settings(), context(kept(scopes=scopes), challenge=challenge)))
@@ -115,7 +113,7 @@ def test_step_up_beyond_the_scopes_of_a_registration_registers_anew(
         ({"scope": ["read"]}, ("read",)),
     ],
 )
-def test_registration_is_kept_with_the_scopes_that_the_server_names(
+def test_registration_is_stored_with_the_scopes_of_the_response(
     answered: dict[str, object], expected: tuple[str, ...] | None
 ) -> None:
     web = usual_web()
@@ -125,7 +123,7 @@ def test_registration_is_kept_with_the_scopes_that_the_server_names(
     assert grant.record.client.scopes == expected
 
 
-def test_registration_for_scopes_that_the_server_takes_away_is_not_repeated() -> None:
+def test_registration_for_scopes_that_the_server_drops_is_not_repeated() -> None:
     challenge = Challenge("bearer", {"scope": "read write"})
     web = usual_web()
     web.answers[REGISTER] = answer({"client_id": "c", "scope": "read"}, 201)
@@ -184,7 +182,7 @@ SECRET = "s3cret: +/%"
         ("client_secret_basic", {}, "none"),
     ],
 )
-def test_client_names_itself_as_the_registration_says(supported: str, answered: dict[str, str], used: str) -> None:
+def test_client_authenticates_as_registered(supported: str, answered: dict[str, str], used: str) -> None:
     web = usual_web(token_endpoint_auth_methods_supported=supported.split())
     web.answers[REGISTER] = answer({"client_id": "id:é", **answered}, 201)
     web.run(sign_in(settings(), context()))
@@ -200,7 +198,7 @@ def test_client_names_itself_as_the_registration_says(supported: str, answered: 
         assert form.get("client_secret") == (SECRET if used == "client_secret_post" else None)
 
 
-def test_registration_is_kept_with_its_secret_and_its_end() -> None:
+def test_registration_is_stored_with_its_secret_and_expiry() -> None:
     web = usual_web(token_endpoint_auth_methods_supported=["client_secret_basic"])
     answered = {"client_id": "c", "client_secret": SECRET, "client_secret_expires_at": NOW + 60}
     web.answers[REGISTER] = answer(answered, 201)
@@ -213,7 +211,7 @@ def test_registration_is_kept_with_its_secret_and_its_end() -> None:
     )
 
 
-def test_secret_that_ends_at_zero_never_ends() -> None:
+def test_client_secret_with_expiry_zero_never_expires() -> None:
     web = usual_web()
     web.answers[REGISTER] = answer({"client_id": "c", "client_secret": SECRET, "client_secret_expires_at": 0}, 201)
     record = web.run(sign_in(settings(), context())).record
@@ -232,14 +230,14 @@ def test_secret_that_ends_at_zero_never_ends() -> None:
     ],
     ids=["good", "secret good", "secret over", "other redirect", "not registered by itself"],
 )
-def test_kept_registration_is_used_as_long_as_it_is_good(changes: dict[str, Any], registers: bool) -> None:
+def test_stored_registration_is_used_while_it_is_valid(changes: dict[str, Any], registers: bool) -> None:
     web = usual_web()
     web.run(sign_in(settings(), context(kept(**changes))))
     assert (REGISTER in web.asked) is registers
     assert web.visited["client_id"] == ("client-1" if registers else "kept")
 
 
-def test_preregistered_client_comes_first() -> None:
+def test_preregistered_client_takes_precedence() -> None:
     web = usual_web(client_id_metadata_document_supported=True)
     client = PreregisteredClient(client_id="known", issuer=ISSUER)
     grant = web.run(sign_in(settings(client=client, client_metadata_url=DOCUMENT), context(kept())))
@@ -248,7 +246,7 @@ def test_preregistered_client_comes_first() -> None:
     assert grant.record.client == RegisteredClient(client_id="known")
 
 
-def test_metadata_document_comes_before_a_registration() -> None:
+def test_client_metadata_document_takes_precedence_over_registration() -> None:
     web = usual_web(client_id_metadata_document_supported=True)
     grant = web.run(sign_in(settings(client_metadata_url=DOCUMENT), context(kept())))
     assert web.visited["client_id"] == DOCUMENT
@@ -258,7 +256,7 @@ def test_metadata_document_comes_before_a_registration() -> None:
 
 
 @pytest.mark.parametrize("supported", [None, False])
-def test_server_that_reads_no_metadata_documents_registers_the_client(supported: bool | None) -> None:
+def test_client_registers_if_the_server_supports_no_metadata_documents(supported: bool | None) -> None:
     web = usual_web(client_id_metadata_document_supported=supported)
     web.run(sign_in(settings(client_metadata_url=DOCUMENT), context()))
     assert web.visited["client_id"] == "client-1"
@@ -272,7 +270,7 @@ def test_url_of_a_metadata_document_is_https_and_has_a_path(url: str) -> None:
 
 
 @pytest.mark.parametrize("endpoint", [None, ""])
-def test_server_that_registers_nobody_leads_to_its_people(endpoint: str | None) -> None:
+def test_server_without_registration_raises_with_advice(endpoint: str | None) -> None:
     web = usual_web(registration_endpoint=endpoint)
     with pytest.raises(AuthorizationError, match="get a client id from its administrators"):
         web.run(sign_in(settings(), context()))
@@ -285,7 +283,7 @@ def test_preregistered_credentials_of_another_issuer_are_an_error() -> None:
         web.run(sign_in(settings(client=client), context()))
 
 
-def test_registration_by_a_server_decides_nothing_about_preregistered_credentials() -> None:
+def test_registration_does_not_affect_preregistered_credentials() -> None:
     stored = StoredAuthorization()._with_record(
         "https://evil.example", IssuerRecord(client=RegisteredClient(client_id="known", redirect_uris=(REDIRECT,)))
     )
@@ -336,7 +334,7 @@ def test_method_without_its_credentials_is_an_error(method: Any) -> None:
         (failed, "could not be registered", None),
     ],
 )
-def test_registration_that_fails_is_an_error_in_known_words(answered: Any, words: str, code: str | None) -> None:
+def test_failed_registration_is_an_error_without_server_text(answered: Any, words: str, code: str | None) -> None:
     web = usual_web()
     web.answers[REGISTER] = answered
     with pytest.raises(AuthorizationError, match=words) as caught:
@@ -355,7 +353,7 @@ def forgetting(client_id: str) -> Any:
     return token
 
 
-def test_registration_that_the_server_has_forgotten_is_replaced_once() -> None:
+def test_registration_unknown_to_the_server_is_replaced_once() -> None:
     web = usual_web()
     web.answers[TOKEN] = forgetting("kept")
     grant = web.run(sign_in(settings(), context(kept())))
@@ -369,7 +367,7 @@ def test_registration_that_the_server_has_forgotten_is_replaced_once() -> None:
 @pytest.mark.parametrize(
     ("stored", "said"), [(StoredAuthorization(), {}), (kept(), {"client": PreregisteredClient(client_id="client-1")})]
 )
-def test_client_that_is_new_or_preregistered_is_not_replaced(stored: StoredAuthorization, said: dict[str, Any]) -> None:
+def test_new_or_preregistered_client_is_not_replaced(stored: StoredAuthorization, said: dict[str, Any]) -> None:
     web = usual_web()
     web.answers[TOKEN] = forgetting("client-1")
     with pytest.raises(AuthorizationError, match="invalid_client") as caught:

@@ -53,7 +53,7 @@ def test_refresh_token_is_revoked_first_and_then_the_access_token() -> None:
     assert scripted.asked == [METADATA, ENDPOINT, ENDPOINT]
 
 
-def test_client_names_itself_as_at_the_token_endpoint() -> None:
+def test_revocation_authenticates_the_client_as_at_the_token_endpoint() -> None:
     stored = signed_in(RegisteredClient(client_id="known"))
     scripted = web(token_endpoint_auth_methods_supported=["client_secret_basic"])
     (form, _) = revoked_by(scripted, stored, client=PreregisteredClient(client_id="known", client_secret="s3cret"))
@@ -61,17 +61,17 @@ def test_client_names_itself_as_at_the_token_endpoint() -> None:
     assert basic_of(scripted.sent_to(ENDPOINT)) == ("known", "s3cret")
 
 
-def test_client_of_other_settings_names_itself_by_its_id() -> None:
+def test_revocation_with_other_settings_uses_only_the_client_id() -> None:
     (form, _) = revoked_by(web(), signed_in(RegisteredClient(client_id="https://app.example/client.json")))
     assert form["client_id"] == "https://app.example/client.json"
 
 
 @pytest.mark.parametrize("tokens", [None, Tokens(access_token="access-1")])
-def test_there_is_not_more_to_revoke_than_there_is(tokens: Tokens | None) -> None:
+def test_revocation_sends_only_tokens_that_exist(tokens: Tokens | None) -> None:
     assert len(revoked_by(web(), signed_in(tokens=tokens))) == (0 if tokens is None else 1)
 
 
-def test_issuer_without_tokens_is_not_asked() -> None:
+def test_revocation_without_tokens_sends_nothing() -> None:
     scripted = web()
     scripted.run(revoke(settings(), context(signed_in()), "https://other.example"))
     assert scripted.steps == []
@@ -89,19 +89,19 @@ def test_issuer_without_tokens_is_not_asked() -> None:
         (ScriptedWeb({**web().answers, ENDPOINT: answer({"error": "refresh-1"}, 400)}), "an unknown error"),
     ],
 )
-def test_tokens_that_may_be_good_still_are_an_error_without_them(scripted: ScriptedWeb, reason: str) -> None:
+def test_revocation_that_may_have_failed_is_an_error_without_the_tokens(scripted: ScriptedWeb, reason: str) -> None:
     with pytest.raises(AuthorizationError, match=reason) as raised:
         scripted.run(revoke(settings(), context(signed_in()), ISSUER))
     assert "refresh-1" not in str(raised.value)
     assert "access-1" not in str(raised.value)
 
 
-def test_tokens_of_nobody_known_cannot_be_revoked() -> None:
+def test_tokens_of_an_unknown_issuer_cannot_be_revoked() -> None:
     with pytest.raises(AuthorizationError, match="unknown which client"):
         web().run(revoke(settings(), context(signed_in(client=None)), ISSUER))
 
 
-def test_secret_that_is_over_is_not_shown() -> None:
+def test_expired_client_secret_is_not_sent() -> None:
     over = RegisteredClient(
         client_id="client-1", client_secret="old", secret_expires_at=NOW - 1, auth_method="client_secret_post"
     )

@@ -128,14 +128,14 @@ def go(web: HostileWeb, way: Callable[[HostileWeb], Machine[Grant]]) -> str:
 @pytest.mark.parametrize("way", WAYS)
 @given(st.data())
 @settings(max_examples=examples(100), derandomize=True)
-def test_secrets_go_nowhere_but_to_their_issuer(
+def test_secrets_are_sent_only_to_their_issuer(
     way: Callable[[HostileWeb], Machine[Grant]], data: st.DataObject
 ) -> None:
     go(HostileWeb(lambda options: data.draw(st.sampled_from(options))), way)
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_secrets_go_nowhere_but_to_their_issuer_at_random(way: Callable[[HostileWeb], Machine[Grant]]) -> None:
+def test_secrets_are_sent_only_to_their_issuer_in_random_runs(way: Callable[[HostileWeb], Machine[Grant]]) -> None:
     chance = random.Random(13)
     ends = Counter(go(HostileWeb(chance.choice), way) for _ in range(1500))
     assert ends["granted"] > 20, "the whole way is gone, too"

@@ -23,7 +23,7 @@ from trio_mcp.auth.oauth_client.authorization_code import refresh, sign_in
 from trio_mcp.auth.storage.records import IssuerRecord, RegisteredClient, StoredAuthorization, Tokens
 
 
-def test_first_sign_in_asks_for_metadata_registers_visits_and_exchanges_the_code() -> None:
+def test_first_sign_in_discovers_registers_authorizes_and_exchanges_the_code() -> None:
     web = usual_web()
     grant = web.run(sign_in(settings(), context()))
     assert web.asked == [
@@ -40,7 +40,7 @@ def test_first_sign_in_asks_for_metadata_registers_visits_and_exchanges_the_code
     )
 
 
-def test_authorization_request_has_the_resource_and_a_challenge_that_the_token_request_answers() -> None:
+def test_authorization_request_has_resource_and_pkce_challenge() -> None:
     web = usual_web()
     web.run(sign_in(settings(), context()))
     visited, form = web.visited, form_of(web.sent_to(f"{ISSUER}/token"))
@@ -64,7 +64,7 @@ def test_authorization_request_has_the_resource_and_a_challenge_that_the_token_r
     }
 
 
-def test_tokens_are_asked_for_what_the_metadata_call_the_resource_character_by_character() -> None:
+def test_token_request_uses_the_resource_exactly_as_in_the_metadata() -> None:
     origin = "https://mcp.example"
     web = usual_web()
     web.answers[f"{origin}/.well-known/oauth-protected-resource/mcp"] = answer(b"", 404)
@@ -85,7 +85,7 @@ def test_second_sign_in_uses_the_registration_of_the_first() -> None:
     assert again.visited["client_id"] == "client-1"
 
 
-def test_another_authorization_server_gets_a_registration_of_its_own_and_sees_nothing_of_the_first() -> None:
+def test_another_authorization_server_gets_a_separate_registration() -> None:
     first = usual_web("https://first.example")
     grant = first.run(sign_in(settings(), context()))
     second = usual_web("https://second.example")
@@ -98,7 +98,7 @@ def test_another_authorization_server_gets_a_registration_of_its_own_and_sees_no
     assert [record.client and record.client.client_id for record in both.issuers.values()] == ["client-1", "client-2"]
 
 
-def test_step_up_asks_for_the_scopes_requested_before_and_the_challenged_ones() -> None:
+def test_step_up_requests_earlier_and_challenged_scopes() -> None:
     web = usual_web()
     first = web.run(sign_in(settings(), context(challenge=Challenge("bearer", {"scope": "read"}))))
     stored = StoredAuthorization()._with_record(first.issuer, first.record)
@@ -110,7 +110,7 @@ def test_step_up_asks_for_the_scopes_requested_before_and_the_challenged_ones() 
     assert form_of(again.sent_to(f"{ISSUER}/token")).get("scope") is None
 
 
-def test_offline_access_is_asked_for_where_the_authorization_server_lists_it() -> None:
+def test_offline_access_is_requested_if_the_server_lists_it() -> None:
     web = usual_web(scopes_supported=["read", "offline_access"])
     grant = web.run(sign_in(settings(), context(challenge=Challenge("bearer", {"scope": "read"}))))
     assert web.visited["scope"] == "read offline_access"

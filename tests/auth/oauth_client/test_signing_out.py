@@ -48,7 +48,7 @@ def signed_in(*issuers: str) -> StoredAuthorization:
     return stored
 
 
-async def test_record_is_gone_before_anybody_is_asked() -> None:
+async def test_sign_out_deletes_the_record_before_revocation() -> None:
     storage = MemoryTokenStorage()
     await storage.save(SERVER, signed_in(ISSUER))
     web = Web(storage=storage)
@@ -57,7 +57,7 @@ async def test_record_is_gone_before_anybody_is_asked() -> None:
     assert set(web.kept) == {None}
 
 
-async def test_each_authorization_server_is_asked_whatever_the_others_say() -> None:
+async def test_sign_out_revokes_at_each_server_regardless_of_the_others() -> None:
     storage, web = MemoryTokenStorage(), Web()
     await storage.save(SERVER, signed_in(GONE, ISSUER))
     (reason,) = await sign_out(SERVER, storage, settings(), web) or ()
@@ -66,7 +66,7 @@ async def test_each_authorization_server_is_asked_whatever_the_others_say() -> N
     assert web.asked[-1] == f"{ISSUER}/revoke"
 
 
-async def test_nobody_is_waited_for_longer_than_ten_seconds(autojump_clock: MockClock) -> None:
+async def test_sign_out_waits_at_most_ten_seconds(autojump_clock: MockClock) -> None:
     storage = MemoryTokenStorage()
     await storage.save(SERVER, signed_in(ISSUER))
     reasons = await sign_out(SERVER, storage, settings(), Web(hangs=True))
@@ -74,13 +74,13 @@ async def test_nobody_is_waited_for_longer_than_ten_seconds(autojump_clock: Mock
     assert trio.current_time() == pytest.approx(10)
 
 
-async def test_where_there_is_no_record_nobody_is_asked() -> None:
+async def test_sign_out_without_a_record_sends_nothing() -> None:
     web = Web()
     assert await sign_out(SERVER, MemoryTokenStorage(), settings(), web) is None
     assert web.asked == []
 
 
-async def test_unreadable_record_goes_with_a_word_about_its_tokens(tmp_path: Path) -> None:
+async def test_sign_out_deletes_an_unreadable_record_and_reports_its_tokens(tmp_path: Path) -> None:
     storage, web = FileTokenStorage(tmp_path / "tokens"), Web()
     await storage.save(SERVER, record("old"))
     (file,) = storage.folder.iterdir()
@@ -90,7 +90,7 @@ async def test_unreadable_record_goes_with_a_word_about_its_tokens(tmp_path: Pat
     assert await storage.load(SERVER) is None
 
 
-async def test_signing_out_waits_for_whoever_refreshes() -> None:
+async def test_sign_out_waits_for_a_refresh_in_progress() -> None:
     storage = MemoryTokenStorage()
     await storage.save(SERVER, signed_in(ISSUER))
     async with trio.open_nursery() as nursery, storage.lock(SERVER):

@@ -62,11 +62,11 @@ def tokens_for(answered: dict[str, Any], **changes: Any) -> Tokens:
         ("never", None),
     ],
 )
-def test_end_of_a_token_is_bounded(seconds: object, expiry: float | None) -> None:
+def test_token_lifetime_is_limited(seconds: object, expiry: float | None) -> None:
     assert tokens_for({"expires_in": seconds}).expires_at == expiry
 
 
-def test_end_of_a_token_counts_from_its_answer_and_not_from_the_first_step() -> None:
+def test_token_lifetime_counts_from_its_response() -> None:
     times = iter([NOW, NOW + 100, NOW + 200, NOW + 300, NOW + 400])
     web = web_with(answer({**TOKENS, "expires_in": 60}))
     last = [NOW]
@@ -91,7 +91,7 @@ def test_end_of_a_token_counts_from_its_answer_and_not_from_the_first_step() -> 
         (["a", "b"], ("a", "b")),
     ],
 )
-def test_granted_scopes_are_those_of_the_answer_or_else_the_requested_ones(
+def test_granted_scopes_are_those_of_the_response_or_the_requested_ones(
     scope: str | list[str] | None, scopes: tuple[str, ...]
 ) -> None:
     assert tokens_for({"scope": scope}).scopes == scopes
@@ -100,7 +100,7 @@ def test_granted_scopes_are_those_of_the_answer_or_else_the_requested_ones(
 @pytest.mark.parametrize(
     "kind", ["Bearer", "bearer", "BEARER", "Bearer ", None, "", "user", "bot", "access_token", 7, ["bearer"]]
 )
-def test_token_of_no_registered_type_is_a_bearer_token(kind: object) -> None:
+def test_token_without_a_registered_type_is_a_bearer_token(kind: object) -> None:
     assert tokens_for({"token_type": kind}).token_type == "Bearer"
 
 
@@ -111,18 +111,18 @@ def test_token_of_another_type_is_not_used(kind: str) -> None:
 
 
 @pytest.mark.parametrize("token", ["", "a b", "a\r\nCookie: x", "é", "\x00", "t" * 16385])
-def test_token_that_no_header_can_have_is_an_error_without_the_token(token: str) -> None:
+def test_token_invalid_in_a_header_is_an_error_that_hides_it(token: str) -> None:
     with pytest.raises(AuthorizationError, match="with characters that a header can't contain") as caught:
         tokens_for({"access_token": token})
     assert token not in str(caught.value) or not token
 
 
 @pytest.mark.parametrize("token", ["", " ", "a b", "a\r\nCookie: x", "é", "\x00", "t" * 16385, 7, False, {}])
-def test_refresh_token_that_cannot_be_sent_is_absent(token: object) -> None:
+def test_invalid_refresh_token_counts_as_absent(token: object) -> None:
     assert tokens_for({"refresh_token": token}).refresh_token is None
 
 
-def test_refusal_has_the_code_and_the_issuer_and_nothing_else_of_the_answer() -> None:
+def test_token_refusal_has_only_code_and_issuer() -> None:
     def refusing(fetch: Fetch) -> Fetched:
         form = form_of(fetch)
         return answer({"error": "invalid_grant", "error_description": form["code_verifier"] + form["code"]}, 400)
@@ -147,7 +147,7 @@ def test_refusal_has_the_code_and_the_issuer_and_nothing_else_of_the_answer() ->
     ],
 )
 @pytest.mark.parametrize("status", [200, 400])
-def test_unregistered_code_is_in_the_text_of_the_error_alone(code: str, status: int) -> None:
+def test_unregistered_error_code_is_only_in_the_error_text(code: str, status: int) -> None:
     web = web_with(answer({"ok": False, "error": code, "error_description": ["words"]}, status))
     with pytest.raises(AuthorizationError) as caught:
         web.run(sign_in(settings(), context()))
@@ -158,14 +158,14 @@ def test_unregistered_code_is_in_the_text_of_the_error_alone(code: str, status: 
 @pytest.mark.parametrize(
     "code", ["visit https://evil.example", "a" * 65, "x" * 201, "\x1b[31m", "a\nb", "é", "pa$$word", "s3cret"]
 )
-def test_error_that_is_not_like_a_code_is_not_repeated(code: str) -> None:
+def test_token_error_that_is_not_a_code_is_not_quoted(code: str) -> None:
     with pytest.raises(AuthorizationError, match=r": (an unknown error|status 400)\Z"):
         web_with(answer({"error": code}, 400)).run(sign_in(settings(), context()))
 
 
 @pytest.mark.parametrize("name", ["code", "code_verifier", "client_secret"])
 @pytest.mark.parametrize("text", ["{}", "bad_{}"])
-def test_secret_that_is_sent_back_as_an_error_is_not_repeated(name: str, text: str) -> None:
+def test_secret_returned_as_an_error_is_not_quoted(name: str, text: str) -> None:
     client = PreregisteredClient(client_id="c", client_secret="hunter", auth_method="client_secret_post")
     web = web_with(lambda fetch: answer({"error": text.format(form_of(fetch)[name])}, 400))
     web.callback = lambda query: {"code": "magic", "state": query["state"]}
@@ -206,7 +206,9 @@ def test_secret_that_is_sent_back_as_an_error_is_not_repeated(name: str, text: s
         (failed, "endpoint failed: nobody listens there", None),
     ],
 )
-def test_answer_without_tokens_is_an_error_in_known_words(answered: Any, words: str, code: str | None) -> None:
+def test_token_response_without_tokens_is_an_error_without_server_text(
+    answered: Any, words: str, code: str | None
+) -> None:
     web = web_with(answered)
     with pytest.raises(AuthorizationError, match=words) as caught:
         web.run(sign_in(settings(), context()))
@@ -222,7 +224,7 @@ def test_answer_without_tokens_is_an_error_in_known_words(answered: Any, words: 
         json.dumps({"code": 0, "data": {**TOKENS, "expires_in": "3600"}}).encode(),
     ],
 )
-def test_tokens_in_a_form_or_in_another_object_are_read(written: bytes) -> None:
+def test_tokens_in_a_form_or_nested_object_are_accepted(written: bytes) -> None:
     web = web_with(answer(written, 200, FORM))
     grant = web.run(sign_in(settings(), context(challenge=Challenge("bearer", {"scope": "read write"}))))
     assert grant.record.tokens == tokens_for({"expires_in": 3600})
@@ -233,7 +235,7 @@ def test_server_without_a_token_endpoint_is_an_error() -> None:
         usual_web(token_endpoint=None).run(sign_in(settings(), context()))
 
 
-def test_requests_with_secrets_say_whose_secrets_and_do_not_show_them() -> None:
+def test_requests_with_secrets_name_the_issuer_and_hide_the_secrets() -> None:
     web = usual_web()
     web.run(sign_in(settings(), context()))
     sent = web.sent_to(TOKEN)
@@ -265,7 +267,7 @@ def in_turn(*answers: Fetched) -> Any:
     return lambda _: next(left)
 
 
-def test_request_with_a_proof_gets_a_token_that_is_bound_to_the_key() -> None:
+def test_token_request_with_a_proof_gets_a_key_bound_token() -> None:
     web, proofs = web_with(BOUND), Proofs()
     grant = web.run(sign_in(settings(), context(proof_key=proofs)))
     assert proofs.asked == [("POST", TOKEN, None)]
@@ -275,7 +277,7 @@ def test_request_with_a_proof_gets_a_token_that_is_bound_to_the_key() -> None:
 
 
 @pytest.mark.parametrize("status", [400, 401])
-def test_nonce_that_is_demanded_is_in_the_one_repeat(status: int) -> None:
+def test_token_request_is_repeated_once_with_a_required_nonce(status: int) -> None:
     web, proofs = web_with(in_turn(nonce(status), BOUND)), Proofs()
     web.run(sign_in(settings(), context(proof_key=proofs)))
     assert proofs.asked == [("POST", TOKEN, None), ("POST", TOKEN, "n-1")]
@@ -283,7 +285,7 @@ def test_nonce_that_is_demanded_is_in_the_one_repeat(status: int) -> None:
     assert form_of(first) == form_of(second)
 
 
-def test_second_demand_for_a_nonce_is_an_error() -> None:
+def test_second_nonce_requirement_is_an_error() -> None:
     web = web_with(in_turn(nonce(), nonce(value="n-2")))
     with pytest.raises(AuthorizationError, match="use_dpop_nonce") as caught:
         web.run(sign_in(settings(), context(proof_key=Proofs())))
@@ -291,21 +293,21 @@ def test_second_demand_for_a_nonce_is_an_error() -> None:
 
 
 @pytest.mark.parametrize("answered", [nonce(value=""), nonce(value='a"b'), nonce(500), nonce(error="invalid_grant")])
-def test_anything_else_with_a_nonce_is_no_demand(answered: Fetched) -> None:
+def test_other_response_with_a_nonce_is_not_a_nonce_requirement(answered: Fetched) -> None:
     web = web_with(answered)
     with pytest.raises(AuthorizationError):
         web.run(sign_in(settings(), context(proof_key=Proofs())))
     assert web.asked.count(TOKEN) == 1
 
 
-def test_request_without_a_proof_is_not_repeated_for_a_nonce() -> None:
+def test_token_request_without_a_proof_is_not_repeated_for_a_nonce() -> None:
     web = web_with(nonce())
     with pytest.raises(AuthorizationError, match="use_dpop_nonce"):
         web.run(sign_in(settings(), context()))
     assert web.asked.count(TOKEN) == 1
 
 
-def test_token_endpoint_that_no_proof_can_name_is_an_error() -> None:
+def test_token_endpoint_unsuitable_for_a_proof_is_an_error() -> None:
     web = usual_web(token_endpoint="x:y")
     proofs = ProofKey.generate()
 

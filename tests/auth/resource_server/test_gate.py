@@ -35,35 +35,35 @@ from .asking import (
 WHERE = {"resource_metadata": METADATA}
 
 
-async def test_a_good_token_lets_its_principal_in() -> None:
+async def test_valid_token_authenticates_its_principal() -> None:
     gate = protected(Verifier(good=anna()))._gate()
     auth = await let_in(gate, bearing("good"))
     assert (auth.token, auth.principal.id, dict(auth.extra)) == ("good", (ISSUER, "anna", False), {})
 
 
-async def test_a_verifier_may_be_a_function() -> None:
+async def test_verifier_can_be_a_function() -> None:
     gate = protected(Verifier(good=anna()).verify)._gate()
     assert (await let_in(gate, bearing("good"))).client_id == "app"
 
 
-async def test_without_a_token_the_client_learns_where_to_get_one() -> None:
+async def test_request_without_a_token_gets_a_challenge_with_the_metadata_url() -> None:
     refusal = await refused(protected(scopes=["b", "a"])._gate(), Head())
     assert refusal.status == HTTPStatus.UNAUTHORIZED
     assert challenges(refusal) == [Challenge("bearer", {**WHERE, "scope": "a b"})]
 
 
-async def test_where_no_scope_is_needed_none_is_told() -> None:
+async def test_challenge_names_no_scope_if_none_is_required() -> None:
     assert challenges(await refused(protected()._gate(), Head())) == [Challenge("bearer", WHERE)]
 
 
 @pytest.mark.parametrize("value", ["Basic YTpi", "Digest a=b", "Bearers good", "DPoP good", ""])
-async def test_credentials_of_other_schemes_are_as_good_as_none(value: str) -> None:
+async def test_credentials_of_other_schemes_count_as_absent(value: str) -> None:
     refusal = await refused(protected(Verifier(good=anna()))._gate(), Head({"authorization": value}))
     assert (refusal.status, challenges(refusal)) == (HTTPStatus.UNAUTHORIZED, [Challenge("bearer", WHERE)])
 
 
 @pytest.mark.parametrize("scheme", ["bearer", "BEARER", "Bearer ", "bEaReR  "])
-async def test_a_scheme_is_known_in_any_case(scheme: str) -> None:
+async def test_authorization_scheme_is_case_insensitive(scheme: str) -> None:
     assert await let_in(protected(Verifier(good=anna()))._gate(), Head({"authorization": f"{scheme} good"}))
 
 
@@ -94,7 +94,7 @@ async def test_several_authorization_headers_are_a_bad_request() -> None:
     assert challenges(refusal)[0].params["error"] == "invalid_request"
 
 
-async def test_a_bad_token_is_refused_without_telling_why() -> None:
+async def test_invalid_token_is_refused_without_a_reason() -> None:
     refusal = await refused(protected(scopes=["a"])._gate(), bearing("bad"))
     assert refusal.status == HTTPStatus.UNAUTHORIZED
     (challenge,) = challenges(refusal)
@@ -106,7 +106,7 @@ async def test_a_bad_token_is_refused_without_telling_why() -> None:
     }
 
 
-async def test_a_token_without_the_scopes_of_the_server_is_refused_with_all_of_them() -> None:
+async def test_token_without_the_servers_scopes_is_refused_with_all_of_them() -> None:
     refusal = await refused(protected(Verifier(good=anna("a")), scopes=["b", "a"])._gate(), bearing("good"))
     assert refusal.status == HTTPStatus.FORBIDDEN
     (challenge,) = challenges(refusal)
@@ -118,7 +118,7 @@ async def test_a_token_without_the_scopes_of_the_server_is_refused_with_all_of_t
     }
 
 
-async def test_what_an_operation_needs_is_told_with_what_all_need() -> None:
+async def test_scope_challenge_includes_operation_and_server_scopes() -> None:
     gate = protected(Verifier(good=anna("all")), scopes=["all"])._gate()
     auth = await let_in(gate, bearing("good"))
     refusal = gate.missing(auth, ["write", "read"])
@@ -128,7 +128,7 @@ async def test_what_an_operation_needs_is_told_with_what_all_need() -> None:
     assert gate.missing(auth, []) is None
 
 
-async def test_a_broader_scope_satisfies_a_narrower_one_by_the_rule_of_the_author() -> None:
+async def test_satisfies_function_lets_a_broader_scope_satisfy_a_narrower_one() -> None:
     def satisfies(granted: frozenset[str], needed: str) -> bool:
         return f"{needed.partition(':')[0]}:*" in granted
 
@@ -139,13 +139,13 @@ async def test_a_broader_scope_satisfies_a_narrower_one_by_the_rule_of_the_autho
 
 
 @pytest.mark.parametrize(("value", "status"), [(None, 401), ("Bearer", 400), ("Bearer a b", 400), ("Bearer bad", 401)])
-async def test_any_request_can_be_asked_about(value: str | None, status: int) -> None:
+async def test_gate_refuses_any_request_headers_without_a_token(value: str | None, status: int) -> None:
     found = await protected()._gate().ask(Head({} if value is None else {"authorization": value}))
     assert isinstance(found, Refusal)
     assert found.status == status
 
 
-def test_a_token_is_in_no_representation() -> None:
+def test_repr_contains_no_token() -> None:
     came = presented_token("Bearer s3cret", {"bearer"})
     assert came is not None
     assert "s3cret" not in repr(came) + repr(Auth(came.token, anna()))
@@ -154,7 +154,7 @@ def test_a_token_is_in_no_representation() -> None:
 # Caching
 
 
-async def test_a_known_token_takes_no_waiting() -> None:
+async def test_cached_token_is_accepted_without_waiting() -> None:
     verifier = Verifier(good=anna())
     gate = protected(verifier)._gate()
     assert gate.known(bearing("good")) is None
@@ -168,7 +168,7 @@ async def test_a_known_token_takes_no_waiting() -> None:
     ("cache_for", "expires_in", "good_for"),
     [(None, None, 60), (None, 300, 300), (20, 300, 20), (20, None, 20), (400, 300, 300)],
 )
-async def test_a_token_is_good_until_it_expires_or_the_answer_is_old(
+async def test_token_is_accepted_until_it_expires_or_the_cache_entry_is_old(
     cache_for: float | None, expires_in: float | None, good_for: float
 ) -> None:
     clock = Clock()
@@ -181,12 +181,12 @@ async def test_a_token_is_good_until_it_expires_or_the_answer_is_old(
     assert gate.known(bearing("good")) is None
 
 
-async def test_a_principal_that_has_expired_is_not_let_in() -> None:
+async def test_expired_principal_is_refused() -> None:
     refusal = await refused(protected(Verifier(old=anna(expires_at=NOW)))._gate(now=Clock()), bearing("old"))
     assert challenges(refusal)[0].params["error"] == "invalid_token"
 
 
-async def test_a_bad_token_is_asked_about_once_in_a_while() -> None:
+async def test_invalid_token_is_verified_again_only_after_a_while() -> None:
     clock, verifier = Clock(), Verifier()
     gate = protected(verifier)._gate(now=clock)
     for _ in range(3):
@@ -196,7 +196,7 @@ async def test_a_bad_token_is_asked_about_once_in_a_while() -> None:
     assert verifier.asked == ["bad", "bad"]
 
 
-async def test_the_oldest_tokens_make_room_and_bad_ones_drive_out_no_good_ones() -> None:
+async def test_oldest_cached_tokens_are_evicted_and_invalid_ones_evict_no_valid_ones() -> None:
     verifier = Verifier(a=anna(), b=anna(), c=anna())
     gate = protected(verifier, max_cached=2)._gate()
     for token in ("a", "b", "c", "x", "y", "z"):
@@ -218,7 +218,7 @@ class Slow(Verifier):
         return principal
 
 
-async def test_many_that_bring_one_token_at_once_are_one_question() -> None:
+async def test_concurrent_requests_with_one_token_verify_it_once() -> None:
     verifier = Slow(good=anna())
     gate, found = protected(verifier)._gate(), list[Any]()
 
@@ -234,7 +234,7 @@ async def test_many_that_bring_one_token_at_once_are_one_question() -> None:
     assert {auth.principal.id for auth in found} == {(ISSUER, "anna", False)}
 
 
-async def test_one_that_leaves_takes_no_answer_from_the_others() -> None:
+async def test_cancelled_request_does_not_cancel_the_shared_verification() -> None:
     verifier = Slow(good=anna())
     gate, found = protected(verifier)._gate(), list[Any]()
     leaving = trio.CancelScope()
@@ -256,7 +256,7 @@ async def test_one_that_leaves_takes_no_answer_from_the_others() -> None:
     assert all(isinstance(auth, Auth) for auth in found)
 
 
-async def test_beyond_a_number_of_verifications_the_client_is_asked_to_come_back() -> None:
+async def test_too_many_concurrent_verifications_give_retry_after() -> None:
     verifier = Slow(a=anna(), b=anna())
     gate = protected(verifier, max_verifications=1)._gate()
     async with trio.open_nursery() as nursery:
@@ -272,7 +272,7 @@ async def test_beyond_a_number_of_verifications_the_client_is_asked_to_come_back
 # Functions of the author that fail
 
 
-async def test_a_verifier_that_cannot_be_reached_costs_nobody_their_token(caplog: pytest.LogCaptureFixture) -> None:
+async def test_unavailable_verifier_does_not_invalidate_tokens(caplog: pytest.LogCaptureFixture) -> None:
     async def verify(token: str) -> Principal | None:
         raise VerifierUnavailable(f"no answer about {token}")
 
@@ -281,14 +281,14 @@ async def test_a_verifier_that_cannot_be_reached_costs_nobody_their_token(caplog
     assert caplog.messages == ["tokens cannot be verified: no answer about <token>"]
 
 
-async def test_a_verifier_has_some_time_to_answer(caplog: pytest.LogCaptureFixture, autojump_clock: MockClock) -> None:
+async def test_verifier_has_a_time_limit(caplog: pytest.LogCaptureFixture, autojump_clock: MockClock) -> None:
     refusal = await refused(protected(Slow())._gate(), bearing("good"))
     assert refusal.status == HTTPStatus.SERVICE_UNAVAILABLE
     assert trio.current_time() == pytest.approx(30)
     assert "did not answer within 30 s" in caplog.text
 
 
-async def test_a_verifier_that_fails_is_told_to_the_log_without_the_token(caplog: pytest.LogCaptureFixture) -> None:
+async def test_failed_verifier_is_logged_without_the_token(caplog: pytest.LogCaptureFixture) -> None:
     async def verify(token: str) -> Principal | None:
         raise RuntimeError(f"no row for {token}")
 
@@ -299,7 +299,7 @@ async def test_a_verifier_that_fails_is_told_to_the_log_without_the_token(caplog
     assert "secret-token" not in caplog.text + refusal.reason
 
 
-async def test_a_verifier_that_returns_something_else_fails(caplog: pytest.LogCaptureFixture) -> None:
+async def test_verifier_that_returns_an_invalid_value_fails(caplog: pytest.LogCaptureFixture) -> None:
     async def verify(token: str) -> Any:
         return True
 
@@ -307,7 +307,7 @@ async def test_a_verifier_that_returns_something_else_fails(caplog: pytest.LogCa
     assert caplog.records[0].exc_info
 
 
-async def test_a_rule_that_fails_refuses_the_request(caplog: pytest.LogCaptureFixture) -> None:
+async def test_failed_satisfies_function_refuses_with_500(caplog: pytest.LogCaptureFixture) -> None:
     def satisfies(granted: frozenset[str], needed: str) -> bool:
         raise RuntimeError("oh")
 
@@ -319,7 +319,7 @@ async def test_a_rule_that_fails_refuses_the_request(caplog: pytest.LogCaptureFi
 # on_authenticated
 
 
-async def test_facts_of_the_author_are_looked_up_once_for_each_request() -> None:
+async def test_on_authenticated_is_called_once_per_request() -> None:
     calls = list[tuple[str, str]]()
 
     async def on_authenticated(principal: Principal, headers: Mapping[str, str]) -> Mapping[str, Any]:
@@ -332,7 +332,7 @@ async def test_facts_of_the_author_are_looked_up_once_for_each_request() -> None
     assert calls == [("anna", "blue")] * 2
 
 
-async def test_facts_are_not_looked_up_for_those_who_are_refused() -> None:
+async def test_on_authenticated_is_not_called_for_refused_requests() -> None:
     async def on_authenticated(principal: Principal, headers: Mapping[str, str]) -> Mapping[str, Any]:
         raise AssertionError
 
@@ -341,7 +341,7 @@ async def test_facts_are_not_looked_up_for_those_who_are_refused() -> None:
     assert isinstance(gate.known(bearing("bad")), Refusal)
 
 
-async def test_a_look_up_that_fails_refuses_the_request(caplog: pytest.LogCaptureFixture) -> None:
+async def test_failed_on_authenticated_refuses_the_request(caplog: pytest.LogCaptureFixture) -> None:
     async def on_authenticated(principal: Principal, headers: Mapping[str, str]) -> Mapping[str, Any]:
         raise RuntimeError(headers["authorization"])
 

@@ -52,7 +52,7 @@ async def verified(issuer: Issuer, token: str = "abc", **options: Any) -> Princi
     return await verifier(issuer, **options)._at(RESOURCE, (ISSUER,), lambda: NOW).verify(token)
 
 
-async def test_an_active_token_speaks_for_its_subject() -> None:
+async def test_active_introspected_token_gives_its_subject() -> None:
     principal = await verified(Issuer())
     assert principal == Principal(
         issuer=ISSUER, subject="anna", client_id="app", scopes="a b", expires_at=NOW + 360, claims={}
@@ -61,7 +61,7 @@ async def test_an_active_token_speaks_for_its_subject() -> None:
     assert principal.claims["sub"] == "anna"
 
 
-async def test_the_issuer_is_asked_about_the_token_with_the_secret_of_this_server() -> None:
+async def test_introspection_authenticates_with_the_servers_secret() -> None:
     issuer = Issuer()
     await verified(issuer, "a+b/c==", client_id="our server", client_secret="a:b")
     (request,) = issuer.asked
@@ -71,7 +71,7 @@ async def test_the_issuer_is_asked_about_the_token_with_the_secret_of_this_serve
     assert issuer.form == {"token": "a+b/c==", "token_type_hint": "access_token"}
 
 
-async def test_the_secret_may_be_sent_in_the_body() -> None:
+async def test_introspection_secret_can_be_sent_in_the_body() -> None:
     issuer = Issuer()
     await verified(issuer, secret_in="body")
     assert "authorization" not in dict(issuer.asked[0].headers)
@@ -83,7 +83,7 @@ async def test_the_secret_may_be_sent_in_the_body() -> None:
     }
 
 
-async def test_the_server_may_name_itself_by_a_key() -> None:
+async def test_introspection_can_authenticate_with_a_key() -> None:
     issuer = Issuer()
     await verified(issuer, private_key=ec_key().as_dict(private=True))
     assertion = jwt.decode(issuer.form["client_assertion"], ec_key(), ["ES256"]).claims
@@ -109,48 +109,48 @@ BAD: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("answer", BAD.values(), ids=BAD)
-async def test_another_token_is_not_good(answer: Any) -> None:
+async def test_introspected_token_with_wrong_claims_is_refused(answer: Any) -> None:
     assert await verified(Issuer(answer)) is None
 
 
 @pytest.mark.parametrize("more", [{"token_type": "Bearer"}, {"token_type": "bearer"}, {"iss": ISSUER}, {"exp": None}])
-async def test_issuers_say_more_or_less(more: dict[str, Any]) -> None:
+async def test_introspection_responses_with_optional_members_are_accepted(more: dict[str, Any]) -> None:
     assert await verified(Issuer({**ACTIVE, **more}))
 
 
-async def test_a_bound_token_names_its_key() -> None:
+async def test_introspected_bound_token_has_its_key_thumbprint() -> None:
     principal = await verified(Issuer({**ACTIVE, "token_type": "DPoP", "cnf": {"jkt": "abc"}}))
     assert principal is not None
     assert principal.key_thumbprint == "abc"
 
 
-async def test_an_issuer_that_names_no_audience_is_believed_where_the_author_says_so() -> None:
+async def test_missing_audience_is_accepted_if_configured() -> None:
     answer = {name: value for name, value in ACTIVE.items() if name != "aud"}
     assert await verified(Issuer(answer), require_audience=False)
     assert await verified(Issuer({**ACTIVE, "aud": "other"}), require_audience=False) is None
     assert await verified(Issuer({**ACTIVE, "aud": "other"}), audience="other")
 
 
-async def test_nobody_is_asked_about_a_very_long_token() -> None:
+async def test_overlong_token_is_refused_without_introspection() -> None:
     issuer = Issuer()
     assert await verified(issuer, "a" * 8193) is None
     assert issuer.asked == []
 
 
 @pytest.mark.parametrize("status", [301, 400, 401, 403, 404, 429, 500, 503])
-async def test_an_issuer_that_refuses_the_question_says_nothing_of_the_token(status: int) -> None:
+async def test_refused_introspection_does_not_mean_an_invalid_token(status: int) -> None:
     with pytest.raises(VerifierUnavailable, match=str(status)):
         await verified(Issuer(status=status))
 
 
 @pytest.mark.parametrize("answer", [b"", b"<html>", b"[]", b"\xff", b"[" * 9000, FetchFailed("refused")], ids=range(6))
-async def test_an_answer_that_is_none_says_nothing_of_the_token(answer: Any) -> None:
+async def test_malformed_introspection_response_does_not_mean_an_invalid_token(answer: Any) -> None:
     with pytest.raises(VerifierUnavailable) as raised:
         await verified(Issuer(answer))
     assert "html" not in str(raised.value)
 
 
-async def test_an_answer_holds_for_its_time_whatever_happens_to_the_issuer() -> None:
+async def test_cached_introspection_is_used_while_the_issuer_is_down() -> None:
     clock, issuer = Clock(), Issuer()
     gate = protected(verifier(issuer, cache_for=20))._gate(now=clock)
     await let_in(gate, bearing("abc"))
@@ -163,7 +163,7 @@ async def test_an_answer_holds_for_its_time_whatever_happens_to_the_issuer() -> 
     assert (await refused(gate, bearing("abc"))).status == HTTPStatus.UNAUTHORIZED
 
 
-async def test_without_caching_the_issuer_is_asked_each_time() -> None:
+async def test_introspection_without_caching_runs_for_each_request() -> None:
     issuer = Issuer()
     gate = protected(verifier(issuer, cache_for=0))._gate(now=lambda: NOW)
     for _ in range(3):
@@ -171,13 +171,13 @@ async def test_without_caching_the_issuer_is_asked_each_time() -> None:
     assert len(issuer.asked) == 3
 
 
-async def test_an_issuer_that_is_down_is_told_to_the_log_without_secrets(caplog: pytest.LogCaptureFixture) -> None:
+async def test_unavailable_issuer_is_logged_without_secrets(caplog: pytest.LogCaptureFixture) -> None:
     gate = protected(verifier(Issuer(b"the token was abcdef")))._gate()
     await refused(gate, bearing("abcdef"))
     assert caplog.messages == [f"tokens cannot be verified: {ENDPOINT}: the response must be a JSON object"]
 
 
-def test_secrets_are_not_shown() -> None:
+def test_introspection_verifier_repr_hides_secrets() -> None:
     assert "s3cret" not in repr(verifier(Issuer()))
     assert "s3cret" not in repr(verifier(Issuer(), private_key="s3cret"))
 
@@ -186,25 +186,25 @@ def test_secrets_are_not_shown() -> None:
 
 
 @pytest.mark.parametrize("credentials", [{"client_secret": None}, {"private_key": "key", "client_secret": "word"}])
-def test_the_server_has_one_way_to_name_itself(credentials: dict[str, Any]) -> None:
+def test_introspection_accepts_only_one_authentication_method(credentials: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="client_secret"):
         verifier(Issuer(), **credentials)
 
 
 @pytest.mark.parametrize("key", ["s3cret", {"kty": "EC", "crv": "P-256", "d": "s3cret"}], ids=["text", "jwk"])
-def test_a_key_that_signs_nothing_is_found_at_the_start(key: Any) -> None:
+def test_unusable_introspection_key_is_refused_at_creation(key: Any) -> None:
     with pytest.raises(ValueError, match="private_key must be the PEM or JWK") as raised:
         protected(verifier(Issuer(), private_key=key))._gate()
     assert "s3cret" not in repr(raised.value)
 
 
 @pytest.mark.parametrize("endpoint", ["http://login.example.com/introspect", "/introspect", "https://a@b/"])
-def test_an_endpoint_is_asked_by_https(endpoint: str) -> None:
+def test_introspection_endpoint_must_use_https(endpoint: str) -> None:
     with pytest.raises(ValueError, match=r"."):
         verifier(Issuer(), endpoint=endpoint)
 
 
-def test_one_endpoint_is_that_of_one_issuer() -> None:
+def test_introspection_endpoint_belongs_to_one_issuer() -> None:
     two = [ISSUER, "https://other.example"]
     with pytest.raises(ValueError, match="pass issuer="):
         protected(verifier(Issuer()), authorization_servers=two)._gate()
@@ -212,6 +212,6 @@ def test_one_endpoint_is_that_of_one_issuer() -> None:
 
 
 @pytest.mark.parametrize("options", [{"cache_for": -1}, {"leeway": -1}, {"secret_in": "query"}])
-def test_options_make_sense(options: dict[str, Any]) -> None:
+def test_invalid_introspection_options_are_refused(options: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=next(iter(options))):
         verifier(Issuer(), **options)

@@ -28,19 +28,19 @@ async def verified(token: str, **options: Any) -> Principal | None:
     return await verifier(**options).verify(token)
 
 
-async def test_a_token_of_the_issuer_speaks_for_its_subject() -> None:
+async def test_jwt_of_the_issuer_gives_its_subject() -> None:
     assert await verified(minted()) == Principal(
         issuer=ISSUER, subject="anna", client_id="app", scopes="read write", expires_at=NOW + 360
     )
 
 
-async def test_all_that_a_token_says_can_be_read() -> None:
+async def test_claims_of_a_jwt_can_be_read() -> None:
     principal = await verified(minted(tenant={"id": 7}))
     assert principal is not None
     assert dict(principal.claims) == {**CLAIMS, "tenant": {"id": 7}}
 
 
-async def test_a_server_needs_to_name_its_issuers_once() -> None:
+async def test_issuers_are_taken_from_protected_if_not_given() -> None:
     gate = protected(JWTVerifier(keys=KEYS))._gate(now=lambda: NOW)
     assert (await let_in(gate, bearing(minted()))).principal.id == (ISSUER, "anna", False)
 
@@ -55,7 +55,7 @@ async def test_a_server_needs_to_name_its_issuers_once() -> None:
         ({"scope": None}, set()),
     ],
 )
-async def test_scopes_are_written_in_several_ways(claims: dict[str, Any], scopes: set[str]) -> None:
+async def test_jwt_scopes_are_read_in_several_forms(claims: dict[str, Any], scopes: set[str]) -> None:
     principal = await verified(minted(**claims))
     assert principal is not None
     assert principal.scopes == scopes
@@ -75,7 +75,7 @@ async def test_scopes_are_written_in_several_ways(claims: dict[str, Any], scopes
         ({"client_id": None}, (ISSUER, "anna", False), None),
     ],
 )
-async def test_a_principal_is_the_subject_or_else_the_client(
+async def test_jwt_principal_is_the_subject_or_else_the_client(
     claims: dict[str, Any], identity: Any, client: Any
 ) -> None:
     principal = await verified(minted(**claims))
@@ -84,7 +84,7 @@ async def test_a_principal_is_the_subject_or_else_the_client(
 
 
 @pytest.mark.parametrize("aud", [RESOURCE, [RESOURCE], ["other", RESOURCE], "HTTPS://MCP.example.com:443/mcp"])
-async def test_a_token_for_this_resource_is_good(aud: Any) -> None:
+async def test_jwt_for_this_resource_is_accepted(aud: Any) -> None:
     assert await verified(minted(aud=aud))
 
 
@@ -118,12 +118,12 @@ BAD: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("claims", BAD.values(), ids=BAD)
-async def test_a_token_with_other_claims_is_not_good(claims: dict[str, Any]) -> None:
+async def test_jwt_with_wrong_claims_is_refused(claims: dict[str, Any]) -> None:
     assert await verified(minted(**claims)) is None
 
 
 @pytest.mark.parametrize("aud", [f" {RESOURCE}", f"{RESOURCE} ", f"\t{RESOURCE}", "https://mcp.\nexample.com/mcp"])
-async def test_an_audience_with_a_blank_is_another(aud: str) -> None:
+async def test_jwt_audience_with_a_space_does_not_match(aud: str) -> None:
     assert await verified(minted(aud=aud)) is None
 
 
@@ -136,7 +136,7 @@ FORGED: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("claims", FORGED.values(), ids=FORGED)
-async def test_nothing_that_a_stranger_has_written_is_looked_at(
+async def test_unverified_jwt_claims_are_not_evaluated(
     claims: dict[str, Any], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     lengths = given_to_codecs(monkeypatch)
@@ -147,9 +147,7 @@ async def test_nothing_that_a_stranger_has_written_is_looked_at(
 
 
 @pytest.mark.parametrize("letters", ["\u00fc" * 700, ODD * 300])
-async def test_the_audience_of_a_good_signature_is_compared_as_it_stands(
-    letters: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_jwt_audience_is_compared_exactly(letters: str, monkeypatch: pytest.MonkeyPatch) -> None:
     lengths = given_to_codecs(monkeypatch)
     assert await verified(minted(aud=[f"https://{letters}/", RESOURCE])) is not None
     assert await verified(minted(aud=[*(["https://\u00fc.example/"] * 200), RESOURCE])) is not None
@@ -157,55 +155,55 @@ async def test_the_audience_of_a_good_signature_is_compared_as_it_stands(
 
 
 @pytest.mark.parametrize("aud", ["https://b\u00fccher.example/mcp", "https://XN--bcher-kva.example:443/mcp"])
-async def test_a_resource_with_other_letters_is_named_as_it_is_given_or_in_ascii(aud: str) -> None:
+async def test_non_ascii_resource_matches_in_its_given_or_ascii_form(aud: str) -> None:
     given = verifier("https://b\u00fccher.example/mcp")
     assert await given.verify(minted(aud=aud)) is not None
     assert await given.verify(minted(aud=f"{aud}2")) is None
 
 
 @pytest.mark.parametrize("aud", ["https://[0:0:0:0:0:0:0:1]/mcp", "HTTPS://[::0001]:443/mcp", "https://[::1]/mcp"])
-async def test_audience_at_an_ipv6_address_matches_in_every_form(aud: str) -> None:
+async def test_jwt_audience_with_an_ipv6_address_matches_in_every_form(aud: str) -> None:
     given = verifier("https://[::1]/mcp")
     assert await given.verify(minted(aud=["https://[::2]/mcp", aud])) is not None
     assert await given.verify(minted(aud=aud.replace("mcp", "mcp2"))) is None
 
 
 @pytest.mark.parametrize("name", ["iss", "aud", "exp"])
-async def test_a_token_without_a_claim_that_has_to_be_there_is_not_good(name: str) -> None:
+async def test_jwt_without_a_required_claim_is_refused(name: str) -> None:
     assert await verified(minted(without=name)) is None
 
 
 @pytest.mark.parametrize("claims", [{"exp": NOW - 59}, {"nbf": NOW + 59}, {"iat": NOW + 59}])
-async def test_clocks_may_differ(claims: dict[str, Any]) -> None:
+async def test_jwt_times_have_a_leeway(claims: dict[str, Any]) -> None:
     assert await verified(minted(**claims))
     assert await verified(minted(**claims), leeway=0) is None
 
 
-async def test_a_bound_token_names_its_key() -> None:
+async def test_bound_jwt_has_its_key_thumbprint() -> None:
     principal = await verified(minted(cnf={"jkt": "abc"}))
     assert principal is not None
     assert principal.key_thumbprint == "abc"
 
 
 @pytest.mark.parametrize("aud", ["api://default", "other"])
-async def test_an_audience_may_be_another_name(aud: str) -> None:
+async def test_jwt_audience_can_be_configured(aud: str) -> None:
     assert await verified(minted(aud=aud), audience=["api://default", "other"])
     assert await verified(minted(), audience=aud) is None
 
 
 @pytest.mark.parametrize("typ", ["at+jwt", "AT+JWT", "application/at+jwt"])
-async def test_an_access_token_calls_itself_one(typ: str) -> None:
+async def test_jwt_with_an_access_token_type_is_accepted(typ: str) -> None:
     assert await verified(minted(header={"typ": typ}))
 
 
 @pytest.mark.parametrize("typ", [None, "JWT", "jwt", "application/jwt"])
-async def test_a_token_that_does_not_is_good_where_the_author_says_so(typ: str | None) -> None:
+async def test_jwt_without_access_token_type_is_accepted_if_configured(typ: str | None) -> None:
     assert await verified(minted(header={"typ": typ})) is None
     assert await verified(minted(header={"typ": typ}), require_typ=False)
 
 
 @pytest.mark.parametrize("typ", ["dpop+jwt", "oauth-id-jag+jwt", "logout+jwt", "", 7, ["at+jwt"]])
-async def test_a_token_that_is_something_else_is_never_good(typ: Any) -> None:
+async def test_jwt_of_another_type_is_always_refused(typ: Any) -> None:
     assert await verified(with_header(typ=typ), require_typ=False) is None
 
 
@@ -228,11 +226,11 @@ def with_header(**header: Any) -> str:
     ],
     ids=str,
 )
-async def test_a_header_that_asks_for_something_else_is_not_good(header: dict[str, Any]) -> None:
+async def test_jwt_with_an_unsupported_header_is_refused(header: dict[str, Any]) -> None:
     assert await verified(with_header(**header)) is None
 
 
-async def test_a_key_that_comes_with_the_token_proves_nothing() -> None:
+async def test_key_embedded_in_a_jwt_is_ignored() -> None:
     other = ec_key(2)
     mine = {"jwk": jwk(other), "jku": "https://evil.example/keys", "x5u": "https://evil.example/key", "x5c": ["a"]}
     network = Network()
@@ -241,7 +239,7 @@ async def test_a_key_that_comes_with_the_token_proves_nothing() -> None:
     assert not any("evil" in url for url in network.asked)
 
 
-async def test_a_token_signed_by_another_key_is_not_good() -> None:
+async def test_jwt_signed_by_another_key_is_refused() -> None:
     assert await verified(minted(ec_key(2))) is None
 
 
@@ -257,28 +255,28 @@ async def test_a_token_signed_by_another_key_is_not_good() -> None:
         ("Ed25519", okp_key()),
     ],
 )
-async def test_algorithms_of_today_are_taken(algorithm: str, key: Any) -> None:
+async def test_current_jwt_algorithms_are_accepted(algorithm: str, key: Any) -> None:
     token = minted(key, header={"alg": algorithm})
     assert await verified(token, keys={"keys": [jwk(key)]})
     assert await verified(token, keys={"keys": [jwk(key)]}, algorithms=["ES256"]) is None
 
 
-async def test_the_old_name_of_ed25519_is_taken() -> None:
+async def test_eddsa_algorithm_name_is_accepted() -> None:
     token = signed_text({"typ": "at+jwt", "alg": "EdDSA"}, CLAIMS, okp_key())
     assert await verified(token, keys={"keys": [jwk(okp_key())]})
 
 
-async def test_a_public_key_is_no_secret_of_an_hmac() -> None:
+async def test_public_key_is_not_accepted_as_an_hmac_secret() -> None:
     token = signed_text({"typ": "at+jwt", "alg": "HS256"}, CLAIMS, OctKey.import_key({"kty": "oct", "k": RSA["n"]}))
     assert await verified(token, keys={"keys": [RSA]}) is None
 
 
 @pytest.mark.parametrize("text", ["", "a", "a.b", "a.b.c", "....", "a.b.c.d.e", "..", "ä.ö.ü"])
-async def test_what_is_no_signed_token_is_not_good(text: str) -> None:
+async def test_malformed_jwt_is_refused(text: str) -> None:
     assert await verified(text) is None
 
 
-async def test_a_token_is_written_in_one_way() -> None:
+async def test_jwt_with_noncanonical_encoding_is_refused() -> None:
     token = minted()
     assert await verified(token)
     last = token[-1]
@@ -287,26 +285,26 @@ async def test_a_token_is_written_in_one_way() -> None:
     assert [await verified(other) for other in others] == [None] * len(others)
 
 
-async def test_a_long_token_is_not_read() -> None:
+async def test_overlong_jwt_is_refused_unparsed() -> None:
     assert await verified(minted(more="a" * 8 * 1024)) is None
     assert await verified(minted(more="a" * 4 * 1024))
 
 
 @pytest.mark.parametrize("part", [b"[]", b"null", b'"text"', b"7"])
-async def test_parts_are_objects(part: bytes) -> None:
+async def test_jwt_parts_must_be_json_objects(part: bytes) -> None:
     header, claims, signature = minted().split(".")
     assert await verified(f"{base64url(part)}.{claims}.{signature}") is None
     assert await verified(f"{header}.{base64url(part)}.{signature}") is None
 
 
-async def test_deep_json_is_not_good() -> None:
+async def test_jwt_with_deeply_nested_json_is_refused() -> None:
     deep = base64url(b"[" * 5000)
     parts = minted().split(".")
     assert await verified(f"{deep}.{parts[1]}.{parts[2]}") is None
     assert await verified(f"{parts[0]}.{deep}.{parts[2]}") is None
 
 
-async def test_a_refusal_is_told_to_the_log_without_the_token(caplog: pytest.LogCaptureFixture) -> None:
+async def test_refused_jwt_is_logged_without_the_token(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO", "trio_mcp")
     token = minted(header={"typ": "JWT"})
     assert await verified(token) is None
@@ -330,7 +328,7 @@ async def test_each_issuer_has_its_own_keys() -> None:
     assert await both.verify(minted(ec_key(1), iss=other)) is None
 
 
-async def test_issuers_may_be_fewer_than_the_resource_names() -> None:
+async def test_jwt_issuers_can_be_a_subset_of_the_resources_issuers() -> None:
     assert await verified(minted(), servers=("https://other.example",), issuer=ISSUER)
     assert await verified(minted(), issuer="https://other.example") is None
 
@@ -363,41 +361,41 @@ async def test_client_ids_replace_the_audience_of_tokens_without_one(claims: dic
 
 
 @pytest.mark.parametrize("url", ["http://keycloak:8080/certs", "http://10.0.0.1/keys", "http://login.example.com/jwks"])
-async def test_jwks_uri_in_plain_text_is_an_error_with_a_way_out(url: str) -> None:
+async def test_jwks_uri_with_http_is_refused_with_advice(url: str) -> None:
     with pytest.raises(ValueError, match=f"must begin with https.*{url}.*JWTVerifier\\(keys="):
         JWTVerifier(jwks_uri=url)
     assert await verified(minted(), keys=KEYS)
 
 
 @pytest.mark.parametrize("algorithms", [[], ["none"], ["HS256"], ["ES256", "HS512"], ["ES256K"]])
-def test_algorithms_are_asymmetric(algorithms: list[str]) -> None:
+def test_symmetric_jwt_algorithms_are_refused(algorithms: list[str]) -> None:
     with pytest.raises(ValueError, match="algorithms must be from"):
         JWTVerifier(algorithms=algorithms)
 
 
-def test_keys_come_from_one_place() -> None:
+def test_jwt_keys_must_have_exactly_one_source() -> None:
     with pytest.raises(ValueError, match="not both"):
         JWTVerifier(keys=KEYS, jwks_uri="https://login.example.com/keys")
 
 
 @pytest.mark.parametrize("keys", [{}, {"keys": []}, {"keys": [{"kty": "oct", "k": "abc"}]}])
-def test_keys_that_are_given_can_be_used(keys: dict[str, Any]) -> None:
+def test_unusable_given_jwt_keys_are_refused(keys: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=r"JWK set|no key"):
         JWTVerifier(keys=keys)
 
 
-def test_one_place_of_keys_is_that_of_one_issuer() -> None:
+def test_jwks_uri_belongs_to_one_issuer() -> None:
     with pytest.raises(ValueError, match="pass one issuer="):
         protected(JWTVerifier(jwks_uri="https://a.example/keys"), authorization_servers=[ISSUER, "https://b"])._gate()
 
 
-def test_an_issuer_is_asked_by_https() -> None:
+def test_jwt_issuer_must_use_https() -> None:
     with pytest.raises(ValueError, match="https"):
         JWTVerifier(issuer="http://login.example.com")._at(RESOURCE, ())
 
 
 @pytest.mark.commands
-def test_nothing_of_joserfc_is_imported_without_use() -> None:
+def test_joserfc_is_not_imported_without_use() -> None:
     script = (
         "import sys, trio_mcp; trio_mcp.auth.Protected(resource='https://a/', authorization_servers=['https://b'],"
         "verifier=print)._gate(); assert not [name for name in sys.modules if name.startswith('joserfc')]"
@@ -406,7 +404,7 @@ def test_nothing_of_joserfc_is_imported_without_use() -> None:
 
 
 @pytest.mark.commands
-def test_a_missing_joserfc_is_told_by_the_name_of_the_extra() -> None:
+def test_missing_joserfc_error_names_the_extra() -> None:
     script = "import sys; sys.modules['joserfc.jwk'] = None; import trio_mcp; trio_mcp.auth.JWTVerifier()"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
     assert "install trio-mcp[auth]" in done.stderr

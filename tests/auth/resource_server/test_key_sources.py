@@ -35,33 +35,33 @@ def unknown(number: int) -> str:
     return minted(ec_key(9), header={"kid": f"unknown-{number}"})
 
 
-async def test_keys_are_asked_for_once_at_the_place_that_the_issuer_names(network: Network) -> None:
+async def test_keys_are_fetched_once_from_the_issuers_jwks_uri(network: Network) -> None:
     jwt = verifier(network)
     assert [await jwt.verify(minted(jti=str(number))) is not None for number in range(3)] == [True] * 3
     assert network.asked == [METADATA, KEYS]
 
 
-async def test_nobody_is_asked_about_a_token_that_names_no_issuer_of_ours(network: Network) -> None:
+async def test_token_of_an_unknown_issuer_fetches_no_keys(network: Network) -> None:
     jwt = verifier(network)
     for token in (minted(iss="https://evil.example"), "text"):
         assert await jwt.verify(token) is None
     assert network.asked == []
 
 
-async def test_what_a_token_says_makes_no_more_questions(network: Network) -> None:
+async def test_token_contents_cause_no_additional_key_requests(network: Network) -> None:
     jwt = verifier(network)
     for token in (minted(exp=NOW - 100), minted(aud="other"), minted(ec_key(2), aud="other"), minted(ec_key(2))):
         assert await jwt.verify(token) is None
     assert network.asked == [METADATA, KEYS]
 
 
-async def test_a_given_place_is_asked_at_once(network: Network) -> None:
+async def test_given_jwks_uri_is_fetched_without_discovery(network: Network) -> None:
     jwt = verifier(network, jwks_uri=KEYS)
     assert await jwt.verify(minted())
     assert network.asked == [KEYS]
 
 
-async def test_an_issuer_with_a_path_is_asked_at_three_places() -> None:
+async def test_metadata_of_an_issuer_with_a_path_is_tried_at_three_locations() -> None:
     issuer, network = f"{ISSUER}/realms/one", Network()
     with pytest.raises(VerifierUnavailable):
         await verifier(network, issuer).verify(minted(iss=issuer))
@@ -72,7 +72,7 @@ async def test_an_issuer_with_a_path_is_asked_at_three_places() -> None:
     ]
 
 
-async def test_an_issuer_may_say_where_its_keys_are_as_openid_does(network: Network) -> None:
+async def test_jwks_uri_is_read_from_openid_configuration(network: Network) -> None:
     network.answers[f"{ISSUER}/.well-known/openid-configuration"] = network.answers[METADATA]
     network.answers[METADATA] = b"<html>for people</html>"
     assert await verifier(network).verify(minted())
@@ -90,13 +90,13 @@ async def test_an_issuer_may_say_where_its_keys_are_as_openid_does(network: Netw
     ],
     ids=str,
 )
-async def test_metadata_that_are_not_those_of_the_issuer_are_not_used(network: Network, document: Any) -> None:
+async def test_metadata_of_another_issuer_is_not_used_for_keys(network: Network, document: Any) -> None:
     network.answers[METADATA] = document
     with pytest.raises(VerifierUnavailable):
         await verifier(network).verify(minted())
 
 
-async def test_jwks_uri_in_plain_text_in_metadata_is_logged_with_a_way_out(
+async def test_jwks_uri_with_http_in_metadata_is_logged_with_advice(
     network: Network, caplog: pytest.LogCaptureFixture
 ) -> None:
     network.answers[METADATA] = {"issuer": ISSUER, "jwks_uri": "http://keycloak:8080/certs"}
@@ -106,7 +106,7 @@ async def test_jwks_uri_in_plain_text_in_metadata_is_logged_with_a_way_out(
     assert "'http://keycloak:8080/certs'. Or pass the key set itself: JWTVerifier(keys=...)" in caplog.text
 
 
-async def test_a_key_that_is_new_is_asked_for(network: Network, autojump_clock: MockClock) -> None:
+async def test_unknown_key_id_triggers_a_key_fetch(network: Network, autojump_clock: MockClock) -> None:
     jwt = verifier(network, jwks_uri=KEYS)
     assert await jwt.verify(minted())
     network.publish(jwk(ec_key(1), kid="1"), jwk(ec_key(2), kid="2"))
@@ -117,7 +117,7 @@ async def test_a_key_that_is_new_is_asked_for(network: Network, autojump_clock: 
 
 
 @pytest.mark.parametrize("kid", [None, "1"])
-async def test_keys_may_have_no_names(network: Network, kid: str | None, autojump_clock: MockClock) -> None:
+async def test_keys_without_key_ids_are_accepted(network: Network, kid: str | None, autojump_clock: MockClock) -> None:
     network.publish(jwk(ec_key(1)))
     jwt = verifier(network, jwks_uri=KEYS)
     assert await jwt.verify(minted(header={"kid": kid}))
@@ -127,9 +127,7 @@ async def test_keys_may_have_no_names(network: Network, kid: str | None, autojum
     assert await jwt.verify(minted(header={"kid": kid})) is None
 
 
-async def test_a_flood_of_unknown_keys_is_one_question_in_half_a_minute(
-    network: Network, autojump_clock: MockClock
-) -> None:
+async def test_unknown_key_ids_trigger_one_fetch_per_half_minute(network: Network, autojump_clock: MockClock) -> None:
     jwt = verifier(network, jwks_uri=KEYS)
     assert await jwt.verify(minted())
     for number in range(100):
@@ -138,7 +136,9 @@ async def test_a_flood_of_unknown_keys_is_one_question_in_half_a_minute(
     assert len(network.asked) == 1 + 3
 
 
-async def test_a_bad_signature_under_a_known_name_is_no_question(network: Network, autojump_clock: MockClock) -> None:
+async def test_invalid_signature_with_a_known_key_id_fetches_no_keys(
+    network: Network, autojump_clock: MockClock
+) -> None:
     jwt = verifier(network, jwks_uri=KEYS)
     assert await jwt.verify(minted())
     await trio.sleep(31)
@@ -146,7 +146,7 @@ async def test_a_bad_signature_under_a_known_name_is_no_question(network: Networ
     assert len(network.asked) == 1
 
 
-async def test_old_keys_are_asked_for_again(network: Network, autojump_clock: MockClock) -> None:
+async def test_old_keys_are_refreshed(network: Network, autojump_clock: MockClock) -> None:
     jwt = verifier(network, jwks_uri=KEYS)
     assert await jwt.verify(minted())
     network.publish(jwk(ec_key(2), kid="2"))
@@ -157,7 +157,7 @@ async def test_old_keys_are_asked_for_again(network: Network, autojump_clock: Mo
     assert len(network.asked) == 2
 
 
-async def test_one_client_waits_for_new_keys_and_the_others_are_let_in_by_the_old_ones(
+async def test_old_keys_are_used_while_new_ones_are_fetched(
     network: Network, nursery: trio.Nursery, autojump_clock: MockClock
 ) -> None:
     jwt = verifier(network, jwks_uri=KEYS)
@@ -172,7 +172,7 @@ async def test_one_client_waits_for_new_keys_and_the_others_are_let_in_by_the_ol
     assert len(network.asked) == 2
 
 
-async def test_old_keys_stay_good_while_the_issuer_does_not_answer(
+async def test_old_keys_stay_valid_while_the_issuer_is_unavailable(
     network: Network, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     jwt = verifier(network, jwks_uri=KEYS)
@@ -184,7 +184,7 @@ async def test_old_keys_stay_good_while_the_issuer_does_not_answer(
     assert f"the keys of {ISSUER} cannot be fetched: refused" in caplog.messages
 
 
-async def test_a_new_key_is_nobody_s_fault_while_the_issuer_does_not_answer(
+async def test_unknown_key_id_while_the_issuer_is_unavailable_is_verifier_unavailable(
     network: Network, autojump_clock: MockClock
 ) -> None:
     jwt = verifier(network, jwks_uri=KEYS)
@@ -198,9 +198,7 @@ async def test_a_new_key_is_nobody_s_fault_while_the_issuer_does_not_answer(
     assert len(network.asked) == 2
 
 
-async def test_without_any_keys_the_issuer_is_asked_every_five_seconds(
-    network: Network, autojump_clock: MockClock
-) -> None:
+async def test_issuer_without_keys_is_retried_every_five_seconds(network: Network, autojump_clock: MockClock) -> None:
     answers = dict(network.answers)
     jwt = verifier(network, jwks_uri=KEYS)
     network.is_down()
@@ -214,7 +212,7 @@ async def test_without_any_keys_the_issuer_is_asked_every_five_seconds(
     assert await jwt.verify(minted())
 
 
-async def test_those_that_come_while_keys_are_asked_for_wait_for_them(network: Network) -> None:
+async def test_concurrent_requests_wait_for_one_key_fetch(network: Network) -> None:
     go, found = trio.Event(), list[bool]()
     network.before_answer = go.wait
     jwt = verifier(network, jwks_uri=KEYS)
@@ -230,7 +228,7 @@ async def test_those_that_come_while_keys_are_asked_for_wait_for_them(network: N
     assert (found, network.asked) == ([True] * 5, [KEYS])
 
 
-async def test_one_that_leaves_does_not_keep_the_keys_from_the_others(network: Network) -> None:
+async def test_cancelled_request_does_not_cancel_the_shared_key_fetch(network: Network) -> None:
     go, found = trio.Event(), list[bool]()
     network.before_answer = go.wait
     jwt = verifier(network, jwks_uri=KEYS)
@@ -254,7 +252,7 @@ async def test_one_that_leaves_does_not_keep_the_keys_from_the_others(network: N
     assert (found, network.asked) == ([True], [KEYS])
 
 
-async def test_an_issuer_has_ten_seconds_to_answer(
+async def test_key_fetch_times_out_after_ten_seconds(
     network: Network, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     network.before_answer = trio.sleep_forever
@@ -265,13 +263,13 @@ async def test_an_issuer_has_ten_seconds_to_answer(
 
 
 @pytest.mark.parametrize("keys", [b"", b"{}", {"keys": []}, FetchFailed("no route")])
-async def test_keys_that_make_no_sense_are_as_good_as_none(network: Network, keys: Any) -> None:
+async def test_invalid_key_set_counts_as_unavailable(network: Network, keys: Any) -> None:
     network.answers[KEYS] = keys
     with pytest.raises(VerifierUnavailable):
         await verifier(network).verify(minted())
 
 
-async def test_keys_are_fetched_by_http(nursery: trio.Nursery) -> None:
+async def test_keys_are_fetched_over_http_in_a_real_exchange(nursery: trio.Nursery) -> None:
     async def serve(stream: trio.SocketStream) -> None:
         target = (await stream.receive_some(4096)).split()[1].decode()
         body = json.dumps(network.answers[f"{ISSUER}{target}"]).replace(ISSUER, issuer).encode()

@@ -32,7 +32,7 @@ EC, RSA, OKP = jwk(ec_key()), jwk(rsa_key()), jwk(okp_key())
     ],
     ids=["EC", "RSA", "OKP", "RSA for one algorithm", "EC with other members"],  # the keys themselves are new each time
 )
-def test_a_key_is_good_for_the_algorithms_of_its_type(key: dict[str, Any], algorithms: set[str]) -> None:
+def test_key_supports_the_algorithms_of_its_type(key: dict[str, Any], algorithms: set[str]) -> None:
     assert read_key(key).algorithms == algorithms
 
 
@@ -70,7 +70,7 @@ BAD: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("key", BAD.values(), ids=BAD)
-def test_other_keys_are_not_used(key: dict[str, Any]) -> None:
+def test_unsupported_keys_are_not_used(key: dict[str, Any]) -> None:
     with pytest.raises(UnusableKey) as raised:
         read_key(key)
     assert not [
@@ -78,7 +78,7 @@ def test_other_keys_are_not_used(key: dict[str, Any]) -> None:
     ]
 
 
-def test_a_huge_key_costs_no_time() -> None:
+def test_huge_key_is_rejected_quickly() -> None:
     began = time.process_time()
     for _ in range(100):
         with pytest.raises(UnusableKey):
@@ -87,14 +87,14 @@ def test_a_huge_key_costs_no_time() -> None:
 
 
 @pytest.mark.parametrize("algorithm", ASYMMETRIC)
-def test_a_signature_of_any_length_is_one_or_is_none(algorithm: str) -> None:
+def test_signature_of_any_length_is_verified_or_refused(algorithm: str) -> None:
     for key in map(read_key, (EC, RSA, OKP)):
         for length in (0, 1, 63, 64, 65, 255, 256, 257, 5000):
             for byte in (b"\x00", b"\xff"):
                 assert not key.has_signed(Signed({}, {}, algorithm, None, b"a.b", byte * length))
 
 
-def test_a_set_gives_the_keys_that_can_be_used() -> None:
+def test_key_set_yields_its_usable_keys() -> None:
     keys = read_key_set({"keys": [{"kty": "oct", "k": "abc"}, {**EC, "kid": "1"}, "text", None, {**RSA, "use": "enc"}]})
     assert [key.kid for key in keys] == ["1"]
 
@@ -102,16 +102,16 @@ def test_a_set_gives_the_keys_that_can_be_used() -> None:
 @pytest.mark.parametrize(
     "text", [b"", b"[]", b"{}", b"null", b'{"keys":{}}', b'{"keys":[]}', b"\xff", b"[" * 9000, "ä"]
 )
-def test_what_is_no_set_is_refused(text: bytes | str) -> None:
+def test_malformed_key_set_is_refused(text: bytes | str) -> None:
     with pytest.raises(UnusableKey):
         read_key_set(text)
 
 
-def test_a_set_has_a_number_of_keys() -> None:
+def test_key_set_is_limited_in_size() -> None:
     with pytest.raises(UnusableKey, match="1 to 100"):
         read_key_set({"keys": [EC] * 101})
     assert len(read_key_set({"keys": [EC] * 100})) == 100
 
 
-def test_nothing_of_a_key_is_in_its_representation() -> None:
+def test_repr_of_a_key_hides_its_contents() -> None:
     assert EC["x"] not in repr(read_key(EC))

@@ -16,7 +16,7 @@ def document(**more: Any) -> dict[str, Any]:
     return json.loads(protected(**more)._gate().metadata)
 
 
-def test_the_document_has_what_was_configured() -> None:
+def test_resource_metadata_has_the_configured_values() -> None:
     assert document(scopes=["b", "a"], resource_name="Notes", resource_documentation="https://example.com/docs") == {
         "resource": RESOURCE,
         "authorization_servers": [ISSUER],
@@ -27,19 +27,19 @@ def test_the_document_has_what_was_configured() -> None:
     }
 
 
-def test_what_has_no_value_is_left_out() -> None:
+def test_resource_metadata_omits_absent_values() -> None:
     assert document().keys() == {"resource", "authorization_servers", "bearer_methods_supported"}
 
 
 @pytest.mark.parametrize("dpop", ["accepted", "required"])
-def test_clients_are_told_of_dpop(dpop: str) -> None:
+def test_resource_metadata_announces_dpop(dpop: str) -> None:
     said = document(dpop=dpop)
     assert "ES256" in said["dpop_signing_alg_values_supported"]
     assert not {"none", "HS256"} & set(said["dpop_signing_alg_values_supported"])
     assert said.get("dpop_bound_access_tokens_required", False) == (dpop == "required")
 
 
-def test_clients_are_told_of_other_scopes_than_those_that_each_request_needs() -> None:
+def test_resource_metadata_lists_additional_scopes() -> None:
     assert document(scopes=["a"], scopes_supported=["a", "b"])["scopes_supported"] == ["a", "b"]
 
 
@@ -61,7 +61,7 @@ SHAPES = [
 
 
 @pytest.mark.parametrize(("resource", "url", "paths"), SHAPES)
-async def test_clients_are_sent_to_a_url_made_of_the_resource(resource: str, url: str, paths: set[str]) -> None:
+async def test_metadata_url_is_derived_from_the_resource(resource: str, url: str, paths: set[str]) -> None:
     gate = protected(resource=resource)._gate()
     refusal = await refused(gate, Head({"host": "evil.example"}))
     assert challenges(refusal)[0].params["resource_metadata"] == url
@@ -86,7 +86,7 @@ async def test_clients_are_sent_to_a_url_made_of_the_resource(resource: str, url
         "",
     ],
 )
-def test_a_resource_is_a_url_that_clients_can_trust(resource: str) -> None:
+def test_resource_must_be_a_trustworthy_url(resource: str) -> None:
     with pytest.raises(ValueError, match=r"."):
         protected(resource=resource)
 
@@ -95,36 +95,36 @@ def test_a_resource_is_a_url_that_clients_can_trust(resource: str) -> None:
     "issuer",
     ["http://login.example.com", "login", "https://login.example.com?a=1", "https://a@login.example.com", "https://l#"],
 )
-def test_an_issuer_is_a_url_that_clients_can_trust(issuer: str) -> None:
+def test_issuer_must_be_a_trustworthy_url(issuer: str) -> None:
     with pytest.raises(ValueError, match=r"."):
         protected(authorization_servers=[issuer])
 
 
-def test_there_is_an_authorization_server() -> None:
+def test_protected_requires_an_authorization_server() -> None:
     with pytest.raises(ValueError, match="authorization_servers must not be empty"):
         protected(authorization_servers=[])
 
 
 @pytest.mark.parametrize("scope", ["", "a b", 'a"', "a\\", "ä", "a\n"])
-def test_scopes_are_those_of_oauth(scope: str) -> None:
+def test_invalid_oauth_scopes_are_refused(scope: str) -> None:
     for name in ("scopes", "scopes_supported"):
         with pytest.raises(ValueError, match="a scope must be printable ASCII"):
             protected(**{name: [scope]})
 
 
 @pytest.mark.parametrize("name", ["scopes", "scopes_supported", "authorization_servers"])
-def test_one_text_in_place_of_several_is_a_mistake(name: str) -> None:
+def test_string_instead_of_a_list_is_refused(name: str) -> None:
     with pytest.raises(TypeError, match="must be a list of"):
         protected(**{name: "https://a"})
 
 
 @pytest.mark.parametrize("name", ["scopes", "scopes_supported"])
-def test_a_resource_never_asks_for_offline_access(name: str) -> None:
+def test_offline_access_is_refused_as_a_required_scope(name: str) -> None:
     with pytest.raises(ValueError, match="offline_access"):
         protected(**{name: ["offline_access"]})
 
 
 @pytest.mark.parametrize("name", ["max_cached", "cache_for", "max_verifications"])
-def test_bounds_are_positive(name: str) -> None:
+def test_protected_limits_must_be_positive(name: str) -> None:
     with pytest.raises(ValueError, match=f"{name} must be greater than 0"):
         protected(**{name: 0})

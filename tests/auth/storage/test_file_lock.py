@@ -32,7 +32,7 @@ trio.run(main)
 """
 
 
-async def test_processes_that_share_a_folder_lose_no_change_of_each_other(tmp_path: Path):
+async def test_processes_that_share_a_folder_lose_no_changes(tmp_path: Path):
     storage = FileTokenStorage(tmp_path / "tokens")
     await storage.save(URL, record("0"))
     async with trio.open_nursery() as nursery:
@@ -54,7 +54,7 @@ trio.run(main)
 """
 
 
-async def test_process_that_is_killed_gives_its_lock_back(tmp_path: Path):
+async def test_killed_process_releases_its_file_lock(tmp_path: Path):
     storage = FileTokenStorage(tmp_path / "tokens")
     command = [sys.executable, "-c", HOLDING, str(storage.folder), URL]
     process = await trio.lowlevel.open_process(command, stdout=subprocess.PIPE)
@@ -85,7 +85,7 @@ def descriptors() -> int:
     return len(os.listdir("/dev/fd"))
 
 
-async def test_wait_that_is_left_keeps_neither_the_lock_nor_a_descriptor(tmp_path: Path):
+async def test_cancelled_wait_for_a_file_lock_keeps_neither_lock_nor_descriptor(tmp_path: Path):
     folder = PrivateFolder(tmp_path / "locks")
     with held(folder):
         pass
@@ -100,7 +100,9 @@ async def test_wait_that_is_left_keeps_neither_the_lock_nor_a_descriptor(tmp_pat
     assert descriptors() == before
 
 
-async def test_waits_that_are_left_leave_one_thread_behind_at_most(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+async def test_cancelled_waits_for_a_file_lock_leave_at_most_one_thread(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
     begun: list[str] = []
 
     def locked(folder: PrivateFolder, name: str) -> int:
@@ -119,7 +121,7 @@ async def test_waits_that_are_left_leave_one_thread_behind_at_most(tmp_path: Pat
         pass
 
 
-def test_run_that_ends_while_a_thread_waits_leaves_the_lock_to_the_next_run(tmp_path: Path):
+def test_trio_run_that_ends_during_a_wait_leaves_the_lock_free(tmp_path: Path):
     folder = PrivateFolder(tmp_path / "locks")
 
     async def give_up() -> None:
@@ -136,7 +138,7 @@ def test_run_that_ends_while_a_thread_waits_leaves_the_lock_to_the_next_run(tmp_
     trio.run(take)
 
 
-async def test_forked_process_that_lives_on_does_not_keep_the_lock(tmp_path: Path):
+async def test_forked_process_does_not_keep_the_file_lock(tmp_path: Path):
     folder = PrivateFolder(tmp_path / "locks")
     async with file_lock(folder, "lock"):
         (descriptor,) = (number for number in map(int, os.listdir("/dev/fd")) if is_lock(number, folder))

@@ -14,14 +14,14 @@ from tests.auth.storage.places import URL, FakeKeyring, keyring_of, record
 from trio_mcp.auth import FileTokenStorage, KeyringTokenStorage, TokenStorageFailed
 
 
-async def test_record_is_an_entry_of_its_server_in_the_keyring(tmp_path: Path):
+async def test_record_is_stored_as_a_keyring_entry_of_its_server(tmp_path: Path):
     backend = FakeKeyring()
     with keyring_of(backend):
         await KeyringTokenStorage(lock_folder=tmp_path).save(URL, record("x"))
     assert list(backend.entries) == [("trio-mcp", URL)]
 
 
-async def test_files_hold_locks_alone(tmp_path: Path):
+async def test_keyring_storage_uses_files_only_for_locks(tmp_path: Path):
     with keyring_of(FakeKeyring()):
         storage = KeyringTokenStorage(lock_folder=tmp_path / "locks")
         async with storage.lock(URL):
@@ -33,7 +33,7 @@ async def test_files_hold_locks_alone(tmp_path: Path):
     ("backend", "reason"),
     [(fail.Keyring(), "this machine has no keyring"), (null.Keyring(), "the keyring is disabled")],
 )
-async def test_machine_without_a_keyring_is_an_error_that_says_so(tmp_path: Path, backend: fail.Keyring, reason: str):
+async def test_missing_keyring_backend_is_a_clear_error(tmp_path: Path, backend: fail.Keyring, reason: str):
     storage = KeyringTokenStorage(lock_folder=tmp_path)
     with keyring_of(backend):
         with pytest.raises(TokenStorageFailed, match=rf"{reason}.*FileTokenStorage"):
@@ -47,7 +47,7 @@ async def test_machine_without_a_keyring_is_an_error_that_says_so(tmp_path: Path
                 pass
 
 
-async def test_machine_without_a_keyring_uses_the_files_that_were_asked_for(tmp_path: Path):
+async def test_missing_keyring_backend_uses_the_configured_file_fallback(tmp_path: Path):
     files = FileTokenStorage(tmp_path / "tokens")
     storage = KeyringTokenStorage(fallback=files, lock_folder=tmp_path / "locks")
     with keyring_of(fail.Keyring()):
@@ -59,13 +59,13 @@ async def test_machine_without_a_keyring_uses_the_files_that_were_asked_for(tmp_
     assert not (tmp_path / "locks").exists()
 
 
-async def test_missing_package_is_an_error_that_names_the_extra(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+async def test_missing_keyring_package_error_names_the_extra(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     monkeypatch.setitem(sys.modules, "keyring", None)
     with pytest.raises(TokenStorageFailed, match=r"install 'trio-mcp\[keyring\]'"):
         await KeyringTokenStorage(lock_folder=tmp_path).load(URL)
 
 
-async def test_keyring_whose_configuration_is_broken_is_an_error_or_the_fallback(
+async def test_broken_keyring_configuration_is_an_error_or_uses_the_fallback(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ):
     def broken() -> None:
@@ -80,7 +80,7 @@ async def test_keyring_whose_configuration_is_broken_is_an_error_or_the_fallback
     )
 
 
-async def test_words_of_a_failing_backend_are_not_repeated(tmp_path: Path):
+async def test_error_text_of_a_failing_keyring_is_not_quoted(tmp_path: Path):
     class Locked(FakeKeyring):
         def set_password(self, service: str, username: str, password: str) -> None:
             raise KeyringLocked(password)
@@ -91,7 +91,7 @@ async def test_words_of_a_failing_backend_are_not_repeated(tmp_path: Path):
     assert raised.value.__suppress_context__
 
 
-async def test_entry_of_another_program_is_an_error_and_stays(tmp_path: Path):
+async def test_keyring_entry_of_another_program_is_an_error_and_kept(tmp_path: Path):
     backend = FakeKeyring()
     backend.set_password("trio-mcp", URL, "the secret of another")
     with (
@@ -103,7 +103,7 @@ async def test_entry_of_another_program_is_an_error_and_stays(tmp_path: Path):
     assert backend.entries == {("trio-mcp", URL): "the secret of another"}
 
 
-async def test_keyring_that_waits_for_its_user_can_be_left(tmp_path: Path):
+async def test_wait_for_a_keyring_prompt_can_be_cancelled(tmp_path: Path):
     class Asking(FakeKeyring):
         def get_password(self, service: str, username: str) -> str | None:
             unlocked.wait()
@@ -121,7 +121,7 @@ async def test_keyring_that_waits_for_its_user_can_be_left(tmp_path: Path):
 
 
 @pytest.mark.commands
-def test_package_is_not_imported_before_a_record_is_asked_for():
+def test_keyring_is_not_imported_before_a_record_is_requested():
     code = (
         "import sys, trio_mcp; trio_mcp.auth.KeyringTokenStorage(lock_folder='x'); assert 'keyring' not in sys.modules"
     )

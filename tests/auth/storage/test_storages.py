@@ -19,18 +19,18 @@ def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[TokenSto
         yield STORAGES[request.param](tmp_path)
 
 
-async def test_nothing_is_kept_at_first(storage: TokenStorage):
+async def test_new_storage_is_empty(storage: TokenStorage):
     assert await storage.load(URL) is None
     assert not await storage.remove(URL)
 
 
-async def test_what_was_saved_is_loaded_whole_and_the_latest_counts(storage: TokenStorage):
+async def test_latest_saved_record_is_loaded_completely(storage: TokenStorage):
     await storage.save(URL, record("old"))
     await storage.save(URL, record("new"))
     assert await storage.load(URL) == record("new")
 
 
-async def test_each_server_has_a_record_of_its_own(storage: TokenStorage):
+async def test_each_server_has_its_own_record(storage: TokenStorage):
     await storage.save(URL, record("one"))
     await storage.save(OTHER, record("other"))
     assert await storage.remove(URL)
@@ -38,7 +38,7 @@ async def test_each_server_has_a_record_of_its_own(storage: TokenStorage):
     assert await storage.load(OTHER) == record("other")
 
 
-async def test_urls_are_of_any_length_and_of_any_characters(storage: TokenStorage):
+async def test_urls_can_have_any_length_and_characters(storage: TokenStorage):
     for url in (
         "https://example.com/" + "x" * 5000,
         "https://example.com/../../etc/passwd",
@@ -48,7 +48,7 @@ async def test_urls_are_of_any_length_and_of_any_characters(storage: TokenStorag
         assert await storage.load(url) == record(url)
 
 
-async def test_locks_of_one_server_exclude_each_other_and_of_two_servers_do_not(storage: TokenStorage):
+async def test_storage_lock_is_exclusive_per_server(storage: TokenStorage):
     events: list[str] = []
 
     async def hold(url: str, name: str, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
@@ -70,7 +70,7 @@ async def test_locks_of_one_server_exclude_each_other_and_of_two_servers_do_not(
     assert [event for event in events if "other" not in event] == ["first in", "first out", "second in", "second out"]
 
 
-async def test_lock_is_given_back_when_the_block_fails_or_is_cancelled(storage: TokenStorage):
+async def test_storage_lock_is_released_if_its_block_fails_or_is_cancelled(storage: TokenStorage):
     with pytest.raises(KeyError):
         async with storage.lock(URL):
             raise KeyError
@@ -83,9 +83,7 @@ async def test_lock_is_given_back_when_the_block_fails_or_is_cancelled(storage: 
 
 
 @pytest.mark.parametrize("call", ["save", "remove"])
-async def test_cancel_at_any_checkpoint_leaves_the_old_or_the_new_record_whole_and_no_lock(
-    storage: TokenStorage, call: str
-):
+async def test_cancel_at_any_checkpoint_leaves_a_complete_record_and_no_lock(storage: TokenStorage, call: str):
     async def change() -> None:
         async with storage.lock(URL):
             await storage.load(URL)
@@ -109,7 +107,7 @@ async def test_cancel_at_any_checkpoint_leaves_the_old_or_the_new_record_whole_a
     assert all(one in (record("old"), after) for one in seen)
 
 
-async def test_every_method_is_a_checkpoint(storage: TokenStorage):
+async def test_every_storage_method_is_a_checkpoint(storage: TokenStorage):
     for call in (lambda: storage.load(URL), lambda: storage.save(URL, record("x")), lambda: storage.remove(URL)):
         with assert_checkpoints():
             await call()
@@ -118,7 +116,7 @@ async def test_every_method_is_a_checkpoint(storage: TokenStorage):
             pass
 
 
-async def test_representation_has_no_secret(storage: TokenStorage):
+async def test_storage_repr_hides_secrets(storage: TokenStorage):
     await storage.save(URL, record("the token"))
     told = repr(storage) + repr(await storage.load(URL))
     assert not any(secret in told for secret in ("the token", "the secret", "the key"))
