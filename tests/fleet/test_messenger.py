@@ -115,7 +115,7 @@ def nothing_waits(*of: Party) -> bool:
     return not any(party.letters._replies or party.letters._ack_queue for party in of)
 
 
-async def test_letter_is_read_and_its_receipt_comes_back(autojump_clock: MockClock):
+async def test_message_is_read_and_acknowledged(autojump_clock: MockClock):
     async with parties() as (one, two):
         assert await one.tell(two) == b"read hello"
         assert two.read == [b"hello"]
@@ -126,9 +126,7 @@ async def test_letter_is_read_and_its_receipt_comes_back(autojump_clock: MockClo
 
 
 @pytest.mark.parametrize("seed", range(20))
-async def test_each_letter_is_read_once_by_a_courier_that_loses_doubles_and_delays(
-    seed: int, autojump_clock: MockClock
-):
+async def test_each_message_is_read_once_despite_loss_duplicates_and_delays(seed: int, autojump_clock: MockClock):
     receipts = dict[bytes, bytes]()
 
     async def tell(one: Party, two: Party, content: bytes) -> None:
@@ -150,7 +148,7 @@ async def test_each_letter_is_read_once_by_a_courier_that_loses_doubles_and_dela
 
 
 @pytest.mark.parametrize("seed", range(5))
-async def test_letters_that_are_sent_one_after_another_are_read_in_order(seed: int, autojump_clock: MockClock):
+async def test_successive_messages_are_read_in_order(seed: int, autojump_clock: MockClock):
     async with parties(seed=seed) as (one, two):
         for party in (one, two):
             party.courier.loses, party.courier.doubles, party.courier.delay = 0.3, 0.5, 2.0
@@ -160,7 +158,7 @@ async def test_letters_that_are_sent_one_after_another_are_read_in_order(seed: i
         assert two.read == contents
 
 
-async def test_letter_without_a_receipt_goes_out_again_after_a_quarter_of_a_second_then_twice_as_long(
+async def test_unacknowledged_message_is_resent_with_doubling_delays(
     autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ):
     async with parties() as (one, two):
@@ -176,7 +174,7 @@ async def test_letter_without_a_receipt_goes_out_again_after_a_quarter_of_a_seco
         assert all(pause <= min(0.25 * 2**number, 1) for number, pause in enumerate(pauses))
 
 
-async def test_letter_waits_for_a_reader_that_decides_late(autojump_clock: MockClock):
+async def test_message_waits_for_a_slow_reader(autojump_clock: MockClock):
     async with parties() as (one, two), trio.open_nursery() as nursery:
         kept = list[ReplicaMessage]()
         two.letters.register("talk", kept.append)
@@ -195,7 +193,7 @@ async def test_letter_waits_for_a_reader_that_decides_late(autojump_clock: MockC
         await done.wait()
 
 
-async def test_letter_that_nobody_reads_is_refused(autojump_clock: MockClock):
+async def test_message_without_a_reader_is_refused(autojump_clock: MockClock):
     async with parties() as (one, two):
         with pytest.raises(MessageRefused, match="no messages of the kind later-version"):
             await one.letters.send(two.id, "later-version", b"", patience=1)
@@ -205,7 +203,7 @@ async def test_letter_that_nobody_reads_is_refused(autojump_clock: MockClock):
         assert nothing_waits(one, two)
 
 
-async def test_reader_that_fails_refuses_the_letter_and_reads_on(
+async def test_failed_reader_refuses_the_message_and_continues(
     autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ):
     def fail(_: ReplicaMessage) -> None:
@@ -233,14 +231,14 @@ async def test_reader_that_fails_refuses_the_letter_and_reads_on(
         msgspec.msgpack.encode(["talk", "x", 2.5, b""]),
     ],
 )
-async def test_what_is_no_letter_is_dropped(text: bytes, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture):
+async def test_malformed_message_is_dropped(text: bytes, autojump_clock: MockClock, caplog: pytest.LogCaptureFixture):
     async with parties() as (one, two):
         await one.courier.send(two.id, text)
         assert await one.tell(two) == b"read hello"
         assert "dropped an invalid message" in caplog.text
 
 
-async def test_receipt_for_nothing_is_ignored(autojump_clock: MockClock):
+async def test_unexpected_receipt_is_ignored(autojump_clock: MockClock):
     async with parties() as (one, two):
         one.courier.doubles = two.courier.doubles = 1.0
         await one.tell(two)
@@ -249,7 +247,7 @@ async def test_receipt_for_nothing_is_ignored(autojump_clock: MockClock):
         assert two.read == [b"hello", b"again"]
 
 
-async def test_replica_is_dead_only_when_its_lease_is_over(autojump_clock: MockClock):
+async def test_replica_counts_as_dead_only_after_its_lease(autojump_clock: MockClock):
     async with parties() as (one, two):
         two.courier.fails = True  # as if it were gone: no receipt, no sign of life
         last_sign = trio.current_time()
@@ -259,7 +257,7 @@ async def test_replica_is_dead_only_when_its_lease_is_over(autojump_clock: MockC
         assert nothing_waits(one)
 
 
-async def test_replica_that_is_slow_with_receipts_is_not_dead(autojump_clock: MockClock):
+async def test_replica_with_slow_receipts_is_not_dead(autojump_clock: MockClock):
     async with parties() as (one, two), trio.open_nursery() as nursery:
         two.courier.loses = 1.0
         nursery.start_soon(one.tell, two)
@@ -268,7 +266,7 @@ async def test_replica_that_is_slow_with_receipts_is_not_dead(autojump_clock: Mo
         two.courier.loses = 0.0
 
 
-async def test_replica_that_left_in_good_order_is_dead_at_once(autojump_clock: MockClock):
+async def test_gracefully_stopped_replica_is_dead_at_once(autojump_clock: MockClock):
     async with parties() as (one, two):
         await trio.sleep(LEASE_SECONDS)
         two.scope.cancel(reason="the replica ends")
@@ -280,7 +278,7 @@ async def test_replica_that_left_in_good_order_is_dead_at_once(autojump_clock: M
             await one.letters.send("never was", "talk", b"", patience=1)
 
 
-async def test_replica_that_leaves_during_a_sign_of_life_is_dead(autojump_clock: MockClock):
+async def test_replica_that_stops_during_a_heartbeat_is_dead(autojump_clock: MockClock):
     async with parties() as (one, two):
         live, begun = two.courier.heartbeat, trio.Event()
 
@@ -297,7 +295,7 @@ async def test_replica_that_leaves_during_a_sign_of_life_is_dead(autojump_clock:
         assert await one.courier.find_dead([two.id])
 
 
-async def test_replica_that_could_give_no_sign_of_life_in_an_outage_is_not_dead(autojump_clock: MockClock):
+async def test_replica_without_heartbeat_during_an_outage_is_not_dead(autojump_clock: MockClock):
     async with parties() as (one, two), trio.open_nursery() as nursery:
         one.courier.fails = two.courier.fails = True
         await trio.sleep(2 * LEASE_SECONDS)
@@ -315,7 +313,7 @@ async def test_replica_that_could_give_no_sign_of_life_in_an_outage_is_not_dead(
         assert receipts == [b"read hello"]
 
 
-async def test_storage_that_was_emptied_tells_of_no_death(autojump_clock: MockClock):
+async def test_emptied_storage_does_not_make_replicas_dead(autojump_clock: MockClock):
     async with parties() as (one, two), trio.open_nursery() as nursery:
         await trio.sleep(LEASE_SECONDS)
         two.courier.loses = 1.0
@@ -333,7 +331,7 @@ async def test_storage_that_was_emptied_tells_of_no_death(autojump_clock: MockCl
         assert receipts == [b"read hello"]
 
 
-async def test_storage_may_fail_for_the_patience_of_the_sender(autojump_clock: MockClock):
+async def test_sender_tolerates_storage_failures_for_its_patience(autojump_clock: MockClock):
     async with parties() as (one, two), trio.open_nursery() as nursery:
         one.courier.fails = True
         nursery.start_soon(one.tell, two)
@@ -352,7 +350,7 @@ async def test_storage_may_fail_for_the_patience_of_the_sender(autojump_clock: M
         one.courier.fails = False
 
 
-async def test_receipt_that_came_counts_though_the_storage_fails(autojump_clock: MockClock):
+async def test_received_receipt_counts_during_a_storage_failure(autojump_clock: MockClock):
     """A post whose answer is lost has happened, perhaps, and the receipt proves it."""
     async with parties() as (one, two):
         post = one.courier.send
@@ -366,7 +364,7 @@ async def test_receipt_that_came_counts_though_the_storage_fails(autojump_clock:
         assert await one.tell(two, patience=0) == b"read hello"
 
 
-async def test_cancel_leaves_nothing_behind(autojump_clock: MockClock):
+async def test_cancelled_send_leaves_nothing_behind(autojump_clock: MockClock):
     async with parties() as (one, two):
         two.courier.loses = 1.0
         with trio.move_on_after(3) as scope:
@@ -377,7 +375,7 @@ async def test_cancel_leaves_nothing_behind(autojump_clock: MockClock):
         assert await one.tell(two, b"next") == b"read next"
 
 
-async def test_sign_of_life_outlasts_short_outages(autojump_clock: MockClock, caplog: pytest.LogCaptureFixture):
+async def test_heartbeat_survives_short_outages(autojump_clock: MockClock, caplog: pytest.LogCaptureFixture):
     async with parties() as (one, two):
         await trio.sleep(10 * LEASE_SECONDS)
         assert not await one.courier.find_dead([two.id])
@@ -396,7 +394,7 @@ async def test_sign_of_life_outlasts_short_outages(autojump_clock: MockClock, ca
         assert "sent no heartbeat" in caplog.text
 
 
-async def test_start_waits_for_a_storage_that_fails(autojump_clock: MockClock):
+async def test_messenger_start_waits_for_a_failing_storage(autojump_clock: MockClock):
     async with MemoryStorage().join("server") as replica, trio.open_nursery() as nursery:
         courier = BadCourier(replica.courier, nursery, 0)
         letters, courier.fails = Messenger(attrs.evolve(replica, courier=courier)), True
@@ -412,7 +410,7 @@ async def test_start_waits_for_a_storage_that_fails(autojump_clock: MockClock):
         nursery.cancel_scope.cancel(reason="the test is over")
 
 
-async def test_end_is_not_held_up_by_a_storage_that_fails(autojump_clock: MockClock):
+async def test_failing_storage_does_not_delay_the_messengers_end(autojump_clock: MockClock):
     async with parties() as (one, two):
         two.courier.fails = True
         two.scope.cancel(reason="the replica ends")
@@ -421,7 +419,7 @@ async def test_end_is_not_held_up_by_a_storage_that_fails(autojump_clock: MockCl
         assert not await one.courier.find_dead([two.id])  # its lease has to run out
 
 
-async def test_what_is_known_of_others_is_bounded(autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch):
+async def test_data_about_other_replicas_is_limited(autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("trio_mcp.fleet.messenger._KNOWN_MESSAGES_LIMIT", 20)
     async with parties() as (one, two):
         for number in range(100):
@@ -430,7 +428,7 @@ async def test_what_is_known_of_others_is_bounded(autojump_clock: MockClock, mon
         assert len(two.letters._acks) == 20
 
 
-async def test_receipts_that_wait_are_bounded(autojump_clock: MockClock):
+async def test_number_of_waiting_receipts_is_limited(autojump_clock: MockClock):
     async with parties() as (one, two):
         free = trio.Event()
         post = two.courier.send

@@ -130,7 +130,7 @@ async def parked(member: Member, tool: str, **arguments: Any) -> dict[str, Any]:
     return question_in(await member.call(tool, arguments))
 
 
-async def test_retry_goes_on_where_its_handler_waits(autojump_clock: MockClock) -> None:
+async def test_retry_continues_at_the_replica_of_its_handler(autojump_clock: MockClock) -> None:
     async with fleet(add_tools) as (one, two):
         question = await parked(one, "greet", name="a")
         answer = await two.call(
@@ -145,7 +145,7 @@ async def test_retry_goes_on_where_its_handler_waits(autojump_clock: MockClock) 
         assert trio.current_time() == 0
 
 
-async def test_carried_handler_sees_the_headers_of_the_retry(autojump_clock: MockClock) -> None:
+async def test_forwarded_retry_has_its_headers_in_the_handler(autojump_clock: MockClock) -> None:
     members: Fleet
     async with fleet(add_tools) as members:
         one, two = members
@@ -159,7 +159,7 @@ async def test_carried_handler_sees_the_headers_of_the_retry(autojump_clock: Moc
         assert seen["closes"] is False
 
 
-async def test_reply_without_lines_before_it_is_json(autojump_clock: MockClock) -> None:
+async def test_forwarded_reply_without_notifications_is_json(autojump_clock: MockClock) -> None:
     async with fleet(add_tools, 3) as (one, two, three):
         first = await parked(one, "twice", name="a")
         answer = await two.call("twice", {"name": "a"}, before=first, answers=accepted(first, name="Ada"))
@@ -169,7 +169,7 @@ async def test_reply_without_lines_before_it_is_json(autojump_clock: MockClock) 
         assert text_of(answer.json) == "Ada Bob from 0"
 
 
-async def test_retry_that_comes_to_its_owner_needs_no_letter(autojump_clock: MockClock) -> None:
+async def test_retry_at_its_own_replica_sends_no_message(autojump_clock: MockClock) -> None:
     async with fleet(add_tools) as (one, two):
         first = await parked(one, "twice", name="a")
         second = question_in(await two.call("twice", {"name": "a"}, before=first, answers=accepted(first, name="Ada")))
@@ -179,7 +179,7 @@ async def test_retry_that_comes_to_its_owner_needs_no_letter(autojump_clock: Moc
         assert one.ways.uses["courier.send"] == sent
 
 
-async def test_retry_is_carried_by_two_letters_and_their_receipts(autojump_clock: MockClock) -> None:
+async def test_forwarded_retry_takes_two_messages_and_receipts(autojump_clock: MockClock) -> None:
     async with fleet(add_tools) as (one, two):
         question = await parked(one, "twice", name="a")
         await two.call("twice", {"name": "a"}, before=question, answers=accepted(question, name="Ada"))
@@ -188,7 +188,7 @@ async def test_retry_is_carried_by_two_letters_and_their_receipts(autojump_clock
         assert not one.ways.uses["courier.find_dead"] + two.ways.uses["courier.find_dead"]
 
 
-async def test_tool_that_runs_again_runs_where_the_retry_comes(autojump_clock: MockClock) -> None:
+async def test_replayed_tool_runs_at_the_replica_of_the_retry(autojump_clock: MockClock) -> None:
     async with fleet(add_tools) as members:
         one, two = members
         question = await parked(one, "replayed", name="a")
@@ -198,7 +198,7 @@ async def test_tool_that_runs_again_runs_where_the_retry_comes(autojump_clock: M
         assert not one.ways.uses["courier.send"] + two.ways.uses["courier.send"]
 
 
-async def test_failure_of_a_carried_handler_is_its_answer(
+async def test_failure_of_a_handler_with_a_forwarded_retry_is_returned(
     autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with fleet(add_tools) as (one, two):
@@ -209,7 +209,7 @@ async def test_failure_of_a_carried_handler_is_its_answer(
         assert "broken" in caplog.text
 
 
-async def test_state_that_was_used_is_refused_by_any_replica(autojump_clock: MockClock) -> None:
+async def test_used_request_state_is_refused_by_every_replica(autojump_clock: MockClock) -> None:
     async with fleet(add_tools) as (one, two):
         question = await parked(one, "greet", name="a")
         answers = accepted(question, name="Ada")
@@ -220,7 +220,7 @@ async def test_state_that_was_used_is_refused_by_any_replica(autojump_clock: Moc
             assert "was used already" in again.json["error"]["message"]
 
 
-async def test_of_two_retries_at_a_time_one_succeeds(autojump_clock: MockClock) -> None:
+async def test_one_of_two_concurrent_retries_succeeds(autojump_clock: MockClock) -> None:
     answers = list[Answer]()
     async with fleet(add_tools, 3) as members:
         question = await parked(members[0], "linger", name="a")
@@ -241,9 +241,7 @@ async def test_of_two_retries_at_a_time_one_succeeds(autojump_clock: MockClock) 
 
 
 @pytest.mark.parametrize("speaks", [False, True], ids=["before the first byte", "on a stream"])
-async def test_client_that_leaves_the_taker_cancels_the_handler_at_its_owner(
-    speaks: bool, autojump_clock: MockClock
-) -> None:
+async def test_disconnect_at_another_replica_cancels_the_handler(speaks: bool, autojump_clock: MockClock) -> None:
     async with fleet(add_tools) as members:
         one, two = members
         journal = members.journals["a"]
@@ -264,7 +262,7 @@ async def test_client_that_leaves_the_taker_cancels_the_handler_at_its_owner(
         assert journal.cancellation.reason == "the client closed the response"
 
 
-async def test_deadline_of_the_caller_holds_for_a_carried_handler(autojump_clock: MockClock) -> None:
+async def test_caller_deadline_applies_to_a_forwarded_retry(autojump_clock: MockClock) -> None:
     async with fleet(add_tools) as members:
         one, two = members
         journal = members.journals["a"]
@@ -284,7 +282,7 @@ async def test_deadline_of_the_caller_holds_for_a_carried_handler(autojump_clock
         assert journal.cancellation.cause is CancelCause.DEADLINE
 
 
-async def test_cancel_is_not_answered_late(autojump_clock: MockClock) -> None:
+async def test_cancelled_forwarded_retry_gets_no_late_reply(autojump_clock: MockClock) -> None:
     async with fleet(add_tools) as members:
         one, two = members
         journal = members.journals["a"]
@@ -300,7 +298,7 @@ async def test_cancel_is_not_answered_late(autojump_clock: MockClock) -> None:
         assert b"result" not in answer.body
 
 
-async def test_owner_that_dies_ends_the_call_with_words(autojump_clock: MockClock) -> None:
+async def test_call_fails_with_a_clear_message_when_its_owner_dies(autojump_clock: MockClock) -> None:
     async with fleet(add_tools) as members:
         one, two = members
         question = await parked(one, "linger", name="a")
@@ -313,7 +311,7 @@ async def test_owner_that_dies_ends_the_call_with_words(autojump_clock: MockCloc
         assert LEASE_SECONDS - 1.6 <= trio.current_time() <= LEASE_SECONDS + 1
 
 
-async def test_retry_to_a_dead_owner_ends_with_words(autojump_clock: MockClock) -> None:
+async def test_retry_to_a_dead_owner_fails_with_a_clear_message(autojump_clock: MockClock) -> None:
     async with fleet(add_tools) as (one, two):
         question = await parked(one, "linger", name="a")
         one.ways.are_cut = True
@@ -334,7 +332,7 @@ async def test_retry_to_an_owner_that_has_ended_is_answered_at_once(autojump_clo
         assert trio.current_time() - began < 0.5
 
 
-async def test_taker_that_dies_is_a_client_that_left(autojump_clock: MockClock) -> None:
+async def test_death_of_the_forwarding_replica_cancels_the_handler(autojump_clock: MockClock) -> None:
     async with fleet(add_tools) as members:
         one, two = members
         journal = members.journals["a"]
@@ -349,7 +347,7 @@ async def test_taker_that_dies_is_a_client_that_left(autojump_clock: MockClock) 
         assert journal.cancellation.reason == "the replica that took the request has ended"
 
 
-async def test_place_that_is_down_at_first_is_503_and_the_client_may_come_again(autojump_clock: MockClock) -> None:
+async def test_unavailable_store_is_503_and_the_client_can_retry(autojump_clock: MockClock) -> None:
     async with fleet(add_tools) as members:
         one, two = members
         members.journals["a"].may_go_on.set()
@@ -366,7 +364,7 @@ async def test_place_that_is_down_at_first_is_503_and_the_client_may_come_again(
         assert text_of(answer.json) == "done by 0"
 
 
-async def test_short_outage_in_the_middle_is_waited_for(autojump_clock: MockClock) -> None:
+async def test_short_outage_during_a_forwarded_retry_is_waited_out(autojump_clock: MockClock) -> None:
     async with fleet(add_tools) as members:
         one, two = members
         journal = members.journals["a"]
@@ -381,7 +379,7 @@ async def test_short_outage_in_the_middle_is_waited_for(autojump_clock: MockCloc
         assert text_of(answer.json) == "done by 0"
 
 
-async def test_long_outage_in_the_middle_ends_the_call_on_both_sides(autojump_clock: MockClock) -> None:
+async def test_long_outage_ends_a_forwarded_retry_on_both_sides(autojump_clock: MockClock) -> None:
     async with fleet(add_tools) as members:
         one, two = members
         journal = members.journals["a"]
@@ -397,7 +395,7 @@ async def test_long_outage_in_the_middle_ends_the_call_on_both_sides(autojump_cl
         assert journal.cancellation.cause is CancelCause.DISCONNECT
 
 
-async def test_owner_that_drains_lets_carried_and_parked_handlers_end(autojump_clock: MockClock) -> None:
+async def test_draining_owner_lets_forwarded_retries_and_parked_handlers_end(autojump_clock: MockClock) -> None:
     async with fleet(add_tools, drain_timeout=30) as members:
         one, two = members
         running, waiting = await parked(one, "linger", name="a"), await parked(one, "greet", name="b")
@@ -413,7 +411,7 @@ async def test_owner_that_drains_lets_carried_and_parked_handlers_end(autojump_c
         assert trio.current_time() < 11
 
 
-async def test_what_outlasts_the_drain_fails_with_words(autojump_clock: MockClock) -> None:
+async def test_forwarded_retry_that_outlasts_the_drain_fails_with_a_clear_message(autojump_clock: MockClock) -> None:
     async with fleet(add_tools, drain_timeout=3) as members:
         one, two = members
         journal = members.journals["a"]
@@ -431,7 +429,7 @@ async def test_what_outlasts_the_drain_fails_with_words(autojump_clock: MockCloc
         assert answer.code == -31003
 
 
-async def test_much_is_carried_in_pieces_and_waits_for_the_client(autojump_clock: MockClock) -> None:
+async def test_large_forwarded_replies_are_split_and_wait_for_the_client(autojump_clock: MockClock) -> None:
     async with fleet(add_tools) as members:
         one, two = members
         journal = members.journals["a"]
@@ -451,7 +449,7 @@ async def test_much_is_carried_in_pieces_and_waits_for_the_client(autojump_clock
         assert text_of(reply) == "y" * 300_000
 
 
-async def test_anybody_elses_state_is_refused_before_it_is_carried(autojump_clock: MockClock) -> None:
+async def test_request_state_of_another_caller_is_refused_before_forwarding(autojump_clock: MockClock) -> None:
     async with fleet(add_tools) as (one, two):
         question = await parked(one, "greet", name="a")
         answer = await two.call("greet", {"name": "b"}, before=question, answers=accepted(question, name="Ada"))
@@ -470,7 +468,7 @@ def guarded(extra: dict[str, Any]) -> Callable[[int], Protected]:
     return lambda _: protected(issued(), on_authenticated=about)
 
 
-async def test_carried_handler_knows_the_caller_as_the_retry_names_it(autojump_clock: MockClock) -> None:
+async def test_forwarded_retry_has_its_caller_in_the_handler(autojump_clock: MockClock) -> None:
     async with fleet(add_tools, auth=guarded({"plan": "gold"})) as (one, two):
         question = question_in(await ask_as(one, "alice-1", call("who")))
         answer = await ask_as(two, "alice-2", call("who", before=question, answers=accepted(question)))
@@ -522,7 +520,7 @@ async def test_owner_itself_compares_the_principal(principal: PrincipalId | None
         assert one.server.statistics().parked == 1
 
 
-async def test_letter_of_a_stranger_is_refused(autojump_clock: MockClock) -> None:
+async def test_message_from_an_unknown_sender_is_refused(autojump_clock: MockClock) -> None:
     async with fleet(add_tools) as (one, two):
         assert two.running.fleet is not None
         stranger = MessageSeal(StateCipher("fleet"), two.id)
@@ -535,7 +533,7 @@ async def test_letter_of_a_stranger_is_refused(autojump_clock: MockClock) -> Non
             await two.fleet.messenger.send(one.id, RETRY, content, patience=1)
 
 
-async def test_cancel_that_overtakes_its_retry_counts(autojump_clock: MockClock) -> None:
+async def test_cancel_that_overtakes_its_forwarded_retry_is_applied(autojump_clock: MockClock) -> None:
     async with fleet(add_tools) as (one, two):
         assert two.running.fleet is not None
         question = await parked(one, "linger", name="a")
@@ -547,7 +545,7 @@ async def test_cancel_that_overtakes_its_retry_counts(autojump_clock: MockClock)
         assert "its client has left; call again" in answer.json["error"]["message"]
 
 
-async def test_arounds_run_once_for_all_rounds_of_a_call(autojump_clock: MockClock) -> None:
+async def test_middleware_runs_once_for_all_rounds_over_replicas(autojump_clock: MockClock) -> None:
     ran = list[int]()
 
     def add(server: Server, members: Fleet, number: int) -> None:
@@ -570,7 +568,7 @@ async def test_arounds_run_once_for_all_rounds_of_a_call(autojump_clock: MockClo
 
 
 @pytest.mark.parametrize("seed", range(5))
-async def test_each_retry_is_answered_once_though_letters_are_lost_and_come_twice(
+async def test_each_retry_is_answered_once_despite_lost_and_duplicate_messages(
     seed: int, autojump_clock: MockClock
 ) -> None:
     answers = dict[str, str]()
@@ -599,7 +597,7 @@ async def test_each_retry_is_answered_once_though_letters_are_lost_and_come_twic
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_each_call_ends_in_its_time_whatever_happens_to_the_replicas(seed: int) -> None:
+def test_each_call_ends_in_time_whatever_happens_to_the_replicas(seed: int) -> None:
     """Replicas are cut off from the storage for a while, letters are lost, clients leave. Each call ends with an answer
     or a typed error, soon after its handler may go on and both of its replicas reach the storage; each handler ends,
     and nothing is left. The seed decides all of that, and the order of tasks."""
@@ -668,7 +666,7 @@ async def _calls_end_in_bad_weather(seed: int) -> None:
 KEY = ProofKey.generate()
 
 
-async def test_proof_of_possession_is_taken_once_by_all_replicas(autojump_clock: MockClock) -> None:
+async def test_dpop_proof_is_accepted_once_by_all_replicas(autojump_clock: MockClock) -> None:
     tokens = issued()
     tokens.principals["bound"] = Principal(issuer=ISSUER, subject="carol", key_thumbprint=KEY.thumbprint)
 
@@ -695,7 +693,7 @@ async def test_proof_of_possession_is_taken_once_by_all_replicas(autojump_clock:
 
 
 @pytest.mark.parametrize("auth", [lambda _: None, guarded({})], ids=["open", "protected"])
-async def test_request_of_one_round_asks_nobody(
+async def test_single_round_request_does_not_use_the_store(
     auth: Callable[[int], Protected | None], autojump_clock: MockClock
 ) -> None:
     """No part of the storage is used for a request that shares nothing, nor for the first round of one that asks."""
@@ -722,7 +720,7 @@ async def test_request_of_one_round_asks_nobody(
         assert one.ways.uses == before
 
 
-async def test_nothing_is_left_of_carried_retries(autojump_clock: MockClock) -> None:
+async def test_nothing_remains_of_forwarded_retries(autojump_clock: MockClock) -> None:
     async with fleet(add_tools) as members:
         one, two = members
         for number in range(5):
@@ -744,7 +742,7 @@ async def test_nothing_is_left_of_carried_retries(autojump_clock: MockClock) -> 
             assert member.ways.uses["courier.send"] == uses  # nobody asks after calls that have ended
 
 
-def test_letters_of_retries_show_no_secrets() -> None:
+def test_repr_of_retry_messages_hides_secrets() -> None:
     auth = ForwardedAuth("sesame", None, "ann", None, [], b"{}", None, None)
     headers = {"authorization": "Bearer sesame"}
     letter = RetryMessage(1, b"sesame", 2, "tools/call", b'"sesame"', 9, None, auth, headers)

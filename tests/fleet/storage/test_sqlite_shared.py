@@ -110,7 +110,7 @@ class Running:
 # Other processes
 
 
-async def test_processes_write_letters_to_each_other(path: Path):
+async def test_processes_send_messages_through_sqlite(path: Path):
     process = Running(path)
     try:
         process.begin()
@@ -124,7 +124,7 @@ async def test_processes_write_letters_to_each_other(path: Path):
         process.kill()
 
 
-async def test_process_is_told_of_what_another_one_does(path: Path):
+async def test_process_is_notified_of_changes_by_another(path: Path):
     async with (
         SQLiteStorage(path, poll_interval=0.01).join("weather") as replica,
         replica.sessions.watch() as sessions,
@@ -156,7 +156,7 @@ async def test_processes_that_begin_at_the_same_time_have_the_same_secret(path: 
             process.kill()
 
 
-async def test_nothing_that_was_accepted_is_lost_when_a_process_is_killed(path: Path):
+async def test_accepted_data_survives_a_killed_process(path: Path):
     for number in (3, 20, 45):
         processes = [Running(path), Running(path)]
         for process in processes:
@@ -181,7 +181,7 @@ async def test_nothing_that_was_accepted_is_lost_when_a_process_is_killed(path: 
 # The files
 
 
-async def test_tasks_of_a_file_that_is_there_go_on(path: Path):
+async def test_tasks_in_an_existing_file_continue(path: Path):
     async with SQLiteTaskStore(path) as store:
         await create(store, record("one"))
     assert execute(path, "PRAGMA user_version") == [(2,)]
@@ -192,7 +192,7 @@ async def test_tasks_of_a_file_that_is_there_go_on(path: Path):
         assert [each.id for each in await store.page("ann", None, 9)] == ["one", "two"]
 
 
-async def test_replicas_and_a_task_store_of_one_file_are_told_of_each_others_tasks(path: Path):
+async def test_replicas_and_a_task_store_on_one_file_see_each_others_tasks(path: Path):
     async with (
         SQLiteStorage(path, poll_interval=0.01).join("weather") as replica,
         SQLiteTaskStore(path, poll_interval=0.01) as store,
@@ -222,7 +222,7 @@ async def test_servers_with_different_names_have_their_own_files(path: Path):
         assert [each.id for each in await weather.tasks.page("ann", None, 9)] == ["sunny"]
 
 
-async def test_new_files_of_replicas_can_be_read_by_their_user_alone(path: Path):
+async def test_new_sqlite_files_are_private(path: Path):
     async with SQLiteStorage(path).join("weather") as replica:
         await create(replica.tasks, record("one"))
         await opened(replica, "one")
@@ -232,7 +232,7 @@ async def test_new_files_of_replicas_can_be_read_by_their_user_alone(path: Path)
     assert set(modes(path)) == {"shared.db"}
 
 
-async def test_missing_folder_is_waited_for(path: Path, caplog: pytest.LogCaptureFixture):
+async def test_sqlite_storage_waits_for_a_missing_folder(path: Path, caplog: pytest.LogCaptureFixture):
     path = path.parent / "later" / "shared.db"
     ids = list[str]()
 
@@ -259,21 +259,21 @@ async def test_missing_folder_is_waited_for(path: Path, caplog: pytest.LogCaptur
     ("statement", "words"),
     [("CREATE TABLE notes (text)", "another kind of database"), ("PRAGMA user_version = 9", "another kind")],
 )
-async def test_replica_does_not_wait_for_a_file_of_something_else(path: Path, statement: str, words: str):
+async def test_replica_fails_at_once_for_a_file_of_another_program(path: Path, statement: str, words: str):
     execute(path, statement)
     with trio.fail_after(PATIENCE), pytest.raises(StoreDown, match=words):
         async with SQLiteStorage(path).join("weather"):
             pass
 
 
-async def test_replica_does_not_wait_for_a_file_that_is_no_database(path: Path):
+async def test_replica_fails_at_once_for_a_file_that_is_not_a_database(path: Path):
     path.write_bytes(b"notes " * 1000)  # noqa: ASYNC240 - nothing is served yet
     with trio.fail_after(PATIENCE), pytest.raises(StoreDown, match="is not a database"):
         async with SQLiteStorage(path).join("weather"):
             pass
 
 
-async def test_replica_does_not_wait_for_a_file_of_a_newer_version(path: Path):
+async def test_replica_fails_at_once_for_a_file_of_a_newer_version(path: Path):
     async with SQLiteStorage(path).join("weather"):
         pass
     execute(path, "PRAGMA user_version = 3")
@@ -282,7 +282,7 @@ async def test_replica_does_not_wait_for_a_file_of_a_newer_version(path: Path):
             pass
 
 
-async def test_tasks_are_sealed_with_the_secrets_of_the_author(path: Path):
+async def test_tasks_are_encrypted_with_the_configured_secrets(path: Path):
     async with SQLiteStorage(path).join("weather", [bytes(32)]) as replica:
         await create(replica.tasks, record("one"))
     async with SQLiteTaskStore(path) as store:
@@ -294,7 +294,7 @@ async def test_tasks_are_sealed_with_the_secrets_of_the_author(path: Path):
 
 
 @pytest.mark.parametrize(("synchronous", "level"), [("normal", 1), ("full", 2)])
-async def test_all_files_are_as_safe_as_wished(path: Path, synchronous: Any, level: int):
+async def test_synchronous_option_applies_to_all_sqlite_files(path: Path, synchronous: Any, level: int):
     async with SQLiteStorage(path, synchronous=synchronous).join("weather") as replica:
         databases: list[Any] = [vars(replica.tasks)["_database"], vars(replica.sessions)["_database"]]
         for database in databases:
@@ -304,7 +304,7 @@ async def test_all_files_are_as_safe_as_wished(path: Path, synchronous: Any, lev
         SQLiteStorage(path, synchronous="off")  # type: ignore[arg-type]
 
 
-async def test_file_that_was_replaced_is_another_storage(path: Path):
+async def test_replaced_sqlite_file_counts_as_another_storage(path: Path):
     async with (
         SQLiteStorage(path, poll_interval=0.01).join("weather") as replica,
         replica.sessions.watch() as sessions,
@@ -348,7 +348,7 @@ def fail_commits(monkeypatch: pytest.MonkeyPatch) -> Callable[[int | None], None
     return fail
 
 
-async def test_failing_disk_leaves_it_open_whether_a_change_has_happened(path: Path, monkeypatch: pytest.MonkeyPatch):
+async def test_failing_disk_raises_uncertain(path: Path, monkeypatch: pytest.MonkeyPatch):
     fail = fail_commits(monkeypatch)
     async with SQLiteStorage(path).join("weather") as replica:
         await opened(replica, "one")
@@ -370,7 +370,7 @@ async def test_failing_disk_leaves_it_open_whether_a_change_has_happened(path: P
         assert await replica.replay_guard.add(bytes(32), ttl_ms=HOUR)
 
 
-async def test_outage_is_one_line_in_the_log_and_its_end_another(
+async def test_outage_and_its_end_are_each_logged_once(
     path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ):
     fail = fail_commits(monkeypatch)
@@ -390,7 +390,7 @@ async def test_outage_is_one_line_in_the_log_and_its_end_another(
     assert two.endswith("shared.db works again")
 
 
-async def test_record_with_other_secrets_is_no_outage_of_the_file(path: Path, caplog: pytest.LogCaptureFixture):
+async def test_record_with_other_secrets_is_not_an_outage(path: Path, caplog: pytest.LogCaptureFixture):
     async with SQLiteStorage(path).join("weather", [b"the first secret" * 2]) as replica:
         await create(replica.tasks, record("sealed"))
     async with SQLiteStorage(path).join("weather", [b"another secret" * 3]) as replica:
@@ -415,7 +415,7 @@ async def test_expired_tasks_of_two_deletions_hide_no_session(path: Path):
                 assert hint is not HINTS_LOST
 
 
-async def test_mailbox_of_a_failing_disk_tells_a_gap_when_it_works_again(path: Path, monkeypatch: pytest.MonkeyPatch):
+async def test_mailbox_after_a_failing_disk_begins_with_a_gap(path: Path, monkeypatch: pytest.MonkeyPatch):
     fail = fail_commits(monkeypatch)
     got = list[object]()
     async with SQLiteStorage(path, poll_interval=0.01).join("weather") as replica, replica.courier.mailbox() as letters:
@@ -433,7 +433,7 @@ async def test_mailbox_of_a_failing_disk_tells_a_gap_when_it_works_again(path: P
     assert got == [HINTS_LOST, b"letter"]
 
 
-async def test_mailbox_opens_while_the_disk_fails(path: Path, monkeypatch: pytest.MonkeyPatch):
+async def test_mailbox_opens_during_a_disk_failure(path: Path, monkeypatch: pytest.MonkeyPatch):
     fail = fail_commits(monkeypatch)
     async with SQLiteStorage(path, poll_interval=0.01).join("weather") as replica:
         fail(sqlite3.SQLITE_IOERR_FSYNC)
@@ -444,7 +444,7 @@ async def test_mailbox_opens_while_the_disk_fails(path: Path, monkeypatch: pytes
             assert await soon(anext(letters)) == b"letter"
 
 
-async def test_full_disk_changes_nothing_that_is_shared(path: Path):
+async def test_full_disk_leaves_shared_data_unchanged(path: Path):
     async with SQLiteStorage(path).join("weather") as replica:
         database: Any = vars(replica.courier)["_database"]
         await database.write(lambda connection: connection.execute("PRAGMA max_page_count = 80"))
@@ -457,7 +457,7 @@ async def test_full_disk_changes_nothing_that_is_shared(path: Path):
 # Looking
 
 
-async def test_reader_of_an_answer_looks_more_often(path: Path):
+async def test_reader_that_expects_an_answer_polls_more_often(path: Path):
     """For a while after it has sent something."""
     async with (
         SQLiteStorage(path, poll_interval=0.01).join("weather") as other,
@@ -471,7 +471,7 @@ async def test_reader_of_an_answer_looks_more_often(path: Path):
         assert await soon(anext(answers)) == b"answer"
 
 
-async def test_reader_of_events_looks_more_often(path: Path):
+async def test_reader_of_events_polls_more_often(path: Path):
     async with (
         SQLiteStorage(path).join("weather") as other,
         SQLiteStorage(path, poll_interval=NEVER).join("weather") as replica,
@@ -487,7 +487,7 @@ async def test_reader_of_events_looks_more_often(path: Path):
             assert await replica.events.read_after("one", "calls", number - 1, retention_ms=HOUR) is not None
 
 
-async def test_replica_looks_once_an_interval_where_nothing_is_on_its_way(path: Path):
+async def test_idle_replica_polls_once_per_interval(path: Path):
     async with (
         SQLiteStorage(path).join("weather") as other,
         SQLiteStorage(path, poll_interval=NEVER).join("weather") as replica,
@@ -498,7 +498,7 @@ async def test_replica_looks_once_an_interval_where_nothing_is_on_its_way(path: 
             assert await anext(letters) is None
 
 
-async def test_nobody_reads_a_file_that_stays_as_it_is(path: Path):
+async def test_unchanged_file_is_not_read(path: Path):
     statements = list[str]()
     async with SQLiteStorage(path, poll_interval=0.001).join("weather") as replica:
         database: Any = vars(replica.courier)["_database"]
@@ -508,7 +508,7 @@ async def test_nobody_reads_a_file_that_stays_as_it_is(path: Path):
     assert len(looks) <= 3
 
 
-async def test_hints_that_were_forgotten_before_the_look_are_a_gap(path: Path, monkeypatch: pytest.MonkeyPatch):
+async def test_hints_dropped_before_the_poll_are_a_gap(path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(sqlite_store, "_CHANGES_KEPT", 1000)
     async with (
         SQLiteStorage(path, poll_interval=NEVER).join("weather") as replica,
@@ -525,7 +525,7 @@ async def test_hints_that_were_forgotten_before_the_look_are_a_gap(path: Path, m
         assert await soon(anext(events)) is HINTS_LOST
 
 
-async def test_notes_of_two_replicas_follow_each_other(path: Path):
+async def test_change_notes_of_two_replicas_are_ordered(path: Path):
     """So that a reader of all hints, in the end, need not ask."""
     async with (
         SQLiteStorage(path, poll_interval=0.001).join("weather") as one,
@@ -544,7 +544,7 @@ async def test_notes_of_two_replicas_follow_each_other(path: Path):
 # Bounds
 
 
-async def test_what_need_be_kept_no_longer_is_deleted(path: Path):
+async def test_expired_rows_are_deleted(path: Path):
     """A few rows with each sign of life."""
     ahead = 0
     storage = SQLiteStorage(path)
@@ -574,7 +574,7 @@ async def test_what_need_be_kept_no_longer_is_deleted(path: Path):
         assert counts == dict.fromkeys(tables, 0) | {"replicas": 1, "streams": 0, "events": 0}
 
 
-async def test_letter_that_is_too_old_is_not_read(path: Path):
+async def test_expired_message_is_not_read(path: Path):
     ahead = 0
     storage = SQLiteStorage(path)
     storage._now = lambda: int(time.time() * 1000) + ahead
@@ -586,7 +586,7 @@ async def test_letter_that_is_too_old_is_not_read(path: Path):
         assert await soon(anext(letters)) == b"new"
 
 
-async def test_cancelled_reader_leaves_letters_where_they_are(path: Path, monkeypatch: pytest.MonkeyPatch):
+async def test_cancelled_reader_loses_no_messages(path: Path, monkeypatch: pytest.MonkeyPatch):
     """Also where no look would find them."""
     monkeypatch.setattr("trio_mcp.fleet.storage.sqlite.hints._FAST_FOR", 0.0)
     entered, release = threading.Event(), threading.Event()
@@ -611,7 +611,7 @@ async def test_cancelled_reader_leaves_letters_where_they_are(path: Path, monkey
         assert await soon(anext(letters)) == b"letter"
 
 
-async def test_letters_beyond_the_bytes_that_wait_are_a_gap(path: Path, monkeypatch: pytest.MonkeyPatch):
+async def test_messages_beyond_the_byte_limit_are_a_gap(path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("trio_mcp.fleet.storage.sqlite.messages._MAILBOX_BYTES_LIMIT", 1000)
     async with SQLiteStorage(path).join("weather") as replica, replica.courier.mailbox() as letters:
         for letter in (b"a" * 600, b"b" * 600, b"c" * 600):
@@ -621,7 +621,7 @@ async def test_letters_beyond_the_bytes_that_wait_are_a_gap(path: Path, monkeypa
         assert await soon(anext(letters)) == b"later"
 
 
-async def test_long_letters_are_taken_out_one_by_one(path: Path, monkeypatch: pytest.MonkeyPatch):
+async def test_large_messages_are_read_one_by_one(path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("trio_mcp.fleet.storage.sqlite.messages._BATCH_BYTES", 1000)
     sent = [b"a" * 5000, b"b" * 400, b"c" * 400, b"d" * 400, b"e" * 5000]
     async with SQLiteStorage(path).join("weather") as replica, replica.courier.mailbox() as letters:
@@ -634,7 +634,7 @@ async def test_long_letters_are_taken_out_one_by_one(path: Path, monkeypatch: py
     assert left == [4, 2, 2, 1, 0]
 
 
-async def test_longest_letter_arrives(path: Path):
+async def test_message_of_maximum_size_arrives(path: Path):
     letter = b"x" * MAX_MESSAGE_BYTES
     async with SQLiteStorage(path).join("weather") as replica, replica.courier.mailbox() as letters:
         await replica.courier.send(replica.id, letter)
@@ -643,7 +643,7 @@ async def test_longest_letter_arrives(path: Path):
             await replica.courier.send(replica.id, letter + b"x")
 
 
-async def test_clock_that_is_set_back_empties_no_bucket_for_longer(path: Path):
+async def test_rate_limit_bucket_recovers_after_a_clock_set_back(path: Path):
     ahead = HOUR
     storage = SQLiteStorage(path)
     storage._now = lambda: int(time.time() * 1000) + ahead
@@ -653,7 +653,7 @@ async def test_clock_that_is_set_back_empties_no_bucket_for_longer(path: Path):
         assert 0 < await replica.rate_limits.acquire(b"key", limit=1, period_ms=60_000, burst=1) <= 60_000
 
 
-async def test_no_statement_looks_at_all_rows(path: Path):
+async def test_no_sql_statement_scans_a_whole_table(path: Path):
     statements = list[str]()
 
     def trace(connection: sqlite3.Connection) -> None:

@@ -58,7 +58,7 @@ async def test_script_returns_what_lua_returns(redis_url: str) -> None:
         assert await link.script(ECHO, ["key"], [12, -1]) == [b"key", b"12", b"-1", 7, None]
 
 
-async def test_script_is_sent_in_full_only_where_redis_does_not_know_it(redis_server: RedisServer) -> None:
+async def test_script_is_sent_in_full_only_if_redis_does_not_have_it(redis_server: RedisServer) -> None:
     async with open_link(redis_server.url, limit=LONG) as link:
         await up(link)
         redis_server.ask("SCRIPT", "FLUSH")
@@ -116,7 +116,7 @@ async def test_command_that_blocks_or_changes_the_connection_is_refused(command:
         assert await link.pipeline([("GET", "a"), ("XREAD", "STREAMS", "a", "0")]) == [None, None]
 
 
-async def test_word_that_is_no_value_is_refused(redis_url: str) -> None:
+async def test_command_argument_of_an_invalid_type_is_refused(redis_url: str) -> None:
     wrong: Any = None
     async with open_link(redis_url, limit=LONG) as link:
         await up(link)
@@ -127,13 +127,13 @@ async def test_word_that_is_no_value_is_refused(redis_url: str) -> None:
         assert await link.script(COUNT, ["n"]) == 1
 
 
-async def test_limit_is_a_positive_number() -> None:
+async def test_redis_time_limit_must_be_positive() -> None:
     with pytest.raises(ValueError, match="greater than 0"):
         async with open_link("redis://127.0.0.1", limit=0):
             pass
 
 
-def test_coredis_is_imported_by_an_open_link_alone() -> None:
+def test_coredis_is_imported_only_by_an_open_link() -> None:
     program = "import sys, trio_mcp.fleet.storage.redis.link; sys.exit('coredis' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", program]).returncode == 0
 
@@ -156,7 +156,7 @@ async def test_script_that_redis_refuses_has_changed_nothing(redis_server: Redis
         assert await link.script(COUNT, ["n"]) == 1
 
 
-async def test_memory_is_no_reason_to_refuse_what_follows_the_first_change(redis_server: RedisServer) -> None:
+async def test_script_is_not_refused_for_memory_after_its_first_change(redis_server: RedisServer) -> None:
     """So `StoreDown` is right for OOM; a release of Redis that changes this is noticed here."""
     redis_server.ask("SET", "a", 1)
     async with open_link(redis_server.url, limit=LONG) as link:
@@ -179,7 +179,7 @@ async def test_script_that_fails_may_have_changed_something(redis_server: RedisS
         assert link.is_up
 
 
-async def test_replica_refuses_and_is_left_for_a_new_connection(redis_server: RedisServer) -> None:
+async def test_read_only_redis_replica_causes_a_new_connection(redis_server: RedisServer) -> None:
     async with open_link(redis_server.url, limit=LONG) as link:
         await up(link)
         redis_server.ask("REPLICAOF", "127.0.0.1", free_port())
@@ -194,7 +194,7 @@ async def test_replica_refuses_and_is_left_for_a_new_connection(redis_server: Re
         assert int(redis_server.info("stats")["total_connections_received"]) - before == 3
 
 
-async def test_pipeline_of_which_nothing_was_done_is_down(redis_url: str) -> None:
+async def test_pipeline_with_nothing_executed_raises_store_down(redis_url: str) -> None:
     async with open_link(redis_url, limit=LONG) as link:
         await up(link)
         await link.pipeline([("SET", "a", "text")])
@@ -202,7 +202,7 @@ async def test_pipeline_of_which_nothing_was_done_is_down(redis_url: str) -> Non
             await link.pipeline([("LPUSH", "a", 1), ("LPUSH", "a", 2)])
 
 
-async def test_pipeline_of_which_some_was_done_is_uncertain(redis_server: RedisServer) -> None:
+async def test_partly_executed_pipeline_raises_uncertain(redis_server: RedisServer) -> None:
     async with open_link(redis_server.url, limit=LONG) as link:
         await up(link)
         with pytest.raises(Uncertain, match=r"WRONGTYPE .* other commands"):
@@ -213,7 +213,7 @@ async def test_pipeline_of_which_some_was_done_is_uncertain(redis_server: RedisS
 # Loss and return.
 
 
-async def test_open_does_not_wait_and_calls_fail_at_once_until_redis_is_there(
+async def test_open_does_not_wait_and_calls_fail_until_redis_is_available(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     server = RedisServer(tmp_path, "user default on nopass ~* &* +@all", "user ann on >sesame ~* &* +@all")
@@ -238,7 +238,7 @@ async def test_open_does_not_wait_and_calls_fail_at_once_until_redis_is_there(
         await link.script(COUNT, ["n"])
 
 
-async def test_wrong_password_is_told_without_the_password(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_error_for_a_wrong_password_hides_it(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     server = RedisServer(tmp_path, "user default on nopass ~* &* +@all", "user ann on >sesame ~* &* +@all")
     with server:
         async with open_link(server.url.replace("//", "//ann:pots@"), limit=LONG) as link:
@@ -249,7 +249,7 @@ async def test_wrong_password_is_told_without_the_password(tmp_path: Path, caplo
     assert "coredis" not in {record.name for record in caplog.records}
 
 
-async def test_killed_redis_is_used_again_when_it_is_back(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_killed_redis_is_used_again_after_its_restart(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with RedisServer(tmp_path, "appendonly yes", "appendfsync always") as server:
         async with open_link(server.url, limit=LONG) as link:
             await up(link)
@@ -269,7 +269,7 @@ async def test_killed_redis_is_used_again_when_it_is_back(tmp_path: Path, caplog
             assert len(caplog.records) == 6
 
 
-async def test_frozen_redis_ends_calls_by_the_limit_then_at_once(tmp_path: Path) -> None:
+async def test_frozen_redis_fails_calls_at_the_time_limit_and_then_at_once(tmp_path: Path) -> None:
     with RedisServer(tmp_path) as server:
         async with open_link(server.url, limit=0.5) as link:
             await up(link)
@@ -290,7 +290,7 @@ async def test_frozen_redis_ends_calls_by_the_limit_then_at_once(tmp_path: Path)
             assert await link.script(COUNT, ["n"]) in (2, 3, 4)
 
 
-async def test_frozen_redis_is_noticed_while_nobody_calls(tmp_path: Path) -> None:
+async def test_frozen_redis_is_detected_without_calls(tmp_path: Path) -> None:
     with RedisServer(tmp_path) as server:
         async with open_link(server.url, limit=0.5) as link:
             await up(link)
@@ -302,7 +302,7 @@ async def test_frozen_redis_is_noticed_while_nobody_calls(tmp_path: Path) -> Non
 
 @pytest.mark.usefixtures("no_pings")
 @pytest.mark.parametrize("way", ["requests", "answers"])
-async def test_calls_behind_much_that_is_on_its_way_drop_no_connection(
+async def test_calls_queued_behind_large_data_do_not_drop_the_connection(
     way: Literal["requests", "answers"], redis_server: RedisServer
 ) -> None:
     redis_server.ask("SET", "much", "x" * 4_000_000)
@@ -334,7 +334,7 @@ async def is_counted(link: Link) -> bool:
     return True
 
 
-async def test_redis_that_freezes_while_much_is_on_its_way_is_noticed(redis_server: RedisServer) -> None:
+async def test_redis_that_freezes_during_a_large_transfer_is_detected(redis_server: RedisServer) -> None:
     async with open_proxy(redis_server.port) as proxy, open_link(proxy.url, limit=0.5) as link:
         await up(link)
         proxy.freeze()
@@ -345,7 +345,7 @@ async def test_redis_that_freezes_while_much_is_on_its_way_is_noticed(redis_serv
         await up(link)
 
 
-async def test_connection_of_an_idle_link_stays(redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_idle_redis_connection_stays_open(redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(link_module, "_PING_EVERY", 0.3)
     async with open_link(redis_server.url, limit=2) as link:  # a connection may be silent for 3 s
         await up(link)
@@ -371,7 +371,7 @@ def kind(request: pytest.FixtureRequest) -> Literal["cut", "swallow", "hold"]:
 
 @pytest.mark.usefixtures("no_pings")
 @pytest.mark.parametrize("after", range(len(b":1\r\n")))
-async def test_call_without_a_whole_answer_is_uncertain_and_has_happened_once(
+async def test_call_without_a_complete_reply_is_uncertain_and_executed_once(
     kind: Literal["cut", "swallow", "hold"], after: int, redis_server: RedisServer
 ) -> None:
     limit = LONG if kind == "cut" else 0.4
@@ -397,7 +397,7 @@ REQUEST = b"*4\r\n$7\r\nEVALSHA\r\n$40\r\n" + b"." * 40 + b"\r\n$1\r\n1\r\n$1\r\
 
 
 @pytest.mark.usefixtures("no_pings")
-async def test_call_that_is_cut_at_any_byte_has_happened_once_or_not_at_all(redis_server: RedisServer) -> None:
+async def test_call_disconnected_at_any_byte_is_executed_at_most_once(redis_server: RedisServer) -> None:
     async with open_proxy(redis_server.port) as proxy, open_link(proxy.url, limit=LONG) as link:
         await up(link)
         await link.script(COUNT, ["other"])
@@ -417,7 +417,7 @@ async def test_call_that_is_cut_at_any_byte_has_happened_once_or_not_at_all(redi
 
 
 @pytest.mark.usefixtures("no_pings")
-async def test_connection_that_is_cut_while_it_is_made_has_sent_nothing(redis_server: RedisServer) -> None:
+async def test_connection_lost_during_setup_has_sent_no_command(redis_server: RedisServer) -> None:
     async with open_proxy(redis_server.port) as proxy, open_link(proxy.url, limit=LONG) as link:
         await up(link)
         for after in range(0, 150, 9):  # of the answer to HELLO
@@ -437,7 +437,7 @@ async def cut(proxy: FaultProxy, server: RedisServer) -> None:
     await trio.testing.wait_all_tasks_blocked()
 
 
-async def test_call_after_a_cut_makes_a_connection(redis_server: RedisServer) -> None:
+async def test_call_after_a_disconnect_reconnects(redis_server: RedisServer) -> None:
     async with open_proxy(redis_server.port) as proxy, open_link(proxy.url, limit=LONG) as link:
         await up(link)
         for number in range(1, 100):  # more than a pool has places
@@ -446,7 +446,7 @@ async def test_call_after_a_cut_makes_a_connection(redis_server: RedisServer) ->
         assert link.is_up
 
 
-async def test_wait_for_a_connection_is_part_of_the_limit(
+async def test_wait_for_a_connection_counts_towards_the_time_limit(
     redis_server: RedisServer, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with open_proxy(redis_server.port) as proxy, open_link(proxy.url, limit=0.5) as link:
@@ -463,7 +463,7 @@ async def test_wait_for_a_connection_is_part_of_the_limit(
     assert {record.name for record in caplog.records} == {"trio_mcp"}  # no traceback of coredis
 
 
-async def test_answer_that_came_while_this_process_stood_still_is_returned(redis_server: RedisServer) -> None:
+async def test_reply_that_arrived_while_the_process_was_suspended_is_returned(redis_server: RedisServer) -> None:
     async with open_link(redis_server.url, limit=1) as link:
         await up(link)
         await link.script(SLOW, ["n"])
@@ -484,7 +484,7 @@ async def test_answer_that_came_while_this_process_stood_still_is_returned(redis
 # Cancels.
 
 
-async def test_cancel_before_a_call_is_sent_leaves_everything_alone(redis_server: RedisServer) -> None:
+async def test_cancel_before_a_call_is_sent_has_no_effect(redis_server: RedisServer) -> None:
     async with open_link(redis_server.url, limit=LONG) as link:
         await up(link)
         with trio.CancelScope() as scope:
@@ -495,7 +495,7 @@ async def test_cancel_before_a_call_is_sent_leaves_everything_alone(redis_server
         assert await link.script(COUNT, ["n"]) == 1
 
 
-async def test_cancel_of_a_call_that_was_sent_goes_on_once_the_call_has_ended(redis_server: RedisServer) -> None:
+async def test_cancel_of_a_sent_call_is_raised_after_the_call_has_ended(redis_server: RedisServer) -> None:
     async with open_proxy(redis_server.port) as proxy, open_link(proxy.url, limit=LONG) as link:
         await up(link)
         fault = proxy.fail("hold", after=0)
@@ -518,7 +518,7 @@ async def test_cancel_of_a_call_that_was_sent_goes_on_once_the_call_has_ended(re
         assert scope.cancelled_caught
 
 
-async def test_cancelled_calls_that_wait_for_a_connection_cost_nothing(redis_server: RedisServer) -> None:
+async def test_cancelled_calls_that_wait_for_a_connection_lose_no_pool_slot(redis_server: RedisServer) -> None:
     async with open_proxy(redis_server.port) as proxy, open_link(proxy.url, limit=LONG) as link:
         await up(link)
         await cut(proxy, redis_server)
@@ -535,7 +535,7 @@ async def test_cancelled_calls_that_wait_for_a_connection_cost_nothing(redis_ser
         assert link.reconnects == 0
 
 
-async def test_a_connection_that_is_being_closed_takes_no_command_and_another_one_is_made(redis_url: str) -> None:
+async def test_closing_connection_takes_no_command_and_another_is_opened(redis_url: str) -> None:
     async with open_link(redis_url, limit=5) as link:
         await link.wait_until_up()
         client = link._client
@@ -553,7 +553,7 @@ async def test_a_connection_that_is_being_closed_takes_no_command_and_another_on
 
 # coredis leaves the connection that it has made in vain to the collector, with its streams open.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-async def test_a_pool_that_is_closed_while_a_connection_is_waited_for_is_an_outage(redis_url: str) -> None:
+async def test_pool_closed_during_a_wait_raises_store_down(redis_url: str) -> None:
     async with open_client(parse_url(redis_url), limit=5, max_idle=10) as client:
         pass
     with pytest.raises(OSError, match="connections to Redis were closed"):

@@ -41,7 +41,7 @@ def storage(redis_url: str) -> RedisStorage:
 # What is kept, and for how long
 
 
-async def test_each_key_but_the_secret_goes_by_itself(storage: RedisStorage, redis_server: RedisServer):
+async def test_every_redis_key_except_the_secret_expires(storage: RedisStorage, redis_server: RedisServer):
     async with storage.join("tested") as one, storage.join("tested") as two:
         await use_all(one, two)
         await one.courier.send("nobody", bytes(100_000))  # which nobody fetches
@@ -50,7 +50,7 @@ async def test_each_key_but_the_secret_goes_by_itself(storage: RedisStorage, red
     assert len(keys(redis_server)) > 10
 
 
-async def test_nothing_is_left_of_what_has_ended(storage: RedisStorage, redis_server: RedisServer):
+async def test_no_redis_keys_remain_of_ended_objects(storage: RedisStorage, redis_server: RedisServer):
     async with storage.join("tested") as one, storage.join("tested") as two:
         before = keys(redis_server)
         await use_all(one, two)
@@ -64,7 +64,7 @@ async def test_nothing_is_left_of_what_has_ended(storage: RedisStorage, redis_se
     assert left == {b"c:log", b"c:things"}
 
 
-async def test_nothing_is_left_of_what_nobody_uses(storage: RedisStorage, redis_server: RedisServer):
+async def test_no_redis_keys_remain_of_unused_objects(storage: RedisStorage, redis_server: RedisServer):
     async with storage.join("tested") as one:
         before = keys(redis_server)
         await one.sessions.open("session", b"facts", caller=b"ann", mark=b"mark", idle_ms=1, limit=9)
@@ -77,7 +77,7 @@ async def test_nothing_is_left_of_what_nobody_uses(storage: RedisStorage, redis_
         assert 0 < redis_server.ask("PTTL", b"{%b:s}:%b" % (PREFIX, name[2:])) <= HOUR + 1
 
 
-async def test_long_letter_is_taken_out_of_redis_by_its_reader(storage: RedisStorage, redis_server: RedisServer):
+async def test_large_message_is_removed_from_redis_by_its_reader(storage: RedisStorage, redis_server: RedisServer):
     async with storage.join("tested") as one, one.courier.mailbox() as letters:
         before = keys(redis_server)
         await one.courier.send(one.id, bytes(100_000))
@@ -85,7 +85,7 @@ async def test_long_letter_is_taken_out_of_redis_by_its_reader(storage: RedisSto
         assert keys(redis_server) == before
 
 
-async def test_long_letter_that_is_sent_again_takes_the_room_of_one(storage: RedisStorage, redis_server: RedisServer):
+async def test_large_message_sent_again_takes_space_once(storage: RedisStorage, redis_server: RedisServer):
     async with storage.join("tested") as one, storage.join("tested") as two:
         before = keys(redis_server)
         for sender in (one, two):
@@ -96,7 +96,7 @@ async def test_long_letter_that_is_sent_again_takes_the_room_of_one(storage: Red
         assert redis_server.ask("ZCARD", listed) == 2
 
 
-async def test_long_letter_that_has_waited_too_long_is_a_gap(storage: RedisStorage, redis_server: RedisServer):
+async def test_large_message_that_expired_unread_is_a_gap(storage: RedisStorage, redis_server: RedisServer):
     async with storage.join("tested") as one, one.courier.mailbox() as letters:
         await one.courier.send(one.id, bytes(100_000))
         for name in redis_server.ask("KEYS", "*:m:*"):
@@ -106,9 +106,7 @@ async def test_long_letter_that_has_waited_too_long_is_a_gap(storage: RedisStora
         assert await next_of(letters) == b"next"
 
 
-async def test_sec_letter_cannot_have_its_reader_take_a_key_of_another_kind(
-    storage: RedisStorage, redis_server: RedisServer
-):
+async def test_sec_message_cannot_make_its_reader_take_a_foreign_key(storage: RedisStorage, redis_server: RedisServer):
     """Neither the common secret nor the letter of another replica, whatever the message names."""
     async with (
         storage.join("tested") as one,
@@ -130,7 +128,7 @@ async def test_sec_letter_cannot_have_its_reader_take_a_key_of_another_kind(
         assert set(redis_server.ask("KEYS", "*")) - {b"{%b}:listed" % channel} == before
 
 
-async def test_log_of_events_begins_anew_behind_one_that_is_gone(storage: RedisStorage, redis_server: RedisServer):
+async def test_event_log_restarts_after_an_expired_one(storage: RedisStorage, redis_server: RedisServer):
     """Its sets outlive it, and say nothing of the next."""
     async with storage.join("tested") as one:
         await one.events.open("session", "first", holder="me", request_id=b"", retention_ms=HOUR)
@@ -143,7 +141,7 @@ async def test_log_of_events_begins_anew_behind_one_that_is_gone(storage: RedisS
         assert (found.first, found.lines) == (2, [b"b", b"c"])
 
 
-async def test_nothing_is_left_of_a_finished_stream_that_is_forgotten(storage: RedisStorage, redis_server: RedisServer):
+async def test_no_redis_keys_remain_of_a_dropped_stream(storage: RedisStorage, redis_server: RedisServer):
     """Whether somebody asks for it, or another stream is finished."""
 
     async def finish(one: Replica, stream: str, keep: int) -> None:
@@ -174,7 +172,7 @@ async def test_nothing_is_left_of_a_finished_stream_that_is_forgotten(storage: R
 
 
 @pytest.mark.parametrize("is_asked_for", [True, False], ids=["when asked for", "when others are finished"])
-async def test_stream_with_many_events_is_forgotten_step_by_step(
+async def test_stream_with_many_events_is_deleted_in_steps(
     storage: RedisStorage, redis_server: RedisServer, is_asked_for: bool
 ):
     """So that no step holds up the others. The stream is gone with the first step, and all of it in the end."""
@@ -197,7 +195,7 @@ async def test_stream_with_many_events_is_forgotten_step_by_step(
         assert not [each for each in redis_server.ask("HKEYS", log) if each.startswith(b"l")]
 
 
-async def test_stream_that_is_forgotten_in_part_can_be_begun_anew(storage: RedisStorage, redis_server: RedisServer):
+async def test_partly_deleted_stream_can_be_started_again(storage: RedisStorage, redis_server: RedisServer):
     async with storage.join("tested") as one:
         await finish_many(one, 5000)
         assert await one.events.read_after("session", "over", 0, retention_ms=HOUR) is None
@@ -240,7 +238,7 @@ async def test_all_keys_and_channels_begin_with_the_prefix(redis_url: str, redis
         redis_server.ask("ACL", "DELUSER", "replica")
 
 
-async def test_servers_and_prefixes_share_nothing(redis_url: str, redis_server: RedisServer):
+async def test_different_servers_and_prefixes_share_nothing(redis_url: str, redis_server: RedisServer):
     """Whatever the names: none stands for another."""
     pairs = [("a", "b"), ("a", "b:1"), ("a:b", "1"), ("a", "{b}"), ("a", "B"), ("a", "*"), ("a", ""), ("", "a")]
     for prefix, name in pairs:
@@ -256,7 +254,7 @@ def test_prefix_with_braces_is_refused():
         RedisStorage("redis://127.0.0.1", prefix="a{b}")
 
 
-async def test_cluster_has_all_that_is_shared(tmp_path: Path):
+async def test_redis_cluster_supports_everything_shared(tmp_path: Path):
     """All keys of a script lie in one slot."""
     with RedisServer(tmp_path, "cluster-enabled yes") as server:
         server.ask("CLUSTER", "ADDSLOTSRANGE", 0, 16383)
@@ -269,7 +267,7 @@ async def test_cluster_has_all_that_is_shared(tmp_path: Path):
 # What it costs
 
 
-async def test_each_call_is_one_round_trip(storage: RedisStorage, redis_server: RedisServer):
+async def test_each_shared_store_call_is_one_round_trip(storage: RedisStorage, redis_server: RedisServer):
     """A long letter takes two, and one to fetch."""
     async with storage.join("tested") as one, storage.join("tested") as two:
         await use_all(one, two)  # Redis knows the scripts
@@ -302,7 +300,9 @@ def commands(server: RedisServer) -> int:
     return sum(int(each.split(",")[0].removeprefix("calls=")) for each in statistics.values())
 
 
-async def test_session_is_opened_in_a_bounded_time_whatever_has_ended(storage: RedisStorage, redis_server: RedisServer):
+async def test_session_is_opened_in_limited_time_despite_many_ended_ones(
+    storage: RedisStorage, redis_server: RedisServer
+):
     """What has ended goes a part at a time."""
     async with storage.join("tested") as one:
 
@@ -326,7 +326,7 @@ async def test_session_is_opened_in_a_bounded_time_whatever_has_ended(storage: R
         assert set(redis_server.ask("ZRANGE", tag + b":callers", 0, -1)) == {short_name(b"ann"), short_name(b"bob")}
 
 
-async def test_caller_whose_sessions_were_lost_hides_no_other(storage: RedisStorage, redis_server: RedisServer):
+async def test_caller_with_lost_sessions_does_not_hide_others(storage: RedisStorage, redis_server: RedisServer):
     """A failover may lose what was written last."""
     async with storage.join("tested") as one:
         for name, caller in (
@@ -359,7 +359,7 @@ async def test_session_of_an_earlier_version_without_a_caller_counts_as_ended(
 # The secret
 
 
-async def test_replicas_have_one_secret(storage: RedisStorage):
+async def test_replicas_share_one_secret(storage: RedisStorage):
     async with storage.join("tested") as one:
         async with storage.join("tested") as two, storage.join("other") as other:
             assert one.secret == two.secret != other.secret
@@ -383,7 +383,7 @@ async def test_sec_secret_of_another_length_is_replaced_for_all(
         await until(lambda: redis_server.ask("GET", PREFIX + b":secret") == one.secret)
 
 
-async def test_secret_is_put_back_into_a_redis_that_came_back_empty(tmp_path: Path):
+async def test_secret_is_restored_in_a_redis_that_restarted_empty(tmp_path: Path):
     with RedisServer(tmp_path) as server:
         storage = RedisStorage(server.url, limit=10.0)
         async with storage.join("tested") as one:
@@ -393,7 +393,7 @@ async def test_secret_is_put_back_into_a_redis_that_came_back_empty(tmp_path: Pa
                 assert two.secret == one.secret
 
 
-async def test_secret_is_put_back_where_somebody_has_emptied_a_redis_that_runs(
+async def test_secret_is_restored_after_a_flush_of_redis(
     storage: RedisStorage, redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch
 ):
     """No connection is lost then, so it is looked at from time to time."""
@@ -403,7 +403,7 @@ async def test_secret_is_put_back_where_somebody_has_emptied_a_redis_that_runs(
         await until(lambda: redis_server.ask("GET", PREFIX + b":secret") == one.secret)
 
 
-async def test_log_says_that_there_are_two_secrets(tmp_path: Path, caplog: pytest.LogCaptureFixture):
+async def test_conflicting_secrets_are_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture):
     """Once, however often it is looked at."""
     caplog.set_level(logging.ERROR)
     with RedisServer(tmp_path) as server:
@@ -451,9 +451,7 @@ async def test_replica_waits_for_redis(tmp_path: Path, caplog: pytest.LogCapture
     assert "geheim" not in caplog.text
 
 
-async def test_slow_start_with_a_redis_that_is_there_tells_of_no_outage(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-):
+async def test_slow_start_with_available_redis_logs_no_outage(tmp_path: Path, caplog: pytest.LogCaptureFixture):
     with RedisServer(tmp_path) as server:
         async with open_link(server.url, limit=PATIENCE) as link:
             await _SharedSecret(link, "secret").agree(patience=0.0)
@@ -467,7 +465,7 @@ async def test_waiting_for_redis_can_be_cancelled():
     assert scope.cancelled_caught
 
 
-async def test_policy_that_drops_keys_is_an_error_in_the_log(tmp_path: Path, caplog: pytest.LogCaptureFixture):
+async def test_evicting_memory_policy_is_logged_as_an_error(tmp_path: Path, caplog: pytest.LogCaptureFixture):
     with RedisServer(tmp_path, "maxmemory-policy allkeys-lru") as server:
         async with RedisStorage(server.url, limit=10.0).join("tested"):
             assert "must be noeviction, not allkeys-lru" in caplog.text
@@ -477,7 +475,7 @@ async def test_policy_that_drops_keys_is_an_error_in_the_log(tmp_path: Path, cap
             assert "noeviction" not in caplog.text
 
 
-async def test_replica_that_may_not_ask_for_the_policy_runs(redis_url: str, redis_server: RedisServer):
+async def test_replica_without_permission_to_read_the_policy_starts(redis_url: str, redis_server: RedisServer):
     redis_server.ask("ACL", "SETUSER", "replica", "~*", "&*", "+@all", "-config", "nopass", "on")
     try:
         async with RedisStorage(redis_url.replace("//", "//replica:any@"), limit=10.0).join("tested") as one:
@@ -489,9 +487,7 @@ async def test_replica_that_may_not_ask_for_the_policy_runs(redis_url: str, redi
 # Changes, and hints
 
 
-async def test_change_behind_a_failover_that_lost_the_last_ones_is_not_missed(
-    storage: RedisStorage, redis_server: RedisServer
-):
+async def test_change_after_a_failover_with_lost_writes_is_not_missed(storage: RedisStorage, redis_server: RedisServer):
     """As many are noted as were lost, and a reader who has seen those is told."""
     async with storage.join("tested") as one:
         await one.changes.record(["before"])
@@ -505,7 +501,7 @@ async def test_change_behind_a_failover_that_lost_the_last_ones_is_not_missed(
         assert (await one.changes.read_since(seen)).changed == ["new"]
 
 
-async def test_hint_with_too_much_to_tell_is_a_gap(storage: RedisStorage):
+async def test_oversized_hint_is_a_gap(storage: RedisStorage):
     async with storage.join("tested") as one, one.changes.watch() as hints:
         start = (await one.changes.read_since(None)).cursor
         things = [f"resource:{number:01000}" for number in range(100)]
@@ -514,7 +510,7 @@ async def test_hint_with_too_much_to_tell_is_a_gap(storage: RedisStorage):
         assert sorted((await one.changes.read_since(start)).changed) == things
 
 
-async def test_hints_of_others_make_gaps_or_nothing(storage: RedisStorage, redis_server: RedisServer):
+async def test_foreign_hints_cause_gaps_or_are_ignored(storage: RedisStorage, redis_server: RedisServer):
     """Those that are of a version to come are ignored; those that make no sense may have meant anything."""
     async with storage.join("tested") as one, one.sessions.watch() as hints:
         bus = PREFIX + b":bus"
@@ -528,7 +524,7 @@ async def test_hints_of_others_make_gaps_or_nothing(storage: RedisStorage, redis
         assert await next_of(hints) == "known"
 
 
-async def test_bucket_of_a_clock_that_was_set_back_is_only_empty(storage: RedisStorage, redis_server: RedisServer):
+async def test_rate_limit_bucket_after_a_clock_set_back_is_only_empty(storage: RedisStorage, redis_server: RedisServer):
     """It gets tokens as any other does."""
     async with storage.join("tested") as one:
         assert await one.rate_limits.acquire(b"caller", limit=1, period_ms=HOUR, burst=5) == 0
@@ -554,7 +550,7 @@ async def test_replicas_of_different_layouts_share_nothing(
     assert {name.split(b":")[2].rstrip(b"}") for name in redis_server.ask("KEYS", "*")} == {b"1", b"2"}
 
 
-async def test_letter_in_the_form_of_a_version_to_come_is_a_gap(storage: RedisStorage, redis_server: RedisServer):
+async def test_message_in_a_future_format_is_a_gap(storage: RedisStorage, redis_server: RedisServer):
     """And nothing is taken for the key of a long letter."""
     redis_server.ask("SET", "kept", "by others")
     async with storage.join("tested") as one, one.courier.mailbox() as letters:
@@ -568,7 +564,7 @@ async def test_letter_in_the_form_of_a_version_to_come_is_a_gap(storage: RedisSt
 # Notifications of extensions
 
 
-async def test_what_a_server_tells_of_an_extension_reaches_all_replicas(
+async def test_extension_notification_reaches_all_replicas(
     storage: RedisStorage,
 ):
     async with replicas_that_tell(storage, b"a" * 32, b"a" * 32) as (one, two):

@@ -38,7 +38,7 @@ def kill_subscriptions(server: RedisServer) -> None:
     assert server.ask("CLIENT", "KILL", "TYPE", "pubsub") >= 1
 
 
-async def test_messages_come_from_the_entry_on_in_order(redis_server: RedisServer) -> None:
+async def test_subscription_yields_messages_in_order_from_its_entry(redis_server: RedisServer) -> None:
     async with open_link(redis_server.url, limit=LONG) as link:
         async with link.subscribe(["a", "b"]) as messages:
             for number in range(5):
@@ -79,7 +79,7 @@ async def test_link_without_a_reader_has_no_subscription(redis_server: RedisServ
     await until(lambda: redis_server.ask("PUBSUB", "CHANNELS") == [])
 
 
-async def test_subscription_starts_anew_by_itself_and_says_gap(
+async def test_subscription_restarts_automatically_with_a_gap(
     redis_server: RedisServer, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with open_link(redis_server.url, limit=LONG) as link:
@@ -99,7 +99,9 @@ async def test_subscription_starts_anew_by_itself_and_says_gap(
     assert [record for record in caplog.records if record.levelno > logging.INFO] == []
 
 
-async def test_first_loss_costs_no_delay(redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_first_lost_subscription_is_reopened_without_delay(
+    redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(subscription, "_FIRST_DELAY", 10 * PATIENCE)
     monkeypatch.setattr(subscription, "_LONGEST_DELAY", 10 * PATIENCE)
     async with open_link(redis_server.url, limit=LONG) as link:
@@ -109,7 +111,7 @@ async def test_first_loss_costs_no_delay(redis_server: RedisServer, monkeypatch:
             assert await next_of(messages) is HINTS_LOST
 
 
-async def test_loss_after_a_good_while_costs_no_delay_either(
+async def test_subscription_lost_after_a_long_time_is_reopened_without_delay(
     redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(subscription, "_FIRST_DELAY", 10 * PATIENCE)
@@ -123,7 +125,7 @@ async def test_loss_after_a_good_while_costs_no_delay_either(
                 assert await next_of(messages) is HINTS_LOST
 
 
-async def test_only_connections_that_were_never_confirmed_lengthen_the_delay(
+async def test_only_unconfirmed_connections_increase_the_reconnect_delay(
     redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whatever the number of losses before: a reader is deaf for as long as it takes to subscribe again."""
@@ -150,7 +152,7 @@ async def test_only_connections_that_were_never_confirmed_lengthen_the_delay(
         assert asked == []
 
 
-async def test_connections_that_are_lost_at_once_are_not_made_without_a_bound(
+async def test_reconnects_after_immediate_losses_are_limited(
     redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with (
@@ -166,7 +168,7 @@ async def test_connections_that_are_lost_at_once_are_not_made_without_a_bound(
         assert proxy.connections - before <= 1 + (trio.current_time() - begun) / subscription._GOOD
 
 
-async def test_reader_that_comes_while_redis_is_away_is_told_a_gap_once_messages_come(tmp_path: Path) -> None:
+async def test_reader_entered_during_an_outage_gets_a_gap_first(tmp_path: Path) -> None:
     server = RedisServer(tmp_path)
     async with open_link(server.url, limit=0.1) as link, link.subscribe(["a"]) as messages:
         with trio.move_on_after(0.5):
@@ -187,7 +189,7 @@ async def test_killed_redis_is_subscribed_to_again(tmp_path: Path) -> None:
             assert await next_of(messages) == ChannelMessage("a", b"1")
 
 
-async def test_slow_reader_loses_messages_beyond_the_bound_and_is_told(redis_server: RedisServer) -> None:
+async def test_slow_reader_gets_a_gap_for_messages_beyond_the_limit(redis_server: RedisServer) -> None:
     async with open_link(redis_server.url, limit=LONG) as link:
         await up(link)
         async with link.subscribe(["a"]) as slow, link.subscribe(["b"]) as quick:
@@ -204,7 +206,7 @@ async def test_slow_reader_loses_messages_beyond_the_bound_and_is_told(redis_ser
             assert link.gaps == 1
 
 
-async def test_subscription_that_is_cut_without_a_word_is_noticed(
+async def test_silently_dropped_subscription_is_detected(
     redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(subscription, "_LIVENESS_INTERVAL", 0.1)
@@ -221,7 +223,7 @@ async def test_subscription_that_is_cut_without_a_word_is_noticed(
         assert proxy.connections == 3
 
 
-async def test_frozen_redis_keeps_a_subscription_or_says_gap(tmp_path: Path) -> None:
+async def test_frozen_redis_keeps_a_subscription_or_causes_a_gap(tmp_path: Path) -> None:
     with RedisServer(tmp_path) as server:
         async with open_link(server.url, limit=0.5) as link:
             await up(link)
@@ -236,7 +238,7 @@ async def test_frozen_redis_keeps_a_subscription_or_says_gap(tmp_path: Path) -> 
                 assert heard == ChannelMessage("a", b"1")
 
 
-async def test_refused_subscription_is_told_and_tried_again(
+async def test_refused_subscription_is_logged_and_retried(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with RedisServer(
@@ -263,7 +265,7 @@ async def test_subscription_survives_a_new_client_of_the_commands(redis_server: 
             assert link.gaps == 0
 
 
-async def test_channel_that_is_left_and_taken_again_at_once_is_heard(redis_server: RedisServer) -> None:
+async def test_channel_reentered_at_once_receives_messages(redis_server: RedisServer) -> None:
     async with open_link(redis_server.url, limit=LONG) as link:
         await up(link)
         async with link.subscribe(["other"]):
@@ -273,7 +275,7 @@ async def test_channel_that_is_left_and_taken_again_at_once_is_heard(redis_serve
                     assert await next_of(messages) == ChannelMessage("a", str(number).encode())
 
 
-async def test_confirmation_of_an_entry_that_was_left_is_none_for_the_next(redis_server: RedisServer) -> None:
+async def test_confirmation_of_a_left_entry_does_not_confirm_the_next(redis_server: RedisServer) -> None:
     async with open_proxy(redis_server.port) as proxy, open_link(proxy.url, limit=LONG) as link:
         await up(link)
         async with link.subscribe(["other"]), trio.open_nursery() as nursery:
@@ -314,7 +316,7 @@ async def test_entry_that_is_cancelled_leaves_nothing(redis_server: RedisServer)
 @pytest.mark.parametrize(
     "stranger", [b"+OK\r\n", b":1\r\n", b"$-1\r\n", b"%1\r\n:1\r\n:2\r\n", b">1\r\n+x\r\n", b"\xff\xfe\r\n"]
 )
-async def test_answer_to_no_command_only_closes_the_connection(redis_server: RedisServer, stranger: bytes) -> None:
+async def test_unexpected_redis_reply_only_closes_the_connection(redis_server: RedisServer, stranger: bytes) -> None:
     async with (
         open_proxy(redis_server.port) as proxy,
         open_link(proxy.url, limit=LONG) as link,

@@ -35,7 +35,7 @@ async def test_uncertain_creation_is_undone(redis_server: RedisServer):
     assert all(name.startswith(b"{%b:t}:v:" % PREFIX) for name in left)
 
 
-async def test_uncertain_change_of_a_task_is_made_once(redis_server: RedisServer):
+async def test_uncertain_change_of_a_task_is_applied_once(redis_server: RedisServer):
     """A reading shows whether it has happened, and the same call again makes it or is refused."""
     before = dict[int, TaskRecord]()
     after = dict[int, TaskRecord]()
@@ -60,7 +60,7 @@ async def test_uncertain_change_of_a_task_is_made_once(redis_server: RedisServer
     await with_faults(redis_server, attempt, check)
 
 
-async def test_uncertain_claim_leaves_its_tasks_alone(redis_server: RedisServer):
+async def test_uncertain_claim_does_not_affect_its_tasks(redis_server: RedisServer):
     """Others get what was not claimed, and nobody has what was."""
 
     async def attempt(one: Replica, number: int) -> None:

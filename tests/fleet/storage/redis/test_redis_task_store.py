@@ -117,7 +117,7 @@ def fail_over(server: RedisServer, to: dict[bytes, bytes]) -> None:
 # What is left in Redis
 
 
-async def test_nothing_is_left_of_records_that_were_deleted(store: RedisTaskStore, redis_server: RedisServer):
+async def test_no_redis_keys_remain_of_deleted_records(store: RedisTaskStore, redis_server: RedisServer):
     await create(store, record("free"), ttl_ms=1, retention_ms=0)
     await create(store, record("held", holder="me"), ttl_ms=1, retention_ms=0)
     await create(store, record("external", is_external=True, scope="bob"), ttl_ms=1, retention_ms=0)
@@ -135,7 +135,7 @@ async def test_nothing_is_left_of_records_that_were_deleted(store: RedisTaskStor
     assert keys(redis_server) == {}
 
 
-async def test_each_key_goes_by_itself_an_hour_after_its_time(store: RedisTaskStore, redis_server: RedisServer):
+async def test_task_keys_expire_an_hour_after_their_ttl(store: RedisTaskStore, redis_server: RedisServer):
     await create(store, record("long", holder="me"), ttl_ms=HOUR, retention_ms=HOUR)
     await create(store, record("short", holder="me"), ttl_ms=0, retention_ms=0)
     assert await store.discard("never", retention_ms=HOUR) is False
@@ -147,7 +147,7 @@ async def test_each_key_goes_by_itself_an_hour_after_its_time(store: RedisTaskSt
     assert len(others) == 3
 
 
-async def test_change_of_the_time_moves_the_end_of_each_key(store: RedisTaskStore, redis_server: RedisServer):
+async def test_change_of_the_ttl_moves_the_expiry_of_each_key(store: RedisTaskStore, redis_server: RedisServer):
     one = await create(store, record("one"), ttl_ms=0, retention_ms=0)
     assert await change(store, one, kept_until=one.created_at + 4 * HOUR) is not None
     assert {round(ttl / HOUR) for ttl in keys(redis_server).values()} == {5}
@@ -163,9 +163,7 @@ async def test_change_of_the_time_moves_the_end_of_each_key(store: RedisTaskStor
 
 
 @pytest.mark.parametrize("ttl", [None, 2**62])
-async def test_record_without_a_time_is_kept_for_ever(
-    store: RedisTaskStore, redis_server: RedisServer, ttl: int | None
-):
+async def test_record_without_a_ttl_never_expires(store: RedisTaskStore, redis_server: RedisServer, ttl: int | None):
     await create(store, record("short"), ttl_ms=0, retention_ms=0)
     one = await create(store, record("one"), ttl_ms=ttl)
     await create(store, record("another"), ttl_ms=0, retention_ms=0)
@@ -177,7 +175,7 @@ async def test_record_without_a_time_is_kept_for_ever(
 
 
 @pytest.mark.parametrize("secrets", [(), (SECRET,)])
-async def test_memory_of_a_record_is_bounded(redis_server: RedisServer, secrets: tuple[bytes, ...]):
+async def test_memory_of_a_task_record_is_limited(redis_server: RedisServer, secrets: tuple[bytes, ...]):
     """Beside the record itself, the time limits of three sorted sets and the hash; text of peers is in no key."""
     async with open_store(redis_server.url, secrets) as store:
         for number in range(200):
@@ -187,7 +185,7 @@ async def test_memory_of_a_record_is_bounded(redis_server: RedisServer, secrets:
     assert used / 200 < one[0].size + 1600
 
 
-async def test_records_that_redis_has_dropped_are_passed_over(store: RedisTaskStore, redis_server: RedisServer):
+async def test_records_evicted_by_redis_are_skipped(store: RedisTaskStore, redis_server: RedisServer):
     """They count in no bound of a caller, either, and what names them is taken out."""
     for name in ("dropped", "here"):
         await create(store, record(name), ttl_ms=1, retention_ms=0)
@@ -241,7 +239,7 @@ async def test_tasks_are_on_one_node_of_a_cluster(tmp_path: Path):
 # Losses
 
 
-async def test_holder_of_a_claim_that_was_lost_writes_nothing(store: RedisTaskStore, redis_server: RedisServer):
+async def test_holder_of_a_lost_claim_cannot_write(store: RedisTaskStore, redis_server: RedisServer):
     """A failover has lost the claim of ``old``, and ``new`` has claimed since: epoch and version are equal."""
     one = await create(store, record("one"))
     before = snapshot(redis_server)
@@ -257,7 +255,7 @@ async def test_holder_of_a_claim_that_was_lost_writes_nothing(store: RedisTaskSt
     assert await read_record(store, "one") == new
 
 
-async def test_write_computed_on_what_was_lost_is_refused(store: RedisTaskStore, redis_server: RedisServer):
+async def test_write_based_on_lost_data_is_refused(store: RedisTaskStore, redis_server: RedisServer):
     """An answer of anybody, too, with the same version."""
     one = await create(store, record("one", holder="me"))
     before = snapshot(redis_server)
@@ -273,7 +271,7 @@ async def test_write_computed_on_what_was_lost_is_refused(store: RedisTaskStore,
 
 
 @pytest.mark.parametrize("is_first", [True, False])
-async def test_creation_without_an_answer_is_undone(tmp_path: Path, is_first: bool):
+async def test_creation_without_a_reply_is_undone(tmp_path: Path, is_first: bool):
     """Redis is frozen, and carries out what waits there in any order: what was created is deleted, and what comes after
     the deletion is refused."""
     with RedisServer(tmp_path) as server:
@@ -291,7 +289,7 @@ async def test_creation_without_an_answer_is_undone(tmp_path: Path, is_first: bo
             assert [each.id for each in await other.page("ann", None, 9)] == ["one"]
 
 
-async def test_redis_that_is_full_changes_nothing_by_halves(store: RedisTaskStore, redis_server: RedisServer):
+async def test_full_redis_never_applies_a_partial_change(store: RedisTaskStore, redis_server: RedisServer):
     """What makes room still works, and so does the refusal of a creation that may be under way."""
     one = await create(store, record("one", holder="me"))
     gone = await create(store, record("gone", name="other"), ttl_ms=0, retention_ms=0)
@@ -318,7 +316,7 @@ async def test_redis_that_is_full_changes_nothing_by_halves(store: RedisTaskStor
 # Secrets
 
 
-async def test_claim_passes_over_records_of_other_secrets(redis_url: str):
+async def test_claim_skips_records_encrypted_with_other_secrets(redis_url: str):
     async with open_store(redis_url, (SECRET,)) as store, open_store(redis_url, (OLDER,)) as other:
         await create(store, record("one"))
         await create(other, record("other"))
@@ -355,7 +353,7 @@ async def test_record_moves_to_the_first_secret_with_its_next_change(redis_url: 
     assert keys(redis_server) == {}
 
 
-async def test_record_that_is_damaged_holds_up_no_claim(
+async def test_damaged_record_does_not_block_claims(
     store: RedisTaskStore, redis_server: RedisServer, caplog: pytest.LogCaptureFixture
 ):
     """The log says so, and the damaged one is not asked for again before its lease is over."""
@@ -367,7 +365,7 @@ async def test_record_that_is_damaged_holds_up_no_claim(
     assert await claim(store, "you") == {}
 
 
-async def test_nothing_of_a_sealed_record_can_be_read_in_redis(redis_url: str, redis_server: RedisServer):
+async def test_encrypted_record_is_unreadable_in_redis(redis_url: str, redis_server: RedisServer):
     async with open_store(redis_url, (SECRET,)) as store:
         await create(store, record("id", scope="scope of it", name="name of it", params=b"params of it"))
     names = b"".join(redis_server.ask("KEYS", "*"))
@@ -380,17 +378,17 @@ async def test_nothing_of_a_sealed_record_can_be_read_in_redis(redis_url: str, r
 
 
 @pytest.mark.parametrize("position", [(10**5000, ""), (2**53, "x"), (2**62, "\ud800")])
-async def test_no_record_is_behind_a_place_that_none_has(store: RedisTaskStore, position: tuple[int, str]):
+async def test_listing_after_an_unknown_position_is_empty(store: RedisTaskStore, position: tuple[int, str]):
     await create(store, record("one"))
     assert await store.page("ann", position, 9) == []
 
 
-async def test_page_after_a_place_before_all_is_the_first(store: RedisTaskStore):
+async def test_page_after_a_position_before_all_records_is_the_first(store: RedisTaskStore):
     one = await create(store, record("one"))
     assert await store.page("ann", (-(10**5000), "x"), 9) == [one]
 
 
-async def test_records_of_one_place_are_in_the_order_of_their_ids(store: RedisTaskStore, redis_server: RedisServer):
+async def test_records_with_equal_position_are_ordered_by_id(store: RedisTaskStore, redis_server: RedisServer):
     """Replicas with different secrets may give one place twice. Bytes decide, whatever the locale of Redis is."""
     names = ["B", "a", "aa", "\N{LATIN SMALL LETTER A WITH DIAERESIS}", "\N{SNOWMAN}"]
     place = (await create(store, record("z"))).position
@@ -407,7 +405,7 @@ async def test_records_of_one_place_are_in_the_order_of_their_ids(store: RedisTa
     assert [each.id for each in await store.page("ann", (place, "ab"), 9)] == names[3:]
 
 
-async def test_tasks_that_are_free_are_claimed_in_their_order(store: RedisTaskStore):
+async def test_free_tasks_are_claimed_in_order(store: RedisTaskStore):
     """The one that was given up last is the last. A lease that is over comes behind."""
     late = await create(store, record("late", holder="dead"), lease_ms=0)
     for name in "zyx":
@@ -423,7 +421,7 @@ async def test_tasks_that_are_free_are_claimed_in_their_order(store: RedisTaskSt
 # Several scripts in one call
 
 
-async def test_large_records_come_whole_however_many(store: RedisTaskStore):
+async def test_large_records_are_returned_completely(store: RedisTaskStore):
     """More than a script returns at once."""
     for number in range(5):
         await create(store, record(f"task {number}", params=bytes(3 * 2**20)))
@@ -440,7 +438,7 @@ def small_scripts(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("small_scripts")
-async def test_calls_of_several_scripts_do_what_one_would_do(store: RedisTaskStore):
+async def test_multi_script_call_has_the_effect_of_one_script(store: RedisTaskStore):
     names = [f"task {number}" for number in range(7)]
     for name in names:
         one = await create(store, record(name))
@@ -459,7 +457,7 @@ async def test_calls_of_several_scripts_do_what_one_would_do(store: RedisTaskSto
 
 @pytest.mark.usefixtures("small_scripts")
 @pytest.mark.parametrize("how", ["claim", "renew", "expire"])
-async def test_cancelled_call_of_several_scripts_is_whole_or_nothing(store: RedisTaskStore, how: str):
+async def test_cancelled_multi_script_call_is_all_or_nothing(store: RedisTaskStore, how: str):
     step = 1
     for at in interruptions():
         names = [f"{step} {number}" for number in range(5)]
@@ -503,7 +501,7 @@ class BreakingLink:
 
 
 @pytest.mark.usefixtures("small_scripts")
-async def test_failure_in_the_middle_of_a_call_is_an_unknown_outcome(redis_url: str):
+async def test_failure_in_the_middle_of_a_call_raises_uncertain(redis_url: str):
     """A part has happened, whatever the second script says; where the first one fails, nothing has."""
     async with open_store(redis_url) as store, open_reached(redis_url) as link:
         for number in range(5):
@@ -520,7 +518,7 @@ async def test_failure_in_the_middle_of_a_call_is_an_unknown_outcome(redis_url: 
 # Round trips and hints
 
 
-async def test_each_call_is_one_round_trip(redis_url: str):
+async def test_each_task_store_call_is_one_round_trip(redis_url: str):
     """A claim without anything to claim, and a renewal of hundreds, too."""
     async with open_reached(redis_url) as link:
         store = RedisTaskStore(link, PREFIX, BUS, HintQueues())
@@ -546,12 +544,12 @@ async def test_each_call_is_one_round_trip(redis_url: str):
     assert used == [1] * 8
 
 
-async def test_stream_of_hints_without_a_subscription_begins_with_a_gap(redis_url: str):
+async def test_hint_stream_without_a_subscription_begins_with_a_gap(redis_url: str):
     async with open_store(redis_url, hears=False) as store, store.watch() as hints:
         assert await anext(hints) is HINTS_LOST
 
 
-async def test_stream_of_hints_opens_though_redis_is_away(tmp_path: Path):
+async def test_hint_stream_opens_while_redis_is_unavailable(tmp_path: Path):
     with RedisServer(tmp_path) as server:
         async with open_store(server.url) as store:
             server.kill()

@@ -70,7 +70,7 @@ async def count_until_it_works(link: Link, key: str) -> int:
         ("redis+cluster://a:1,b", AddressKind.CLUSTER, [("a", 1), ("b", 6379)], "a:1,b:6379"),
     ],
 )
-def test_url_says_kind_hosts_and_credentials(
+def test_redis_url_sets_kind_hosts_and_credentials(
     url: str, kind: AddressKind, hosts: Sequence[tuple[str, int]], told: str
 ) -> None:
     address = parse_url(url)
@@ -102,7 +102,7 @@ def test_url_says_kind_hosts_and_credentials(
         "redis+sentinel://ann:/sesame@a",
     ],
 )
-def test_url_that_means_nothing_is_refused_without_its_password(url: str) -> None:
+def test_invalid_redis_url_is_refused_without_quoting_its_password(url: str) -> None:
     with pytest.raises(ValueError, match=r"Redis|redis://") as caught:
         parse_url(url)
     assert "sesame" not in str(caught.value)
@@ -143,7 +143,7 @@ def test_certificates_are_checked_unless_the_url_says_otherwise() -> None:
 # One server.
 
 
-async def test_unix_socket_and_database(tmp_path: Path) -> None:
+async def test_redis_over_a_unix_socket_uses_the_database_of_the_url(tmp_path: Path) -> None:
     with tempfile.TemporaryDirectory() as short, RedisServer(tmp_path) as server:  # a path of a socket has a bound
         os.symlink(server.socket, link_path := f"{short}/redis")
         async with open_link(f"unix://{link_path}?db=2", limit=LONG) as link, link.subscribe(["a"]) as messages:
@@ -154,7 +154,7 @@ async def test_unix_socket_and_database(tmp_path: Path) -> None:
         assert server.info("keyspace") == {"db2": "keys=1,expires=0,avg_ttl=0"}
 
 
-async def test_user_with_few_rights_suffices(tmp_path: Path) -> None:
+async def test_redis_user_with_minimal_permissions_suffices(tmp_path: Path) -> None:
     """What the link itself needs: PING, and its channel. coredis needs HELLO alone."""
     rights = "user ann on >p@ss ~tmp:* resetchannels &tmp:* -@all +hello +ping +publish +subscribe +unsubscribe"
     with RedisServer(tmp_path, ADMIN, f"{rights} +evalsha +eval +incr") as server:
@@ -172,7 +172,7 @@ async def test_user_with_few_rights_suffices(tmp_path: Path) -> None:
             assert await next_of(messages) == ChannelMessage("tmp:a", b"1")
 
 
-async def test_tls_with_a_certificate_that_is_checked(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_redis_over_tls_verifies_the_certificate(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     authority = trustme.CA()
     certificate = authority.issue_cert("127.0.0.1")
     authority.cert_pem.write_to_path(ca := tmp_path / "ca.pem")
@@ -244,7 +244,7 @@ async def test_link_follows_the_failover_of_sentinel(tmp_path: Path, how: str) -
             assert heard == ChannelMessage("a", b"1")
 
 
-async def test_unknown_service_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+async def test_unknown_sentinel_service_is_reported(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with sentinel_of(tmp_path) as (_, _, sentinel):
         async with open_link(f"redis+sentinel://127.0.0.1:{sentinel.port}/other", limit=1) as link:
             await until(lambda: "No primary found for 'other'" in caplog.text)
@@ -329,7 +329,7 @@ def _is_moved(node: RedisServer, slot: int) -> bool:
     return not any(first <= slot <= last and primary[1] == node.port for first, last, primary, *_ in ranges)
 
 
-async def test_frozen_node_of_a_cluster_is_noticed_and_its_return_too(tmp_path: Path) -> None:
+async def test_frozen_cluster_node_and_its_return_are_detected(tmp_path: Path) -> None:
     with cluster_of(tmp_path, 3) as nodes:
         await until_whole(nodes)
         async with open_link(f"redis+cluster://127.0.0.1:{nodes[0].port}", limit=0.5) as link:
