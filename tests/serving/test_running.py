@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import socket
 import subprocess
 import sys
 from functools import partial
@@ -37,6 +38,12 @@ print("served", file=sys.stderr)
 """
 
 
+def accepts_connections(path: Path) -> bool:
+    """Whether a server listens at ``path``. The file exists a moment before that."""
+    with socket.socket(socket.AF_UNIX) as visitor:
+        return visitor.connect_ex(str(path)) == 0
+
+
 async def knock(client: Client) -> str:
     return (await client.call_tool("knock")).text
 
@@ -57,7 +64,7 @@ async def test_program_serves_until_an_interrupt_and_continues(transport: str, t
             process: trio.Process = await nursery.start(
                 partial(trio.run_process, command, capture_stderr=True, check=False)
             )
-            while not path.exists():  # noqa: ASYNC110 - another process makes it
+            while not accepts_connections(path):  # noqa: ASYNC110 - another process makes it
                 await trio.sleep(0.01)
             url = f"http+unix://{quote(str(path), safe='')}/mcp"
             async with open_http(url) if transport == "http" else open_unix(path) as client:
