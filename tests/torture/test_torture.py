@@ -95,7 +95,7 @@ async def test_command_explains_a_failure_and_exits_with_status_one() -> None:
     ran = await torture("--only", "cancel-no-response", "--", *faulty)
     assert ran.returncode == 1
     shown = ran.stdout.decode()
-    assert "FAIL  MUST    legacy  cancel-no-response" in shown
+    assert "FAIL  MUST    legacy  cancel-no-response: " in shown
     assert "1 responses came after the cancel" in shown
     assert "MUST: 0 passed, 1 failed, 0 skipped" in shown, "it speaks one era"
 

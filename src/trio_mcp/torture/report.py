@@ -13,7 +13,7 @@ _MARKS = {"passed": "ok", "failed": "FAIL", "skipped": "skip"}
 def line(outcome: ScenarioOutcome) -> str:
     """Return the line of an outcome."""
     scenario = outcome.scenario
-    return f"{_MARKS[outcome.status]:4}  {scenario.level:6}  {outcome.era:6}  {scenario.id:28}  {scenario.title}"
+    return f"{_MARKS[outcome.status]:4}  {scenario.level:6}  {outcome.era}  {scenario.id}: {scenario.title}"
 
 
 def details(outcome: ScenarioOutcome) -> Iterator[str]:

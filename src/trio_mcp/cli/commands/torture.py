@@ -66,7 +66,7 @@ def torture(
     scenarios: Sequence[Scenario[Any]] = SERVER_SCENARIOS if client is None else CLIENT_SCENARIOS
     scenarios = [each for each in scenarios if only is None or only in each.id]
     if lists:
-        print("\n".join(f"{each.level:6}  {each.id:28}  {each.title}" for each in scenarios))
+        print("\n".join(f"{each.level:6}  {each.id}: {each.title}" for each in scenarios))
         return ENDED_WELL
 
     outcomes = list[ScenarioOutcome]()
