@@ -36,7 +36,7 @@ from trio_mcp.transports.host_checks import HostChecks, host_checks_for, is_loop
         ("http://my_app:3000", "http://my_app:3000", True),
     ],
 )
-def test_origins(allowed: str, origin: str, let_in: bool) -> None:
+def test_allowed_origins_match_as_documented(allowed: str, origin: str, let_in: bool) -> None:
     checks = host_checks_for("127.0.0.1", [allowed], None)
     assert checks.allows_origin(origin) == let_in
 
@@ -74,7 +74,7 @@ def test_origins(allowed: str, origin: str, let_in: bool) -> None:
         ("mcp.example.", "mcp.example.", True),
     ],
 )
-def test_hosts(allowed: str, host: str, let_in: bool) -> None:
+def test_allowed_hosts_match_as_documented(allowed: str, host: str, let_in: bool) -> None:
     assert host_checks_for("127.0.0.1", None, [allowed]).allows_host(host) == let_in
 
 
@@ -84,7 +84,7 @@ def test_a_server_is_reached_under_the_loopback_address_it_listens_on(host: str,
     assert not host_checks_for("127.0.0.1", None, None).allows_host("127.0.0.2:8765")
 
 
-def test_any() -> None:
+def test_any_host_or_origin_can_be_allowed() -> None:
     checks = host_checks_for("0.0.0.0", "*", "*")
     assert checks == HostChecks("*", "*")
     assert checks.allows_origin("null")

@@ -60,7 +60,7 @@ async def pair(request: pytest.FixtureRequest) -> object:
     return await socket_pair() if request.param == "socket" else None
 
 
-async def test_an_admitted_request_is_served_with_its_body_and_its_caller(desk: Desk, pair: object) -> None:
+async def test_admitted_request_has_its_body_and_caller(desk: Desk, pair: object) -> None:
     async with serving(App(admitting=desk.admit), pair=pair) as client:
         await client.send(post())
         await client.settle()
@@ -70,7 +70,7 @@ async def test_an_admitted_request_is_served_with_its_body_and_its_caller(desk: 
         assert client.app.requests[0].caller == "alice"
 
 
-async def test_a_request_is_admitted_before_its_body_has_come(desk: Desk) -> None:
+async def test_request_is_admitted_before_its_body_has_arrived(desk: Desk) -> None:
     async with serving(App(admitting=desk.admit)) as client:
         await client.send(post()[:-5])
         await client.settle()
@@ -80,7 +80,7 @@ async def test_a_request_is_admitted_before_its_body_has_come(desk: Desk) -> Non
         assert (await client.until(b"hello")).startswith(b"HTTP/1.1 200")
 
 
-async def test_a_body_that_comes_meanwhile_in_pieces_is_whole(desk: Desk) -> None:
+async def test_body_arriving_in_pieces_during_admission_is_complete(desk: Desk) -> None:
     async with serving(App(admitting=desk.admit)) as client:
         for byte in post():
             await client.send(bytes((byte,)))
@@ -89,7 +89,7 @@ async def test_a_body_that_comes_meanwhile_in_pieces_is_whole(desk: Desk) -> Non
         assert (await client.until(b"hello")).startswith(b"HTTP/1.1 200")
 
 
-async def test_the_body_is_not_asked_for_before_its_caller_is_known(desk: Desk) -> None:
+async def test_body_is_not_requested_before_the_caller_is_known(desk: Desk) -> None:
     async with serving(App(admitting=desk.admit), pair=await socket_pair()) as client:
         await client.send(post(b"hello", b"Expect: 100-continue")[:-5])
         await client.settle()
@@ -101,7 +101,7 @@ async def test_the_body_is_not_asked_for_before_its_caller_is_known(desk: Desk) 
         await client.until(b"hello")
 
 
-async def test_a_body_of_a_caller_who_is_refused_is_never_asked_for(desk: Desk) -> None:
+async def test_body_of_a_refused_caller_is_never_requested(desk: Desk) -> None:
     async with serving(App(admitting=desk.admit)) as client:
         await client.send(post(b"hello", b"Expect: 100-continue")[:-5])
         desk.decide(UNKNOWN)
@@ -109,7 +109,7 @@ async def test_a_body_of_a_caller_who_is_refused_is_never_asked_for(desk: Desk) 
         assert not client.app.requests
 
 
-async def test_a_refused_connection_lives_on_when_the_body_has_come(desk: Desk, pair: object) -> None:
+async def test_connection_stays_open_after_a_refusal_once_the_body_has_arrived(desk: Desk, pair: object) -> None:
     async with serving(App(admitting=desk.admit), pair=pair) as client:
         await client.send(post())
         desk.decide(UNKNOWN)
@@ -119,7 +119,7 @@ async def test_a_refused_connection_lives_on_when_the_body_has_come(desk: Desk, 
         assert (await client.until(b"again")).startswith(b"HTTP/1.1 200")
 
 
-async def test_pipelined_requests_are_decided_and_answered_in_order(desk: Desk, pair: object) -> None:
+async def test_pipelined_requests_are_admitted_and_answered_in_order(desk: Desk, pair: object) -> None:
     paths = ["/a", "/b", "/c"]
     async with serving(App(admitting=desk.admit), pair=pair) as client:
         await client.send(*(post(path.encode(), path=path.encode()) for path in paths))
@@ -134,7 +134,7 @@ async def test_pipelined_requests_are_decided_and_answered_in_order(desk: Desk, 
         assert [head.path for head in desk.asked] == paths
 
 
-async def test_many_pipelined_requests_are_decided_each(desk: Desk) -> None:
+async def test_many_pipelined_requests_are_each_admitted(desk: Desk) -> None:
     desk.decide(Admitted())
     async with serving(App(admitting=desk.admit), pair=await socket_pair()) as client:
         await client.send(post() * 100)
@@ -144,7 +144,7 @@ async def test_many_pipelined_requests_are_decided_each(desk: Desk) -> None:
         assert len(desk.asked) == 100
 
 
-async def test_a_request_that_was_decided_at_once_may_follow_one_that_was_not(desk: Desk) -> None:
+async def test_immediately_admitted_request_can_follow_a_slow_one(desk: Desk) -> None:
     def admit(head: RequestHead) -> HeadDecision:
         return Admitted("known") if head.path == "/known" else desk.admit(head)
 
@@ -157,7 +157,7 @@ async def test_a_request_that_was_decided_at_once_may_follow_one_that_was_not(de
         assert [each.caller for each in client.app.requests] == ["asked", "known"]
 
 
-async def test_a_client_that_goes_meanwhile_ends_the_asking(desk: Desk, pair: object) -> None:
+async def test_disconnect_during_admission_cancels_it(desk: Desk, pair: object) -> None:
     async with serving(App(admitting=desk.admit), pair=pair) as client:
         await client.send(post())
         await client.settle()
@@ -167,7 +167,7 @@ async def test_a_client_that_goes_meanwhile_ends_the_asking(desk: Desk, pair: ob
         assert not client.app.requests
 
 
-async def test_reading_pauses_when_too_much_comes_meanwhile(desk: Desk) -> None:
+async def test_reading_pauses_if_too_much_arrives_during_admission(desk: Desk) -> None:
     bounds = HttpBounds(max_unserved_bytes=1000)
     async with serving(App(admitting=desk.admit), bounds, pair=await socket_pair()) as client:
         body = b"x" * 3_999_999 + b"y"
@@ -187,7 +187,7 @@ async def test_reading_pauses_when_too_much_comes_meanwhile(desk: Desk) -> None:
             assert client.app.requests[0].body == body
 
 
-async def test_no_time_limit_of_the_connection_runs_while_the_application_asks(desk: Desk) -> None:
+async def test_connection_timeouts_are_paused_during_admission(desk: Desk) -> None:
     async with serving(App(admitting=desk.admit)) as client:
         client.tick(0)
         await client.send(post()[:-5])
@@ -201,7 +201,7 @@ async def test_no_time_limit_of_the_connection_runs_while_the_application_asks(d
         await client.until(b"hello")
 
 
-async def test_the_time_of_the_body_begins_when_the_request_is_admitted(desk: Desk) -> None:
+async def test_body_timeout_begins_when_the_request_is_admitted(desk: Desk) -> None:
     async with serving(App(admitting=desk.admit)) as client:
         await client.send(post()[:-5])
         await client.settle()
@@ -211,7 +211,7 @@ async def test_the_time_of_the_body_begins_when_the_request_is_admitted(desk: De
         assert (await client.only_answer())[0] == 408
 
 
-async def test_an_ending_server_still_answers_a_request_that_waits_for_its_caller(desk: Desk, pair: object) -> None:
+async def test_server_in_shutdown_still_answers_a_request_in_admission(desk: Desk, pair: object) -> None:
     async with serving(App(admitting=desk.admit), pair=pair) as client:
         await client.send(post())
         await client.settle()
@@ -222,7 +222,7 @@ async def test_an_ending_server_still_answers_a_request_that_waits_for_its_calle
         assert (status, headers[b"connection"], body) == (200, b"close", b"hello")
 
 
-async def test_a_connection_that_ends_now_ends_the_asking(desk: Desk) -> None:
+async def test_immediate_end_of_the_connection_cancels_admission(desk: Desk) -> None:
     async with serving(App(admitting=desk.admit)) as client:
         await client.send(post())
         await client.settle()
@@ -231,7 +231,7 @@ async def test_a_connection_that_ends_now_ends_the_asking(desk: Desk) -> None:
         assert desk.cancelled == 1
 
 
-async def test_an_exception_of_the_asking_leaves_as_it_is(desk: Desk) -> None:
+async def test_exception_during_admission_is_raised_unchanged(desk: Desk) -> None:
     async with serving(App(admitting=desk.admit)) as client:
         await client.send(post())
         failure = ZeroDivisionError()
@@ -240,14 +240,14 @@ async def test_an_exception_of_the_asking_leaves_as_it_is(desk: Desk) -> None:
         assert client.failure is failure
 
 
-async def test_a_bad_chunk_is_found_when_the_request_is_admitted(desk: Desk) -> None:
+async def test_invalid_chunk_is_reported_when_the_request_is_admitted(desk: Desk) -> None:
     async with serving(App(admitting=desk.admit)) as client:
         await client.send(b"POST / HTTP/1.1\r\nHost: here\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n")
         desk.decide(Admitted(), "/")
         assert (await client.only_answer())[0] == 400
 
 
-async def test_a_client_that_goes_after_it_was_admitted_is_noticed(desk: Desk) -> None:
+async def test_disconnect_after_admission_is_detected(desk: Desk) -> None:
     async with serving(App(later, admitting=desk.admit)) as client:
         await client.send(post())
         desk.decide(Admitted())
@@ -257,7 +257,7 @@ async def test_a_client_that_goes_after_it_was_admitted_is_noticed(desk: Desk) -
         assert client.app.requests[0].gone == 1
 
 
-async def test_a_head_request_is_refused_without_a_body(desk: Desk) -> None:
+async def test_refused_head_request_has_no_body(desk: Desk) -> None:
     async with serving(App(admitting=desk.admit)) as client:
         await client.send(b"HEAD /mcp HTTP/1.1\r\nHost: here\r\nConnection: close\r\n\r\n")
         desk.decide(UNKNOWN)

@@ -45,7 +45,7 @@ async def test_pipelined_requests_are_answered_in_order(pair: object) -> None:
         ]
 
 
-async def test_many_pipelined_requests_are_answered_and_others_get_their_turn() -> None:
+async def test_many_pipelined_requests_let_other_connections_run() -> None:
     app = App()
     async with serving(app, pair=await socket_pair()) as client:
         await client.send(POST * 100)
@@ -59,7 +59,7 @@ async def test_many_pipelined_requests_are_answered_and_others_get_their_turn() 
             got += await client.stream.receive_some()
 
 
-async def test_a_pipelined_request_that_the_application_fails_at_ends_the_connection() -> None:
+async def test_pipelined_request_that_raises_ends_the_connection() -> None:
     app = App(later)
     async with serving(app, pair=await socket_pair()) as client:
         await client.send(POST + POST)
@@ -75,7 +75,7 @@ def broken(_: object) -> None:
     raise ZeroDivisionError
 
 
-async def test_a_pipelined_request_sees_nothing_of_the_context_in_which_the_last_was_answered() -> None:
+async def test_pipelined_request_does_not_inherit_context_of_the_previous_one() -> None:
     name: contextvars.ContextVar[str] = contextvars.ContextVar("name", default="nobody")
     names: list[str] = []
 
@@ -98,7 +98,7 @@ async def test_a_pipelined_request_sees_nothing_of_the_context_in_which_the_last
         assert names == ["nobody", "nobody"]
 
 
-async def test_a_stream_comes_in_chunks_and_the_connection_lives_on(pair: object) -> None:
+async def test_stream_is_chunked_and_the_connection_stays_open(pair: object) -> None:
     pieces = Pieces()
     app = App(lambda exchange: exchange.response.stream(200, TEXT, pieces))
     async with serving(app, pair=pair) as client:
@@ -114,7 +114,7 @@ async def test_a_stream_comes_in_chunks_and_the_connection_lives_on(pair: object
         await client.until(b"hello")
 
 
-async def test_a_client_that_goes_while_a_request_is_served_is_noticed_before_the_answer(pair: object) -> None:
+async def test_disconnect_during_a_request_is_detected_before_the_response(pair: object) -> None:
     app = App(later)
     async with serving(app, pair=pair) as client:
         await client.send(POST)
@@ -127,14 +127,14 @@ async def test_a_client_that_goes_while_a_request_is_served_is_noticed_before_th
         app.requests[0].response.answer(Answer(200))
 
 
-async def test_a_connection_that_is_asked_to_close_does_so_after_the_answer(pair: object) -> None:
+async def test_connection_with_close_header_closes_after_the_response(pair: object) -> None:
     async with serving(App(), pair=pair) as client:
         await client.send(POST.replace(b"Host", b"Connection: Keep-Alive , Close\r\nHost"))
         status, headers, body = await client.only_answer()
         assert (status, headers[b"connection"], body) == (200, b"close", b"hello")
 
 
-async def test_a_request_for_a_websocket_is_handed_back_unparsed(pair: object) -> None:
+async def test_websocket_upgrade_is_returned_unparsed(pair: object) -> None:
     request = GET.replace(b"Host", b"Connection: Upgrade\r\nUpgrade: WebSocket\r\nHost")
     async with serving(App(), pair=pair) as client:
         await client.send(request[:20])
@@ -147,7 +147,7 @@ async def test_a_request_for_a_websocket_is_handed_back_unparsed(pair: object) -
         await client.connection._stream.aclose()  # pyright: ignore[reportPrivateUsage]
 
 
-async def test_a_request_that_is_no_request_is_answered_and_the_connection_ends(pair: object) -> None:
+async def test_malformed_request_is_answered_and_ends_the_connection(pair: object) -> None:
     async with serving(App(), pair=pair) as client:
         await client.send(b"\x16\x03\x01")
         status, headers, _ = await client.only_answer()

@@ -76,7 +76,7 @@ LENGTHS = {
 
 
 @pytest.mark.parametrize("request_", [POST, CHUNKED])
-async def test_a_request_that_is_cut_is_never_served_and_one_that_is_whole_is_told_of_the_end(request_: bytes) -> None:
+async def test_truncated_request_is_never_served_and_a_complete_one_sees_the_disconnect(request_: bytes) -> None:
     for cut in range(len(request_) + 1):
         app = App(later)
         async with serving(app) as client:
@@ -90,7 +90,7 @@ async def test_a_request_that_is_cut_is_never_served_and_one_that_is_whole_is_to
 
 
 @pytest.mark.parametrize("respond", [answering, streaming])
-async def test_an_answer_that_is_cut_tells_the_application_once_and_one_that_is_whole_never(respond: Any) -> None:
+async def test_truncated_response_is_reported_once_and_a_complete_one_never(respond: Any) -> None:
     for room in range(LENGTHS[respond] + 1):
         ours, theirs = memory_stream_pair()
         app = App(respond)
@@ -130,7 +130,7 @@ def slowly(_: RequestHead) -> HeadDecision:
     responds=st.sampled_from([answering, streaming, later]),
     looks=st.sampled_from([at_once, slowly]),
 )
-async def test_each_request_is_answered_or_gone_however_bytes_come(
+async def test_each_request_is_answered_or_disconnected_for_any_chunking(
     data: bytes, cuts: set[int], ends: int, responds: Any, looks: Any
 ) -> None:
     app = App(responds, looks)
@@ -147,7 +147,7 @@ async def test_each_request_is_answered_or_gone_however_bytes_come(
     assert [exchange.gone for exchange in app.requests] == [int(responds is later)] * len(app.requests)
 
 
-async def test_half_open_connections_keep_nobody_from_being_served() -> None:
+async def test_half_open_connections_do_not_block_others() -> None:
     async with trio.open_nursery() as nursery:
         app = App()
         halves: list[Any] = []

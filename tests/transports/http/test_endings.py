@@ -23,21 +23,21 @@ BIG = b"x" * 8_000_000
 
 
 @pytest.mark.parametrize(("status", "length"), [(200, b"0"), (202, b"0"), (204, None), (304, None), (599, b"0")])
-async def test_an_empty_answer_has_a_length_where_it_may_have_one(status: int, length: bytes | None) -> None:
+async def test_empty_response_has_content_length_if_allowed(status: int, length: bytes | None) -> None:
     async with serving(App(lambda exchange: exchange.response.answer(Answer(status), close=True))) as client:
         await client.send(POST)
         found, headers, body = await client.only_answer()
         assert (found, headers.get(b"content-length"), body) == (status, length, b"")
 
 
-async def test_an_answer_to_head_has_the_length_of_its_body_and_no_body() -> None:
+async def test_response_to_head_has_the_length_but_no_body() -> None:
     async with serving(App()) as client:
         await client.send(head(b"Connection: close", line=b"HEAD /mcp HTTP/1.1\r\n"))
         _, headers, body = response_in(await client.rest(), "HEAD")
         assert (headers[b"content-length"], body) == (b"4", b"")
 
 
-async def test_a_stream_for_head_ends_behind_its_head() -> None:
+async def test_stream_response_to_head_ends_after_its_headers() -> None:
     app = App(lambda exchange: exchange.response.stream(200, TEXT, Pieces()))
     async with serving(app) as client:
         await client.send(head(line=b"HEAD /mcp HTTP/1.1\r\n"))
@@ -48,7 +48,7 @@ async def test_a_stream_for_head_ends_behind_its_head() -> None:
         assert (await client.only_answer())[0] == 200
 
 
-async def test_http_1_0_is_answered_and_the_connection_ends() -> None:
+async def test_http_1_0_response_closes_the_connection() -> None:
     async with serving(App()) as client:
         await client.send(head(b"Connection: keep-alive", line=b"GET /mcp HTTP/1.0\r\n"))
         status, headers, body = await client.only_answer()
@@ -65,7 +65,7 @@ async def test_a_stream_in_http_1_0_ends_with_the_connection() -> None:
         assert b"transfer-encoding" not in headers
 
 
-async def test_a_second_answer_goes_nowhere() -> None:
+async def test_second_response_to_a_request_is_ignored() -> None:
     def twice(exchange: Exchange) -> None:
         exchange.response.answer(Answer(200, TEXT, b"first"))
         exchange.response.answer(Answer(200, TEXT, b"second"))
@@ -79,7 +79,7 @@ async def test_a_second_answer_goes_nowhere() -> None:
         await client.until(b"first")
 
 
-async def test_an_answer_that_the_system_does_not_take_at_once_is_written_by_and_by() -> None:
+async def test_response_that_the_socket_cannot_take_at_once_is_written_later() -> None:
     app = App(lambda exchange: exchange.response.answer(Answer(200, TEXT, BIG)))
     async with serving(app, pair=await socket_pair()) as client:
         await client.send(POST + POST)
@@ -97,7 +97,7 @@ async def test_an_answer_that_the_system_does_not_take_at_once_is_written_by_and
 
 
 @pytest.mark.parametrize("kind", ["answer", "stream"])
-async def test_a_client_that_goes_while_it_is_answered_is_gone(kind: str) -> None:
+async def test_disconnect_during_a_response_is_detected(kind: str) -> None:
     def respond(exchange: Exchange) -> None:
         if kind == "answer":
             exchange.response.answer(Answer(200, TEXT, BIG))
@@ -113,7 +113,7 @@ async def test_a_client_that_goes_while_it_is_answered_is_gone(kind: str) -> Non
         assert client.results == [None]
 
 
-async def test_a_half_close_ends_a_request_that_is_not_answered_yet() -> None:
+async def test_half_close_cancels_an_unanswered_request() -> None:
     async with serving(App(later), pair=await socket_pair()) as client:
         await client.send(POST)
         await client.settle()
@@ -122,7 +122,7 @@ async def test_a_half_close_ends_a_request_that_is_not_answered_yet() -> None:
         assert client.app.requests[0].gone == 1
 
 
-async def test_a_half_close_lets_an_answer_that_is_there_be_read() -> None:
+async def test_half_close_still_delivers_a_ready_response() -> None:
     app = App(lambda exchange: exchange.response.answer(Answer(200, TEXT, BIG)))
     async with serving(app, pair=await socket_pair()) as client:
         await client.send(POST)
@@ -131,7 +131,7 @@ async def test_a_half_close_lets_an_answer_that_is_there_be_read() -> None:
         assert client.app.requests[0].gone == 0
 
 
-async def test_bytes_behind_a_request_are_no_end_of_it() -> None:
+async def test_bytes_after_a_request_do_not_end_it() -> None:
     async with serving(App(later), pair=await socket_pair()) as client:
         await client.send(POST + POST[:20])
         await client.settle()
@@ -142,7 +142,7 @@ async def test_bytes_behind_a_request_are_no_end_of_it() -> None:
 
 
 @pytest.mark.parametrize("size", [1000, 64 * 1024, 300_000, 1_000_000])
-async def test_a_departure_is_seen_whatever_lies_before_it(size: int) -> None:
+async def test_disconnect_is_detected_despite_unread_bytes(size: int) -> None:
     async with serving(App(later), pair=await socket_pair()) as client:
         await client.send(POST)
         await client.settle()
@@ -154,7 +154,7 @@ async def test_a_departure_is_seen_whatever_lies_before_it(size: int) -> None:
         assert [exchange.gone for exchange in client.app.requests] == [1]
 
 
-async def test_requests_behind_a_request_in_service_are_served_in_their_turn() -> None:
+async def test_pipelined_requests_are_served_after_the_running_one() -> None:
     async with serving(App(later), pair=await socket_pair()) as client:
         await client.send(POST)
         await client.settle()
@@ -167,7 +167,7 @@ async def test_requests_behind_a_request_in_service_are_served_in_their_turn() -
             got += (await client.stream.receive_some(65536)).count(b"HTTP/1.1 204")
 
 
-async def test_a_client_that_sends_on_and_on_behind_a_request_is_taken_to_be_gone() -> None:
+async def test_client_that_pipelines_too_much_counts_as_disconnected() -> None:
     async with serving(App(later), HttpBounds(max_pipelined_bytes=100_000), pair=await socket_pair()) as client:
         await client.send(POST)
         await client.settle()
@@ -179,7 +179,7 @@ async def test_a_client_that_sends_on_and_on_behind_a_request_is_taken_to_be_gon
         assert client.app.requests[0].gone == 1
 
 
-async def test_a_cancel_of_the_connection_tells_the_application_and_closes() -> None:
+async def test_cancelled_connection_notifies_the_application_and_closes() -> None:
     ours, theirs = memory_stream_pair()
     app = App(later)
     async with trio.open_nursery() as nursery:
@@ -195,7 +195,7 @@ async def test_a_cancel_of_the_connection_tells_the_application_and_closes() -> 
 
 
 @pytest.mark.parametrize("begun", [b"", POST[:10]])
-async def test_a_connection_without_a_whole_head_ends_at_once(begun: bytes) -> None:
+async def test_connection_with_incomplete_headers_ends_at_once(begun: bytes) -> None:
     async with serving(App()) as client:
         await client.send(begun)
         await client.settle()
@@ -223,7 +223,7 @@ async def test_a_busy_connection_ends_after_its_answer() -> None:
         assert (headers[b"connection"], body) == (b"close", b"last")
 
 
-async def test_a_connection_ends_after_the_request_that_was_coming_in() -> None:
+async def test_connection_ends_after_the_request_being_received() -> None:
     async with serving(App()) as client:
         await client.send(POST[:-3])
         await client.settle()
@@ -258,7 +258,7 @@ async def test_a_slow_body_is_answered_with_408() -> None:
         assert (await client.only_answer())[0] == 408
 
 
-async def test_an_idle_connection_is_closed_without_words() -> None:
+async def test_idle_connection_is_closed_without_a_response() -> None:
     async with serving(App()) as client:
         await client.settle()
         client.tick(0, 9)
@@ -270,7 +270,7 @@ async def test_an_idle_connection_is_closed_without_words() -> None:
         assert await client.rest() == b""
 
 
-async def test_a_client_that_says_nothing_at_all_has_the_time_for_one_head() -> None:
+async def test_silent_client_is_closed_after_handshake_timeout() -> None:
     async with serving(App()) as client:
         await client.settle()
         client.tick(0, 9)
@@ -279,7 +279,7 @@ async def test_a_client_that_says_nothing_at_all_has_the_time_for_one_head() -> 
         assert await client.rest() == b""
 
 
-async def test_empty_lines_keep_no_connection_busy() -> None:
+async def test_empty_lines_do_not_keep_a_connection_open() -> None:
     async with serving(App()) as client:
         client.tick(0)
         await client.send(b"\r\n" * 8)
@@ -288,7 +288,7 @@ async def test_empty_lines_keep_no_connection_busy() -> None:
         assert await client.rest() == b""
 
 
-async def test_a_request_may_be_served_for_as_long_as_it_takes() -> None:
+async def test_running_request_has_no_time_limit() -> None:
     async with serving(App(later)) as client:
         await client.send(POST)
         await client.settle()
@@ -298,7 +298,7 @@ async def test_a_request_may_be_served_for_as_long_as_it_takes() -> None:
 
 
 @pytest.mark.parametrize("kind", ["answer", "stream"])
-async def test_a_client_that_does_not_read_is_given_up(kind: str) -> None:
+async def test_client_that_does_not_read_is_disconnected(kind: str) -> None:
     def respond(exchange: Exchange) -> None:
         if kind == "answer":
             exchange.response.answer(Answer(200, TEXT, BIG))
@@ -320,7 +320,7 @@ async def test_a_client_that_does_not_read_is_given_up(kind: str) -> None:
         assert client.app.requests[0].gone == 1
 
 
-async def test_a_stream_in_which_nothing_is_said_lives_on() -> None:
+async def test_silent_stream_stays_open() -> None:
     pieces = Pieces()
     async with serving(App(lambda exchange: exchange.response.stream(200, TEXT, pieces))) as client:
         await client.send(POST)
@@ -330,7 +330,7 @@ async def test_a_stream_in_which_nothing_is_said_lives_on() -> None:
         await client.until(b"1\r\na\r\n")
 
 
-async def test_a_client_that_does_not_close_after_the_last_answer_is_cut_off() -> None:
+async def test_client_that_does_not_close_after_the_last_response_is_disconnected() -> None:
     async with serving(App(), pair=await socket_pair()) as client:
         await client.send(head(b"Connection: close"))
         assert (await client.only_answer())[0] == 200
@@ -358,14 +358,14 @@ async def test_requests_and_streams_go_over_tls(tls_pair: Callable[[], Awaitable
         assert client.app.requests[-1].gone == 1
 
 
-async def test_the_last_answer_over_tls_is_followed_by_a_goodbye(tls_pair: Callable[[], Awaitable[Any]]) -> None:
+async def test_last_response_over_tls_is_followed_by_close_notify(tls_pair: Callable[[], Awaitable[Any]]) -> None:
     async with serving(App(), pair=await tls_pair()) as client:
         await client.send(head(line=b"GET /mcp HTTP/1.0\r\n"))
         assert (await client.only_answer())[2] == b"/mcp"
         await client.ended.wait()
 
 
-async def test_a_refusal_over_tls_is_read(tls_pair: Callable[[], Awaitable[Any]]) -> None:
+async def test_refusal_over_tls_can_be_read(tls_pair: Callable[[], Awaitable[Any]]) -> None:
     async with serving(App(), pair=await tls_pair()) as client:
         await client.send(head(b"Content-Length: 100000000") + b"x" * 100_000)
         assert b"HTTP/1.1 413" in await client.until(b"bytes")

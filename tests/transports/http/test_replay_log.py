@@ -29,7 +29,7 @@ def lines(kept: ReplayLog, cursor: str) -> list[bytes]:
     return [line for _, line in kept.after(cursor).events]
 
 
-def test_events_behind_a_cursor_are_those_of_its_stream_alone() -> None:
+def test_events_after_a_cursor_are_only_those_of_its_stream() -> None:
     kept = log()
     one, two = kept.open(), kept.open()
     first = extended(kept, one, [b"a\n"])
@@ -42,7 +42,7 @@ def test_events_behind_a_cursor_are_those_of_its_stream_alone() -> None:
     assert (kept.after(first).stream, kept.after(other).stream) == (one, two)
 
 
-def test_ids_are_visible_ascii_and_unique_in_the_session() -> None:
+def test_event_ids_are_visible_ascii_and_unique_in_the_session() -> None:
     kept = log()
     streams = [kept.open() for _ in range(20)]
     ids = [extended(kept, stream, [b"a\n"]) for stream in streams for _ in range(20)]
@@ -60,7 +60,7 @@ def test_a_stream_has_a_cursor_before_its_first_event() -> None:
     assert lines(kept, primed) == [b"a\n", b"b\n"]
 
 
-def test_two_drops_without_a_new_event_keep_the_cursor() -> None:
+def test_cursor_stays_valid_after_two_disconnects_without_an_event() -> None:
     kept = log()
     stream = kept.open()
     cursor = extended(kept, stream, [b"a\n"])
@@ -69,7 +69,7 @@ def test_two_drops_without_a_new_event_keep_the_cursor() -> None:
     assert kept.after(cursor) == kept.after(cursor)
 
 
-def test_a_cursor_of_another_session_is_unknown() -> None:
+def test_replay_cursor_of_another_session_is_unknown() -> None:
     one, two = log(), log()
     cursor = extended(one, one.open(), [b"a\n"])
     two.extend(two.open(), [b"x\n"])
@@ -80,7 +80,7 @@ def test_a_cursor_of_another_session_is_unknown() -> None:
 @pytest.mark.parametrize(
     "change", ["{}0", "{}-", "-{}", "{} ", " {}", "", "-", "1", "{}-1", "{}\u0661", "{}" + "1" * 5000]
 )
-def test_what_no_stream_has_given_out_is_unknown(change: str) -> None:
+def test_cursor_that_no_stream_issued_is_unknown(change: str) -> None:
     kept = log()
     cursor = extended(kept, kept.open(), [b"a\n"])
     with pytest.raises(BadCursor, match="no stream of this session"):
@@ -88,7 +88,7 @@ def test_what_no_stream_has_given_out_is_unknown(change: str) -> None:
 
 
 @pytest.mark.parametrize("digits", ["2", "01", "+1", "1.0", "-1", "\u0661"])
-def test_a_number_that_the_stream_has_not_given_out_is_unknown(digits: str) -> None:
+def test_cursor_number_that_the_stream_did_not_issue_is_unknown(digits: str) -> None:
     kept = log()
     stream = kept.open()
     kept.extend(stream, [b"a\n"])
@@ -96,7 +96,7 @@ def test_a_number_that_the_stream_has_not_given_out_is_unknown(digits: str) -> N
         kept.after(f"{stream}-{digits}")
 
 
-def test_a_cursor_before_dropped_events_is_expired_and_the_others_are_good() -> None:
+def test_cursor_before_dropped_events_is_expired_and_later_ones_are_valid() -> None:
     kept = log(stream=3 * KIB)
     stream = kept.open()
     cursors = [kept.cursor(stream), *(extended(kept, stream, [b"x" * 500 + b"\n"]) for _ in range(10))]
@@ -115,7 +115,7 @@ def is_good(kept: ReplayLog, cursor: str) -> bool:
     return True
 
 
-def test_a_stream_beyond_its_bound_costs_no_other_stream_anything() -> None:
+def test_stream_beyond_its_limit_does_not_affect_other_streams() -> None:
     kept = log(stream=3 * KIB)
     one, two = kept.open(), kept.open()
     primed = kept.cursor(one)
@@ -125,7 +125,7 @@ def test_a_stream_beyond_its_bound_costs_no_other_stream_anything() -> None:
     assert lines(kept, primed) == [b"a\n"]
 
 
-def test_beyond_the_bound_of_the_session_the_oldest_events_go_first() -> None:
+def test_oldest_events_are_dropped_beyond_the_session_limit() -> None:
     kept = log(session=8 * KIB)
     streams = [kept.open() for _ in range(3)]
     cursors = [extended(kept, streams[at % 3], [b"x" * 700]) for at in range(30)]
@@ -134,7 +134,7 @@ def test_beyond_the_bound_of_the_session_the_oldest_events_go_first() -> None:
     assert 9 <= sum(behind) < 12
 
 
-def test_a_line_beyond_all_bounds_is_not_kept_and_has_an_id_all_the_same() -> None:
+def test_oversized_line_is_not_kept_but_has_an_id() -> None:
     kept = log(session=4 * KIB)
     stream = kept.open()
     before = extended(kept, stream, [b"a\n"])
@@ -144,7 +144,7 @@ def test_a_line_beyond_all_bounds_is_not_kept_and_has_an_id_all_the_same() -> No
     assert lines(kept, after) == []
 
 
-def test_a_finished_stream_is_kept_until_its_time() -> None:
+def test_finished_stream_is_kept_until_its_expiry() -> None:
     kept = log()
     stream = kept.open()
     primed = kept.cursor(stream)
@@ -166,7 +166,7 @@ def test_a_stream_that_finished_without_events_is_kept_too() -> None:
     assert kept.after(kept.cursor(stream)).finished
 
 
-def test_streams_are_forgotten_by_their_times_in_any_order() -> None:
+def test_finished_streams_expire_in_any_order() -> None:
     kept = log()
     late, soon = kept.open(), kept.open()
     kept.finish(late, 9.0)
@@ -176,7 +176,7 @@ def test_streams_are_forgotten_by_their_times_in_any_order() -> None:
     assert not is_good(kept, f"{soon}-0")
 
 
-def test_a_log_whose_streams_are_forgotten_is_as_small_as_a_new_one() -> None:
+def test_replay_log_without_streams_is_as_small_as_a_new_one() -> None:
     kept = log(stream=2 * KIB, session=16 * KIB)
     for at in range(50):
         stream = kept.open()
@@ -187,7 +187,7 @@ def test_a_log_whose_streams_are_forgotten_is_as_small_as_a_new_one() -> None:
     assert kept.size == log().size == 0
 
 
-def test_many_finished_streams_take_no_more_than_the_bound() -> None:
+def test_many_finished_streams_stay_within_the_limit() -> None:
     kept = log(session=64 * KIB)
     tracemalloc.start()
     try:
@@ -205,7 +205,7 @@ def test_many_finished_streams_take_no_more_than_the_bound() -> None:
 
 
 @pytest.mark.parametrize("events", [0, 1])
-def test_finished_streams_that_have_nothing_to_tell_push_no_events_out(events: int) -> None:
+def test_finished_empty_streams_evict_no_events(events: int) -> None:
     kept = log(session=16 * KIB)
     for _ in range(1000):
         stream = kept.open()
@@ -230,14 +230,14 @@ def test_events_that_fill_the_bounds_exactly_are_kept() -> None:
     assert len(lines(kept, primed)) == 2
 
 
-def test_a_stream_that_goes_on_is_never_forgotten() -> None:
+def test_active_stream_never_expires() -> None:
     kept = log(session=KIB)
     streams = [kept.open() for _ in range(10)]
     cursors = [extended(kept, stream, [b"a\n"]) for stream in streams]
     assert all(is_good(kept, cursor) for cursor in cursors)
 
 
-def test_the_newest_event_that_a_client_will_come_for_is_kept_whatever_its_size() -> None:
+def test_newest_undelivered_event_is_kept_regardless_of_its_size() -> None:
     kept = log(stream=2 * KIB, session=4 * KIB)
     stream = kept.open()
     primed = kept.cursor(stream)
@@ -255,7 +255,7 @@ def test_the_newest_event_that_a_client_will_come_for_is_kept_whatever_its_size(
         kept.after(primed)
 
 
-def test_an_event_that_is_no_longer_the_newest_counts_as_any_other() -> None:
+def test_event_that_is_no_longer_the_newest_counts_normally() -> None:
     kept = log(stream=2 * KIB, session=4 * KIB)
     stream = kept.open()
     primed = kept.cursor(stream)
@@ -268,7 +268,7 @@ def test_an_event_that_is_no_longer_the_newest_counts_as_any_other() -> None:
     assert lines(kept, large) == [b"a\n", b"b\n", b"c\n"]
 
 
-def test_who_asks_for_what_is_kept_gets_it_and_learns_of_a_gap() -> None:
+def test_reading_kept_events_returns_them_and_reports_a_gap() -> None:
     kept = log(stream=3 * KIB)
     stream = kept.open()
     primed = kept.cursor(stream)
@@ -280,7 +280,7 @@ def test_who_asks_for_what_is_kept_gets_it_and_learns_of_a_gap() -> None:
     assert ([each for each, _ in replay.events], is_gap) == (said[-1:], False)
 
 
-def test_all_logs_of_a_caller_keep_no_more_than_its_share() -> None:
+def test_all_replay_logs_of_a_caller_stay_within_its_share() -> None:
     shared = SharedBytes(100 * KIB)
     hoarder, other = Caller("hoarder"), Caller("other")
     logs = [ReplayLog(64 * KIB, 256 * KIB, shared.held_for(hoarder)) for _ in range(10)]
@@ -309,7 +309,7 @@ def test_all_logs_of_a_caller_keep_no_more_than_its_share() -> None:
     assert shared.size == 0
 
 
-def test_a_closed_log_keeps_nothing_and_still_gives_ids() -> None:
+def test_closed_replay_log_keeps_nothing_and_still_issues_ids() -> None:
     shared = SharedBytes(100 * KIB)
     kept = ReplayLog(64 * KIB, 256 * KIB, shared.held_for(Caller()))
     stream = kept.open()

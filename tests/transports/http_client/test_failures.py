@@ -30,13 +30,13 @@ async def failure(url: str, context: ssl.SSLContext | None = None) -> Connection
     return error
 
 
-async def test_nobody_listens() -> None:
+async def test_connection_refused_raises_with_the_reason() -> None:
     error = await failure("http://127.0.0.1:1")
     assert type(error) is RequestNotSent
     assert str(error) == "no connection to 127.0.0.1:1: Connection refused"
 
 
-async def test_nobody_listens_at_any_address_of_a_name(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_connection_refused_at_all_addresses_raises_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     class TwoAddresses(trio.abc.HostnameResolver):
         async def getaddrinfo(self, host: object, port: object, *_: object) -> object:  # type: ignore[override]
             return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (f"127.0.0.{i}", 1)) for i in (1, 2)]
@@ -50,7 +50,7 @@ async def test_nobody_listens_at_any_address_of_a_name(monkeypatch: pytest.Monke
     assert str(error) == "no connection to twice.example:1: Connection refused"
 
 
-async def test_the_name_is_unknown() -> None:
+async def test_unknown_host_name_raises_with_the_reason() -> None:
     class NoAddress(trio.abc.HostnameResolver):
         async def getaddrinfo(self, *_: object) -> object:  # type: ignore[override]
             raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
@@ -64,7 +64,7 @@ async def test_the_name_is_unknown() -> None:
     assert str(error) == "no connection to nowhere.example:80: Name or service not known"
 
 
-async def test_nobody_answers_the_connect_in_time(jump_clock: MockClock) -> None:
+async def test_connect_timeout_raises(jump_clock: MockClock) -> None:
     class NoAnswer(trio.abc.HostnameResolver):
         async def getaddrinfo(self, *_: object) -> object:  # type: ignore[override]
             await trio.sleep_forever()
@@ -89,7 +89,7 @@ async def test_nobody_answers_the_connect_in_time(jump_clock: MockClock) -> None
         jump_clock.jump(LONG)
 
 
-async def test_a_tls_handshake_is_not_waited_for_beyond_its_time(jump_clock: MockClock) -> None:
+async def test_tls_handshake_timeout_raises(jump_clock: MockClock) -> None:
     async def script(visitor: Visitor) -> None:
         await visitor.gone()
 
@@ -109,7 +109,7 @@ async def test_a_tls_handshake_is_not_waited_for_beyond_its_time(jump_clock: Moc
             jump_clock.jump(LONG)
 
 
-async def test_the_head_of_an_answer_is_not_waited_for_beyond_its_time(jump_clock: MockClock) -> None:
+async def test_response_headers_timeout_raises(jump_clock: MockClock) -> None:
     asked = trio.Event()
 
     async def script(visitor: Visitor) -> None:
@@ -134,7 +134,7 @@ async def test_the_head_of_an_answer_is_not_waited_for_beyond_its_time(jump_cloc
             jump_clock.jump(LONG)
 
 
-async def test_a_body_may_take_as_long_as_it_likes(jump_clock: MockClock) -> None:
+async def test_response_body_has_no_time_limit(jump_clock: MockClock) -> None:
     release = trio.Event()
 
     async def script(visitor: Visitor) -> None:
@@ -154,7 +154,7 @@ async def test_a_body_may_take_as_long_as_it_likes(jump_clock: MockClock) -> Non
         assert await reply.read(10) == b"hello"
 
 
-async def test_the_server_speaks_no_tls() -> None:
+async def test_server_without_tls_raises_with_the_reason() -> None:
     async def script(visitor: Visitor) -> None:
         await visitor.stream.receive_some()
         await visitor.send(b"HTTP/1.1 400 Bad Request\r\n\r\n")
@@ -165,7 +165,7 @@ async def test_the_server_speaks_no_tls() -> None:
     assert str(error).startswith(f"no TLS connection to 127.0.0.1:{server.port}: [SSL: ")
 
 
-async def test_the_server_closes_instead_of_shaking_hands() -> None:
+async def test_server_that_closes_during_the_tls_handshake_raises() -> None:
     async def script(visitor: Visitor) -> None:
         await visitor.stream.receive_some()
 
@@ -196,7 +196,7 @@ def trusting(authority: trustme.CA) -> ssl.SSLContext:
     ("name", "trusted", "why"),
     [("127.0.0.1", False, "unable to get local issuer"), ("example.com", True, "IP address mismatch")],
 )
-async def test_a_certificate_is_refused_with_the_reason(
+async def test_invalid_certificate_raises_with_the_reason(
     authority: trustme.CA, name: str, trusted: bool, why: str
 ) -> None:
     async with scripted(answering(OK), ssl_context=certified(authority, name)) as server:
@@ -205,14 +205,14 @@ async def test_a_certificate_is_refused_with_the_reason(
     assert why in str(error)
 
 
-async def test_the_server_speaks_tls_alone() -> None:
+async def test_plain_http_to_a_tls_server_raises_with_the_reason() -> None:
     async with scripted(answering(b"\x15\x03\x01\x00\x02\x02\x46")) as server:  # an alert: unexpected message
         error = await failure(server.url)
     assert type(error) is BadResponse
     assert str(error) == f"127.0.0.1:{server.port} responds with TLS: use https://"
 
 
-async def test_an_ssl_context_that_offers_http_2_is_taken_by_its_word(authority: trustme.CA) -> None:
+async def test_ssl_context_that_negotiates_http_2_raises(authority: trustme.CA) -> None:
     theirs, ours = certified(authority, "127.0.0.1"), trusting(authority)
     theirs.set_alpn_protocols(["h2", "http/1.1"])
     ours.set_alpn_protocols(["h2", "http/1.1"])
@@ -222,6 +222,6 @@ async def test_an_ssl_context_that_offers_http_2_is_taken_by_its_word(authority:
     assert "h2" in str(error)
 
 
-def test_an_ssl_context_is_for_https() -> None:
+def test_ssl_context_with_an_http_url_is_refused() -> None:
     with pytest.raises(ValueError, match="https"):
         HttpClient("http://127.0.0.1", ssl_context=ssl.create_default_context())
