@@ -28,6 +28,8 @@ PROMPTLY: Final = 2.0
 QUIET: Final = 1.0
 """Seconds for which a client listens for messages that must not come."""
 _POLL: Final = 0.02
+_LONGEST: Final = 45.0
+"""Seconds after which each handler has ended."""
 _STARTS: Final = 30.0
 """Seconds in which a server has to start."""
 
@@ -215,6 +217,8 @@ class ServerUnderTest:
                 if "result" not in answer:
                     raise Failed(f"the server doesn't speak {self.revision}: {str(answer)[:150]}")
             client.patience = 0.5
+            if self.is_http and "running" in self.tools:  # handlers that an earlier scenario has left behind
+                await client.until_running(0, within=_LONGEST)
             yield client
 
     @asynccontextmanager
