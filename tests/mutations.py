@@ -44,7 +44,7 @@ EQUIVALENT: Final = Path(__file__).with_name("equivalent_mutations.toml")
 ROOMS: Final = (
     *("auth", "cli", "client", "concurrency", "connecting", "diagnostics", "hosting", "jsonrpc", "protocol"),
     *("proxying", "recording", "runtime", "server", "serving", "state", "stores", "tasks", "testing", "transports"),
-    *("aio", "blocking", "bridging", "inspecting", "openapi", "skills", "fleet"),
+    *("aio", "blocking", "bridging", "inspecting", "openapi", "skills", "fleet", "torture"),
 )
 """Folders of the package whose files are mutated, each tested by the folder of that name in `tests/`."""
 
