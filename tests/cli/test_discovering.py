@@ -131,7 +131,7 @@ async def test_the_user_is_asked_before_anything_is_asked_elsewhere() -> None:
 async def test_the_user_chooses_among_several_servers() -> None:
     async with host(card("HERE/nothing"), "HERE/mcp/server-card") as here:
         ended = await run([*INSPECT, base(here)])
-        assert (ended.status, "there are 2 servers" in ended.stderr) == (2, True)
+        assert (ended.status, "the catalog lists 2 servers" in ended.stderr) == (2, True)
         for answer, status in (("2", 0), ("3", 2), ("\x04", 2)):
             async with in_terminal([*INSPECT, base(here)]) as terminal:
                 await terminal.read_until("which one? 1 to 2: ")
