@@ -1,5 +1,5 @@
-"""``__init__`` of attrs classes with plain fields. It does what attrs's own would do, but compiles in a quarter of the
-time. The first instances of a class are initialized without compiling anything.
+"""Create the ``__init__`` of attrs classes with plain fields. It behaves like the ``__init__`` that attrs generates,
+but compiles in a quarter of the time. The first instances of a class are initialized without compiling anything.
 
 To create this method, attrs creates a whole class. At its start, a program creates instances of forty classes and
 inspects the fields of ten. `init_of` writes no ``__init__`` for classes with converters and the like, or for mutable
@@ -21,7 +21,7 @@ _NOTHING_MORE: Final[Mapping[Any, Any]] = MappingProxyType({})
 
 
 class _OwnFields(NamedTuple):
-    """The fields in the body of a class: their annotations, and their defaults or the results of `attrs.field`."""
+    """The fields that a class body declares: their annotations, and their defaults or the results of `attrs.field`."""
 
     hints: dict[str, Any]
     given: dict[str, Any]
@@ -29,7 +29,7 @@ class _OwnFields(NamedTuple):
 
 
 class Field(NamedTuple):
-    """A field, with the attribute names of `attrs.Attribute`. ``type`` may be a string."""
+    """A field of an attrs class, with the same attribute names as `attrs.Attribute`. ``type`` may be a string."""
 
     name: str
     type: Any
@@ -51,14 +51,15 @@ def own_fields(hints: dict[str, Any], given: dict[str, Any], *, kw_only: bool) -
 
 
 def init_of(kind: type, *, frozen: bool) -> FunctionType | None:
-    """Return the ``__init__`` for ``kind``, which has `own_fields`; `None` if attrs must write it."""
+    """Return the ``__init__`` method for the class ``kind``, which has `own_fields`. Return `None` if attrs must
+    generate the method."""
     fields = _settable_fields(kind, frozen)
     return None if fields is None else _compiled(kind, fields, frozen)
 
 
 def set_fields(instance: object, kind: type, args: tuple[Any, ...], given: dict[str, Any], *, frozen: bool) -> bool:
-    """Set the fields of a new instance, like the ``__init__`` of `init_of`, but without compiling it. Return false,
-    with nothing done, if the arguments don't fit or attrs must write the ``__init__``."""
+    """Set the fields of a new instance, like the ``__init__`` of `init_of`, but without compiling one. If the arguments
+    don't fit or attrs must generate the ``__init__``, return false and change nothing."""
     fields = _settable_fields(kind, frozen)
     if fields is None:
         return False
@@ -94,8 +95,8 @@ def _settable_fields(kind: type, frozen: bool) -> tuple[Field, ...] | None:
 
 @cache
 def plain_fields(kind: type) -> tuple[Field, ...] | None:
-    """Return the fields of a class that has `own_fields`, including those of its bases; `None` if only attrs supports
-    them."""
+    """Return the fields of a class that has `own_fields`, including inherited fields. Return `None` if only attrs
+    supports one of them."""
     fields: dict[str, Field] = {}
     if _OWN not in vars(kind) or hasattr(kind, "__attrs_pre_init__"):
         return None
@@ -110,13 +111,13 @@ def plain_fields(kind: type) -> tuple[Field, ...] | None:
         for field in _read(own):
             if field is None:
                 return None
-            fields.pop(field.name, None)  # an overridden field moves to the place of the override
+            fields.pop(field.name, None)  # an overridden field is ordered by the position of the override
             fields[field.name] = field
     return tuple(fields.values())
 
 
 def _read(own: _OwnFields) -> Iterator[Field | None]:
-    """Yield the fields of a class; `None` for a field that only attrs supports."""
+    """Yield the fields of a class. Yield `None` for a field that only attrs supports."""
     for name, hint in own.hints.items():
         given = own.given.get(name, attrs.NOTHING)
         if type(given) is not _FIELD:
@@ -132,7 +133,7 @@ _FIELD: Final = cast("type[Any]", type(attrs.field()))
 
 
 def _compiled(kind: type, fields: tuple[Field, ...], frozen: bool) -> FunctionType:
-    names: dict[str, Any] = dict(vars(sys.modules[kind.__module__]))  # for the types in annotations
+    names: dict[str, Any] = dict(vars(sys.modules[kind.__module__]))  # names that the annotations refer to
     names |= {"NOTHING": attrs.NOTHING, "_bound": object.__setattr__.__get__}
     positional: list[str] = []
     by_name: list[str] = []

@@ -63,7 +63,7 @@ def _made(make: Any, kind: Any, hashed: Any, shown: Any, options: dict[str, bool
 
 
 def _is_plain(kind: type, members: Mapping[str, Any]) -> bool:
-    """Return whether attrs needs only the fields of ``kind``, and nothing else such as `super` cells."""
+    """Return whether attrs needs only the fields of the class ``kind``, and nothing else such as `super` cells."""
     if "__init__" in members or issubclass(kind, BaseException):
         return False
     for member in members.values():
@@ -80,7 +80,8 @@ _FROZEN: Final[dict[str, Any]] = {
     for name, member in vars(attrs.frozen(type("Frozen", (), {}), eq=False, repr=False, init=False)).items()
     if name in ("__setattr__", "__delattr__")
 }
-"""The methods of frozen classes. attrs recognizes a frozen base of a user's class by these very functions."""
+"""The methods that all frozen classes share. If a user's class inherits from a frozen class, attrs recognizes the base
+class by these very functions."""
 _FEW: Final = 3
 _LATE: Final = ("__attrs_attrs__", "__init__", "__match_args__")
 _GIVEN: Final = (
@@ -144,7 +145,7 @@ class _LazyMember:
 
     complete: Callable[[], None]
     made: type
-    """The class itself, since a subclass may read the attribute through `super`."""
+    """The class that has the attribute. It is stored because a subclass may read the attribute through `super`."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -156,7 +157,8 @@ class _LazyMember:
 
 
 class _LazyInit(_LazyMember):
-    """An ``__init__`` that is compiled for the fourth instance: during a start, most classes get only one or two."""
+    """An ``__init__`` that is compiled when the fourth instance of its class is created, because most classes get only
+    one or two instances during startup."""
 
     __slots__ = ("_frozen", "_instances")
 
@@ -166,7 +168,8 @@ class _LazyInit(_LazyMember):
         self._instances = 0
 
     def __get__(self, instance: object, owner: type) -> Any:
-        # `inspect.signature` binds it to the class (CPython 3.13); threads without a GIL may count past the limit.
+        # `inspect.signature` binds this object to the class (CPython 3.13). Without the GIL, concurrent threads may
+        # count past the limit, which is harmless.
         if instance is None or isinstance(instance, type) or self._instances >= _FEW:
             return super().__get__(instance, owner)
         self._instances += 1
@@ -188,7 +191,8 @@ def evolve(instance: T, **changes: Any) -> T:
 
 
 class FieldsDocumented(str):
-    """A class docstring that includes the docstrings of its fields, which are added when it is first read.
+    """A class docstring that includes the docstrings of the class's fields. They are added when the docstring is first
+    read.
 
     It is also a string: for classes with a metaclass, such as a `TypedDict`, `help` bypasses the descriptor.
     """
@@ -218,9 +222,9 @@ def show_fields(kind: type[T]) -> type[T]:
 
 
 class Renamed:
-    """An attribute that other SDKs have and this class lacks: reading it raises `AttributeError` with the code to
-    write. Unlike ``__getattr__``, a descriptor costs nothing when other attributes are read. `dir` of an instance
-    doesn't list it."""
+    """An attribute that other SDKs have and this class lacks. Reading the attribute raises `AttributeError` with the
+    code to write. Unlike ``__getattr__``, a descriptor doesn't slow down reading other attributes. `dir` of an instance
+    doesn't list the attribute."""
 
     __slots__ = ("_instead", "_name")
 
@@ -289,6 +293,6 @@ def _show(self: Any) -> str:
 
 
 def _show_members(self: Any) -> str:
-    """Return the ``repr`` without members that are `None`, which most members are."""
+    """Return the ``repr`` of an instance without the fields that are `None`."""
     told = ((field.name, getattr(self, field.name)) for field in _fields(self))
     return f"{type(self).__name__}({', '.join(f'{name}={item!r}' for name, item in told if item is not None)})"

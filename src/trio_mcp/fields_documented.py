@@ -1,4 +1,5 @@
-"""The text that `help` shows for a class with fields: the docstring, then each field with its docstring.
+"""Create the text that `help` shows for a class with fields: the docstring of the class, then each field with its
+docstring.
 
 Editors show a field's docstring, but `help` doesn't, because Python doesn't store it. It is read from the source, if
 there is any, when the class docstring is first read, so programs that never read it pay nothing.
@@ -18,12 +19,12 @@ from typing import Final
 import attrs
 
 _LONGEST: Final = 60
-"""Maximum length of a default that is shown."""
+"""Maximum length of a field's default value in the text of `help`."""
 
 
 @cache
 def documented(kind: type, doc: str | None) -> str | None:
-    """Return the docstring ``doc`` of a class, followed by its fields; those of its bases come first."""
+    """Return the class docstring ``doc``, followed by the fields of the class. Inherited fields come first."""
     fields = "\n".join(f"{name}{told}" for name, told in _all_fields(kind).items())
     return "\n\n".join(text for text in (inspect.cleandoc(doc or ""), fields and "Fields:\n" + fields) if text) or None
 
@@ -62,7 +63,7 @@ def _is_private(name: str, hint: ast.expr) -> bool:
 
 
 def _default(kind: type, name: str) -> str:
-    """Return the default of a field, if it is short and not created for each instance."""
+    """Return the source of a field's default value, if it is short and isn't created for each instance."""
     fields = attrs.fields_dict(kind) if attrs.has(kind) else {}
     default = fields[name].default if name in fields else attrs.NOTHING
     shown = repr(default)

@@ -39,19 +39,20 @@ class _Missing:
         raise ImportError(self._message)
 
     def __getattr__(self, name: str) -> NoReturn:
-        if name[:2] == "__":  # inspect, copy and pickle probe these, and handle AttributeError
+        if name[:2] == "__":  # inspect, copy and pickle look for these attributes, and handle AttributeError
             raise AttributeError(name)
         self.fail()
 
 
 def lazy_name(namespace: dict[str, Any], names: Mapping[str, str], name: str) -> Any:
-    """Import ``name`` from the module that has it in ``names``, and store it in ``namespace``, the globals of a module.
-    Used as the module's ``__getattr__``."""
+    """Import ``name`` from its module, which ``names`` maps it to, and store the object in ``namespace``, the globals
+    of the importing module. Used as a module's ``__getattr__``."""
     package: str = namespace["__name__"]
     module = next((module for module, text in names.items() if name in text.split()), None)
     if module is None:
         raise AttributeError(f"module {package!r} has no attribute {name!r}", name=name)
-    # Nearly all objects of a module are permanent, and the garbage collector would traverse them a dozen times.
+    # Nearly all objects that an import creates are permanent, and the garbage collector would traverse them a dozen
+    # times.
     was_enabled = gc.isenabled()
     gc.disable()
     try:
@@ -74,17 +75,19 @@ def _make_old() -> None:
 def lazy_names(
     namespace: dict[str, Any], names: Mapping[str, str]
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """Return ``__getattr__`` and ``__dir__`` of the module with this ``namespace``. See `lazy_name`."""
+    """Return the functions ``__getattr__`` and ``__dir__`` for the module with the globals ``namespace``. See
+    `lazy_name`."""
     return partial(lazy_name, namespace, names), lambda: namespace["__all__"]
 
 
 def lazy_pattern(text: AnyStr, flags: int = 0) -> re.Pattern[AnyStr]:
-    """Return what `re.compile` returns. Errors in ``text`` are raised at the first use."""
+    """Return a regular expression like `re.compile`, but compile it at the first use. Errors in ``text`` are raised
+    then."""
     return cast("re.Pattern[AnyStr]", _LazyPattern(text, flags))
 
 
 class _LazyPattern:
-    """Compiles the pattern when a method is first used, and then keeps its methods."""
+    """A regular expression that is compiled when one of its methods is first used."""
 
     def __init__(self, text: Any, flags: int) -> None:
         self._source = (text, flags)

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("trio_mcp")
 
 _LONGEST: Final = 10.0**14
-"""Maximum period of a shared limit in milliseconds: some thousand years."""
+"""Maximum period of a shared rate limit in milliseconds: some thousand years."""
 
 Key: TypeAlias = Callable[[ServerRequest], Hashable]
 """Function that maps a request to a key. Requests with equal keys share a limit. Keys are stored for a while, so keep
@@ -112,7 +112,7 @@ def concurrency_limit(limit: int, *, key: Key = _by_caller) -> MiddlewareFunctio
     than 0, and `TypeError` unless it is an integer.
     """
     _check_positive("limit", limit)
-    trio.CapacityLimiter(limit)  # raises here, not at the first request, if the limit is invalid
+    trio.CapacityLimiter(limit)  # an invalid limit raises now, not at the first request
     limiters: dict[Hashable, trio.CapacityLimiter] = {}
 
     async def limit_concurrency(request: ServerRequest, next: Next) -> Any:
@@ -130,7 +130,7 @@ def concurrency_limit(limit: int, *, key: Key = _by_caller) -> MiddlewareFunctio
             finally:
                 limiter.release_on_behalf_of(borrower)
         finally:
-            # A waiting request gets the token at once, so none is waiting if no token is borrowed.
+            # A released token goes to a waiting request at once. So if no token is borrowed, no request is waiting.
             if not limiter.borrowed_tokens and limiters.get(name) is limiter:
                 del limiters[name]
 
@@ -138,12 +138,12 @@ def concurrency_limit(limit: int, *, key: Key = _by_caller) -> MiddlewareFunctio
 
 
 audit: Final = unlimited_logger("trio_mcp.audit")
-"""The logger of `audit_log`. Records are written in the logging thread, and have no per-caller limit."""
+"""The logger of `audit_log`. Records are written by the thread that writes logs, and aren't limited per caller."""
 
 
 def audit_log(log: logging.Logger = audit, *, arguments: Collection[str] = ()) -> MiddlewareFunction:
-    """Middleware that writes a log record, at level info, when a request has ended: who, what, how long, and with which
-    outcome.
+    """Middleware that writes a log record, at level info, when a request has ended: the caller, the request, its
+    duration and its outcome.
 
     Args:
         log: The logger, ``trio_mcp.audit`` by default. Its records are written by a thread, so that no request waits.
@@ -181,14 +181,14 @@ def audit_log(log: logging.Logger = audit, *, arguments: Collection[str] = ()) -
 
 
 def _is_exempt(request: ServerRequest) -> bool:
-    """Return whether a request is exempt from all limits: streams, and requests about tasks, which may wait for the end
-    of a task or cancel one. `Limits` bounds both."""
+    """Return whether a request is exempt from rate and concurrency limits because of its method: streams, and requests
+    about tasks, which may wait for a task or cancel one. `Limits` bounds both."""
     return request._streams or request.method.startswith("tasks/")
 
 
 def _is_unlimited(request: ServerRequest) -> bool:
-    """Return whether a request is exempt from rate and concurrency limits: exempt requests, and tasks that run
-    again."""
+    """Return whether rate and concurrency limits don't apply to a request: its method is exempt, or it is a task that
+    runs again after a restart."""
     task = request.ctx.task
     return _is_exempt(request) or (task is not None and task.has_started)
 
@@ -199,7 +199,7 @@ def _check_positive(name: str, number: float) -> None:
 
 
 class _RateLimit(PositionedMiddleware):
-    """The middleware that `rate_limit` returns. All its positions share one state."""
+    """The middleware that `rate_limit` returns. If it is registered at several positions, they share one state."""
 
     def __init__(self, most: int, per: float, burst: int, key: Key, keys: int, name: str | None) -> None:
         self._most = most
@@ -210,14 +210,14 @@ class _RateLimit(PositionedMiddleware):
         self._buckets = _Buckets(per / most, burst, keys)
         self._has_warned = False
         self._is_storage_down = False
-        """True while the shared storage is unavailable."""
+        """True while the storage that the replicas share is unavailable."""
 
     async def __call__(self, request: ServerRequest, next: Next) -> Any:
-        """Answer a request, counting it in this process."""
+        """Answer a request within the rate limit of this process alone."""
         return await self._limit(None, request, next)
 
     def at_position(self, position: int) -> MiddlewareFunction:
-        """Return the middleware for a position on a server: see `PositionedMiddleware`."""
+        """Return the middleware for a position in a server's middleware. See `PositionedMiddleware`."""
         kind = ("name", self._name) if self._name is not None else ("place", position)
         return partial(self._limit, _plain((*kind, repr((self._most, self._per, self._burst)))))
 
@@ -234,8 +234,8 @@ class _RateLimit(PositionedMiddleware):
         return await next(request)
 
     async def _acquire_shared(self, rates: RateLimits, limit: bytes, key: Hashable) -> float | None:
-        """Take a token from a bucket that all replicas share, and return the seconds to wait, like `_Buckets.acquire`;
-        `None` if that isn't possible."""
+        """Take a token from a bucket that all replicas share, and return the seconds to wait, like `_Buckets.acquire`.
+        Return `None` if the shared storage can't be used."""
         try:
             digest = sha256(limit + _plain(key)).digest()
         except TypeError as error:
@@ -258,8 +258,8 @@ class _RateLimit(PositionedMiddleware):
 
 
 def _plain(key: object) -> bytes:
-    """Return ``key`` as bytes, equal in all processes and different for different keys. Raises `TypeError` if the type
-    isn't supported."""
+    """Return the rate limit key ``key`` as bytes: equal in all processes, and different for different keys. Raises
+    `TypeError` if the type isn't supported."""
     match key:
         case None:
             return b"n"
@@ -278,8 +278,8 @@ def _plain(key: object) -> bytes:
 
 
 class _Buckets:
-    """Token buckets by key. A bucket has at most ``burst`` tokens and gets one every ``interval`` seconds. Only the
-    time at which a bucket is full again is stored; a bucket without such a time is full."""
+    """Token buckets of a rate limit, by key. A bucket has at most ``burst`` tokens and gets one every ``interval``
+    seconds. Only the time at which a bucket is full again is stored. A bucket without a stored time is full."""
 
     def __init__(self, interval: float, burst: int, limit: int) -> None:
         self._interval = interval
@@ -287,21 +287,21 @@ class _Buckets:
         self._full_at = BoundedDict[Hashable, float](limit)
 
     def acquire(self, key: Hashable, now: float) -> float:
-        """Take a token from a bucket, and return 0. If there is none, return the seconds until there is one."""
+        """Take a token from a bucket, and return 0. If the bucket is empty, return the seconds until its next token."""
         full_at = max(self._full_at.get(key, now), now) + self._interval
         wait = full_at - now - self._interval * self._burst
-        if wait > 1e-9:  # less is only the rounding error of adding intervals
+        if wait > 1e-9:  # smaller waits are rounding errors of adding intervals
             return wait
         self._full_at[key] = full_at
         return 0
 
 
 _End: TypeAlias = tuple[str, str | None]
-"""The outcome of a request, and its cause."""
+"""The outcome of a request, and the cause of that outcome."""
 
 
 def _end_of(request: ServerRequest, error: BaseException) -> _End:
-    """Return the outcome and the cause of a request that raised ``error``."""
+    """Return the outcome, and its cause, of a request that raised ``error``."""
     cancellation = request.ctx.cancellation
     cause = None if cancellation is None else str(cancellation.cause)
     if isinstance(error, ToolError):
@@ -314,7 +314,7 @@ def _end_of(request: ServerRequest, error: BaseException) -> _End:
 
 
 def _write(log: logging.Logger, request: ServerRequest, names: Collection[str], end: _End, duration: float) -> None:
-    """Write the log record of a request that has ended."""
+    """Write the audit log record of a request that has ended."""
     if not log.isEnabledFor(logging.INFO):
         return
     outcome, cause = end
@@ -329,7 +329,7 @@ def _write(log: logging.Logger, request: ServerRequest, names: Collection[str], 
 
 
 def _shown(value: Any) -> Any:
-    """Return an argument for the log, without anything that takes long to write."""
+    """Return a request's argument for the audit log. Values that take long to write are left out."""
     if isinstance(value, str):
         return clean(value[:200])
     if value is None or isinstance(value, bool | float) or (isinstance(value, int) and value.bit_length() < 128):

@@ -138,8 +138,8 @@ OPTIONS: Final = {
 
 
 def raise_no_attribute(owner: object, name: str, names: Mapping[str, str]) -> NoReturn:
-    """Raise the `AttributeError` for a missing attribute of ``owner``, with the code to write if ``names`` has the
-    attribute. If a property raised an `AttributeError` itself, that error is raised again."""
+    """Raise the `AttributeError` for a missing attribute of ``owner``. If ``names`` has the attribute, the message
+    contains the code to write. If a property raised an `AttributeError` itself, that error is raised again."""
     if hasattr(type(owner), name):
         object.__getattribute__(owner, name)
     words = f"{type(owner).__name__!r} object has no attribute {name!r}"
@@ -155,7 +155,7 @@ def namespace_of(name: str) -> str | None:
 
 
 def import_for(name: str) -> str:
-    """Return the import to write for ``name``, which may be a name from another SDK."""
+    """Return the import statement to write for ``name``, which may be a name from another SDK."""
     instead = PACKAGE_NAMES.get(name, name)
     return f"from {namespace_of(_first_name(instead)) or 'trio_mcp'} import {instead}"
 
@@ -165,8 +165,8 @@ def _first_name(words: str) -> str:
 
 
 def raise_no_name(name: str) -> None:
-    """Raise an error that says what to write instead of ``name``, a name of another SDK or of another module of this
-    package. For the package's ``__getattr__``.
+    """Raise the error for a missing ``name`` of this package. It contains the code to write if another SDK, or another
+    module of this package, has the name. Called by the package's ``__getattr__``.
 
     In ``from trio_mcp import NAME`` the error is `ImportError`, since Python replaces the message of an
     `AttributeError`. Anywhere else, for example in ``hasattr``, it is `AttributeError`.
@@ -211,20 +211,20 @@ _OPEN_OPTIONS: Final = {
 
 
 _CLOSE: Final = 0.65
-"""Minimum similarity of a misspelled option and a known option; 1 means equal."""
+"""Minimum similarity of a misspelled option to a known option, where 1 means equal."""
 
 
 def options_of(function: str) -> Mapping[str, str]:
-    """Return what to write instead of other SDKs' options of ``function``."""
+    """Return the options that other SDKs have for ``function``, each with what to write instead."""
     if function.startswith("serve_"):
         return _SERVE_OPTIONS
-    if function == "http_app":  # the ASGI server listens, so these options are its own
+    if function == "http_app":  # the ASGI server listens, so it has the options for listening
         return {name: words for name, words in _SERVE_OPTIONS.items() if name not in _OF_LISTENERS}
     return _OPEN_OPTIONS if "open" in function else {}
 
 
 def raise_no_option(function: str, name: str, names: Mapping[str, str], known: Iterable[str]) -> NoReturn:
-    """Raise `TypeError` for an option that ``function`` doesn't have, with a list of the ``known`` options."""
+    """Raise `TypeError` for an option that ``function`` doesn't have. The message lists the ``known`` options."""
     options = list(known)
     if name in names:
         instead = f"; write {names[name]}."
@@ -260,7 +260,7 @@ _FROM_TRIO: Final = "unrecognized yield message"
 
 
 def explain(failure: BaseException) -> None:
-    """Add a note to a handler's ``failure`` that says what to write, if it is a known mistake."""
+    """If a handler's exception ``failure`` comes from a known mistake, add a note to it that says what to write."""
     pending = [failure]
     while pending:
         error = pending.pop()
@@ -288,7 +288,8 @@ def _advice_for(error: BaseException, said: str) -> str | None:
 
 
 def _comes_of_await(error: TypeError) -> bool:
-    """Return whether the error comes from the operand of an ``await``, whatever the interpreter's wording."""
+    """Return whether the error was raised because the operand of an ``await`` isn't awaitable. Works with every
+    interpreter's error text."""
     trace = error.__traceback__
     if trace is None:
         return False

@@ -33,7 +33,8 @@ __all__ = ["OpenTelemetry"]
 logger = logging.getLogger("trio_mcp")
 
 _LONGEST: Final = 200
-"""Maximum characters of a name chosen by the peer, which becomes the name of a span that other systems store."""
+"""Maximum length of a name that the peer chose, in characters. The name becomes a span name, which other systems
+store."""
 _LONGEST_CARRIED: Final = 8192
 _TOOL_ERROR: Final = "tool_error"
 
@@ -43,8 +44,8 @@ T = TypeVar("T")
 
 
 def _contained(words: str) -> Callable[[Callable[P, T]], Callable[P, T | None]]:
-    """Return a decorator. If a sampler, processor or propagator raises, ``words`` are logged and `None` is returned, so
-    that the call itself continues."""
+    """Return a decorator that contains errors of a sampler, processor or propagator. If the function raises, the
+    decorator logs ``words`` and returns `None`, so that the request itself continues."""
 
     def decorate(function: Callable[P, T]) -> Callable[P, T | None]:
         @wraps(function)
@@ -95,17 +96,17 @@ class OpenTelemetry:
         self._resource_uris = resource_uris
 
     def _watch_load(self, load: Load) -> None:
-        """Report the counts of ``load``, those of `Server.statistics`, in the metrics."""
+        """Report the counts of ``load`` in the metrics. They are the counts of `Server.statistics`."""
         self._meters.watch(load)
 
     def _tracer_of(self, network: str | None) -> ConnectionTracer:
-        """Return the tracer of a connection over ``network``: ``pipe``, ``tcp`` or ``unix``; `None` if messages don't
-        leave the process."""
+        """Return the tracer of a connection over ``network``, which is ``pipe``, ``tcp`` or ``unix``. Return `None` if
+        messages don't leave the process."""
         return ConnectionTracer(self._tracer, self._meters, network, resource_uris=self._resource_uris)
 
 
 class ConnectionTracer:
-    """Traces the requests of one connection. Methods of the tracer and of its spans never raise."""
+    """Traces the requests of one connection. The methods of the tracer and of its spans never raise."""
 
     def __init__(self, tracer: trace.Tracer, meters: Meters, network: str | None, *, resource_uris: bool) -> None:
         self._tracer = tracer
@@ -116,7 +117,7 @@ class ConnectionTracer:
 
     @_contained("measuring a connection failed")
     def close(self, role: str, revision: str | None) -> None:
-        """Record that the connection has closed. ``role`` is our role in it."""
+        """Record that the connection has closed. ``role`` is the role of this end: client or server."""
         attributes: dict[str, str] = {}
         if self._network is not None:
             attributes["network.transport"] = self._network
@@ -128,7 +129,7 @@ class ConnectionTracer:
     def calling(
         self, request: OutboundRequest, params: dict[str, Any] | None, present: TraceContext | None
     ) -> ClientSpan:
-        """Return the span of a request that the current task is about to send, while it works on the trace ``present``;
+        """Return the span of a request that the current task is about to send, as part of the trace ``present``. Return
         `None` if tracing failed."""
         params, parent = params or {}, context.get_current()
         if present is not None and not trace.get_current_span(parent).get_span_context().is_valid:
@@ -146,8 +147,8 @@ class ConnectionTracer:
 
     @_contained("tracing a handler failed")
     def handling(self, request: InboundRequest, queued: float = 0.0) -> ServerSpan:
-        """Return the span of a handler that is about to run in the current task. Its request waited for ``queued``
-        seconds. `None` if tracing failed."""
+        """Return the span of a handler that is about to run in the current task. Its request waited in the queue for
+        ``queued`` seconds. Return `None` if tracing failed."""
         ambient = context.get_current()
         parent = propagate.extract(_carrier(request.meta), ambient)
         attributes = self._attributes(request, request.params)
@@ -189,8 +190,8 @@ class ConnectionTracer:
 
 
 def _links(parent: context.Context, ambient: context.Context | None) -> list[trace.Link]:
-    """Return the links of a handler's span. Conventions for MCP, Context propagation: the context in ``_meta`` is the
-    parent, and the ambient context is linked."""
+    """Return the links of a handler's span. By OpenTelemetry's conventions for MCP (Context propagation), the context
+    in ``_meta`` is the parent of the span, and the ambient context is linked."""
     if ambient is None:
         return []
     here = trace.get_current_span(ambient).get_span_context()
@@ -199,12 +200,14 @@ def _links(parent: context.Context, ambient: context.Context | None) -> list[tra
 
 
 def _carrier(meta: Mapping[str, Any]) -> dict[str, str]:
-    """Return the part of the peer's ``_meta`` for a propagator: only strings that could be HTTP headers."""
+    """Return the members of the peer's ``_meta`` that a trace propagator may read: only strings that could be HTTP
+    headers."""
     return {key: value for key, value in meta.items() if type(value) is str and len(value) <= _LONGEST_CARRIED}
 
 
 class _SpanRecord:
-    """A ``span`` with its ``attributes``. ``measure`` is called with them and the duration of the span in seconds."""
+    """An OpenTelemetry ``span`` with its ``attributes``. When the span ends, ``measure`` is called with the attributes
+    and the duration in seconds."""
 
     def __init__(
         self, span: trace.Span, attributes: dict[str, str], measure: Callable[[float, Mapping[str, str]], None]
@@ -216,12 +219,12 @@ class _SpanRecord:
 
     @_contained("tracing a cancel failed")
     def add_event(self, event: str, ago: float = 0.0) -> None:
-        """Add an event that happened ``ago`` seconds ago. Never raises."""
+        """Add an event to the span that happened ``ago`` seconds ago. Never raises."""
         self.span.add_event(event, timestamp=time.time_ns() - int(ago * 1e9))
 
     @_contained("tracing a cancel failed")
     def record_cancel_state(self, state: object) -> None:
-        """Record how an abandoned call has ended, if the request asked that. Never raises."""
+        """Record in the span how an abandoned call has ended, if the request asked for that. Never raises."""
         if self._attributes["mcp.method.name"] == CANCEL and state in CANCEL_STATES:
             self.span.set_attribute("trio_mcp.cancel.state", str(state))
 
@@ -251,15 +254,16 @@ class _SpanRecord:
 
 
 class ClientSpan:
-    """The span of a request that we sent."""
+    """The span of an outgoing request."""
 
     def __init__(self, record: _SpanRecord, params: dict[str, Any]) -> None:
         self._record = record
         self.params = params
-        """The request's parameters, with the trace context for the peer in ``_meta``."""
+        """The request's parameters, whose ``_meta`` contains the trace context for the peer."""
 
     def end(self, result: Any, error: BaseException | None) -> None:
-        """End the span. ``result`` is plain data. If ``error`` is given, the caller gets that exception instead."""
+        """End the span. ``result`` is the request's result as plain data. If ``error`` is given, the caller gets that
+        exception instead of a result."""
         if error is None:
             told = as_object(result)
             self._record.record_cancel_state(told.get("state"))
@@ -274,7 +278,7 @@ class ClientSpan:
 
 
 class ServerSpan:
-    """The span of a peer's request, while its handler runs."""
+    """The span of an incoming request, while its handler runs."""
 
     def __init__(
         self, record: _SpanRecord, request: InboundRequest, measure: Callable[[float, Mapping[str, str]], None]
@@ -285,7 +289,7 @@ class ServerSpan:
         self._resumed_at: float | None = None
 
     def follow(self, answer: Awaitable[Any], scope: trio.CancelScope) -> Awaitable[Any]:
-        """Return ``answer``, wrapped so that its first step after the cancel of ``scope`` is recorded."""
+        """Return ``answer`` wrapped so that the span records the handler's first step after ``scope`` was cancelled."""
         return ResumptionObserver(answer, scope, self._resumed)
 
     def _resumed(self) -> None:
@@ -301,15 +305,15 @@ class ServerSpan:
         self._record.add_event("cleanup.done")
 
     def end(self, result: Any, request: InboundRequest, cause: str | None, at: float | None = None) -> None:
-        """End the span. ``request`` is the one that is answered. ``cause`` is the cause of a cancel, if there was one,
-        and ``at`` its time."""
+        """End the span. ``request`` is the request that gets the response. If it was cancelled, ``cause`` is the cause
+        and ``at`` the time of the cancellation."""
         if cause is not None and at is not None:
             self._cancelled(cause, at)
-        if request is not self._request:  # a later round gets the answer
+        if request is not self._request:  # the client sent the request again, and the response goes to that one
             _link(self._record.span, request.meta)
         if (error := request.error) is not None:
             self._record.finish(str(error.code), error.message, code=error.code)
-        elif cause is not None:  # cancelled by the peer, so never answered; the reason is the peer's text
+        elif cause is not None:  # cancelled by the peer, so there is no response; the reason is text from the peer
             self._record.finish("cancelled", f"cancelled: {cause}", cause=cause)
         else:
             failed = request.failed or (isinstance(result, CallToolResult) and result.is_error)

@@ -21,7 +21,7 @@ from .otel import OpenTelemetry
 __all__ = ["PrometheusPage"]
 
 _LAST_PAGE = 2.0
-"""Seconds allowed at the end for a page that is being read."""
+"""Seconds that a scrape in progress has to finish when the server stops."""
 
 
 class PrometheusPage:
@@ -36,7 +36,7 @@ class PrometheusPage:
         """The registry that the page shows. You can register your own metrics here."""
         reader = PrometheusMetricReader(disable_target_info=True, scope_info_enabled=False, registry=self.registry)
         self.tracing = OpenTelemetry(tracer_provider, meter_provider=MeterProvider([reader]))
-        """The observer to pass to servers and clients as ``tracing``."""
+        """The observer that records the metrics. Pass it to servers and clients as ``tracing``."""
 
     async def serve(
         self,
@@ -45,8 +45,8 @@ class PrometheusPage:
         *,
         task_status: trio.TaskStatus[int] = trio.TASK_STATUS_IGNORED,
     ) -> None:
-        """Serve the page at ``http://host:port/metrics`` until cancelled. Reports the port with ``task_status``; port 0
-        chooses a free one. Raises `OSError` if the port is taken."""
+        """Serve the page at ``http://host:port/metrics`` until cancelled. Reports the port with ``task_status``. With
+        port 0, the system chooses a free port. Raises `OSError` if the port is in use."""
         await serve_registry(self.registry, host, port, task_status=task_status)
 
 
@@ -57,7 +57,7 @@ async def serve_registry(
     *,
     task_status: trio.TaskStatus[int] = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    """Serve the page of ``registry``: see `PrometheusPage.serve`."""
+    """Serve the metrics of ``registry`` as a page. See `PrometheusPage.serve`."""
     page, _ = start_http_server(port, host, registry)
     try:
         task_status.started(page.server_port)

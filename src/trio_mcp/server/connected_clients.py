@@ -1,4 +1,4 @@
-"""Connected clients, outside of any request.
+"""Connected clients, for code that runs outside of any request.
 
 `Observers` are the connections that are notified of changes to a server. A `ConnectedClient` is passed to a function
 that handles a notification from the client.
@@ -28,7 +28,7 @@ logger = logging.getLogger("trio_mcp")
 
 
 class ConnectedClient:
-    """A client that sent the server a notification. A legacy client can be asked for its roots.
+    """A client that sent the server a notification. If it is a legacy client, the server can request its roots.
 
     Each connection has exactly one such object, which you can keep and compare. An HTTP notification that belongs to no
     connection, as in modern revisions, gets a new object that describes its sender.
@@ -62,7 +62,8 @@ class ConnectedClient:
 
     @property
     def info(self) -> Implementation | None:
-        """The client's name and version. Self-reported: display them, but make no decisions based on them."""
+        """The client's name and version. The client may send any values, so display them, but don't base decisions on
+        them."""
         return self._connection.state.client_info
 
     @property
@@ -76,7 +77,7 @@ class ConnectedClient:
         return self._lifespan
 
     async def list_roots(self) -> list[Root]:
-        """Ask the client for its roots.
+        """Request the client's roots, and return them.
 
         Raises:
             NoBackChannel: Before anything is sent, if the server is stateless or the client has no connection.
@@ -111,8 +112,8 @@ class Observer(Protocol):
         ...
 
     def send_extension_notification(self, row: Method, params: Any) -> None:
-        """Send this notification to the client if it declared the extension of ``row``. ``params`` is an instance of
-        the notification's parameter class."""
+        """Send an extension notification to the client, if the client declared the extension of ``row``. ``params`` is
+        an instance of the notification's parameter class."""
         ...
 
 
@@ -125,7 +126,7 @@ class Observers:
 
     def __init__(self) -> None:
         self._runs: dict[Observer, TrioRun | None] = {}
-        """The trio run of each observer; `None` for the observers of another server."""
+        """The trio run of each observer. It is `None` for observers that belong to another server."""
         self._numbers = count(1)
         self._notification_number = threading.local()
 
@@ -140,8 +141,8 @@ class Observers:
         self._runs[observer] = current_run()
 
     def add_server(self, observers: Observers) -> None:
-        """Start notifying the ``observers`` of a server that mounts this one. They get no extension notifications,
-        because a mounted server's extensions aren't offered."""
+        """Also notify the ``observers`` of a server that mounts this server. They get no extension notifications,
+        because a mounted server's extensions aren't available to clients."""
         self._runs[observers] = None
 
     def discard(self, observer: Observer) -> None:
@@ -155,7 +156,7 @@ class Observers:
 
     @property
     def notification_number(self) -> int:
-        """The number of the extension notification that is being sent, counted per server."""
+        """The number of the extension notification that is being sent. The server counts its notifications."""
         return self._notification_number.number
 
     def list_changed(self, method: str) -> None:
@@ -197,7 +198,7 @@ class Observers:
         return [observer for observer, its in tuple(self._runs.items()) if its is run]
 
     def _notify_each_run(self, notify: Callable[..., None], *args: Any, idempotent: bool = True) -> None:
-        """Call ``notify`` in each run, with the run and ``args``."""
+        """Call ``notify`` with ``args`` in each trio run that has observers. The first argument is the run."""
         for run in dict.fromkeys(tuple(self._runs.values())):
             if run is None or run.is_current:
                 notify(run, *args)
@@ -207,5 +208,5 @@ class Observers:
     def _notify_later(self, notify: Callable[..., None], run: TrioRun, *args: Any) -> None:
         try:
             notify(run, *args)
-        except Exception:  # there is no caller to raise the error to
+        except Exception:  # log it, since there is no caller to raise the error to
             logger.exception("could not notify clients of a change that was made in another thread")

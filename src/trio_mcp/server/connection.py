@@ -51,8 +51,9 @@ _DONE: Final = EmptyResult()
 
 
 class ServerConnection:
-    """Serves ``running`` over ``transport`` until the transport closes. ``state`` validates the messages; by default it
-    is the connection's own state. ``check_scopes`` is called with the scopes that each request needs."""
+    """Serves the running server ``running`` to one client over ``transport`` until the transport closes. ``state``
+    validates the messages. By default, the connection creates it. ``check_scopes`` is called with the OAuth scopes that
+    each request needs."""
 
     def __init__(
         self,
@@ -71,21 +72,21 @@ class ServerConnection:
         self.state = state or ConnectionState(
             "server", server._vocabulary, require_initialized=server.require_initialized
         )
-        # Not a bound method: it would create a reference cycle for the garbage collector.
+        # A bound method would create a reference cycle for the garbage collector.
         replica = running.host.replica
         name, exists = "" if replica is None else replica.id, partial(all_exist, server)
         self._round_states = RoundStates(running.cipher, running.limits.retry_timeout, exists, name)
         self.seal = self._round_states.seal
-        """Seals ``requestState``. See `RequestHandler.seal`."""
+        """Function that encrypts ``requestState``. See `RequestHandler.seal`."""
         self.connection = Connection(transport, self.state, self, running.host, peer=peer, replies=running.replies)
         self._stateless = running.stateless
         self._tasks = running.tasks
         self._task_host = running.tasks.host if running.tasks.are_stored else None
         self.subscriptions = ClientSubscriptions(server, self.connection, running.tasks)
-        """The changes that the client subscribed to."""
+        """The changes that the client has subscribed to."""
         self._client = ConnectedClient(self.connection, running.lifespan)
         self._roots_changed = False
-        """True from the arrival of a roots notification until `notified` runs for it."""
+        """True if `notified` is about to run for a roots notification that has arrived."""
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Serve the client until the connection ends. See `Connection.run`."""
@@ -160,7 +161,7 @@ class ServerConnection:
         return _DONE
 
     def _cancel_abandoned(self, request: InboundRequest, exchange: Exchange) -> Decision:
-        """Cancel the call that ``request`` refers to, and answer once that call has ended."""
+        """Cancel the call that ``request`` names, and answer ``request`` once that call has ended."""
         found = self._endings.cancel(request, exchange.peer.principal)
         return LATER if found is None else Now(found)
 
@@ -178,8 +179,8 @@ class ServerConnection:
     # Requests that run in their own task
 
     def answer(self, scope: RequestScope, arguments: JSONObject | None = None) -> Awaitable[Any]:
-        """Answer a request in its task. See `RequestHandler.answer`. ``arguments`` replace the arguments of a call or
-        prompt.
+        """Answer a request in the request's own task. See `RequestHandler.answer`. ``arguments`` replace the arguments
+        of a tool call or prompt.
 
         This method and its callees return the coroutine instead of awaiting it: Python walks every frame between the
         runtime and the author's function each time the task resumes.
@@ -226,7 +227,7 @@ class ServerConnection:
         return extension_handlers(self._server).call_handler(scope, self._lifespan)
 
     async def _list(self, scope: RequestScope, registry: Registry[Any], result: Callable[..., Any]) -> Any:
-        """Return a page of a listing."""
+        """Return one page of a list: of tools, resources, templates or prompts."""
         cursor = structure_params(scope.request.params, PageParams, scope.request.revision).cursor
         peer, method = scope.exchange.peer, scope.request.method.name
         # Middleware may change the entries, so the cached JSON can't be used.
@@ -243,19 +244,20 @@ class ServerConnection:
     # Notifications
 
     def wants(self, event: NotificationReceived) -> bool:
-        """Return whether `notified` must run: for changed roots and for extension notifications. The connection state
-        has handled all others. See `RequestHandler.wants`."""
+        """Return whether `notified` must run for a notification: for changed roots, and for extension notifications.
+        `ConnectionState` has handled all others. See `RequestHandler.wants`."""
         if event.method.extension is not None:
             return extension_handlers(self._server).wants(event.method) and self._has_scopes(event)
         if event.method.name != "notifications/roots/list_changed" or self._server._roots_changed is None:
             return False
         if self.state.revision is None or self._roots_changed:
-            return False  # a call that is already pending covers this change as well
+            return False  # the author's function hasn't run yet for the previous change, so one run covers both
         self._roots_changed = True
         return True
 
     async def notified(self, event: NotificationReceived) -> None:
-        """Call the function for changed roots or for an extension notification. See `RequestHandler.notified`."""
+        """Call the author's function for changed roots or for an extension notification. See
+        `RequestHandler.notified`."""
         if event.method.extension is not None:
             pending = extension_handlers(self._server).call_notification_handler(
                 event.method, event.params, self._client
@@ -278,14 +280,15 @@ class ServerConnection:
         return True
 
     async def _notify_without_connection(self, scope: RequestScope) -> EmptyResult:
-        """Call the function for an extension notification that belongs to no connection: see `NotificationExchange`."""
+        """Call the author's function for an extension notification that belongs to no connection. See
+        `NotificationExchange`."""
         request, client = scope.request, ConnectedClient(self.connection, self._lifespan, scope.exchange.peer)
         pending = extension_handlers(self._server).call_notification_handler(request.method, request.params, client)
         if inspect.isawaitable(pending):
             await pending
         return _DONE
 
-    # The function that answers each method
+    # The method of this class that answers each protocol method
 
     _immediate_answers: ClassVar[dict[str, Callable[[ServerConnection, InboundRequest, Exchange], Any]]] = {
         "ping": lambda _, __, ___: _DONE,
@@ -306,26 +309,27 @@ class MiddlewareConnection(ServerConnection):
     """A connection to a server with middleware."""
 
     def answer(self, scope: RequestScope, arguments: JSONObject | None = None) -> Awaitable[Any]:
-        """Answer a request in its task, through the middleware. See `ServerConnection.answer`."""
+        """Answer a request in the request's own task, through the middleware. See `ServerConnection.answer`."""
         assert self._middleware is not None, "other servers have the plain connections"
         if scope.request.method.extension is not None:
             return super().answer(scope)
         return self._middleware.answer(super().answer, scope, self._lifespan, self._task_host)
 
     def _call_extension_handler(self, scope: RequestScope) -> Awaitable[Any]:
-        """Call the handler of an extension request through the middleware, which sees instances of the author's
-        classes."""
+        """Call the handler of an extension request through the middleware. The middleware gets instances of the
+        author's classes."""
         if self._middleware is None:
             return super()._call_extension_handler(scope)
         return self._middleware.answer(super()._call_extension_handler, scope, self._lifespan, self._task_host)
 
 
 class SharedConnection(MiddlewareConnection):
-    """A connection to one of several replicas. It forwards a retry to the replica where the handler is parked."""
+    """A connection to a server that has replicas. If a client retries a request whose handler is parked in another
+    replica, the connection forwards the retry to that replica."""
 
     def answer(self, scope: RequestScope, arguments: JSONObject | None = None) -> Awaitable[Any]:
-        """Answer a request in its task. See `ServerConnection.answer`. For a forwarded retry, the middleware is already
-        running in the replica where the handler is parked."""
+        """Answer a request in the request's own task. See `ServerConnection.answer`. The middleware doesn't run for a
+        forwarded retry, because it is running in the replica where the handler is parked."""
         before = scope.request.continuation
         if type(before) is RemoteRetry:
             assert self._fleet is not None, "it shares a storage with others"
@@ -336,6 +340,7 @@ class SharedConnection(MiddlewareConnection):
 
 
 def extension_handlers(server: Server) -> ExtensionHandlers:
-    """Return the extension handlers of ``server``. A request with an extension method implies that there are some."""
+    """Return the extension handlers of ``server``, which has some, because only then can a request have an extension
+    method."""
     assert server._extension_handlers is not None, "its vocabulary has a method of an extension"
     return server._extension_handlers

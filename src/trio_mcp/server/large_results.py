@@ -1,4 +1,4 @@
-"""keep_large_results: middleware that shortens large results and links to the full ones."""
+"""`keep_large_results`: middleware that shortens large results and links to the full ones."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def keep_large_results(
     ttl: float = 600.0,
     total_bytes: int = 64 * 1024 * 1024,
 ) -> None:
-    """Shorten large tool results: the client gets the beginning, and a link to the full result.
+    """Shorten large tool results: the client gets the beginning of the result, and a link to the full result.
 
         keep_large_results(server, 100_000)
 
@@ -108,7 +108,7 @@ def keep_large_results(
         return attrs.evolve(result, tools=[attrs.evolve(tool, output_schema=None) for tool in result.tools])
 
     async def read(id: str, ctx: RequestContext) -> list[ResourceContents]:
-        """Read a large result in full."""
+        """Return a stored large result in full."""
         scope = scope_of(ctx)
         kept = stores.get(scope.runner.host)
         contents = None if kept is None else kept.find(f"{_URI}{id}", owner_of(scope))
@@ -131,7 +131,7 @@ class _Kept:
 
 
 class _KeptResults:
-    """The large results that one running server stores, by URI, oldest first."""
+    """The large tool results that one running server stores, by URI, with the oldest first."""
 
     def __init__(self, alarms: Alarms, ttl: float, limit: int) -> None:
         self._alarms = alarms
@@ -139,10 +139,11 @@ class _KeptResults:
         self._limit = limit
         self._kept: dict[str, _Kept] = {}
         self._sizes = Counter[Hashable]()
-        """Bytes stored for each caller."""
+        """The number of bytes stored for each caller."""
 
     def add(self, caller: Hashable, owner: bytes | None, result: CallToolResult, size: int) -> str | None:
-        """Store a result of ``size`` bytes for ``owner``, and return its URI; `None` if there is no room."""
+        """Store a tool result of ``size`` bytes for ``owner``, and return its URI. Return `None` if there is no
+        room."""
         if 2 * size > self._limit:  # a caller gets at most half of the limit
             return None
         while not leaves_enough(self._sizes[caller], self._limit - self._sizes.total(), size):
@@ -157,7 +158,7 @@ class _KeptResults:
         return uri
 
     def find(self, uri: str, owner: bytes | None) -> list[ResourceContents] | None:
-        """Return a stored result; `None` if it belongs to another owner or was dropped."""
+        """Return a stored tool result. Return `None` if it belongs to another owner or was dropped."""
         kept = self._kept.get(uri)
         return None if kept is None or kept.owner != owner else kept.contents
 
@@ -170,7 +171,8 @@ class _KeptResults:
 
 
 def _contents(uri: str, result: CallToolResult) -> list[ResourceContents]:
-    """Return a result as resource contents: its blocks, and its structured content unless the text is the same."""
+    """Return a tool result as resource contents: its content blocks, and its structured content unless the text is the
+    same."""
     contents = list[ResourceContents]()
     for block in result.content:
         match block:
@@ -194,7 +196,7 @@ def _json(value: Any) -> str:
 
 
 def _says(text: str, data: Any) -> bool:
-    """Return whether ``text`` is ``data`` as JSON, which servers repeat for clients without structured content."""
+    """Return whether ``text`` is the JSON text of ``data``. Servers send it for clients without structured content."""
     if data == {"result": text}:
         return True
     try:

@@ -44,55 +44,55 @@ MIDDLEWARE_METHODS: Final = frozenset(
         *("tasks/get", "tasks/result", "tasks/list", "tasks/update", "tasks/cancel"),
     )
 )
-"""The methods of the specification that middleware can apply to: requests that run in a task of their own."""
+"""The methods of the specification that middleware can apply to. Their requests each run in their own task."""
 
 
 @frozen(eq=False)
 class ServerRequest:
-    """A client's request, as middleware sees it: see `Server.middleware`. Read-only."""
+    """A client's request, as an argument of middleware. Read-only. See `Server.middleware`."""
 
     method: str
     """The method, for example ``"tools/call"``."""
     params: Any = attrs.field(repr=False)
-    """The parameters that the client sent, as an instance of the method's parameter class. A call or prompt has
-    ``name`` and ``arguments``, a resource ``uri``, a listing ``cursor``. Names are unvalidated: see `offer`."""
+    """The parameters that the client sent, as an instance of the method's parameter class. A tool call or prompt has
+    ``name`` and ``arguments``, a resource ``uri``, a listing ``cursor``. Names aren't validated: see `offer`."""
     ctx: RequestContext = attrs.field(repr=False)
-    """The context that the handler gets."""
+    """The context of the request, which the handler gets."""
     arguments: JSONObject = attrs.field(repr=False)
-    """The arguments of a call or prompt, empty in other requests. Use `with_arguments` to replace them."""
+    """The arguments of a tool call or prompt. Empty in other requests. Use `with_arguments` to replace them."""
     _scope: RequestScope = attrs.field(repr=False)
     _answer: Callable[..., Awaitable[Any]] = attrs.field(repr=False)
     _offer: Callable[[Any, Auth | None], str | None] = attrs.field(repr=False)
 
     @property
     def auth(self) -> Auth | None:
-        """The authenticated caller; `None` if no authentication is configured."""
+        """The authenticated caller. `None` if no authentication is configured."""
         return self.ctx.auth
 
     @property
     def caller(self) -> Hashable:
-        """A key that identifies the caller, by which the server divides its limits. It is the first of these that is
-        available: principal, creator of the session, network address, process on a Unix socket, connection."""
+        """A key that identifies the caller. The server divides its limits among these keys. It is the first of these
+        that is available: principal, creator of the session, network address, process on a Unix socket, connection."""
         caller = self._scope.ticket.caller.whole
         return caller if caller.key is None else caller.key
 
     @property
     def caller_name(self) -> str | None:
         """A readable name of the caller, without control characters: the subject of the principal, otherwise the
-        network address; `None` if both are unknown."""
+        network address. `None` if both are unknown."""
         name = self._scope.exchange.peer.name
         return None if name is None else clean(name)
 
     @property
     def offer(self) -> str | None:
-        """The declared name of the tool or prompt, or the declared URI or template of the resource; `None` if the
-        request names nothing or something unknown. Clients can't create new values, so you can use it as a metric
+        """The registered name of the tool or prompt, or the registered URI or template of the resource. `None` if the
+        request names nothing, or something unknown. Clients can't create new values, so you can use it as a metric
         label."""
         return self._offer(self.params, self.auth)
 
     @property
     def _rates(self) -> RateLimits | None:
-        """The rate limits that all replicas share; `None` if the server shares no storage."""
+        """The rate limits that all replicas share. `None` if the server shares no storage."""
         replica = self._scope.runner.host.replica
         return None if replica is None else replica.rate_limits
 
@@ -107,8 +107,9 @@ class ServerRequest:
         return isinstance(self.params, CallToolParams | GetPromptParams)
 
     def move_on_after(self, seconds: float) -> AbstractContextManager[None, bool | None]:
-        """Cancel the block after ``seconds``, like `trio.move_on_after`, but not counting time spent waiting for the
-        user in `RequestContext.elicit`. `RequestContext.cancellation` reports the cancel, also in threads."""
+        """Cancel the ``with`` block after ``seconds``, like `trio.move_on_after`. Time spent waiting for the user in
+        `RequestContext.elicit` doesn't count. `RequestContext.cancellation` reports the cancellation, also in
+        threads."""
         return self._scope.move_on_after(seconds)
 
     def with_arguments(self, arguments: Mapping[str, Any]) -> ServerRequest:
@@ -122,19 +123,20 @@ class ServerRequest:
 
 
 Next: TypeAlias = Callable[[ServerRequest], Awaitable[Any]]
-"""Calls the rest of the middleware and the handler, and returns the result."""
+"""Function that runs the rest of the middleware and the handler, and returns the result."""
 
 
 class MiddlewareFunction(Protocol):
     """A middleware function: takes the request and the next function, and returns the result."""
 
     def __call__(self, request: ServerRequest, next: Next, /) -> Awaitable[Any]:
-        """Return the result of ``request``."""
+        """Return the result of ``request``, usually by calling ``next``."""
         ...
 
 
 class PositionedMiddleware(ABC):
-    """Middleware that depends on its position in the server's middleware, which is the same number on all replicas."""
+    """Middleware whose state depends on its position in the server's list of middleware. The position is the same on
+    all replicas."""
 
     @abstractmethod
     def __call__(self, request: ServerRequest, next: Next, /) -> Awaitable[Any]:
@@ -146,8 +148,8 @@ class PositionedMiddleware(ABC):
 
 
 def methods_of(names: Iterable[str], of_extensions: frozenset[str]) -> frozenset[str]:
-    """Return the methods called ``names``; without names, all methods, including those of extensions. Raises
-    `ValueError` for a method that middleware cannot apply to."""
+    """Return the request methods called ``names``. Without names, return all methods, including those of extensions.
+    Raises `ValueError` for a method that middleware cannot apply to."""
     known = MIDDLEWARE_METHODS | of_extensions
     for name in names:
         if not isinstance(name, str):  # pyright: ignore[reportUnnecessaryIsInstance] authors' own
@@ -185,7 +187,8 @@ def check_middleware(function: object) -> None:
 
 
 class MiddlewareChains:
-    """The middleware of a running server. ``declared``: each function with its methods, outermost first."""
+    """The middleware of a running server. ``declared`` has each middleware function with its methods, outermost
+    first."""
 
     def __init__(
         self,
@@ -199,7 +202,7 @@ class MiddlewareChains:
         self._prompts = prompts
         places = dict[int, int]()
         for place, (_, each) in enumerate(declared):
-            places.setdefault(id(each), place)  # a function that is declared twice keeps its first position
+            places.setdefault(id(each), place)  # a function that is registered twice keeps its first position
         placed = [
             (methods, each.at_position(places[id(each)]) if isinstance(each, PositionedMiddleware) else each)
             for methods, each in declared
@@ -237,7 +240,7 @@ class MiddlewareChains:
         return method in self._chains
 
     def _offer(self, params: Any, auth: Auth | None) -> str | None:
-        """Return the tool, prompt or resource that ``params`` names: see `ServerRequest.offer`."""
+        """Return the name of the tool, prompt or resource that ``params`` name. See `ServerRequest.offer`."""
         match params:
             case CallToolParams(name=name):
                 return name if self._tools.registry.get(name) is not None else None

@@ -31,8 +31,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class ExtensionHandlers:
-    """The methods of ``extensions`` and their handlers. ``hints``: how clients may cache results of cacheable
-    methods."""
+    """The methods of a server's ``extensions``, and their handlers. ``hints`` say how clients may cache results of
+    cacheable methods."""
 
     def __init__(self, extensions: Collection[Extension[Any, Any]], hints: CacheHints) -> None:
         self._extensions = extensions
@@ -43,22 +43,23 @@ class ExtensionHandlers:
         self.middleware_methods = frozenset(
             row.name for row in self._rows.values() if row.is_request and row.sent_by("client") and not row.ahead
         )
-        """The methods that middleware can apply to: requests with a handler."""
+        """The extension methods that middleware can apply to: requests that have a handler."""
         self.broadcast_rows = {
             row.name: row
             for row in self._rows.values()
             if not (row.is_request or row.of_request or row.sender == "client")
         }
-        """The notifications that can be sent to all clients, by name: see `Server.notify`."""
+        """The extension notifications that can be sent to all clients, by name. See `Server.notify`."""
         self.scopes = {name: row.scopes for name, row in self._rows.items() if row.scopes}
-        """The OAuth scopes that messages need, by method."""
+        """The OAuth scopes that extension messages need, by method."""
 
     def declared_in(self, revision: Revision) -> JSONObject:
-        """Return the settings of the extensions that the server declares in ``revision``, by extension name."""
+        """Return the settings of the extensions that the server declares in the protocol ``revision``, by extension
+        name."""
         return declared_in(revision, self._extensions, "server")
 
     def registration(self, row: Method, *, asyncio: bool = False) -> Callable[[F], F]:
-        """Return a decorator that registers the handler for ``row``. See `Server.handles`."""
+        """Return a decorator that registers the handler for the extension method ``row``. See `Server.handles`."""
         if self._rows.get(row.name) is not row:
             raise ValueError(f"{row.name} belongs to an extension that this server lacks: use Server(extensions=[...])")
         if not row.sent_by("client"):
@@ -78,8 +79,8 @@ class ExtensionHandlers:
         return register
 
     def check_complete(self, server: Any) -> None:
-        """Raise `RuntimeError` if a declared request has no handler, or an extension rejects something that ``server``
-        offers."""
+        """Raise `RuntimeError` if an extension request has no handler, or an extension rejects a tool, resource or
+        prompt of ``server``."""
         lacking = [row.name for row in self._rows.values() if row.sent_by("client") and row.is_request]
         handled = {name for name, row in self._rows.items() if row in self._handlers or row.ahead}
         if missing := [name for name in lacking if name not in handled]:
@@ -90,15 +91,16 @@ class ExtensionHandlers:
     # Requests
 
     def check(self, request: InboundRequest) -> None:
-        """Raise `CapabilityMissing` if the client was required to declare the extension of ``request`` and didn't."""
+        """Raise `CapabilityMissing` if the extension method needs the client's support, and the client didn't declare
+        the extension."""
         name, declared = request.method.extension, request.capabilities.extensions or {}
-        # A value that isn't an object declares nothing.
+        # If the client declared a value that isn't an object, the extension counts as undeclared.
         if name is not None and request.method.requires_client and type(declared.get(name)) is not dict:
             raise CapabilityMissing(f"extensions.{name}", request.revision)
 
     async def answer(self, scope: RequestScope, value: Awaitable[Any]) -> Any:
-        """Answer an extension request with ``value``, which `call_handler` or its middleware returned, as plain data. A
-        value of the wrong class is a `TypeError`; the client gets only "internal error"."""
+        """Return the response to an extension request as plain data. ``value`` is what `call_handler` or its middleware
+        returned. If its class is wrong, a `TypeError` is raised, and the client gets only "internal error"."""
         row, revision = scope.request.method, scope.request.revision
         result = await value
         if isinstance(result, FINISHED):
@@ -111,8 +113,8 @@ class ExtensionHandlers:
         return plain
 
     async def call_handler(self, scope: RequestScope, lifespan: Any) -> Any:
-        """Call the handler of a request, in the task of the request, and return its result. Raises `CodedError`
-        (-32602) if the parameters don't fit."""
+        """Call the handler of an extension request, in the task of the request, and return its result. Raises
+        `CodedError` (-32602) if the parameters don't fit."""
         request = scope.request
         row, revision = request.method, request.revision
         handler = self._handlers.get(row)
@@ -128,7 +130,7 @@ class ExtensionHandlers:
     # Notifications
 
     def check_broadcast(self, row: Method) -> None:
-        """Raise `ValueError` if a notification cannot be sent to all clients: see `Server.notify`."""
+        """Raise `ValueError` if an extension notification cannot be sent to all clients. See `Server.notify`."""
         if self._rows.get(row.name) is not row:
             raise ValueError(f"{row.name} belongs to an extension that this server lacks: use Server(extensions=[...])")
         if row.is_request or not row.sent_by("server"):
@@ -137,12 +139,12 @@ class ExtensionHandlers:
             raise ValueError(f"{row.name} belongs to a request: use ctx.send_notification(...)")
 
     def wants(self, row: Method) -> bool:
-        """Return whether a handler is registered for notifications of ``row``."""
+        """Return whether a handler is registered for the extension notification ``row``."""
         return row in self._notification_handlers
 
     def call_notification_handler(self, row: Method, given: JSONObject, client: ConnectedClient) -> Any:
-        """Call the handler of a notification, and return its result. If the parameters don't fit, do nothing: a
-        notification has no error response."""
+        """Call the handler of an extension notification, and return its result. If the parameters don't fit, do
+        nothing, because a notification has no error response."""
         tell = self._notification_handlers[row]
         try:
             params = structure(given, row.params)
@@ -152,7 +154,8 @@ class ExtensionHandlers:
 
 
 def _parsed_handler(function: Callable[..., Any], row: Method, *, asyncio: bool) -> UserFunction:
-    """Return ``function`` as a handler of ``row``. Raises `TypeError` if its signature doesn't fit."""
+    """Return ``function`` as the handler of the extension method ``row``. Raises `TypeError` if its signature doesn't
+    fit."""
     handler = UserFunction.of(function, asyncio=asyncio)
     if len(handler.names) > 1:
         raise TypeError(

@@ -28,18 +28,18 @@ from ...runtime.requests.scope import RequestScope
 from .results import media_kinds
 
 _MAX_BYTES: Final = 8 * 1024 * 1024
-"""Becomes 11 MiB of base64; the default limit of a message is 16 MiB."""
+"""The default maximum file size. Such a file becomes 11 MiB of base64, and the default limit of a message is 16 MiB."""
 _TEXTS: Final = ("text/", "application/json", "application/xml", "application/yaml", "application/toml")
 
 
 def _guessed(path: str) -> str | None:
     kind, packed = mimetypes.guess_type(path, strict=False)
-    return kind if packed is None else f"application/{packed}"  # rows.csv.gz is not a text file
+    return kind if packed is None else f"application/{packed}"  # a compressed file such as rows.csv.gz isn't text
 
 
 @frozen
 class Media:
-    """Bytes, or the path of a file, as content of a result.
+    """Bytes or a file that a handler returns as content of its result. The base class of `Image`, `Audio` and `File`.
 
     The file is read in a worker thread after the handler has returned. If it's missing or larger than ``max_bytes``,
     the call fails. ``mime_type`` is guessed from the file name.
@@ -51,11 +51,11 @@ class Media:
     _KIND: ClassVar = ""
 
     source: bytes | str | os.PathLike[str]
-    """Bytes, or a path."""
+    """The content as bytes, or the path of a file."""
     mime_type: str = ""
-    """MIME type. Guessed from the file name by default."""
+    """MIME type of the content. By default, it is guessed from the file name."""
     annotations: Annotations | None = attrs.field(default=None, kw_only=True)
-    """Hints for clients."""
+    """Annotations of the content, which are hints for clients."""
     max_bytes: int = attrs.field(default=_MAX_BYTES, kw_only=True, validator=positive)
     """Maximum size of the file in bytes."""
 
@@ -74,7 +74,8 @@ class Media:
         raise ValueError(f"the MIME type of this {name} is unknown: write {name}(data, {self._KIND + 'TYPE'!r})")
 
     def read(self) -> ContentBlock:
-        """Return the content. Blocks; raises `OSError` and `ValueError`."""
+        """Return the content block with the encoded bytes. Blocks while it reads the file. Raises `OSError` if the file
+        can't be read, and `ValueError` if it is too large."""
         raise NotImplementedError
 
     def _bytes(self) -> bytes:
@@ -92,7 +93,7 @@ class Media:
 
 @frozen
 class Image(Media):
-    """An image: ``Image("chart.png")``, ``Image(png, "image/png")``. See `Media`."""
+    """An image in a handler's result: ``Image("chart.png")``, ``Image(png, "image/png")``. See `Media`."""
 
     _KIND: ClassVar = "image/"
 
@@ -102,7 +103,7 @@ class Image(Media):
 
 @frozen
 class Audio(Media):
-    """Audio: ``Audio("bell.wav")``, ``Audio(data, "audio/mpeg")``. See `Media`."""
+    """Audio in a handler's result: ``Audio("bell.wav")``, ``Audio(data, "audio/mpeg")``. See `Media`."""
 
     _KIND: ClassVar = "audio/"
 
@@ -119,7 +120,7 @@ class File(Media):
     """
 
     name: str = attrs.field(default="", kw_only=True)
-    """File name that the client sees. Defaults to the last part of the path."""
+    """File name that the client sees. By default, it is the last component of the path."""
 
     def _default_mime_type(self) -> str:
         return _guessed(self.name) or "application/octet-stream"
@@ -144,7 +145,7 @@ _AS_PNG: Final = ("1", "L", "LA", "I", "I;16", "P", "RGB", "RGBA")
 
 
 def _read(value: Any) -> Any:
-    """Return the content of ``value`` if it's media; otherwise return ``value``."""
+    """Return the content block of ``value`` if it is media. Otherwise return ``value`` unchanged."""
     if isinstance(value, Media):
         return value.read()
     if not isinstance(value, media_kinds()):
@@ -157,8 +158,9 @@ def _read(value: Any) -> Any:
 
 
 async def read_media(value: Any, scope: RequestScope) -> list[Any]:
-    """Return ``value``, or the items of a list or tuple, with media and pillow images replaced by their content. A
-    worker thread of the request's caller reads it. Raises `OSError` and `ValueError`, and as `run_in_worker`."""
+    """Return ``value`` with all media and pillow images replaced by content blocks. If it is a list or tuple, its items
+    are replaced. A worker thread of the request's caller reads the files. Raises `OSError` and `ValueError`, and the
+    errors of `run_in_worker`."""
     values = list(cast("list[Any]", value)) if isinstance(value, list | tuple) else [value]
     threads = scope.runner.workers.share(scope.ticket.caller)
     read = partial(_read_all, values)

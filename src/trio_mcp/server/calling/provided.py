@@ -1,4 +1,4 @@
-"""Dependency injection: runs a handler with the values of its provided parameters.
+"""Dependency injection: run a handler with the values of its provided parameters.
 
 An `InjectedHandler` replaces the handler's function, so handlers without dependencies don't need this module.
 `open_server_providers` opens dependencies that live as long as the server. `provide_instead` replaces them in tests.
@@ -28,15 +28,16 @@ from .provider import Provide, Provider, name_of
 T = TypeVar("T")
 
 CONTEXT: Final = "*context"
-"""Argument in which `InjectedHandler.call` gets the context. No parameter can have this name."""
+"""Name of the argument in which `InjectedHandler.call` gets the context. No parameter can have this name."""
 
 _OPENERS: Final = frozenset(("contextlib", "trio_mcp.concurrency.contexts", "trio_mcp.concurrency.misuse"))
-"""Modules whose context managers are used for one block. Other context managers may be values shared by many."""
+"""Modules whose context managers are made for one ``with`` block. Context managers of other modules may be shared by
+several requests."""
 
 
 class _ProvidedValues:
-    """The dependencies of one request, or of a server if there is no ``scope``. Each is entered when first needed, and
-    closed with ``stack``."""
+    """The dependencies of one request, or of a server if ``scope`` is missing. Each dependency is entered when it is
+    first needed, and closed with ``stack``."""
 
     def __init__(self, stack: AsyncExitStack, context: RequestContext, scope: RequestScope | None = None) -> None:
         self._stack = stack
@@ -44,10 +45,10 @@ class _ProvidedValues:
         self._scope = scope
         self.by_function: dict[Callable[..., Any], Any] = {}
         self.cleanup = trio.CancelScope()
-        """Cancel scope around all dependencies, for the time limit of their cleanup."""
+        """Cancel scope around all dependencies, which limits the time of their cleanup."""
 
     async def value(self, provider: Provider) -> Any:
-        """Return the value of ``provider``, or of its replacement in a test."""
+        """Return the value of the dependency ``provider``, or of its replacement in a test."""
         used = _overrides.get(provider.function, provider)
         if provider.once and self._scope is not None:
             shared = _server_values.get(self._scope.runner.host, {})
@@ -79,8 +80,8 @@ class _ProvidedValues:
         return value
 
     async def _enter_in_thread(self, manager: Any) -> Any:
-        """Enter a plain context manager in a thread, and arrange that it is closed in one. If it was never entered, it
-        isn't closed: a cancel may end the wait for the thread before or after the thread has entered it."""
+        """Enter a plain context manager in a worker thread, and arrange that it is closed in a worker thread. It is
+        closed only if it was entered: a cancellation may end the wait for the thread before or after that."""
         entered: list[Any] = []
 
         async def leave(*error: Any) -> bool | None:
@@ -103,13 +104,13 @@ class _ProvidedValues:
         return await run_in_worker(call, threads, lambda: scope.runner.graces, scope.thread_abandoned)
 
     def begin_grace(self) -> None:
-        """If the request was cancelled, allow cleanup to wait for its grace period. Called before each value is closed,
-        since the cancel may arrive in between."""
+        """If the request was cancelled, allow cleanup to wait during the grace period. Called before each value is
+        closed, because the cancellation may arrive between two of them."""
         if self._scope is not None and trio.current_effective_deadline() <= trio.current_time():
             self._scope.runner.graces.shield(self.cleanup)
 
     def end_grace(self) -> None:
-        """Record that all values are closed."""
+        """Record that all dependencies are closed, which ends the grace period."""
         if self._scope is not None:
             self._scope.runner.graces.unshield(self.cleanup)
 
@@ -121,7 +122,7 @@ class _LoopValues(_ProvidedValues):
         return WorkerContext(self._context)
 
     async def in_thread(self, call: Callable[[], T]) -> T:
-        import asyncio  # lazy import: few servers need it
+        import asyncio  # lazy import: few servers have dependencies on asyncio
 
         running = asyncio.ensure_future(asyncio.to_thread(call))
         try:
@@ -131,12 +132,12 @@ class _LoopValues(_ProvidedValues):
             raise
 
     def begin_grace(self) -> None:
-        """Do nothing: an asyncio task that was cancelled may wait again."""
+        """Do nothing, because an asyncio task that was cancelled may wait again."""
 
 
 class InjectedHandler:
-    """The handler ``function`` with the providers of its parameters, by name. Its `call` is used instead of the
-    function. ``on_asyncio``: the handler and its providers run in one asyncio task."""
+    """The handler ``function`` with the providers of its parameters, by name. Its `call` method is used instead of the
+    function. If ``on_asyncio`` is true, the handler and its providers run in one asyncio task."""
 
     def __init__(
         self,
@@ -152,7 +153,7 @@ class InjectedHandler:
         providers = {name: Provider.of(note) for name, note in notes.items()}
         self._providers = {name: each.on_asyncio() if on_asyncio else each for name, each in providers.items()}
         self.once = tuple(dict.fromkeys(_server_providers_in(self._providers.values())))
-        """The ``once=True`` providers of the handler, except those that are only needed by other such providers."""
+        """The ``once=True`` providers of the handler, without those that only other such providers need."""
 
         @wraps(function)
         async def call(**bound: Any) -> Any:
@@ -184,7 +185,7 @@ class InjectedHandler:
             raise failure from None  # a provider's nursery wraps exceptions in a group
         finally:
             values.end_grace()
-            del failure  # its traceback refers to this frame: a cycle that only the garbage collector could free
+            del failure  # its traceback refers to this frame, and the cycle would wait for the garbage collector
         if values.cleanup.cancelled_caught:
             await trio.lowlevel.checkpoint_if_cancelled()  # the scope has also caught the request's own cancel
         if not ends:
@@ -220,12 +221,12 @@ def _server_providers_in(providers: Any) -> Iterator[Provider]:
 
 
 _server_values: dict[RequestHost, Mapping[Callable[..., Any], Any]] = {}
-"""Values of ``once=True`` providers, by the host of each running server."""
+"""Values of ``once=True`` providers, by the host of the running server."""
 
 
 @asynccontextmanager
 async def open_server_providers(providers: Sequence[Provider], host: RequestHost) -> AsyncGenerator[None]:
-    """Enter ``providers`` for the server that runs with ``host``, and close them in reverse order."""
+    """Enter the ``once=True`` ``providers`` of the server that runs with ``host``. They are closed in reverse order."""
     async with AsyncExitStack() as stack:
         values = _ProvidedValues(stack, RequestContext())
         for provider in providers:
@@ -259,7 +260,7 @@ _overrides: dict[Callable[..., Any], Provider] = {}
 
 @contextmanager
 def provide_instead(replacements: Mapping[Callable[..., Any], Callable[..., Any]]) -> Generator[None]:
-    """Replace dependencies in tests: until the end of the block, in all servers of this process.
+    """Replace dependencies in tests, in all servers of this process, until the end of the ``with`` block.
 
         with provide_instead({connect: lambda: FakeDatabase()}):
             async with open_memory(server) as client:

@@ -1,5 +1,5 @@
-"""Provide marks a handler's parameter as injected by the server. A Provider is its function, inspected once when the
-handler is declared."""
+"""`Provide` marks a handler's parameter as injected by the server. `Provider` is the function of a `Provide`, inspected
+once when the handler is registered."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ from ..options import is_context
 
 
 class Provide:
-    """Dependency injection: put this in ``Annotated``, and the server passes the parameter. Clients don't see it.
+    """Mark a parameter for dependency injection: put this in ``Annotated``, and the server passes the value. Clients
+    don't see the parameter.
 
         async def connect() -> AsyncGenerator[Database]:
             async with open_database() as database:
@@ -67,17 +68,17 @@ class Provide:
                 "    right:  Provide(connect)"
             )
         self.function = function
-        """The function that returns or yields the value."""
+        """The function that returns or yields the dependency's value."""
         self.once = once
-        """Whether the function is entered once, with the server."""
+        """True if the function is called once per server start, not once per request."""
 
     def __repr__(self) -> str:
         return f"Provide({name_of(self.function)}{', once=True' if self.once else ''})"
 
 
 def provide_of(owner: str, parameter: Parameter, hint: Any) -> Provide | None:
-    """Return the `Provide` of a parameter of ``owner``; `None` if it has none. Raises `TypeError` for two of them, or
-    for one in a place where it has no effect."""
+    """Return the `Provide` of a parameter of the function ``owner``. Return `None` if the parameter has no `Provide`.
+    Raises `TypeError` if it has two of them, or if the `Provide` has no effect where it is."""
     if not any(isinstance(note, Provide) or note is Provide for note in (parameter.default, *_notes_in(hint))):
         return None
     notes = hint.__metadata__ if get_origin(hint) is Annotated else ()
@@ -108,7 +109,7 @@ def name_of(function: Any) -> str:
 
 @frozen(eq=False)
 class Provider:
-    """The inspected function of a `Provide`. ``open`` calls it; a generator function is wrapped as a context
+    """The inspected function of a `Provide`. ``open`` calls the function. A generator function is wrapped as a context
     manager."""
 
     function: Callable[..., Any]
@@ -125,13 +126,14 @@ class Provider:
     """True if the function belongs to a handler that runs on asyncio."""
 
     def on_asyncio(self) -> Provider:
-        """Return this provider, and the providers of its parameters, for a handler that runs on asyncio."""
+        """Return this provider, including the providers of its parameters, for a handler that runs on asyncio."""
         needs = {name: needed.on_asyncio() for name, needed in self.needs.items()}
         return attrs.evolve(self, needs=needs, in_loop=True)
 
     @classmethod
     def of(cls, note: Provide, path: tuple[Callable[..., Any], ...] = ()) -> Provider:
-        """Inspect the function of ``note``. ``path`` has the functions that depend on it. Raises `TypeError`."""
+        """Inspect the function of the `Provide` ``note``, and return its provider. ``path`` has the functions that
+        depend on it. Raises `TypeError` if the function can't be used."""
         function, name = note.function, name_of(note.function)
         if function in path:
             circle = " → ".join(map(name_of, (*path[path.index(function) :], function)))
@@ -172,14 +174,15 @@ _STARRED: Final = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
 
 
 def _callee(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return the function that runs when ``function``, perhaps an object or a partial, is called."""
+    """Return the Python function that runs when ``function`` is called, which may be a callable object or a partial."""
     while isinstance(function, partial):
         function = cast("partial[Any]", function).func
     return function if inspect.isroutine(function) or isinstance(function, type) else type(function).__call__
 
 
 def _parameters(name: str, function: Callable[..., Any]) -> list[tuple[Parameter, Any]]:
-    """Return the parameters of a function with their annotations; an empty list for builtins without a signature."""
+    """Return the parameters of a function with their annotations. Return an empty list for builtins without a
+    signature."""
     callee = _callee(function)
     try:
         parameters = inspect.signature(function).parameters.values()

@@ -1,4 +1,4 @@
-"""Conversion of a tool's return value to a result, and of a handler's value to plain JSON data."""
+"""Convert a tool's return value to a result, and any handler's value to plain JSON data."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ from ..context.input_required import InputRequired
 
 
 class Encoders:
-    """Functions that convert values of a class, and of its subclasses, to JSON data.
+    """The functions that convert values of a class, and of its subclasses, to JSON data.
 
     Raises `TypeError` for a key that isn't a class, for a class that already has a JSON form, and for an async
     function.
@@ -55,11 +55,12 @@ class Encoders:
             self._write.register(kind, function)
 
     def write(self, value: Any) -> Any:
-        """Convert a value of a class that msgspec doesn't know. The result may contain further such values."""
+        """Convert a value of a class that msgspec doesn't know. The returned data may contain further such values."""
         return self._write(value)
 
     def returned(self, kind: type) -> Any:
-        """Return the return annotation of the function for ``kind``; `None` if the class has no function."""
+        """Return the return annotation of the function that converts the class ``kind``. Return `None` if there is no
+        function."""
         function = self._write.dispatch(kind)
         if function is write_foreign:
             return None
@@ -88,12 +89,12 @@ ToResult: TypeAlias = Callable[[Any], CallToolResult]
 
 
 def text_result(text: str) -> CallToolResult:
-    """Return a result that consists of one text."""
+    """Return a tool result that consists of one text block."""
     return CallToolResult([TextContent(text)])
 
 
 def error_result(text: str) -> CallToolResult:
-    """Return a result with ``isError``, which the model sees, so that it can correct its call."""
+    """Return a tool result with ``isError``. The model sees the text, so that it can correct its call."""
     return CallToolResult([TextContent(text)], is_error=True)
 
 
@@ -126,7 +127,7 @@ def _schema_and_maker(
     if _MEDIA in sys.modules and any(kind.__module__ == _MEDIA for kind in fielded_classes(returns)):
         raise TypeError(_NO_DATA)
     if (parts := get_args(returns)) and _is_iterated(get_origin(returns)):
-        # The result has the items of the generator or view.
+        # The values of the generator or view go into the result as a list.
         returns = list[tuple[parts]] if get_origin(returns) is ItemsView else list[parts[0]]
     returns = readable(returns)
     schema = schema_of(returns, read=False, encoders=encoders)
@@ -142,7 +143,8 @@ def _schema_and_maker(
 
 
 def _data_type(returns: Any) -> Any:
-    """Return an annotation without `InputRequired`, `TaskState` and `CallToolResult`, which aren't data."""
+    """Return the return annotation without `InputRequired`, `TaskState` and `CallToolResult`, because these aren't
+    data."""
     members = get_args(returns) if get_origin(returns) in (Union, types.UnionType) else (returns,)
     results = tuple(member for member in members if member not in (InputRequired, TaskState, CallToolResult))
     if len(results) == len(members):
@@ -151,7 +153,7 @@ def _data_type(returns: Any) -> Any:
 
 
 def _is_text(returns: Any) -> bool:
-    """Return whether ``returns`` is text or None, in any spelling."""
+    """Return whether the return annotation ``returns`` is text or None, in any spelling."""
     origin = get_origin(returns)
     if origin is Annotated:
         return _is_text(get_args(returns)[0])
@@ -161,7 +163,7 @@ def _is_text(returns: Any) -> bool:
 
 
 def _is_any_list(returns: Any) -> bool:
-    """Return whether ``returns`` is a list of any type, whose items may be content."""
+    """Return whether the return annotation ``returns`` is a list of any type, whose items may be content blocks."""
     origin, parts = get_origin(returns), get_args(returns)
     if origin in (Union, types.UnionType):
         return all(_is_any_list(part) or _is_text(part) for part in parts)
@@ -185,7 +187,8 @@ _NO_DATA: Final = (
 
 
 class UnreadMedia(Exception):
-    """Raised if a return value contains media that must be read first. Its argument is the value: see `read_media`."""
+    """Raised if a return value contains media that must be read first. The exception's argument is the value. See
+    `read_media`."""
 
 
 def media_kinds() -> tuple[type, ...]:
@@ -195,8 +198,8 @@ def media_kinds() -> tuple[type, ...]:
 
 
 def unstructured_result(value: Any, encoders: Encoders | None = None) -> CallToolResult:
-    """Return the result for a value whose annotation doesn't determine the form. A list or tuple is content if it's
-    empty or contains a block."""
+    """Return the tool result for a value whose annotation doesn't determine the form. A list or tuple is content if
+    it's empty or contains a content block."""
     if type(value) is str:
         return CallToolResult([TextContent(value)])
     items = _items(value)
@@ -206,7 +209,8 @@ def unstructured_result(value: Any, encoders: Encoders | None = None) -> CallToo
 
 
 def _listed(value: Any, encoders: Encoders | None = None) -> CallToolResult:
-    """Return the result for a list of any type: content if it contains a block, otherwise data."""
+    """Return the tool result for a list of any type. The list is content if it contains a content block, otherwise
+    data."""
     items = _items(value)
     if items and _has_blocks(items):
         return _blocks(items, encoders)
@@ -214,7 +218,7 @@ def _listed(value: Any, encoders: Encoders | None = None) -> CallToolResult:
 
 
 def _items(value: Any) -> list[Any] | None:
-    """Return the items of a list or a similar iterable; `None` for any other value."""
+    """Return the items of a list or a similar iterable. Return `None` for any other value."""
     if isinstance(value, list | tuple):
         return cast("list[Any]", value)
     if isinstance(value, _SINGLE):  # fast path: the checks below take longer
@@ -227,8 +231,8 @@ def _has_blocks(items: list[Any]) -> bool:
 
 
 def _content(value: Any, encoders: Encoders | None = None) -> CallToolResult:
-    """Return ``value`` as content. Items of a list are converted one by one: text and blocks stay, all others become
-    JSON."""
+    """Return ``value`` as content blocks. Items of a list are converted one by one: text and blocks stay, and all
+    others become JSON."""
     items = _items(value)
     return value if isinstance(value, CallToolResult) else _blocks([value] if items is None else items, encoders)
 
@@ -252,7 +256,8 @@ def _structured(value: Any, encoders: Encoders | None = None, *, is_wrapped: boo
     if isinstance(value, CallToolResult):
         return value
     plain = to_plain(value, encoders)
-    # The same as text, for clients without structured content (2025-06-18 tools, Structured Content: SHOULD).
+    # Send the structured content as text too, for clients that don't support it (2025-06-18 tools, Structured Content:
+    # SHOULD).
     return CallToolResult([_as_text(plain)], structured_content={"result": plain} if is_wrapped else plain)
 
 
@@ -270,7 +275,7 @@ _ATOMS: Final = frozenset((str, int, float, bool, type(None), bytes))
 
 
 def to_plain(value: Any, encoders: Encoders | None = None) -> Any:
-    """Convert a handler's value to JSON data: attrs classes, dataclasses, TypedDicts, enums, dates etc.
+    """Return a handler's value as JSON data. Supports attrs classes, dataclasses, TypedDicts, enums, dates etc.
 
     All fields of a dataclass are included, even if its constructor doesn't set them, and even inside a msgspec Struct.
     Strings and numbers of foreign classes, such as numpy's, become plain ones. Content blocks inside data get the form
@@ -292,7 +297,7 @@ def _spelled_out_by(encoders: Encoders, value: Any) -> Any:
 
 
 def _spelled_out(value: Any) -> Any:
-    """Return ``value`` with plain data instead of all parts that msgspec would encode differently."""
+    """Return ``value`` with all members that msgspec would encode differently replaced by plain data."""
     if type(value) in _ATOMS:
         return value
     if isinstance(value, dict):
@@ -323,14 +328,14 @@ _WRITE: Final = partial(write_foreign, inner=_spelled_out)
 
 
 def _fields(value: Any, names: list[str]) -> dict[str, Any]:
-    # A default of a field that isn't in the constructor is a class attribute, which msgspec ignores.
+    # If a field with a default isn't in the constructor, its default is a class attribute, which msgspec ignores.
     members = {name: getattr(value, name, msgspec.UNSET) for name in names}
     return {name: _spelled_out(member) for name, member in members.items() if member is not msgspec.UNSET}
 
 
 def _struct(value: msgspec.Struct) -> msgspec.Struct:
-    """Return a copy of the Struct ``value`` with converted members. Names, tags and omitted defaults are left to
-    msgspec."""
+    """Return a copy of the msgspec Struct ``value`` with converted members. msgspec handles names, tags and omitted
+    defaults."""
     spelled = copy.copy(value)
     for field in msgspec.structs.fields(value):
         member = getattr(value, field.name)

@@ -1,5 +1,5 @@
-"""UserFunction: a handler, with its arguments, their JSON Schema, the parameter for the context, and how it's
-called."""
+"""`UserFunction`: a handler with its arguments, their JSON Schema, the name of its context parameter, and how to call
+it."""
 
 from __future__ import annotations
 
@@ -45,12 +45,12 @@ if TYPE_CHECKING:
 
 
 class BadArguments(ValueError):
-    """Arguments that don't fit the signature. The text is meant for the caller."""
+    """Raised if the arguments of a call don't fit the handler's signature. The caller gets the text."""
 
 
 @frozen(eq=False)
 class UserFunction:
-    """A handler, inspected once when it is registered.
+    """A handler function, inspected once when it is registered.
 
     ``schema`` is the JSON Schema of its arguments. ``returns`` is its return annotation, `inspect.Parameter.empty` if
     there is none. ``doc`` is its docstring, cleaned up.
@@ -66,16 +66,16 @@ class UserFunction:
     _model: type[msgspec.Struct]
     _as_dict: Callable[[msgspec.Struct], dict[str, Any]]
     _needs_options: bool
-    """True if an argument has a type that msgspec doesn't know, or keys that must be parsed from strings."""
+    """True if a parameter has a type that msgspec doesn't know, or a dict whose keys must be parsed from strings."""
     _hashed_items_limit: int | None
     """Maximum number of items and members in all arguments together; `None` for no limit."""
     once: tuple[Provider, ...] = ()
-    """The ``once=True`` providers of its parameters."""
+    """The ``once=True`` providers of the handler's parameters."""
 
     @classmethod
     def of(cls, function: Callable[..., Any], *, asyncio: bool = False) -> UserFunction:
-        """Inspect ``function``. ``asyncio``: it runs in its server's event loop. Raises `TypeError` that names the
-        parameter that cannot be used."""
+        """Inspect the handler ``function``. With ``asyncio``, it runs in its server's event loop. Raises `TypeError`,
+        with the name of the parameter, if a parameter cannot be used."""
         name = _checked_name(function)
         _check_no_generator(name, function)
         if asyncio:
@@ -118,11 +118,13 @@ class UserFunction:
         )
 
     def copied_fields(self) -> list[Any]:
-        """Return the constructor arguments of an equal `UserFunction`, for a subclass that calls it differently."""
+        """Return the constructor arguments of an equal `UserFunction`, for a subclass whose instances call the function
+        differently."""
         return [getattr(self, field.name) for field in attrs.fields(UserFunction)]
 
     def listed(self, options: PromptOptions) -> tuple[str, str | None, str | None, list[Icon] | None]:
-        """Return the name, title, description and icons of the offer, from ``options`` or from the function."""
+        """Return the name, title, description and icons of a tool, resource or prompt, from ``options`` or from the
+        function."""
         name = options.get("name") or self.function.__name__
         description, icons = options.get("description"), options.get("icons")
         return (
@@ -135,9 +137,9 @@ class UserFunction:
     def call(
         self, scope: RequestScope, lifespan: Any, bound: dict[str, Any], tasks: Callable[[], TaskHost] | None = None
     ) -> Awaitable[Any]:
-        """Call the function with ``bound`` arguments: an async function right here, a plain function in a worker
-        thread. If a plain function returns an awaitable, it is awaited here. ``tasks`` returns the host of the caller's
-        tasks."""
+        """Call the handler function with ``bound`` arguments. An async function runs in this task, and a plain function
+        in a worker thread. If a plain function returns an awaitable, it is awaited here. ``tasks`` returns the host of
+        the caller's tasks."""
         if self.is_async:
             if self.context_name is not None:
                 bound[self.context_name] = LiveContext(scope, lifespan, tasks)
@@ -152,8 +154,8 @@ class UserFunction:
 
     def bind(self, arguments: JSONObject, *, strict: bool = True) -> dict[str, Any]:
         """Return ``arguments`` converted to the annotated types. With ``strict=False``, arguments that fail are
-        converted by `read_leniently`. Raises `BadArguments`."""
-        if self._hashed_items_limit is not None:  # most handlers don't need the call
+        converted by `read_leniently`. Raises `BadArguments` if they don't fit."""
+        if self._hashed_items_limit is not None:  # most handlers have no limit, and skip calling _check_size
             self._check_size(arguments)
         try:
             if strict and not self._needs_options:
@@ -182,7 +184,7 @@ class UserFunction:
             else:
                 read = read_leniently(self.schema, arguments)
             if read is not arguments:
-                self._check_size(read)  # strings may have contained JSON
+                self._check_size(read)  # strings may have contained large JSON values
                 return msgspec.convert(read, self._model, strict=strict, str_keys=True, dec_hook=read_foreign)
         except (msgspec.ValidationError, ValueError, TypeError) as error:
             fault = error
@@ -200,8 +202,8 @@ def _hints(name: str, function: Callable[..., Any]) -> dict[str, Any]:
 
 
 def _returned(hint: Any) -> Any:
-    """Return the annotation of a result, without a surrounding ``Awaitable`` or ``Coroutine``. Type aliases are
-    resolved, except the alias for any JSON."""
+    """Return the annotation of a handler's result, without a surrounding ``Awaitable`` or ``Coroutine``. Type aliases
+    are resolved, except the alias for any JSON."""
     kind = get_origin(hint) or hint
     if isinstance(kind, type) and kind.__module__ == "collections.abc" and issubclass(kind, Awaitable):
         hint = get_args(hint)[-1] if get_args(hint) else inspect.Parameter.empty
@@ -209,7 +211,7 @@ def _returned(hint: Any) -> Any:
 
 
 def _checked_name(function: Callable[..., Any]) -> str:
-    """Return the name of a function for error messages. Raises `TypeError` unless it's a function or method."""
+    """Return the name of a handler function for error messages. Raises `TypeError` unless it's a function or method."""
     # Check this first: from CPython 3.14 on, inspect.isroutine() is true for a partial.
     if isinstance(function, functools.partial):
         raise TypeError(
@@ -233,7 +235,8 @@ def _checked_name(function: Callable[..., Any]) -> str:
 
 
 def _nameless(name: str, parameter: inspect.Parameter) -> str:
-    """Return what to write instead of a parameter that clients cannot pass by name."""
+    """Return what to write instead of a parameter that clients cannot pass by name, such as a positional-only
+    parameter."""
     written, instead = {
         parameter.VAR_POSITIONAL: (f"*{parameter.name}", f"{parameter.name}: list[int]"),
         parameter.VAR_KEYWORD: (f"**{parameter.name}", f"{parameter.name}: dict[str, int]"),
@@ -249,7 +252,7 @@ def _nameless(name: str, parameter: inspect.Parameter) -> str:
 def _called(
     function: Callable[..., Any], provided: dict[str, Provide], context_name: str | None, *, asyncio: bool
 ) -> tuple[Callable[..., Any], str | None, tuple[Provider, ...]]:
-    """Return what to call instead of ``function``, the name of its context parameter, and its ``once=True``
+    """Return the callable that runs the handler ``function``, the name of its context parameter, and its ``once=True``
     providers."""
     if provided:
         from .provided import CONTEXT, InjectedHandler
@@ -257,7 +260,7 @@ def _called(
         provisions = InjectedHandler(function, provided, context_name, on_asyncio=asyncio)
         return provisions.call, CONTEXT, provisions.once
     if asyncio:
-        from .on_asyncio import handler_on_asyncio  # lazy import: few servers need it
+        from .on_asyncio import handler_on_asyncio  # lazy import: few servers have handlers on asyncio
 
         return handler_on_asyncio(function, context_name), context_name, ()
     return function, context_name, ()
@@ -349,8 +352,8 @@ def _allows_none(hint: Any) -> bool:
 
 
 def _with_descriptions(hint: Any, described: str | None) -> Any:
-    """Return an annotation in which plain strings in ``Annotated``, and ``Doc`` (PEP 727), are descriptions.
-    ``described`` is used if the annotation has none."""
+    """Return an annotation in which plain strings in ``Annotated``, and ``Doc`` (PEP 727), are descriptions. If the
+    annotation has no description, ``described`` becomes its description."""
     kind, *notes = get_args(hint) if get_origin(hint) is Annotated else (hint,)
     for note in notes:
         text = note if isinstance(note, str) else getattr(note, "documentation", None)
@@ -360,7 +363,7 @@ def _with_descriptions(hint: Any, described: str | None) -> Any:
 
 
 def _model(name: str, fields: list[Any]) -> tuple[type[msgspec.Struct], JSONObject, list[msgspec.inspect.Type]]:
-    """Return a class for the arguments, its JSON Schema, and the types it consists of."""
+    """Return a class for the arguments of a handler, its JSON Schema, and the types of its fields."""
     try:
         # msgspec doesn't allow field names that begin with two underscores.
         members = [("renamed" * name.startswith("__") + name, *field) for name, *field in fields]
@@ -379,7 +382,8 @@ def _by_parameter(bound: msgspec.Struct) -> dict[str, Any]:
 
 
 def _misfit(fields: list[Any]) -> str | None:
-    """Return the name of a parameter without a JSON Schema, and the reason; `None` if all have one."""
+    """Return the name of a parameter that has no JSON Schema, and the reason. Return `None` if all parameters have
+    one."""
     for name, hint, *_ in fields:
         try:
             schema_of(hint)

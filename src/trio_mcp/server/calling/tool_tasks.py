@@ -1,4 +1,4 @@
-"""Tool calls as tasks: which calls become tasks, and how they run."""
+"""Tool calls as tasks: decide which calls become tasks, and run them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ TaskSupport: TypeAlias = Literal["optional", "required"]
 
 
 def check_declaration(name: str, task: object, on_restart: object) -> None:
-    """Raise `ValueError` if ``task`` or ``on_restart`` is invalid, or ``on_restart`` has no effect."""
+    """Raise `ValueError` if the tool option ``task`` or ``on_restart`` is invalid, or if ``on_restart`` has no
+    effect."""
     if (task is None or task is False) and on_restart == "fail":
         return
     from ...stores.task_store import OnRestart  # lazy import: servers without tasks start faster
@@ -39,7 +40,8 @@ def check_declaration(name: str, task: object, on_restart: object) -> None:
 
 
 def missing_task_hint(error: AttributeError, scope: RequestScope) -> str | None:
-    """Return advice for a handler that used ``ctx.task`` in an ordinary call; `None` for any other ``error``."""
+    """Return the advice for a handler that used ``ctx.task`` in a call that isn't a task. Return `None` for any other
+    ``error``."""
     from ..context.tasks import TaskContext  # lazy import, see `check_declaration`
 
     if error.obj is not None or scope.task is not None or not hasattr(TaskContext, error.name or ""):
@@ -57,8 +59,8 @@ def task_of_call(
     scope: RequestScope,
     tasks: Callable[[], TaskHost] | None,
 ) -> RequestTask | None:
-    """Return the task that a call is, or may become; `None` for an ordinary call. ``tasks`` returns the host that runs
-    tasks; it is `None` if the server has none.
+    """Return the task that a tool call is, or may become. Return `None` for an ordinary call. ``tasks`` returns the
+    host that runs tasks, or is `None` if the server has no tasks.
 
     Raises `CodedError` if the tool requires a task and the client has none, or the reverse: -32601 in 2025-11-25 and
     before, -32021 in later revisions.
@@ -97,7 +99,7 @@ def task_of_call(
 
 
 def _task_needed(name: str, scope: RequestScope) -> CodedError:
-    """Return the error for a call that must be a task, if this client doesn't support tasks."""
+    """Return the error for a call that must be a task if this client doesn't support tasks. Otherwise return `None`."""
     revision = scope.request.revision
     if revision.tasks == "extension":
         # extension tasks, Capability Negotiation: MUST be -32021, with the extension.
@@ -107,8 +109,8 @@ def _task_needed(name: str, scope: RequestScope) -> CodedError:
 
 
 def hand_over_task(state: TaskState, scope: RequestScope, name: str) -> CallToolResult:
-    """Detach the task of a call from its handler, which returned the task's ``state``. The task continues. Returns a
-    placeholder that isn't sent."""
+    """Detach the task of a call from its handler, which returned the task's ``state``. The task continues without the
+    handler. Returns a placeholder that isn't sent to the client."""
     task = scope.task
     if task is None:
         raise _task_needed(name, scope)
@@ -121,13 +123,13 @@ def hand_over_task(state: TaskState, scope: RequestScope, name: str) -> CallTool
 async def run_task(
     task: RequestTask, scope: RequestScope, call: Callable[[], Awaitable[CallToolResult | InputRequiredResult]]
 ) -> CallToolResult | InputRequiredResult:
-    """Run ``call``, which is a task or may become one, and return its result."""
+    """Run the tool call ``call``, which is a task or may become one, and return its result."""
     from ...tasks.request_task import NotStarted  # lazy import, see `check_declaration`
 
     scope.task = task
     try:
         if scope.request.revision.tasks == "core":
-            await task.start()  # the requestor asked for a task, and waits for its id
+            await task.start()  # the client sent the call as a task, and waits for the task id
         elif not task.has_started:
             task.start_later()
         running = call()
@@ -150,7 +152,7 @@ async def run_task(
 
 
 async def run_within(task: RequestTask, scope: RequestScope, run: Callable[[], Awaitable[Any]]) -> Any:
-    """Return the result of ``run``, the middleware of a call that is a task or may become one.
+    """Run a call that is a task or may become one, including its middleware ``run``, and return the result.
 
     If middleware refuses the call with an error, no task remains. If middleware answers it without calling the tool, a
     task is created only if the requestor waits for a task id.

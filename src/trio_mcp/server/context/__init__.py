@@ -1,1 +1,1 @@
-"""What a handler sees: its context, questions to the client, logging and tasks."""
+"""What a handler uses: its context, requests to the client, logging and tasks."""

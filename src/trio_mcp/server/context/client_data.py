@@ -1,4 +1,4 @@
-"""Conversion of untrusted client data to the classes that handlers want, and elicitation forms.
+"""Convert untrusted client data to the classes that handlers request, and create elicitation forms.
 
 A form is a class with simple fields. It is sent as the flat JSON Schema that the specification allows.
 """
@@ -60,11 +60,11 @@ class ElicitAnswer:
     action: Literal["accept", "decline", "cancel"]
     """What the user did: ``accept`` (filled in the form), ``decline``, or ``cancel`` (closed it without choosing)."""
     content: JSONObject | None = None
-    """The accepted form; `None` if the user did not accept, or for a URL."""
+    """The form that the user filled in. `None` if the user didn't accept the form, or if the elicitation was a URL."""
 
     @property
     def value(self) -> Any:
-        """The user's answer, as JSON data, if you asked for a single value; `None` if the user did not accept."""
+        """The user's answer, as JSON data, if you requested a single value. `None` if the user didn't accept."""
         return (self.content or {}).get(VALUE)
 
     @overload
@@ -72,7 +72,8 @@ class ElicitAnswer:
     @overload
     def as_(self, kind: Any) -> Any: ...
     def as_(self, kind: Any) -> Any:
-        """Return the accepted form, or the single value, as a ``kind``; `None` if the user did not accept.
+        """Return the accepted form, or the single value, as an instance of ``kind``. Return `None` if the user didn't
+        accept.
 
         Optional fields that the user left empty are `None`. Raises `ValueError` if the content doesn't fit ``kind``.
         """
@@ -85,8 +86,8 @@ class ElicitAnswer:
 
 
 def should_notify_completion(elicitation_id: str, revision: Revision, capabilities: ClientCapabilities) -> bool:
-    """Return whether this client gets a notification when a URL elicitation is complete. Raises `ValueError` unless the
-    id is a non-empty string."""
+    """Return whether this client gets a notification when a URL elicitation is complete. Raises `ValueError` if the
+    elicitation id isn't a non-empty string."""
     if not isinstance(elicitation_id, str) or not elicitation_id:  # pyright: ignore[reportUnnecessaryIsInstance] authors' own
         raise ValueError(f"the id of a URL elicitation must be a non-empty string, not {elicitation_id!r}")
     return COMPLETE in revision._methods and capabilities.supports("elicitation.url")
@@ -96,9 +97,9 @@ _SPECIFICATION: Final = f"{protocol.__name__}."
 
 
 def typed(data: Any, kind: type[T]) -> T:
-    """Convert JSON data to a ``kind``, strictly. In classes of the specification, members have their JSON names; in all
-    other classes, the names of the fields. Raises `ValueError` if the data doesn't fit, and `TypeError` if no JSON data
-    could be a ``kind``."""
+    """Convert JSON data to an instance of ``kind``, strictly. Members of a specification class have their JSON names in
+    the data. Members of other classes have the names of the fields. Raises `ValueError` if the data doesn't fit, and
+    `TypeError` if no JSON data could be a ``kind``."""
     try:
         return structure(data, kind) if _is_of_specification(kind) else convert(data, kind)
     except RecursionError:
@@ -106,8 +107,8 @@ def typed(data: Any, kind: type[T]) -> T:
 
 
 def typed_text(text: str, kind: type[T]) -> T:
-    """Convert a JSON text like `typed`. An empty text gives ``kind()``, or raises `ValueError` if there is no
-    default."""
+    """Convert JSON text to an instance of ``kind``, like `typed`. Empty text gives ``kind()``. It raises `ValueError`
+    if ``kind`` has no default."""
     if text:
         try:
             data = msgspec.json.decode(text)
@@ -129,7 +130,7 @@ def _is_of_specification(kind: Any) -> bool:
 
 
 VALUE: Final = "value"
-"""Name of the only field in a form that asks for a single value."""
+"""Name of the only field in an elicitation form that requests a single value."""
 
 
 def is_one_value(kind: Any) -> bool:
@@ -146,14 +147,15 @@ _FORMS: Final = WeakKeyDictionary[type, "Form"]()
 
 
 class Form:
-    """An elicitation form: its JSON Schema, and the validation of what the user filled in."""
+    """An elicitation form: its JSON Schema, and the validation of the values that the user entered."""
 
     def __init__(self, form: type | JSONObject) -> None:
         self.schema = form_schema(form)
 
     @classmethod
     def of(cls, form: type | JSONObject) -> Form:
-        """Return the form for a dict or a class. Raises as `form_schema`. The form of a class is created once."""
+        """Return the elicitation form for a dict or a class. The form of a class is created once. Raises the errors of
+        `form_schema`."""
         if not isinstance(form, type):
             return cls(form)
         known = _FORMS.get(form)
@@ -162,7 +164,7 @@ class Form:
         return known
 
     def faults(self, content: JSONObject) -> str | None:
-        """Return what is wrong with the accepted ``content``; `None` if it's valid."""
+        """Return a description of what is wrong with the accepted form ``content``. Return `None` if it's valid."""
         return self._validator.faults(content)
 
     @cached_property
@@ -173,8 +175,9 @@ class Form:
 
 
 def form_schema(form: type | JSONObject) -> JSONObject:
-    """Return the JSON Schema of a form. A dict is returned unchanged, and a class is translated. Any other type, or a
-    list of choices, becomes the single field `VALUE`. With a list in a list, the user can choose several.
+    """Return the JSON Schema of an elicitation form. A dict is returned unchanged, and a class is translated. Any other
+    type, or a list of choices, becomes the single field `VALUE`. If the list of choices is inside another list, the
+    user can choose several.
 
     Fields that may be `None` aren't required. Plain strings in ``Annotated`` are descriptions of fields.
 
@@ -203,14 +206,14 @@ def form_schema(form: type | JSONObject) -> JSONObject:
     properties, hints, optional = cast("JSONObject", schema.get("properties", {})), _hints(kind), optional_fields(form)
     fields = {name: _flat(field) | _annotation_facts(hints.get(name), field) for name, field in properties.items()}
     required = [name for name in schema.get("required", []) if name not in optional]
-    # 2025-11-25 schema, ElicitRequestFormParams: only the members type, properties and required
+    # 2025-11-25 schema, ElicitRequestFormParams: only the members type, properties and required are allowed
     schema = {"type": schema.get("type"), "properties": fields, "required": required}
     check_form_schema(schema)
     return schema
 
 
 def _one_field(kind: Any) -> JSONObject:
-    """Return a form that asks for a single value."""
+    """Return the schema of an elicitation form with a single field."""
     schema = schema_of(kind)
     field = _flat(schema) | _annotation_facts(kind, schema)
     form: JSONObject = {"type": "object", "properties": {VALUE: field}, "required": [VALUE]}
@@ -219,7 +222,8 @@ def _one_field(kind: Any) -> JSONObject:
 
 
 def _choice(choices: list[Any]) -> Any:
-    """Return the type for one of ``choices``; for several of them if the choices are in a nested list."""
+    """Return the type of a field with ``choices``. If the list of choices is inside another list, it is the type for
+    several choices."""
     if len(choices) == 1 and isinstance(choices[0], list | tuple):
         return list[_choice(cast("list[Any]", choices[0]))]
     names = tuple(each.value if isinstance(each, Enum) else each for each in choices)
@@ -245,7 +249,7 @@ def _hints(form: type) -> dict[str, Any]:
 
 
 def _annotation_facts(hint: Any, field: JSONObject) -> JSONObject:
-    """Return what a field's annotation adds to its schema: the description, and the format of a date or time."""
+    """Return what a field's annotation adds to its schema: a description, and the format of a date or time."""
     facts = list(_facts_in(hint))
     notes = [fact for fact in facts if isinstance(fact, str)]
     said: JSONObject = {"description": notes[0]} if notes and "description" not in field else {}
@@ -253,7 +257,7 @@ def _annotation_facts(hint: Any, field: JSONObject) -> JSONObject:
 
 
 def _facts_in(hint: Any) -> Iterator[Any]:
-    """Yield the types that an annotation allows, and its metadata."""
+    """Yield the types that a field's annotation allows, and the metadata in it."""
     if get_origin(hint) in (Annotated, Union, UnionType, Required, NotRequired):
         for part in get_args(hint):
             yield from _facts_in(part)
@@ -262,7 +266,8 @@ def _facts_in(hint: Any) -> Iterator[Any]:
 
 
 def _flat(field: JSONObject) -> JSONObject:
-    """Return the schema of one property without null: an optional field is simply not required."""
+    """Return the schema of a form field without ``null``. A form marks an optional field by not listing it in
+    ``required``."""
     if isinstance(branches := field.get("anyOf"), list):
         branches = [branch for branch in cast("list[JSONObject]", branches) if branch.get("type") != "null"]
         if len(branches) == 1:

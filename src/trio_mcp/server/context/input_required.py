@@ -1,4 +1,5 @@
-"""InputRequired: questions to the client as a handler's return value, for handlers that are safe to run again.
+"""`InputRequired`: a handler's return value that requests input from the client. For handlers that are safe to run
+again.
 
 This module also validates all questions, whether sent by a method of the context or returned.
 """
@@ -51,12 +52,12 @@ Asked: TypeAlias = CreateMessageParams | ElicitFormParams | ElicitURLParams | In
 
 
 AS_TASK: Final = "a question must not have a `task` parameter: to have the client run it as a task, pass task_ttl=60.0"
-"""Advice for a question with a ``task`` parameter, whose answer would be a task."""
+"""Advice for an elicitation or sampling request with a ``task`` parameter, whose result would be a task."""
 
 
 def needed_for(asked: Asked) -> tuple[str, ...]:
-    """Return the capabilities that a client must have declared for this question, in the order in which they are
-    checked."""
+    """Return the capabilities that a client must have declared for this request to the client, in the order in which
+    they are checked."""
     match asked:
         case CreateMessageParams():
             has_tools = asked.tools is not None or asked.tool_choice is not None
@@ -70,8 +71,8 @@ def needed_for(asked: Asked) -> tuple[str, ...]:
 
 
 def question(asked: Asked, revision: Revision) -> InputRequest:
-    """Return the request that asks this question in ``revision``. The parameters of an `InputRequest` are validated
-    too, and stay unchanged.
+    """Return the elicitation, sampling or roots request in the form of ``revision``. The parameters of an
+    `InputRequest` are validated too, and stay unchanged.
 
     Raises:
         CodedError: (-32602) If the form isn't flat or the URL is unsafe.
@@ -93,7 +94,8 @@ def question(asked: Asked, revision: Revision) -> InputRequest:
 
 
 def checked_params(params: CreateMessageParams | ElicitParams, revision: Revision) -> JSONObject:
-    """Return the validated parameters of a question in the form of ``revision``. Raises as `question`."""
+    """Return the validated parameters of an elicitation, sampling or roots request in the form of ``revision``. Raises
+    the errors of `question`."""
     check_meta_keys(params.meta)
     if isinstance(params, ElicitFormParams):
         check_form_schema(params.requested_schema)
@@ -103,7 +105,8 @@ def checked_params(params: CreateMessageParams | ElicitParams, revision: Revisio
 
 
 def structured(method: str, result: Any, result_type: type[T], revision: Revision) -> T:
-    """Return the answer to a question as a ``result_type``. Raises `ProtocolViolation` if it doesn't fit."""
+    """Return the client's answer to an elicitation, sampling or roots request as a ``result_type``. Raises
+    `ProtocolViolation` if the answer doesn't fit."""
     try:
         return structure_result(method, result, result_type)
     except ProtocolViolation as error:
@@ -111,25 +114,25 @@ def structured(method: str, result: Any, result_type: type[T], revision: Revisio
 
 
 def bad_answer(reason: str, revision: Revision) -> ProtocolViolation:
-    """Return the error for an answer that doesn't fit its question."""
+    """Return the error for a client's answer that doesn't fit the request it answers."""
     # 2026-07-28 mrtr, Error Handling: in modern revisions, answers arrive as parameters of a request.
     return ProtocolViolation(reason) if revision.server_requests else BadAnswer(reason)
 
 
 class Forwarded(dict[str, Any]):
-    """The result of an upstream server in the JSON of the request's revision, which is sent unchanged."""
+    """The result of an upstream server in the JSON of the request's revision. It is sent to the client unchanged."""
 
 
 FINISHED: Final[tuple[type[InputRequiredResult], ...]] = (InputRequiredResult, cast("Any", Forwarded))
-"""Handler results that need no conversion."""
+"""Handler results that are sent without conversion."""
 
 _FIRST_ROUND: Final = Continuation({})
 
 
 @frozen
 class InputRequired:
-    """Return this from a handler to ask the client questions. The handler then runs again, from the top, with the
-    answers.
+    """Return this from a handler to request input from the client. The handler then runs again, from the top, with the
+    client's answers.
 
         if not ctx.is_resubmit:
             return InputRequired({"roots": InputRequest("roots/list")})
@@ -142,15 +145,15 @@ class InputRequired:
     """
 
     requests: Mapping[str, Asked] = attrs.field(factory=dict[str, Asked])
-    """The questions, under keys of your choice: sampling or elicitation parameters, or an `InputRequest`. They are
-    validated like those of `RequestContext.elicit`."""
+    """The requests to the client, under keys of your choice: sampling or elicitation parameters, or an `InputRequest`.
+    They are validated like those of `RequestContext.elicit`."""
     state: str = ""
-    """A string of your choice. The client carries it in encrypted form."""
+    """A string of your choice that you get back with the answers. The client stores it in encrypted form."""
 
 
 def replay(scope: RequestScope) -> None:
-    """Make this request's handler stop when it asks a question, and run again with all answers so far. Applies to
-    revisions that send questions in the answer. The server keeps nothing between rounds
+    """Make this request's handler stop when it requests input from the client, and run again with all answers so far.
+    Applies to revisions that send questions in the result. The server stores nothing between rounds
     (``@server.tool(replay=True)``)."""
     request, seal = scope.request, scope.runner.seal
     if request.revision.server_requests or seal is None:
@@ -166,7 +169,7 @@ def replay(scope: RequestScope) -> None:
 
 
 async def settle(value: InputRequired, scope: RequestScope, again: Callable[[], Awaitable[Any]]) -> Any:
-    """Return the result for a handler that returned ``value``.
+    """Return the result to send for a handler that returned ``value``.
 
     If ``value`` asks questions: in modern revisions, return a result with the questions. Otherwise ask the client, run
     the handler ``again``, and return what that run gives. Raises `RuntimeError` if the handler asks more than
@@ -180,7 +183,7 @@ async def settle(value: InputRequired, scope: RequestScope, again: Callable[[], 
         rounds += 1
         if rounds > most:
             raise RuntimeError(f"{scope.request.method.name}: the handler asked for input more than {most} times")
-        await trio.lowlevel.checkpoint()  # a handler that returns no questions could loop for ever
+        await trio.lowlevel.checkpoint()  # without it, a handler that returns no questions could loop forever
         if scope.runner.stateless and scope.request.revision.server_requests:
             raise no_back_channel_when_stateless(scope.request.method, scope.request.revision)
         asked = _askable(result, scope)
@@ -200,7 +203,7 @@ def _asking(value: InputRequired, scope: RequestScope) -> InputRequiredResult:
 
 
 def _askable(value: InputRequired, scope: RequestScope) -> dict[str, InputRequest]:
-    """Return the questions that this client supports.
+    """Return the elicitation, sampling and roots requests that this client supports.
 
     Raises `CapabilityMissing`, with all missing capabilities, if there are questions and the client supports none.
     Raises `CodedError` for invalid questions, see `question`.
@@ -220,7 +223,7 @@ def _askable(value: InputRequired, scope: RequestScope) -> dict[str, InputReques
             unsaid.append(str(error))
     if possible:
         return possible
-    if missing:  # 2026-07-28 basic, Per-request protocol fields: the refusal MUST name all of them
+    if missing:  # 2026-07-28 basic, Per-request protocol fields: the error MUST name all missing capabilities
         raise CapabilityMissing(missing, request.revision)
     if unsaid:
         raise CodedError(INVALID_PARAMS, f"Invalid params: {'; '.join(unsaid)}")
@@ -232,7 +235,8 @@ def _askable(value: InputRequired, scope: RequestScope) -> dict[str, InputReques
 
 
 def no_back_channel(scope: RequestScope) -> NoBackChannel | None:
-    """Return the error for any question of this request, if its client cannot be asked at all; otherwise `None`."""
+    """Return the error that every elicitation, sampling or roots request raises if this client cannot receive requests.
+    Otherwise return `None`."""
     method, revision = scope.request.method, scope.request.revision
     if not revision.server_requests and not method.may_ask:
         return NoBackChannel(f"{method.name} cannot ask its client in revision {revision}")
@@ -243,7 +247,8 @@ def no_back_channel(scope: RequestScope) -> NoBackChannel | None:
 
 
 def no_back_channel_when_stateless(method: Method, revision: Revision) -> NoBackChannel:
-    """Return the error for a question on a stateless server. Its text says what would help."""
+    """Return the error for an elicitation, sampling or roots request on a stateless server. Its text says what to
+    change."""
     reason = "this server is run stateless, so it cannot"
     if revision.server_requests:
         return NoBackChannel(
@@ -257,13 +262,13 @@ def no_back_channel_when_stateless(method: Method, revision: Revision) -> NoBack
 
 
 async def ask_as_task(scope: RequestScope, method: str, params: JSONObject | None, ttl: float) -> Any:
-    """Ask a question of ``scope`` that the client runs as a task, and return the result as plain data. The client keeps
+    """Send a request of ``scope`` that the client runs as a task, and return the result as plain data. The client keeps
     the task for ``ttl`` seconds.
 
     Leaving the call for any reason cancels the task. Raises as `RequestScope.ask`, `TaskCancelled` if the client
     cancelled the task, and `ValueError` if ``ttl`` isn't a valid number of seconds.
     """
-    from ...tasks.remote_task import CoreRemoteTask, task_params  # lazy import: few servers ask this way
+    from ...tasks.remote_task import CoreRemoteTask, task_params  # lazy import: few servers send requests as tasks
 
     if not sends_questions(scope):
         raise NoBackChannel("the questions of a task are sent to its requestor, and cannot be tasks themselves")
@@ -281,4 +286,4 @@ async def ask_as_task(scope: RequestScope, method: str, params: JSONObject | Non
 
 
 async def _ignore_state(_: TaskState) -> None:
-    """Ignore a task state that isn't needed."""
+    """Ignore a task state that the client reports, because only the result is needed."""

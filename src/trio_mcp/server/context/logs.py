@@ -1,4 +1,4 @@
-"""ClientLogHandler: sends records of the standard library's `logging` to the client. SilentLog sends nothing."""
+"""`ClientLogHandler` sends records of the standard library's `logging` to the client. `SilentLog` sends nothing."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class ClientLogHandler(logging.Handler):
     def __init__(self, level: int = logging.NOTSET) -> None:
         super().__init__(level)
         self.dropped = 0
-        """How many records were dropped because an outbox was full."""
+        """The number of log records that were dropped because an outbox was full."""
 
     def emit(self, record: logging.LogRecord) -> None:
         """Send the record to the client of the current request. See `logging.Handler.emit`."""
@@ -59,7 +59,7 @@ class ClientLogHandler(logging.Handler):
 
 
 class SilentLog(RequestLog):
-    """A log that sends nothing."""
+    """A log that sends nothing to the client."""
 
     __slots__ = ()
 

@@ -1,4 +1,4 @@
-"""RequestContext: a handler's view of its request.
+"""`RequestContext`: the object through which a handler uses its request.
 
 The class itself is passive, for tests: it is never cancelled, drops notifications, refuses questions, and keeps no
 state. Test fakes override single members. `LiveContext` is the context of a real request; `worker_context` adapts the
@@ -63,7 +63,7 @@ class RequestContext(ContextNames[L_co]):
     __slots__ = ()
 
     _live: RequestScope | None = None
-    """The request of a `LiveContext`; `None` in a passive context."""
+    """The request of a `LiveContext`. It is `None` in a passive context, which tests create."""
     _lifespan: Any = None
     _tasks: Callable[[], TaskHost] | None = None
 
@@ -81,7 +81,7 @@ class RequestContext(ContextNames[L_co]):
 
     @property
     def session_id(self) -> str | None:
-        """The id of the WebSocket connection or, in legacy revisions, of the HTTP session; `None` if there is no id,
+        """The id of the WebSocket connection or, in legacy revisions, of the HTTP session. `None` if there is no id,
         for example over stdio."""
         return None if self._live is None else self._live.exchange.peer.session_id
 
@@ -95,13 +95,13 @@ class RequestContext(ContextNames[L_co]):
 
     @property
     def trace(self) -> TraceContext | None:
-        """The distributed trace that the request belongs to; `None` if it has no trace. The trace continues in the
-        handler's questions to the client, and in its calls to other servers with a client of this package."""
+        """The distributed trace that the request belongs to. `None` if the request has no trace. The handler's requests
+        to the client, and its calls to other servers with a client of this package, continue the trace."""
         return None if self._live is None else self._live.request.trace
 
     @property
     def headers(self) -> Mapping[str, str] | None:
-        """Headers of the HTTP request, with case-insensitive names; `None` for other transports."""
+        """Headers of the HTTP request, with case-insensitive names. `None` for other transports."""
         return None if self._live is None else self._live.exchange.peer.headers
 
     @property
@@ -112,13 +112,13 @@ class RequestContext(ContextNames[L_co]):
 
     @property
     def auth(self) -> Auth | None:
-        """The authenticated caller; `None` if no authentication is configured. When a task runs again after a restart,
+        """The authenticated caller. `None` if no authentication is configured. When a task runs again after a restart,
         only the caller's identity is left: the token is empty, and there are no scopes and claims."""
         return None if self._live is None else self._live.exchange.peer.auth
 
     @property
     def stateless(self) -> bool:
-        """True if nothing is kept between requests: in modern requests, and on stateless servers."""
+        """True if the server keeps no state between requests: in modern requests, and on stateless servers."""
         # 2026-07-28 basic, Statelessness: each request is processed independently.
         return self._live is not None and (self._live.runner.stateless or not self._live.request.revision.handshake)
 
@@ -138,7 +138,7 @@ class RequestContext(ContextNames[L_co]):
 
     @property
     def caller_tasks(self) -> CallerTasks | None:
-        """The tasks of this caller, in the handler of a tool; `None` if the server has no tasks."""
+        """The tasks of this caller, in the handler of a tool. `None` if the server has no tasks."""
         if self._live is None or self._tasks is None:
             return None
         from .tasks import CallerTasks  # lazy import: most servers have no tasks
@@ -157,8 +157,8 @@ class RequestContext(ContextNames[L_co]):
 
     @property
     def nursery(self) -> trio.Nursery:
-        """The request's nursery. Tasks that you start in it are part of the request: cancelling the request cancels
-        them, and the response is sent only when the handler has returned and all of them have ended."""
+        """The request's nursery. Tasks that you start in it are part of the request. If the request is cancelled, they
+        are cancelled too. The response is sent only when the handler has returned and all of these tasks have ended."""
         if self._live is None:
             raise RuntimeError("this RequestContext has no nursery: it is a passive context for tests")
         assert self._live.nursery is not None, "a handler runs inside the nursery"
@@ -171,12 +171,12 @@ class RequestContext(ContextNames[L_co]):
 
     @property
     def is_cancelled(self) -> bool:
-        """True once the request has been cancelled. May be read from any thread."""
+        """True once the request has been cancelled. Any thread may read this property."""
         return self._live is not None and self._live.is_cancelled
 
     @property
     def cancellation(self) -> Cancellation | None:
-        """Why the request was cancelled; `None` if it wasn't. May be read from any thread.
+        """The reason why the request was cancelled. `None` if it wasn't cancelled. Any thread may read this property.
 
         For every source of the cancel, the value is set before the handler, or any task in its nursery, gets
         `trio.Cancelled`. Cancelling a scope inside the request's own scope leaves the value `None`.
@@ -185,7 +185,8 @@ class RequestContext(ContextNames[L_co]):
 
     @property
     def cancelled(self) -> threading.Event:
-        """An event that is set when the request is cancelled, for threads and code that `trio.Cancelled` doesn't reach.
+        """An event that is set when the request is cancelled. Use it in threads and in code that `trio.Cancelled`
+        doesn't reach.
 
         It is set for every source of the cancel: the client, the application, the tool's timeout, or the handler
         through `cancel_scope`. Read this property while the handler is running. If the request is cancelled after the
@@ -225,7 +226,8 @@ class RequestContext(ContextNames[L_co]):
 
     @property
     def log(self) -> RequestLog:
-        """Sends log messages to the client: ``await ctx.log.info({"rows": 3}, logger="db")``."""
+        """The log of this request, which sends messages to the client: ``await ctx.log.info({"rows": 3},
+        logger="db")``."""
         return SilentLog() if self._live is None else self._live.log
 
     @overload
@@ -233,7 +235,7 @@ class RequestContext(ContextNames[L_co]):
     @overload
     async def send_notification(self, method: str, params: JSONObject | None = None) -> None: ...
     async def send_notification(self, method: str | ExtensionNotification[Any], params: Any = None) -> None:
-        """Send a notification that belongs to this request. It is dropped if the request has ended.
+        """Send a notification to the client that belongs to this request. It is dropped if the request has ended.
 
         For an extension notification, pass an instance of its parameter class. It is dropped if the client hasn't
         declared the extension.
@@ -284,8 +286,8 @@ class RequestContext(ContextNames[L_co]):
         return not is_over
 
     def close_stream(self, retry: float = 1.0) -> bool:
-        """Close the HTTP response of this request early. The client reconnects after ``retry`` seconds and gets the
-        rest, so a long request doesn't keep a connection open (2025-11-25 transports, SEP-1699).
+        """Close the HTTP response of this request before the request ends. The client reconnects after ``retry``
+        seconds and gets the rest, so a long request doesn't keep a connection open (2025-11-25 transports, SEP-1699).
 
         Returns true if the response was closed. Progress, logs and the result are kept meanwhile, up to the `Limits`.
         Returns false, with nothing changed, if the client cannot reconnect: on all other transports, in other
@@ -301,13 +303,15 @@ class RequestContext(ContextNames[L_co]):
 
     @property
     def input_responses(self) -> Mapping[str, JSONObject]:
-        """The client's answers to the last `InputRequired`, by its keys; empty in the first round. Untrusted."""
+        """The client's answers to the last `InputRequired`, by the keys that you chose. Empty in the first round. The
+        data is untrusted."""
         continuation = None if self._live is None else self._live.request.continuation
         return {} if continuation is None else continuation.responses
 
     @property
     def request_state(self) -> str:
-        """The ``state`` of the last `InputRequired`; empty in the first round, or if it had no state."""
+        """The ``state`` of the last `InputRequired`. Empty in the first round, or if the `InputRequired` had no
+        state."""
         continuation = None if self._live is None else self._live.request.continuation
         return "" if continuation is None else continuation.state
 
@@ -317,12 +321,12 @@ class RequestContext(ContextNames[L_co]):
         return bool(self.input_responses)
 
     def has_input_response(self, key: str) -> bool:
-        """Return whether the client answered the question ``key``."""
+        """Return whether the client answered the question with this ``key`` in `InputRequired`."""
         return key in self.input_responses
 
     def input_response_as(self, kind: type[T], key: str) -> T:
-        """Return the answer to ``key`` as a ``kind``: a class of the specification such as `ElicitResult`, or your own
-        attrs class, dataclass, TypedDict or msgspec Struct.
+        """Return the client's answer to ``key`` as a ``kind``: a class of the specification such as `ElicitResult`, or
+        your own attrs class, dataclass, TypedDict or msgspec Struct.
 
         In your own classes, JSON members have the names of the fields. A missing answer counts as an empty object. JSON
         types are never converted. Raises `ValueError` if the answer doesn't fit.
@@ -330,8 +334,8 @@ class RequestContext(ContextNames[L_co]):
         return typed(self.input_responses.get(key, {}), kind)
 
     def request_state_as(self, kind: type[T]) -> T:
-        """Parse `request_state` as JSON, and return it as a ``kind`` (see `input_response_as`); ``kind()`` for an empty
-        state.
+        """Parse `request_state` as JSON, and return it as a ``kind`` (see `input_response_as`). Return ``kind()`` for
+        an empty state.
 
         Raises `ValueError` if the state isn't JSON or doesn't fit, or if it is empty and ``kind`` has required fields.
         """
@@ -351,12 +355,14 @@ class RequestContext(ContextNames[L_co]):
         return self._declares(capability)
 
     def client_extension(self, extension: Extension[Any, C]) -> C | None:
-        """Return the settings that the client declared for ``extension``; `None` if it didn't declare the extension."""
+        """Return the settings that the client declared for ``extension``. Return `None` if the client didn't declare
+        the extension."""
         declared = None if self._live is None else self._live.request.capabilities.extensions
         return extension._settings_in(declared, "client")
 
     def no_channel(self) -> CodedError:
-        """Return the error that all questions of this context raise. Subclasses can explain why there is no channel."""
+        """Return the error that elicitation, sampling and roots requests of this context raise if it has no client.
+        Subclasses can explain the reason."""
         return CodedError(
             INVALID_REQUEST,
             "there is no server-to-client channel: this RequestContext is passive, made without a request; "
@@ -434,8 +440,8 @@ class RequestContext(ContextNames[L_co]):
         return await self._ask("sampling/createMessage", params, CreateMessageResult, task_ttl)
 
     async def sample_raw(self, params: JSONObject) -> JSONObject:
-        """Send ``sampling/createMessage`` with ``params`` as they are. Parameters and result are plain data,
-        unvalidated."""
+        """Send ``sampling/createMessage`` with the parameters ``params`` unchanged. Parameters and result are plain
+        data, and aren't validated."""
         return await self._ask_raw("sampling/createMessage", params)
 
     async def elicit(
@@ -493,12 +499,12 @@ class RequestContext(ContextNames[L_co]):
         return ElicitAnswer(answer.action)
 
     async def elicit_raw(self, params: JSONObject) -> JSONObject:
-        """Send ``elicitation/create`` with ``params`` as they are. Parameters and result are plain data,
-        unvalidated."""
+        """Send ``elicitation/create`` with the parameters ``params`` unchanged. Parameters and result are plain data,
+        and aren't validated."""
         return await self._ask_raw("elicitation/create", params)
 
     async def list_roots(self) -> list[Root]:
-        """Return the client's roots. Raises as `elicit`, with the capability ``roots``."""
+        """Return the client's roots. Raises the errors of `elicit`, with the capability ``roots``."""
         self._check("roots")
         result = await self._ask_raw("roots/list", None)
         return structured("roots/list", result, ListRootsResult, self.revision).roots
@@ -510,17 +516,19 @@ class RequestContext(ContextNames[L_co]):
     # How it asks
 
     def _refusal(self) -> CodedError | None:
-        """Return the error for any question, if the client cannot be asked at all; otherwise `None`."""
+        """Return the error that every elicitation, sampling or roots request raises if this client cannot receive
+        requests. Otherwise return `None`."""
         return self.no_channel() if self._live is None else no_back_channel(self._live)
 
     def _declares(self, capability: str) -> bool:
-        """Return whether the client declared ``capability`` and its revision has it."""
+        """Return whether the client declared ``capability`` and the client's revision has it."""
         if (scope := self._live) is None:
             return False
         return declares(scope.request.capabilities, capability, scope.request.revision)
 
     def _check(self, *capabilities: str) -> None:
-        """Raise `NoBackChannel` or `CapabilityMissing`. A missing capability is named before its parts (ruling 18)."""
+        """Raise `NoBackChannel` if the client can't receive requests, or `CapabilityMissing` if it didn't declare the
+        capability. A missing capability is named before its sub-capabilities (ruling 18)."""
         if (refusal := self._refusal()) is not None:
             raise refusal
         for capability in capabilities:
@@ -551,9 +559,9 @@ class RequestContext(ContextNames[L_co]):
         return self._deliver(method, params, task_ttl)
 
     def _deliver(self, method: str, params: JSONObject | None, task_ttl: float | None) -> Awaitable[Any]:
-        """Send a question and return its result as plain data. The client runs it as a task, unless ``task_ttl`` is
-        `None`. Raises as `send_request`. Time spent waiting for the user doesn't count towards the handler's
-        timeout."""
+        """Send a request to the client and return its result as plain data. If ``task_ttl`` isn't `None`, the client
+        runs the request as a task. Raises the errors of `send_request`. Time spent waiting for the user doesn't count
+        towards the handler's timeout."""
         scope = self._live
         assert scope is not None, "a passive context asks nothing"
         ask = ask_client(scope, method, params) if task_ttl is None else ask_as_task(scope, method, params, task_ttl)
@@ -561,7 +569,7 @@ class RequestContext(ContextNames[L_co]):
 
 
 class LiveContext(RequestContext[Any]):
-    """The context of a running request: a view of its `RequestScope`."""
+    """The context of a running request, which reads its `RequestScope`."""
 
     __slots__ = ("_lifespan", "_live", "_tasks")
 
@@ -572,12 +580,13 @@ class LiveContext(RequestContext[Any]):
 
 
 def live_scope(ctx: RequestContext[Any]) -> RequestScope | None:
-    """Return the request of ``ctx``; `None` for a passive context."""
+    """Return the request of the context ``ctx``. Return `None` for a passive context."""
     return ctx._live
 
 
 def scope_of(ctx: RequestContext[Any]) -> RequestScope:
-    """Return the request of ``ctx``, which must not be a passive context. For this package's own handlers."""
+    """Return the request of the context ``ctx``, which must not be a passive context. For this package's own
+    handlers."""
     live = live_scope(ctx)
     assert live is not None, "handlers of extensions run for requests alone"
     return live

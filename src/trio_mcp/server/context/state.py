@@ -1,4 +1,4 @@
-"""CallerState: the values that a server keeps for one caller between requests, ``ctx.state``.
+"""`CallerState`: the values that a server keeps for one caller between requests, ``ctx.state``.
 
 The state of a caller is one entry of a `SessionDirectory`: a JSON object, changed by compare-and-set.
 """
@@ -43,22 +43,22 @@ _FORGOTTEN: Final = (
 _STATELESS: Final = "this server keeps nothing between requests; it needs a storage (shared=) to have state"
 
 _Values: TypeAlias = dict[str, tuple[str, msgspec.Raw]]
-"""The version and the JSON text of each value."""
+"""The version and the JSON text of each value, by key."""
 _decoder: Final = msgspec.json.Decoder(_Values)
 
 
 class StateValue(NamedTuple):
-    """A value read with `CallerState.read`, and its version."""
+    """A value that `CallerState.read` returned, and its version."""
 
     value: Any
-    """The value as JSON data; `None` if the key has no value."""
+    """The value as JSON data. `None` if the key has no value."""
     version: str
-    """The version, to pass as ``expected`` to `CallerState.set`. Versions are never reused. Empty if the key has no
-    value."""
+    """The version of the value. Pass it as ``expected`` to `CallerState.set`. Versions are never reused. Empty if the
+    key has no value."""
 
     def as_(self, kind: type[T]) -> T:
         """Return the value as a ``kind``, for example an attrs class, dataclass, TypedDict or msgspec Struct. Raises
-        `ValueError` if it doesn't fit."""
+        `ValueError` if the value doesn't fit."""
         return typed(self.value, kind)
 
 
@@ -86,10 +86,10 @@ class CallerState:
         self._scope = scope
         self._handle = handle
         self._passive = passive
-        """Where a test's context keeps the state."""
+        """The storage of the state in the context of a test."""
 
     def at(self, handle: str) -> CallerState:
-        """Return another state of the caller, with separate values.
+        """Return another, named state of the same caller, with separate values.
 
         For a client without a token and session, the state belongs to every client that has ``handle``. So let the
         server generate the handle, for example with `secrets.token_urlsafe`, and send it to one client only. Raises
@@ -100,12 +100,12 @@ class CallerState:
         return CallerState(self._scope, handle, self._passive)
 
     async def get(self, key: str, default: Any = None) -> Any:
-        """Return the value of ``key``, or ``default`` if it has none."""
+        """Return the value of ``key``, or ``default`` if the key has no value."""
         found = await self.read(key)
         return found.value if found.version else default
 
     async def read(self, key: str) -> StateValue:
-        """Return the value of ``key`` with its version, to pass to `set`."""
+        """Return the value of ``key`` with its version, which you can pass to `set`."""
         version, text = (await self._entry.read()).get(key, ("", b"null"))
         return StateValue(decode_value(bytes(text)), version)
 
@@ -136,7 +136,7 @@ class CallerState:
         return version if await self._entry.change(key, expected, change) else None
 
     async def delete(self, key: str, *, expected: str | None = None) -> bool:
-        """Delete the value of ``key``, and return whether it had one. ``expected``: see `set`."""
+        """Delete the value of ``key``, and return whether the key had one. For ``expected``, see `set`."""
         return await self._entry.change(key, expected, lambda values: values.pop(key, None) is not None)
 
     @property
@@ -154,7 +154,7 @@ def _entry_of(scope: RequestScope, handle: str) -> _Entry:
         state = _states[host] = HostState(host)
     owner = owner_of(scope)
     if owner is None and scope.exchange.forgot_client:
-        # The client of a task that runs again is unknown: a handle of one connection would be shared by all clients.
+        # The client of a task that runs again is unknown, so a state of one connection would be shared by all clients.
         raise CodedError(INVALID_REQUEST, _FORGOTTEN)
     if owner is None and not handle:
         raise CodedError(INVALID_REQUEST, _ANONYMOUS)
@@ -164,7 +164,7 @@ def _entry_of(scope: RequestScope, handle: str) -> _Entry:
 
 
 class HostState:
-    """The storage of one running server for the state of its callers."""
+    """The storage in which one running server keeps the state of its callers."""
 
     def __init__(self, host: RequestHost | None) -> None:
         replica = None if host is None else host.replica
@@ -178,12 +178,12 @@ class HostState:
 
     @cached_property
     def keys(self) -> KeyRing | None:
-        """The keys that encrypt the state in a storage."""
+        """The keys that encrypt the callers' state in a storage."""
         return None if self._keys is None else self._keys()
 
 
 def owner_of(scope: RequestScope) -> bytes | None:
-    """Return a key that identifies the caller of a request; `None` if it cannot be identified."""
+    """Return a key that identifies the caller of a request. Return `None` if the caller cannot be identified."""
     exchange = scope.exchange
     peer = exchange.peer
     if peer.principal is not None:
@@ -208,7 +208,7 @@ class _Entry:
     owner: bytes = b""
     handle: str = ""
     caller: bytes = b""
-    """The caller whose share of the directory the entry uses."""
+    """The caller whose share of the directory's space the entry uses."""
 
     @property
     def _id(self) -> str:
@@ -226,10 +226,10 @@ class _Entry:
         return {} if stored is None else self._opened(stored.state)
 
     async def change(self, key: str, expected: str | None, change: Callable[[_Values], bool]) -> bool:
-        """Apply ``change``, which returns whether it changed anything, unless the version of ``key`` differs from
-        ``expected``. Return whether anything was changed."""
+        """Change the caller's values with ``change``, which returns whether it changed any. Do nothing if the version
+        of ``key`` differs from ``expected``. Return whether anything was changed."""
         directory, name = self.state.directory, self._id
-        while True:  # repeats if another task has changed the state meanwhile
+        while True:  # try again if another task has changed the state meanwhile
             await trio.lowlevel.checkpoint()
             stored = await directory.read(name, idle_ms=self._idle)
             values = {} if stored is None else self._opened(stored.state)
@@ -250,7 +250,7 @@ class _Entry:
                     idle_ms=self._idle,
                     limit=self.limits.max_server_states,
                 )
-            except ValueError:  # another task created it first
+            except ValueError:  # another task created the entry first
                 continue
             except StoreFull:
                 raise StoreFull("the server already stores too many caller states (Limits.max_server_states)") from None

@@ -1,4 +1,4 @@
-"""Tasks as handlers and other code of the server see them.
+"""Tasks as handlers and other code of the server use them.
 
 - `StoredTasks`: the tasks in a server's store, for code outside of handlers.
 - `CallerTasks`: the tasks of one request's caller, ``ctx.caller_tasks``.
@@ -36,17 +36,17 @@ from ...tasks.transitions import cancelled, with_message, with_outcome
 T = TypeVar("T")
 
 TaskOutcome: TypeAlias = CallToolResult | str | CodedError
-"""The outcome of a task: the result of a tool, only its text, or a JSON-RPC error."""
+"""The outcome of a task: the result of a tool, only the text of a result, or a JSON-RPC error."""
 
 
 def state_in(record: TaskRecord) -> TaskState:
-    """Return the state of a task in the terms of 2025-11-25, where a result with ``isError`` makes a task
-    ``failed``."""
+    """Return the state of a task in the terms of revision 2025-11-25, in which a tool result with ``isError`` makes the
+    task ``failed``."""
     return state_of(core_task(record))
 
 
 class StoredTasks:
-    """Reads, completes and cancels tasks from anywhere in the server.
+    """Reads, completes and cancels tasks from any code of the server.
 
     `Server.tasks` has the tasks of all callers, ``ctx.caller_tasks`` those of one caller. It is meant for tasks whose
     work is done elsewhere (`CallerTasks.create_task`), for example by a batch system, a person or another process, and
@@ -73,8 +73,8 @@ class StoredTasks:
         return state_in((await self._find(task_id))[1])
 
     async def get_task_result(self, task_id: str) -> CallToolResult:
-        """Return the result of a task, without waiting for it. Raises the task's error if it failed with one, and
-        `CodedError` (-32602) if it has no result, because it is still running or was cancelled."""
+        """Return the result of a task, without waiting for it. If the task failed with an error, that error is raised.
+        Raises `CodedError` (-32602) if the task has no result, because it is still running or was cancelled."""
         _, record = await self._find(task_id)
         if record.outcome is None:
             raise CodedError(INVALID_PARAMS, f"Invalid params: the task is {record.phase}, and has no result")
@@ -85,7 +85,7 @@ class StoredTasks:
     async def store_task_result(
         self, task_id: str, status: Literal["completed", "failed"], result: TaskOutcome
     ) -> bool:
-        """Complete a task with its result. Returns false, with nothing changed, if the task has already ended or was
+        """Complete a task with its result. Return false, and change nothing, if the task has already ended or was
         cancelled.
 
         ``failed`` with a result or a text means a result with ``isError``, which 2025-11-25 calls ``failed`` and the
@@ -128,7 +128,7 @@ class StoredTasks:
         return await self._apply(records, task_id, lambda kept, now: with_outcome(kept, now, outcome, words))
 
     async def _apply(self, records: TaskRecords, task_id: str, transition: Transition) -> bool:
-        """Apply a transition. Return false if the task had already ended."""
+        """Apply a transition to the record of a task. Return false if the task had already ended."""
         was_final = False
 
         def step(record: TaskRecord, now: int) -> TaskRecord | None:
@@ -142,7 +142,7 @@ class StoredTasks:
 
 
 def _outcome(status: str, result: TaskOutcome, record: TaskRecord, limit: int) -> Outcome:
-    """Return the outcome in the terms of the record's revision."""
+    """Return the outcome of a task in the terms of its record's protocol revision."""
     if isinstance(result, CodedError):
         if status != "failed":
             raise ValueError("a completed task must have a result, not an error")
@@ -161,12 +161,12 @@ _MILLISECONDS: Final = 1000
 
 @value
 class TaskPage:
-    """A page of tasks, oldest first."""
+    """A page of tasks, with the oldest task first."""
 
     tasks: list[TaskState]
     """The tasks on this page."""
     next_cursor: str | None = None
-    """Pass this to `CallerTasks.list_tasks` to get the next page; `None` on the last page."""
+    """The cursor of the next page, for `CallerTasks.list_tasks`. `None` on the last page."""
 
 
 class CallerTasks(StoredTasks):
@@ -175,12 +175,12 @@ class CallerTasks(StoredTasks):
     def __init__(self, host: Callable[[], TaskHost], request: RequestScope) -> None:
         super().__init__(lambda: (host().records,), scope_of(request))
         self._host = host
-        """Returns the host of the tasks. It may create the host, so it is called in trio's thread only; this object may
-        be created in any thread."""
+        """Function that returns the host of the tasks. It may create the host, so it is called in trio's thread only.
+        This object may be created in any thread."""
         self._request = request
 
     async def create_task(self, *, ttl: float | None = None, message: str | None = None) -> TaskState:
-        """Create a task for work that is done elsewhere, and return its state.
+        """Create a task for work that isn't done by a handler, and return the task's state.
 
         The task ends when its result is stored (see `StoredTasks`), or fails after ``ttl`` seconds. By default, ``ttl``
         is that of the call's own task. It is shortened to `TaskSettings.max_ttl`; with ``math.inf`` and no maximum, the
@@ -232,7 +232,7 @@ class CallerTasks(StoredTasks):
 
 
 class TaskContext:
-    """The task of a handler: ``ctx.task``. An instance of this class itself, in tests, is passive and keeps nothing.
+    """The task of a handler: ``ctx.task``. In tests, an instance of this class itself is passive and stores nothing.
 
     In revision 2025-11-25, the client decides whether the request is a task, and it is one before the handler runs. In
     later revisions, it becomes a task when `start` is called, or after `TaskSettings.grace`. From then on, the
@@ -242,7 +242,7 @@ class TaskContext:
     __slots__ = ()
 
     _task: RequestTask | None = None
-    """The task of a `LiveTask`; `None` in a passive context."""
+    """The task of a `LiveTask`. It is `None` in a passive context, which tests create."""
 
     @property
     def id(self) -> str:
@@ -251,14 +251,14 @@ class TaskContext:
 
     @property
     def ttl(self) -> float | None:
-        """Seconds from the start of the task until it is cancelled and fails; `None` for no limit."""
+        """Seconds from the start of the task until it is cancelled and fails. `None` for no limit."""
         ttl_ms = None if self._task is None else self._task.ttl_ms
         return None if ttl_ms is None else ttl_ms / _MILLISECONDS
 
     @property
     def requested_ttl(self) -> float | None:
-        """Seconds for which the client requested to keep the task; ``math.inf`` for no limit, `None` if it made no
-        request. Only clients of revision 2025-11-25 can request it. `ttl` is what actually applies."""
+        """Seconds for which the client requested to keep the task. ``math.inf`` for no limit, `None` if the client
+        requested no time. Only clients of revision 2025-11-25 can request it. `ttl` is the time that applies."""
         if self._task is None:
             return None
         request = self._task.scope.request
@@ -275,8 +275,8 @@ class TaskContext:
 
     @property
     def attempt(self) -> int:
-        """The number of this run, starting with 1. It is greater if an earlier run was interrupted by the end of its
-        process. Runs that were handed over in a graceful shutdown don't count."""
+        """The number of this run of the task, starting with 1. It is greater if an earlier run was interrupted by the
+        end of its process. Runs that were handed over in a graceful shutdown don't count."""
         return 1 if self._task is None else self._task.attempt
 
     @property
@@ -287,17 +287,17 @@ class TaskContext:
         return None if restored is None else decode_value(restored)
 
     def restored_as(self, kind: type[T]) -> T | None:
-        """Return `restored` as a ``kind``, for example a dataclass or ``list[int]``; `None` if there is no value.
-        Raises `ValueError` if it doesn't fit."""
+        """Return `restored` as a ``kind``, for example a dataclass or ``list[int]``. Return `None` if there is no
+        value. Raises `ValueError` if the value doesn't fit."""
         return None if (restored := self.restored) is None else convert(restored, kind)
 
     def status(self, message: str) -> None:
-        """Set the task's status message, for people. Only the latest one is kept. Never waits."""
+        """Set the task's status message, for people. Only the latest message is stored. Never waits."""
         if self._task is not None:
             self._task.set_message(message)
 
     async def start(self) -> None:
-        """Answer the request with the task now. The handler continues to run, for as long as it likes.
+        """Answer the request with the task now. The handler then continues to run without a time limit of the request.
 
         Idempotent. While the client is answering questions sent in the response, this waits until it returns. Raises
         `CodedError` (-31000) if there are too many tasks.
@@ -308,7 +308,8 @@ class TaskContext:
             await self._task.start()
 
     async def checkpoint(self, value: Any) -> None:
-        """Save ``value``, JSON data, for a run after a restart: see `restored`. Raises `NotSerializable`.
+        """Save the JSON data ``value`` for a run of the task after a restart. See `restored`. Raises `NotSerializable`
+        if ``value`` can't be encoded as JSON.
 
         A run that resumes from this checkpoint must ask the same questions, in the same order, as this run asks after
         it. It gets no answers to questions asked before the checkpoint.
@@ -320,7 +321,7 @@ class TaskContext:
 
 
 class LiveTask(TaskContext):
-    """The context of a running task: a view of its `RequestTask`."""
+    """The context of a running task, which reads its `RequestTask`."""
 
     __slots__ = ("_task",)
 

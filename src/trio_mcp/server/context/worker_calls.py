@@ -1,4 +1,4 @@
-"""Access from a worker thread to objects of trio's thread: `passthrough`, `in_trio`, `blocking` or
+"""Create methods that a worker thread can call on objects of trio's thread: `passthrough`, `in_trio`, `blocking` or
 `blocking_question`."""
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 def passthrough(member: T) -> T:
-    """Return a property or method that forwards to the original in the calling thread."""
+    """Return a property or method that runs the original in the calling thread."""
     if not isinstance(member, property):
         return cast("T", _calling(member, lambda _, call: call()))
     getter: Any = member.fget
@@ -31,17 +31,18 @@ def passthrough(member: T) -> T:
 
 
 def in_trio(method: Callable[Concatenate[Any, P], T]) -> Callable[Concatenate[Any, P], T]:
-    """Return a method that calls the original, a function that never waits, in trio's thread."""
+    """Return a method that calls the original method in trio's thread. The original never waits."""
     return _calling(method, run_in_trio)
 
 
 def blocking(method: Callable[Concatenate[Any, P], Awaitable[T]]) -> Callable[Concatenate[Any, P], T]:
-    """Return a method that calls the async original in trio's thread, and blocks until it returns."""
+    """Return a method that calls the original async method in trio's thread, and blocks until it returns."""
     return _calling(method, await_in_trio)
 
 
 def blocking_question(method: Callable[Concatenate[Any, P], Awaitable[T]]) -> Callable[Concatenate[Any, P], T]:
-    """Return a method like `blocking`. Since the original waits for the client, another thread may run meanwhile."""
+    """Return a method like `blocking`, for an original that waits for the client. Meanwhile, another worker thread may
+    run."""
     return _calling(method, partial(await_in_trio, asks=True))
 
 
@@ -56,8 +57,8 @@ def _calling(method: Any, run: Callable[[RequestScope | None, Callable[[], Any]]
 
 
 def run_in_trio(scope: RequestScope | None, call: Callable[[], T]) -> T:
-    """Call ``call`` in trio's thread for a handler of ``scope``, and return its result. Raises the exceptions of
-    ``call`` and of `TrioRun.call`, and `trio.Cancelled` in the thread of a cancelled handler."""
+    """Call the function ``call`` in trio's thread for a handler of ``scope``, and return its result. Raises the
+    exceptions of ``call`` and of `TrioRun.call`, and `trio.Cancelled` in the thread of a cancelled handler."""
     if scope is None:  # a passive context, which works without trio
         return trio.from_thread.run_sync(call) if is_trios_thread() else call()
     if is_own := in_worker_thread():
@@ -66,7 +67,7 @@ def run_in_trio(scope: RequestScope | None, call: Callable[[], T]) -> T:
 
 
 def await_in_trio(scope: RequestScope | None, call: Callable[[], Awaitable[T]], *, asks: bool = False) -> T:
-    """Return the result of ``call`` in trio's thread.
+    """Run the async function ``call`` in trio's thread, and return its result.
 
     - In a thread other than the handler's own, ``call`` runs in the request's nursery.
     - In trio's thread, return an awaitable: a plain handler may wrap an async function, which has the context there.
@@ -91,12 +92,13 @@ def await_in_trio(scope: RequestScope | None, call: Callable[[], Awaitable[T]], 
 
 
 def runs_in_trio(scope: RequestScope | None) -> bool:
-    """Return whether this is the thread of the trio run that handles the request."""
+    """Return whether the current thread is the thread of the trio run that handles the request."""
     return trio.lowlevel.in_trio_run() and (scope is None or scope.runner.trio_run.is_here)
 
 
 def is_trios_thread() -> bool:
-    """Return whether trio started this thread. Raises `trio.Cancelled` if the call in this thread was cancelled."""
+    """Return whether trio started the current thread. Raises `trio.Cancelled` if the call that runs in it was
+    cancelled."""
     try:
         trio.from_thread.check_cancelled()
     except RuntimeError:  # a thread started by the handler

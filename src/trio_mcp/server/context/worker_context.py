@@ -1,4 +1,4 @@
-"""WorkerContext: the context of a plain ``def`` handler, which runs in a worker thread.
+"""`WorkerContext`: the context of a plain ``def`` handler, which runs in a worker thread.
 
 Each member is derived from the async handlers' member by one line, which says how a thread calls it: see
 `worker_calls`. Docstrings, parameters and types are those of the original.
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 class WorkerLog:
-    """`RequestLog` for threads: the same methods, but they block until there is room."""
+    """`RequestLog` for worker threads. Its methods block until the outbox has room."""
 
     def __init__(self, log: RequestLog, scope: RequestScope | None) -> None:
         self._original = log
@@ -53,7 +53,7 @@ class WorkerLog:
 
 
 class WorkerContext(ContextNames[L_co]):
-    """`RequestContext` for plain ``def`` handlers: methods that are async there block here.
+    """`RequestContext` for plain ``def`` handlers. Methods that are async in `RequestContext` block here.
 
         @server.tool
         def index(folder: str, ctx: WorkerContext) -> int:
@@ -144,9 +144,9 @@ class WorkerContext(ContextNames[L_co]):
 
     @property
     def cancellation(self) -> Cancellation | None:
-        """Why the request was cancelled. See `RequestContext.cancellation`."""
+        """The reason why the request was cancelled. See `RequestContext.cancellation`."""
         known = self._original.cancellation
-        if known is None and _thread_is_cancelled():  # only trio's thread can read the reason
+        if known is None and _thread_is_cancelled():  # the reason can only be read in trio's thread
             with suppress(trio.RunFinishedError):
                 known = trio.from_thread.run_sync(getattr, self._original, "cancellation")
         return known
@@ -165,7 +165,7 @@ class WorkerContext(ContextNames[L_co]):
 
     @property
     def log(self) -> WorkerLog:
-        """Sends log messages to the client. See `RequestContext.log`."""
+        """The log of this request, which sends messages to the client. See `RequestContext.log`."""
         return WorkerLog(self._original.log, self._scope)
 
     send_notification = blocking(RequestContext.send_notification)

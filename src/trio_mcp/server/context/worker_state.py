@@ -1,4 +1,4 @@
-"""WorkerState: `CallerState` for a worker thread."""
+"""`WorkerState`: `CallerState` for a worker thread."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from .worker_calls import blocking
 
 
 class WorkerState:
-    """`CallerState` for worker threads: methods that are async there block here."""
+    """`CallerState` for worker threads. Methods that are async in `CallerState` block here."""
 
     def __init__(self, state: CallerState, scope: RequestScope | None) -> None:
         self._original = state
         self._scope = scope
 
     def at(self, handle: str) -> WorkerState:
-        """Return another state of the caller. See `CallerState.at`."""
+        """Return another, named state of the same caller. See `CallerState.at`."""
         return WorkerState(self._original.at(handle), self._scope)
 
     get = blocking(CallerState.get)

@@ -8,7 +8,7 @@ from .worker_calls import blocking, in_trio, passthrough
 
 
 class WorkerTask:
-    """`TaskContext` for worker threads: methods that are async there block here."""
+    """`TaskContext` for worker threads. Methods that are async in `TaskContext` block here."""
 
     def __init__(self, task: TaskContext, scope: RequestScope | None) -> None:
         self._original = task
@@ -27,7 +27,7 @@ class WorkerTask:
 
 
 class WorkerTasks:
-    """`CallerTasks` for worker threads: every method blocks."""
+    """`CallerTasks` for worker threads. Every method blocks."""
 
     def __init__(self, tasks: CallerTasks, scope: RequestScope | None) -> None:
         self._original = tasks
