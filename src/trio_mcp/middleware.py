@@ -122,7 +122,7 @@ def concurrency_limit(limit: int, *, key: Key = _by_caller) -> MiddlewareFunctio
         limiter = limiters.setdefault(name, trio.CapacityLimiter(limit))
         try:
             try:
-                limiter.acquire_on_behalf_of_nowait(borrower)  # no checkpoint: it would change the order of handlers
+                limiter.acquire_on_behalf_of_nowait(borrower)  # no checkpoint, which would change the order of handlers
             except trio.WouldBlock:
                 await limiter.acquire_on_behalf_of(borrower)
             try:

@@ -47,9 +47,9 @@ class Offering:
         self, page_size: int | None, hints: CacheHints, encoders: Encoders | None, *, asyncio: bool = False
     ) -> None:
         self._asyncio = asyncio
-        """If true, async functions run on asyncio by default."""
+        """If true, async handler functions run on asyncio by default."""
         self._active_runs = ActiveRuns()
-        """The runs of trio that currently serve this server."""
+        """The trio runs that currently serve this server."""
         self._tools = Tools(page_size, encoders)
         self._resources = Resources(page_size, hints, encoders)
         self._prompts = Prompts(page_size)
@@ -58,9 +58,9 @@ class Offering:
         self._roots_changed: RootsChanged | None = None
         """The function given to `on_roots_changed`."""
         self._extension_handlers: ExtensionHandlers | None = None
-        """Handlers of extension methods; `None` if the server has no extensions."""
+        """The handlers of extension methods. `None` if the server has no extensions."""
         self._middleware: list[tuple[frozenset[str], MiddlewareFunction]] = []
-        """The middleware functions, outermost first, each with its methods."""
+        """The middleware functions, outermost first, each with the methods it applies to."""
 
     @overload
     def tool(self, function: F, /) -> F: ...
@@ -173,8 +173,8 @@ class Offering:
         return register if function is None else register(function)
 
     def _adding(self, add: Callable[..., None], options: PromptOptions) -> Callable[[Callable[..., Any]], None]:
-        """Return a function that passes a handler and ``options`` to ``add``, with the server's default for
-        ``asyncio``."""
+        """Return a function that passes a handler and ``options`` to ``add``. If ``options`` lacks ``asyncio``, the
+        server's default applies."""
         if not self._asyncio or "asyncio" in options:
             return partial(add, options=options)
         return lambda function: add(function, options={**options, "asyncio": iscoroutinefunction(function)})
@@ -195,7 +195,8 @@ class Offering:
     def completion(
         self, *, argument: str, prompt: str | None = None, resource: str | None = None, asyncio: bool | None = None
     ) -> Callable[[F], F]:
-        """Register a function that completes one ``argument`` of a ``prompt`` or of a ``resource`` template.
+        """Register a completion function, which suggests values for one ``argument`` of a ``prompt`` or of a
+        ``resource`` template.
 
         The function takes ``value``, the text typed so far. It may also take ``arguments``, the arguments that are
         already filled in. It returns suggestions, best first; at most 100 are sent. Numbers and enums are sent as text.
@@ -218,7 +219,7 @@ class Offering:
 
     @property
     def _offers(self) -> tuple[Tools, Resources, Prompts, Completions]:
-        """The registries of everything that clients can name."""
+        """The registries of everything that clients can name: tools, resources, templates and prompts."""
         return self._tools, self._resources, self._prompts, self._completions
 
     @in_active_run
@@ -295,19 +296,20 @@ class Offering:
 
     @in_active_run
     def remove_tool(self, name: str) -> None:
-        """Remove a tool and notify clients. Running calls continue. Raises `KeyError` if there is no such tool."""
+        """Remove a tool and notify clients. Running calls continue. Raises `KeyError` if the server has no such
+        tool."""
         self._tools.registry.remove(name)
         self._observers.list_changed("notifications/tools/list_changed")
 
     @in_active_run
     def remove_resource(self, uri: str) -> None:
-        """Remove a resource or template and notify clients. Raises `KeyError` if there is no such URI."""
+        """Remove a resource or template and notify clients. Raises `KeyError` if the server has no such URI."""
         self._resources.remove(uri)
         self._observers.list_changed("notifications/resources/list_changed")
 
     @in_active_run
     def remove_prompt(self, name: str) -> None:
-        """Remove a prompt and notify clients. Raises `KeyError` if there is no such prompt."""
+        """Remove a prompt and notify clients. Raises `KeyError` if the server has no such prompt."""
         self._prompts.registry.remove(name)
         self._observers.list_changed("notifications/prompts/list_changed")
 
@@ -323,8 +325,8 @@ class Offering:
         self._switch(tags, enabled=False)
 
     def enable(self, *tags: str) -> None:
-        """Show the offers again that `disable` hid for ``tags``, and notify clients. Raises the same error as
-        `disable`."""
+        """Show the tools, resources, templates and prompts again that `disable` hid for ``tags``, and notify clients.
+        Raises the same errors as `disable`."""
         self._switch(tags, enabled=True)
 
     @in_active_run
@@ -350,8 +352,8 @@ NO_SCOPES: Final = frozenset[str]()
 
 
 def required_scopes(offering: Offering, method: str, params: object, auth: Auth | None) -> frozenset[str]:
-    """Return the OAuth scopes that a request needs: those of every offer that it names and that exists for this caller.
-    The request itself isn't validated here."""
+    """Return the OAuth scopes that a request needs: the scopes of every tool, resource or prompt that it names and that
+    exists for this caller. The request itself isn't validated here."""
     if method not in _NAMING or not isinstance(params, dict):
         extended = offering._extension_handlers
         return NO_SCOPES if extended is None else extended.scopes.get(method, NO_SCOPES)
@@ -371,8 +373,9 @@ _NAMING: Final = frozenset(("tools/call", "prompts/get", "resources/read", "reso
 def _named(
     offering: Offering, method: str, params: JSONObject, auth: Auth | None
 ) -> Iterable[RegisteredTool | RegisteredPrompt | RegisteredResource | None]:
-    """Return the offers that a request names; `None` for each name that doesn't exist for this caller. Disabled offers
-    are included: a parked handler continues, and its further rounds need the scopes."""
+    """Return the tools, resources, templates and prompts that a request names. Return `None` for each name that doesn't
+    exist for this caller. Disabled ones are included: a parked handler continues, and its further rounds need their
+    scopes."""
     match method:
         case "tools/call":
             return (offering._tools.named(params, auth),)
@@ -384,7 +387,7 @@ def _named(
             prompt = offering._prompts.registry.get_for(auth, _text(ref.get("name")))
             template = offering._resources.templates.get_for(auth, offering._resources.name_of(uri))
             return prompt, template or _resource(offering, uri, auth)
-        case "subscriptions/listen":  # the resources whose changes are reported
+        case "subscriptions/listen":  # the request names the resources whose changes are reported
             uris = as_object(params.get("notifications")).get("resourceSubscriptions")
             if not isinstance(uris, list) or not offering._resources.has_scopes:
                 return ()
@@ -400,7 +403,7 @@ def _resource(offering: Offering, uri: str, auth: Auth | None) -> RegisteredReso
 
 
 def all_exist(offering: Offering, request: InboundRequest, peer: Peer) -> bool:
-    """Return whether everything that a retry names still exists for its caller."""
+    """Return whether every tool, resource or prompt that a retried request names still exists for its caller."""
     name = request.method.name
     return name not in _NAMING or None not in _named(offering, name, request.params, peer.auth)
 

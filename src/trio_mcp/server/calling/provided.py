@@ -128,7 +128,7 @@ class _LoopValues(_ProvidedValues):
         try:
             return await asyncio.shield(running)
         except asyncio.CancelledError:
-            await asyncio.wait([running])  # what the thread enters must be closed
+            await asyncio.wait([running])  # a context manager that the thread enters must be closed
             raise
 
     def begin_grace(self) -> None:
@@ -187,7 +187,7 @@ class InjectedHandler:
             values.end_grace()
             del failure  # its traceback refers to this frame, and the cycle would wait for the garbage collector
         if values.cleanup.cancelled_caught:
-            await trio.lowlevel.checkpoint_if_cancelled()  # the scope has also caught the request's own cancel
+            await trio.lowlevel.checkpoint_if_cancelled()  # the scope may have caught the request's cancellation
         if not ends:
             raise self._swallowed()
         return ends.pop()

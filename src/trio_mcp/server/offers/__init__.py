@@ -1,1 +1,1 @@
-"""What authors declare: tools, resources, prompts, skills and apps, and which callers can see them."""
+"""What server authors register: tools, resources, prompts, skills and apps, and which callers can see them."""

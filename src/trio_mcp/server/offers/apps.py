@@ -1,4 +1,4 @@
-"""Apps: the extension for tools with a user interface, for servers and hosts (SEP-1865)."""
+"""MCP Apps: the extension for tools with a user interface, for servers and hosts (SEP-1865)."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
 @frozen
 class AppsSettings:
-    """The settings of the extension that a host declares."""
+    """The settings of the MCP Apps extension that a host declares."""
 
     mime_types: list[str]
-    """MIME types of the views that the host can show."""
+    """MIME types of the views that the host can display."""
 
 
 @define(eq=False)
@@ -64,7 +64,7 @@ class Apps(Extension[dict[str, Any], AppsSettings]):
 
 
 def _entries_of(uri: str, resources: Resources) -> Iterator[RegisteredResource]:
-    """Yield the resource ``uri``, and the templates that match ``uri``."""
+    """Yield the resource ``uri``, and the resource templates that match ``uri``."""
     if (resource := resources.registry.known(resources.name_of(uri))) is not None:
         yield resource
     for template in resources.templates.including_disabled():

@@ -1,5 +1,5 @@
-"""Mounting: offers of one server are shown in another, with prefixed names, and run with their own server's
-lifespan."""
+"""Mounting: a server includes the tools, resources and prompts of another server under prefixed names. Their handlers
+run with the other server's lifespan value."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 
 Offers: TypeAlias = tuple[Tools, Resources, Prompts, Completions]
 LifespanIn: TypeAlias = Callable[[RequestHost], Any]
-"""Returns the value that a server's lifespan yielded in the run with this host."""
+"""Function that returns the value that a server's lifespan yielded in the run with this host."""
 
 _JOINT: Final = "_"  # most model providers allow letters, digits, underscores and hyphens in tool names, but no dots
 
 
 def mount_offers(offers: Offers, shown_in: Offers, prefix: str, lifespan_in: LifespanIn) -> None:
-    """Show ``offers`` among those of another server; ``lifespan_in`` returns the lifespan value for their handlers. See
-    `Server.mount`, also for the `ValueError`."""
+    """Add the tools, resources and prompts ``offers`` to another server. ``lifespan_in`` returns the lifespan value for
+    their handlers. See `Server.mount`, also for the `ValueError`."""
     before = prefix + _JOINT if prefix else ""
     if before:
         check_name(before)
@@ -64,31 +64,31 @@ def mount_offers(offers: Offers, shown_in: Offers, prefix: str, lifespan_in: Lif
     for registry, mirror in mirrors:
         registry.mirror_in(mirror)
     all_resources.mounted.append(resources)
-    all_resources.unlisted += resources.unlisted  # these need no lifespan
+    all_resources.unlisted += resources.unlisted  # their handlers need no lifespan value
     all_completions.mounted.append(MountedCompletions(completions, before, lifespan_in))
 
 
 @frozen(eq=False)
 class MountedFunction(UserFunction):
-    """A handler of a mounted server."""
+    """A handler of a mounted server, which gets that server's lifespan value."""
 
     handler: UserFunction = attrs.field(kw_only=True)
     lifespan_in: LifespanIn = attrs.field(kw_only=True)
 
     @classmethod
     def of_server(cls, handler: UserFunction, lifespan_in: LifespanIn) -> MountedFunction:
-        """Return ``handler`` wrapped so that it gets its own server's lifespan value."""
+        """Return ``handler`` wrapped so that it gets the lifespan value of its own server."""
         return cls(*handler.copied_fields(), handler=handler, lifespan_in=lifespan_in)
 
     def call(
         self, scope: RequestScope, lifespan: Any, bound: dict[str, Any], tasks: Callable[[], TaskHost] | None = None
     ) -> Awaitable[Any]:
-        """Run the function: see `UserFunction.call`."""
+        """Call the handler function. See `UserFunction.call`."""
         return self.handler.call(scope, self.lifespan_in(scope.runner.host), bound, tasks)
 
 
 class MountedCompletions(Completions):
-    """The completion functions of a mounted server, whose prompt names get ``prefix``."""
+    """The completion functions of a mounted server. The names of its prompts get ``prefix``."""
 
     def __init__(self, completions: Completions, prefix: str, lifespan_in: LifespanIn) -> None:
         self._own = completions
@@ -99,10 +99,10 @@ class MountedCompletions(Completions):
         return len(self._own)
 
     def check(self) -> None:
-        """Do nothing: the mounted server checks its own completion functions."""
+        """Do nothing, because the mounted server checks its own completion functions."""
 
     def find(self, kind: str, name: str, argument: str) -> UserFunction | None:
-        """Return a completion function: see `Completions.find`."""
+        """Return a completion function of the mounted server. See `Completions.find`."""
         if kind == "prompt":
             if not name.startswith(self._prefix):
                 return None

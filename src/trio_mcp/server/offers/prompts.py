@@ -39,7 +39,7 @@ from .uris import normal_uri
 
 @frozen(eq=False)
 class RegisteredPrompt:
-    """A prompt with its function."""
+    """A prompt and the function that returns its messages."""
 
     listed: Prompt
     handler: UserFunction
@@ -55,7 +55,7 @@ class Prompts:
         self.registry: Registry[RegisteredPrompt] = Registry("prompt", page_size)
 
     def add(self, function: Callable[..., Any], options: PromptOptions) -> None:
-        """Register ``function``. See `PromptOptions` and `Server.prompt`."""
+        """Register ``function`` as a prompt. See `PromptOptions` and `Server.prompt`."""
         meta = options.get("meta")
         check_meta_keys(meta)
         handler = UserFunction.of(function, asyncio=options.get("asyncio", False))
@@ -74,8 +74,8 @@ class Prompts:
     async def get(
         self, scope: RequestScope, lifespan: Any, arguments: JSONObject | None = None
     ) -> GetPromptResult | InputRequiredResult:
-        """Answer ``prompts/get``. Unknown prompts and invalid arguments raise `CodedError` (-32602). ``arguments``
-        replace those of the request."""
+        """Answer ``prompts/get``. Raises `CodedError` (-32602) for an unknown prompt or invalid arguments. If given,
+        ``arguments`` replace the arguments in the request."""
         params = structure_params(scope.request.params, GetPromptParams, scope.request.revision)
         entry = self.registry.get_for(scope.exchange.peer.auth, params.name)
         if entry is None:
@@ -94,7 +94,7 @@ class Prompts:
             return value
         messages = cast("list[Any]", value) if isinstance(value, list | tuple) else [value]
         if any(isinstance(message, media_kinds()) for message in messages):
-            from ..calling.media import read_media  # lazy import: few prompts return any
+            from ..calling.media import read_media  # lazy import: few prompts return images
 
             messages = await read_media(messages, scope)
         return GetPromptResult([_message(message) for message in messages], entry.listed.description)
@@ -123,9 +123,9 @@ class Completions:
         self._resources = resources
         self._completers: dict[tuple[str, str, str], UserFunction] = {}
         self._unchecked = set[tuple[str, str, str]]()
-        """Completion functions whose prompt or template may be declared later, by key."""
+        """Completion functions by key. Their prompt or template may be registered later."""
         self.mounted: list[Completions] = []
-        """The completion functions of mounted servers, under their names in this server."""
+        """The completion functions of mounted servers, under the names that their prompts have in this server."""
 
     def __len__(self) -> int:
         return len(self._completers) + sum(map(len, self.mounted))
@@ -143,7 +143,7 @@ class Completions:
         argument: str,
         asyncio: bool = False,
     ) -> None:
-        """Register ``function``. See `Server.completion`."""
+        """Register ``function`` as a completion function. See `Server.completion`."""
         if (prompt is None) == (resource is None):
             raise TypeError("@server.completion needs either prompt= or resource=, not both and not neither")
         handler = UserFunction.of(function, asyncio=asyncio)
@@ -159,8 +159,8 @@ class Completions:
         self._completers[key] = handler
 
     def check(self) -> None:
-        """Raise `ValueError`, at the first start, if the prompt, template or argument of a completion function doesn't
-        exist."""
+        """Raise `ValueError` if the prompt, template or argument of a completion function doesn't exist. Called at the
+        first start."""
         for kind, name, argument in self._unchecked:
             prompt = self._prompts.registry.known(name) if kind == "prompt" else None
             template = self._resources.templates.known(name) if kind == "resource" else None
@@ -172,16 +172,16 @@ class Completions:
         self._unchecked.clear()
 
     def find(self, kind: str, name: str, argument: str) -> UserFunction | None:
-        """Return the completion function for an argument of the named ``prompt`` or ``resource``; `None` if it has
-        none."""
+        """Return the completion function for an argument of the named ``prompt`` or ``resource``. Return `None` if the
+        argument has no completion function."""
         own = self._completers.get((kind, name, argument))
         if own is not None:
             return own
         return next(filter(None, (mounted.find(kind, name, argument) for mounted in self.mounted)), None)
 
     async def complete(self, scope: RequestScope, lifespan: Any) -> CompleteResult:
-        """Answer ``completion/complete``. An argument without a completion function has no suggestions. An unknown
-        prompt or template raises `CodedError` (-32602)."""
+        """Answer ``completion/complete``. If the argument has no completion function, the list of suggestions is empty.
+        Raises `CodedError` (-32602) for an unknown prompt or template."""
         params = structure_params(scope.request.params, CompleteParams, scope.request.revision)
         ref, auth = params.ref, scope.exchange.peer.auth
         if isinstance(ref, PromptReference):

@@ -1,4 +1,4 @@
-"""`Registry`: a server's offers of one kind. `Mirror` keeps two registries in sync.
+"""`Registry`: a server's tools, or its resources, templates or prompts. `Mirror` keeps two registries in sync.
 
 Listings are in the order of registration, in pages with opaque cursors. An offer may need OAuth scopes.
 """
@@ -28,11 +28,11 @@ else:
 
 T = TypeVar("T", bound=Offer)
 _LISTED: Final = attrgetter("listed")
-"""Returns the form of an offer that clients see."""
+"""Function that returns the form in which clients see a tool, resource, template or prompt."""
 
 
 class Registry(Generic[T]):
-    """Named offers of one ``kind``, in a stable order.
+    """All registered objects of one ``kind``, such as tools, by name and in a stable order.
 
     A cursor holds the serial number of the last offer seen. So it stays valid while offers are added and removed, and a
     listing repeats nothing and skips nothing.
@@ -46,21 +46,21 @@ class Registry(Generic[T]):
         self._last_serial = 0
         self._mirrors: list[Mirror[T]] = []
         self._disabled: dict[str, tuple[T, int]] = {}
-        """Offers that are disabled for all callers, with their serial numbers."""
+        """Entries that are disabled for all callers, with their serial numbers."""
         self._disabled_tags = frozenset[str]()
         self.tags = frozenset[str]()
-        """Tags of all offers that were ever added."""
+        """Tags of all entries that were ever added."""
         self._texts: ListedTexts | None = None
         self._for_all: dict[str, T] = {}
         self._caller_dependent: set[str] = set()
         self.get: Callable[[str], T | None] = self._items.get
-        """Function that returns the offer with a name, whether all callers or only some can see it; otherwise
-        `None`."""
+        """Function that returns the entry with a name, whether all callers or only some can see it. It returns `None`
+        for an unknown name."""
         self.get_for_all: Callable[[str], T | None] = self._for_all.get
-        """Function that returns the offer with a name if every caller can see it: `get_for` without checking the
-        caller."""
+        """Function that returns the entry with a name if every caller can see it. Unlike `get_for`, it doesn't check
+        the caller."""
         self.names: Callable[[], KeysView[str]] = self._items.keys
-        """Function that returns the current names."""
+        """Function that returns the current names of the entries."""
 
     def __len__(self) -> int:
         return len(self._items)
@@ -70,15 +70,15 @@ class Registry(Generic[T]):
 
     @property
     def is_used(self) -> bool:
-        """True if there are any offers, disabled ones included."""
+        """True if the registry has any entries, including disabled ones."""
         return bool(self._items or self._disabled)
 
     def including_disabled(self) -> Iterator[T]:
-        """Iterate over all offers, disabled ones last."""
+        """Iterate over all entries of the registry, disabled ones last."""
         return iter([*self._items.values(), *(item for item, _ in self._disabled.values())])
 
     def add(self, name: str, item: T) -> None:
-        """Add ``item``. Raises `ValueError` if the name is taken."""
+        """Add the entry ``item``. Raises `ValueError` if its name is taken."""
         self.check_free(name)
         self._last_serial += 1
         self.tags |= item.tags
@@ -99,20 +99,20 @@ class Registry(Generic[T]):
             self._texts.add(_LISTED(item))
 
     def check_free(self, name: str) -> None:
-        """Raise `ValueError` if the name is taken, here or in a mirror."""
+        """Raise `ValueError` if the name is taken, in this registry or in a mirror."""
         if name in self._items or name in self._disabled:
             raise ValueError(f"there is already a {self.kind} named {name!r}; remove it first")
         for mirror in self._mirrors:
             mirror.check_free(name)
 
     def mirror_in(self, mirror: Mirror[T]) -> None:
-        """Show all current and future offers in ``mirror``, until they are removed here."""
+        """Show all current and future entries in ``mirror``, until they are removed from this registry."""
         self._mirrors.append(mirror)
         for name, item in self._items.items():
             mirror.add(name, item)
 
     def remove(self, name: str) -> None:
-        """Remove the offer called ``name``. Raises `KeyError` if there is none."""
+        """Remove the entry called ``name``. Raises `KeyError` if the registry has no such entry."""
         if name in self._disabled:
             del self._disabled[name]
         elif name in self._items:
@@ -130,7 +130,7 @@ class Registry(Generic[T]):
             mirror.remove(name)
 
     def disable(self, tags: frozenset[str]) -> bool:
-        """Hide all offers that have one of ``tags``, until `enable`. Return whether there were any."""
+        """Hide all entries that have one of ``tags``, until `enable` is called. Return whether there were any."""
         self._disabled_tags |= tags
         hidden = [name for name, item in self._items.items() if not item.tags.isdisjoint(tags)]
         for name in hidden:
@@ -139,8 +139,8 @@ class Registry(Generic[T]):
         return bool(hidden)
 
     def enable(self, tags: frozenset[str]) -> bool:
-        """Show the offers again, in their old places, that were disabled only because of ``tags``. Return whether there
-        were any. Raises `ValueError`, with nothing changed, if a name was taken in a mirror meanwhile."""
+        """Show the entries again that were disabled only because of ``tags``, in their old positions. Return whether
+        there were any. Raises `ValueError`, and changes nothing, if a name was taken in a mirror meanwhile."""
         left = self._disabled_tags - tags
         shown = {name: entry for name, entry in self._disabled.items() if entry[0].tags.isdisjoint(left)}
         for name in shown:
@@ -158,27 +158,27 @@ class Registry(Generic[T]):
         serials = sorted(self._serials.items(), key=itemgetter(1))
         items = {name: self._items[name] for name, _ in serials}
         for kept, found in ((self._serials, dict(serials)), (self._items, items)):
-            kept.clear()  # not replaced: `get` and `names` are bound methods of this dict
+            kept.clear()  # not replaced, because `get` and `names` are bound methods of this dict
             kept.update(cast("dict[str, Any]", found))
 
     def known(self, name: str) -> T | None:
-        """Return the offer with this name, even if disabled, or `None`."""
+        """Return the entry with this name, even if it is disabled, or `None`."""
         disabled = self._disabled.get(name)
         return self._items.get(name) if disabled is None else disabled[0]
 
     @property
     def depends_on_caller(self) -> bool:
-        """True if listings may differ between callers."""
+        """True if lists of entries may differ between callers."""
         return bool(self._caller_dependent)
 
     def get_for(self, auth: Auth | None, name: str, *, disabled: bool = False) -> T | None:
-        """Return the offer with this name, or `None` if this caller can't see one. With ``disabled``, disabled offers
-        count as well, for a request that began before they were disabled."""
+        """Return the entry with this name, or `None` if this caller can't see an entry of that name. With ``disabled``,
+        disabled entries count as well, for a request that began before they were disabled."""
         item = self.known(name) if disabled else self._items.get(name)
         return item if item is None or item.visible is None or item.visible(auth) else None
 
     def listed_for(self, peer: Peer, after: int = 0) -> Iterator[str]:
-        """Iterate over the names of all offers listed for this caller, after the serial number ``after``."""
+        """Iterate over the names of all entries that are listed for this caller, after the serial number ``after``."""
         shown: dict[frozenset[str], bool] = {}  # checking the scopes of a thousand tools is slow
         for name, serial in list(self._serials.items()):
             if serial <= after:
@@ -192,8 +192,8 @@ class Registry(Generic[T]):
                 yield name
 
     def page(self, cursor: str | None, peer: Peer) -> tuple[list[T], str | None]:
-        """Return the offers after ``cursor`` that are listed for this caller, and the next page's cursor; `None` on the
-        last page.
+        """Return the entries after ``cursor`` that are listed for this caller, and the next page's cursor, which is
+        `None` on the last page.
 
         Raises `CodedError` (-32602) for a cursor that this registry didn't issue (2025-11-25 pagination, Error
         Handling).
@@ -211,8 +211,8 @@ class Registry(Generic[T]):
         ).decode()
 
     def listing(self, cursor: str | None, peer: Peer) -> tuple[CachedPage, str | None]:
-        """Return a page in the form that clients see, as `page` does. Its JSON is cached."""
-        from ...protocol.listings import CachedPage, ListedTexts  # lazy import: servers start faster
+        """Return a page of entries in the form that clients see, like `page` does. Its JSON is cached."""
+        from ...protocol.listings import CachedPage, ListedTexts  # lazy import: servers start faster without it
 
         if self._texts is None:
             self._texts = ListedTexts()
@@ -232,8 +232,8 @@ class Registry(Generic[T]):
 
 
 def set_enabled(registries: Mapping[str, Sequence[Registry[Any]]], tags: frozenset[str], *, enabled: bool) -> list[str]:
-    """Enable or disable all offers with ``tags`` in the ``registries`` of each kind. Return the kinds that changed.
-    Raises `ValueError` for a tag that no offer has had."""
+    """Enable or disable everything that has one of ``tags`` in ``registries``. Return the kinds that changed, such as
+    tools. Raises `ValueError` for a tag that was never used."""
     known = frozenset[str]().union(*(each.tags for of_kind in registries.values() for each in of_kind))
     if not tags or not known.issuperset(tags):
         words = f"no offer has {', '.join(sorted(map(repr, tags)))}" if tags else "no tag was given"
@@ -246,8 +246,8 @@ def set_enabled(registries: Mapping[str, Sequence[Registry[Any]]], tags: frozens
 
 
 class Mirror(Generic[T]):
-    """The offers of one registry, shown in another, ``shown_in``, under the names that ``renamed`` returns, in the form
-    that ``changed`` returns. ``renamed`` raises `ValueError` for a name that cannot be shown."""
+    """Shows the entries of one registry in another one, ``shown_in``. ``renamed`` returns the name that an entry has
+    there, and raises `ValueError` if it can't have one. ``changed`` returns the form of the entry there."""
 
     def __init__(self, shown_in: Registry[T], renamed: Callable[[str], str], changed: Callable[[T], T]) -> None:
         self._shown_in = shown_in
@@ -256,18 +256,19 @@ class Mirror(Generic[T]):
         self._shown: dict[str, T] = {}
 
     def check_free(self, name: str) -> None:
-        """Raise `ValueError` if the offer called ``name`` cannot be shown."""
+        """Raise `ValueError` if the entry called ``name`` cannot be shown in the other registry."""
         self._shown_in.check_free(self._renamed(name))
 
     def add(self, name: str, item: T) -> None:
-        """Show ``item``, which is called ``name``. Raises as `check_free`."""
+        """Show the entry ``item``, which is called ``name``, in the other registry. Raises the errors of
+        `check_free`."""
         shown = self._changed(item)
         self._shown_in.add(self._renamed(name), shown)
         self._shown[name] = shown
 
     def remove(self, name: str) -> None:
-        """Stop showing the offer called ``name``. If another offer has taken its name there meanwhile, that one
-        stays."""
+        """Stop showing the entry called ``name`` in the other registry. If a new entry has taken its name there
+        meanwhile, the new one stays."""
         shown, there = self._shown.pop(name), self._renamed(name)
         if self._shown_in.known(there) is shown:
             self._shown_in.remove(there)

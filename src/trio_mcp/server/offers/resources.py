@@ -41,13 +41,14 @@ if TYPE_CHECKING:
 
 
 class ResourceNotFound(MCPError):
-    """Raise this in a resource handler if the URI names nothing. The client gets the error code of the request's
-    revision: -32002 in legacy revisions, -32602 in modern revisions."""
+    """Raise this in a resource handler if no resource exists at the URI. The client gets the error code of the
+    request's revision: -32002 in legacy revisions, -32602 in modern revisions."""
 
 
 @frozen(eq=False)
 class RegisteredResource:
-    """A resource with one URI or, if it has a ``pattern``, a resource template; with the function that reads it."""
+    """A resource and the function that reads it. With a ``pattern``, it is a resource template instead of a resource
+    with one URI."""
 
     listed: Resource | ResourceTemplate
     handler: UserFunction
@@ -57,18 +58,18 @@ class RegisteredResource:
     tags: frozenset[str] = frozenset()
     pattern: UriTemplate | None = None
     app: AppPolicy | None = None
-    """The policy of an app's view."""
+    """The policy of an app's view: what the HTML document may load."""
 
     @property
     def uri(self) -> str:
-        """The URI, or the URI template."""
+        """The URI of the resource, or the URI template."""
         return self.listed.uri if isinstance(self.listed, Resource) else self.listed.uri_template
 
     @classmethod
     def of(
         cls, uri: str, function: Callable[..., Any], options: ResourceOptions, hints: CacheHints
     ) -> RegisteredResource:
-        """Return the resource or, if ``uri`` is a template, the resource template that ``function`` reads. See
+        """Return the resource that ``function`` reads, or the resource template if ``uri`` is a template. See
         `ResourceOptions` and `Server.resource`. ``hints`` are the server's cache hints."""
         meta, scopes, cache_scope = options.get("meta"), options.get("scopes", ()), options.get("cache_scope")
         check_meta_keys(meta)
@@ -110,17 +111,17 @@ class UnlistedResources(Protocol):
 
     @property
     def registries(self) -> tuple[Registry[Any], ...]:
-        """The registries of the resources, with scopes and tags."""
+        """The registries of the unlisted resources, with scopes and tags."""
         ...
 
     def find(self, uri: str, auth: Auth | None, *, disabled: bool = False) -> RegisteredResource | None:
-        """Return the resource that serves ``uri`` to this caller, or `None`. Its handler takes the URI. ``disabled``:
-        see `Registry.get_for`."""
+        """Return the unlisted resource that serves ``uri`` to this caller, or `None`. Its handler takes the URI. For
+        ``disabled``, see `Registry.get_for`."""
         ...
 
 
 class Resources:
-    """The resources and templates of one server."""
+    """The resources and resource templates of one server."""
 
     def __init__(self, page_size: int | None, hints: CacheHints, encoders: Encoders | None = None) -> None:
         self._hints = hints
@@ -128,16 +129,16 @@ class Resources:
         self.registry: Registry[RegisteredResource] = Registry("resource", page_size)
         self.templates: Registry[RegisteredResource] = Registry("resource template", page_size)
         self.page_size = page_size
-        """The number of entries in a page of a listing; `None` for all."""
+        """The number of entries in a page of a list. `None` means that all entries are in one page."""
         self.unlisted: list[UnlistedResources] = []
-        """Resources that aren't in any listing."""
+        """Resources that aren't in any list, but can be read by URI."""
         self.mounted: list[Resources] = []
         """The resources of mounted servers."""
         self.has_apps = False
-        """True if resources may be views of apps: see `Apps`."""
+        """True if resources may be views of apps. See `Apps`."""
 
     def add(self, uri: str, function: Callable[..., Any], options: ResourceOptions) -> None:
-        """Register ``function`` under a URI or a URI template: see `RegisteredResource.of`."""
+        """Register ``function`` under a URI or a URI template. See `RegisteredResource.of`."""
         if options.get("app") is not None:
             check_apps("app=", self.has_apps)
         entry = RegisteredResource.of(uri, function, options, self._hints)
@@ -145,7 +146,7 @@ class Resources:
 
     @property
     def has_scopes(self) -> bool:
-        """True if a resource or template needs an OAuth scope."""
+        """Return whether a resource or template needs an OAuth scope."""
         return any(each.scopes for registry in self.registries for each in registry.including_disabled())
 
     @property
@@ -155,20 +156,20 @@ class Resources:
 
     @property
     def is_used(self) -> bool:
-        """True if there is anything to read, even disabled, or if there may be later."""
+        """True if the server has resources, even disabled ones, or may have them later."""
         return self.registry.is_used or self.templates.is_used or bool(self.unlisted)
 
     def change_watchers(self, uri: str, delta: int) -> None:
-        """Update the count of clients that are subscribed to ``uri``, by one more or one less."""
+        """Update the number of clients that are subscribed to ``uri``, by one more or one less."""
         for resources in self.mounted:
             resources.change_watchers(uri, delta)
 
     def remove(self, uri: str) -> None:
-        """Remove a resource or a template. Raises `KeyError` if there is none."""
+        """Remove a resource or a template. Raises `KeyError` if the server has no such resource or template."""
         (self.templates if UriTemplate.is_template(uri) else self.registry).remove(self.name_of(uri))
 
     def name_of(self, uri: str) -> str:
-        """Return the key under which a declared resource or template is registered: its normal form, unless it was
+        """Return the key under which a resource or template is registered: the normal form of its URI, unless it was
         mounted."""
         known = self.registry.known(uri) or self.templates.known(uri)
         return normal_uri(uri) if known is None else uri
@@ -176,7 +177,8 @@ class Resources:
     def find(
         self, uri: str, auth: Auth | None, *, disabled: bool = False
     ) -> tuple[RegisteredResource, dict[str, str]] | None:
-        """Return the entry that serves ``uri`` to this caller, and the values of the template's names, or `None`.
+        """Return the resource or template that serves ``uri`` to this caller, and the values of the template's names.
+        Return `None` if nothing serves it.
 
         Resources come first, then templates in the order of registration, then unlisted resources. A URI that is too
         long isn't matched. ``disabled``: see `Registry.get_for`.
@@ -200,7 +202,7 @@ class Resources:
         return None
 
     async def read(self, scope: RequestScope, lifespan: Any) -> ReadResourceResult | InputRequiredResult:
-        """Answer ``resources/read``. Raises `CodedError`, for example for a URI that is too long."""
+        """Answer ``resources/read``. Raises `CodedError`, for example if the URI is too long."""
         uri = structure_params(scope.request.params, ReadResourceParams, scope.request.revision).uri
         check_length(uri)
         found = self.find(uri, scope.exchange.peer.auth)
@@ -224,7 +226,7 @@ class Resources:
             contents = value.contents if entry.app is None else list(map(entry.app._on, value.contents))
             return attrs.evolve(value, contents=contents, ttl_ms=hints.ttl_ms, cache_scope=hints.scope)
         if isinstance(value, media_kinds()):
-            from ..calling.media import read_media  # lazy import: few resources return any
+            from ..calling.media import read_media  # lazy import: few resources return media
 
             (value,) = await read_media(value, scope)
         parts = cast("list[Any]", value) if _is_parts(value) else [value]
@@ -243,7 +245,7 @@ class Resources:
 
 
 def _is_parts(value: Any) -> bool:
-    """Return whether ``value`` is a list of resource contents rather than a list that is JSON data itself."""
+    """Return whether the list ``value`` has resource contents as items, rather than being JSON data itself."""
     parts = cast("list[Any]", value) if isinstance(value, list) else []
     return bool(parts) and all(isinstance(part, TextResourceContents | BlobResourceContents) for part in parts)
 

@@ -1,4 +1,4 @@
-"""Tool search: a server with many tools lists only two, one to find the other tools and one to call them.
+"""Tool search: a server with many tools lists only two tools, one to find the other tools and one to call them.
 
 The `ToolIndex` ranks tools by BM25 (Robertson and Zaragoza, 2009) over their names, descriptions and parameters.
 """
@@ -27,16 +27,16 @@ CALL: Final = "call_tool"
 
 _WORDS: Final = re.compile(r"[^\W_]+")
 _PARTS: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
-"""The words in a name like getHTTPStatus."""
+"""Matches the words in a name like getHTTPStatus."""
 _EVERYWHERE: Final = frozenset(
     ("a", "an", "and", "by", "for", "from", "in", "is", "of", "on", "or", "the", "to", "with")
 )
 _MAX_TERMS: Final = 400
-"""How many of a tool's terms are indexed, from the beginning."""
+"""Number of a tool's terms that are indexed, from the beginning of its description."""
 _MAX_CHARACTERS: Final = 4000
 _MAX_PARAMETERS: Final = 50
 _MAX_QUERY_TERMS: Final = 20
-"""How many different terms of a query are used."""
+"""Number of different terms of a query that are used."""
 _K1: Final = 1.2
 _B: Final = 0.75
 _NAME_WEIGHT: Final = 3
@@ -45,7 +45,7 @@ _SIGNATURE: Final = 400
 
 
 class ToolSearch:
-    """The search in ``tools``. The ``pinned`` tools are listed as well."""
+    """Tool search in ``tools``. The ``pinned`` tools are listed in addition to the two search tools."""
 
     def __init__(self, tools: Tools, pinned: Collection[str]) -> None:
         if isinstance(pinned, str):
@@ -57,7 +57,7 @@ class ToolSearch:
         read_only = ToolAnnotations(read_only_hint=True, open_world_hint=False)
         self._own = {
             SEARCH: RegisteredTool.of(self.search_tools, {"annotations": read_only}),
-            CALL: RegisteredTool.of(call_tool, {"task": "optional"}),  # the tool that it calls decides
+            CALL: RegisteredTool.of(call_tool, {"task": "optional"}),  # the tool that is called decides
         }
         self.listed: Registry[RegisteredTool] = Registry("tool", None)
         """The tools that clients see."""
@@ -70,8 +70,8 @@ class ToolSearch:
     def resolve_call(
         self, name: str, arguments: Any, find: Callable[[str], RegisteredTool | None]
     ) -> tuple[str, Any, RegisteredTool | None]:
-        """Resolve a call of one of the two tools: return the name, the arguments and the tool that are meant. For
-        ``call_tool``, that is the tool named in ``arguments``, if ``find`` finds it."""
+        """Resolve a call of ``search_tools`` or ``call_tool``: return the name, the arguments and the tool that are
+        meant. For ``call_tool``, these are the tool named in ``arguments``, if ``find`` finds it."""
         entry = self._own.get(name)
         if name != CALL or not isinstance(arguments, dict):
             return name, arguments, entry
@@ -79,7 +79,7 @@ class ToolSearch:
         called, given = inner.get("name"), inner.get("arguments", {})
         tool = find(called) if isinstance(called, str) else None
         if tool is None or not isinstance(given, dict) or not _is_for_model(tool.listed):
-            return name, inner, entry  # calling it reports what is wrong
+            return name, inner, entry  # call_tool then reports what is wrong
         return tool.listed.name, cast("JSONObject", given), tool
 
     async def search_tools(
@@ -109,7 +109,7 @@ async def call_tool(
 
 
 class PinnedTools(Mirror[RegisteredTool]):
-    """Tools that are listed in spite of the search.
+    """Tools that are listed although tool search is enabled.
 
     They are the tools with pinned names, even if added later, and all tools that aren't for the model: views can only
     call listed tools, and hosts hide these from the model.
@@ -120,24 +120,24 @@ class PinnedTools(Mirror[RegisteredTool]):
         self._pinned = pinned
 
     def check_free(self, name: str) -> None:
-        """Raise `ValueError` for the names of the two search tools."""
+        """Raise `ValueError` if ``name`` is the name of one of the two search tools."""
         if name in (SEARCH, CALL):
             raise ValueError(f"server.searchable() uses the tool name {name!r}: choose another name for this tool")
 
     def add(self, name: str, item: RegisteredTool) -> None:
-        """List a tool if it is pinned: see `Mirror.add`."""
+        """List a tool if it is pinned. See `Mirror.add`."""
         if name in self._pinned or not _is_for_model(item.listed):
             super().add(name, item)
 
     def remove(self, name: str) -> None:
-        """Stop listing a tool: see `Mirror.remove`."""
+        """Stop listing a tool. See `Mirror.remove`."""
         if name in self._shown:
             super().remove(name)
 
 
 class ToolIndex(Mirror[RegisteredTool]):
-    """An index of the search terms of every model-visible tool in a registry. It is updated on each change, so that a
-    search looks up only the terms in its query."""
+    """An index of the search terms of every tool in a registry that the model can see. It is updated on each change, so
+    that a search looks up only the terms in its query."""
 
     def __init__(self) -> None:
         self._places: dict[str, dict[str, int]] = {}
@@ -145,10 +145,10 @@ class ToolIndex(Mirror[RegisteredTool]):
         self._terms: dict[str, Counter[str]] = {}
 
     def check_free(self, name: str) -> None:
-        """Do nothing: every name can be indexed."""
+        """Do nothing, because every name can be indexed."""
 
     def add(self, name: str, item: RegisteredTool) -> None:
-        """Index a tool if the model can see it: see `Mirror.add`."""
+        """Index a tool if the model can see it. See `Mirror.add`."""
         if not _is_for_model(item.listed):
             return
         terms = self._terms[name] = terms_of(item.listed)
@@ -156,7 +156,7 @@ class ToolIndex(Mirror[RegisteredTool]):
             self._places.setdefault(term, {})[name] = count
 
     def remove(self, name: str) -> None:
-        """Remove a tool from the index: see `Mirror.remove`."""
+        """Remove a tool from the index. See `Mirror.remove`."""
         for term in self._terms.pop(name, ()):
             del self._places[term][name]
             if not self._places[term]:
@@ -187,7 +187,7 @@ def words_in(text: str) -> Iterator[str]:
 
 
 def terms_of(tool: Tool) -> Counter[str]:
-    """Return the search terms of a tool, with the weight of each."""
+    """Return the search terms of a tool, each with its weight."""
     terms: Counter[str] = Counter()
     texts = [tool.name] * _NAME_WEIGHT + [tool.title or "", tool.description or ""]
     for name, schema in _parameters(tool.input_schema):
@@ -201,7 +201,7 @@ def terms_of(tool: Tool) -> Counter[str]:
 
 
 def in_a_line(tool: Tool) -> str:
-    """Return the name, parameters and first line of the description of a tool, each truncated."""
+    """Return the name, the parameters and the first line of the description of a tool, each truncated."""
     required: Any = tool.input_schema.get("required")
     needed = cast("list[Any]", required) if isinstance(required, list) else []
     parts = [
@@ -219,7 +219,7 @@ def _parameters(schema: JSONObject) -> Iterator[tuple[str, JSONObject]]:
 
 
 def _kind(listed: Any, depth: int = 2) -> str:
-    """Return a schema's type in a few characters, for a model."""
+    """Return the type in a parameter's schema in a few characters, for a model."""
     schema: JSONObject = as_object(listed)
     options: Any = schema.get("enum")
     if isinstance(options, list):

@@ -1,4 +1,4 @@
-"""SkillOffers: how a server lists, gets and reads its skills for clients (SEP-2640).
+"""`SkillOffers`: how a server lists its skills, and how clients get and read them (SEP-2640).
 
 The files of a skill are resources. Its ``SKILL.md`` is listed among all resources; the others can be read by URI.
 """
@@ -43,20 +43,20 @@ _FOLDER: Final = "inode/directory"
 _TYPES: Final = mimetypes.MimeTypes(filenames=())
 """The MIME types built into Python, which are the same on all machines."""
 _PAGE: Final = 100
-"""Skills in a page if the server has no page size. Each entry contains the list of its files."""
+"""The number of skills in a page if the server has no page size. Each entry contains the list of its files."""
 _CHANGED: Final = "notifications/resources/list_changed"
 
 
 @show_fields
 class SkillOptions(TypedDict, total=False):
-    """Keywords of skills."""
+    """Keyword arguments for adding skills."""
 
     listed: bool
     """If false, the skill isn't listed, but clients that have the URI of its ``SKILL.md`` can get it."""
     scopes: Sequence[str]
     """OAuth scopes that the caller's token must have to get the skill and read its files. See `ResourceOptions`."""
     visible: Visible | None
-    """Predicate on the caller, which decides whether the skill exists for the caller. See `ResourceOptions`."""
+    """Predicate on the caller that decides whether the skill exists for the caller. See `ResourceOptions`."""
     tags: Sequence[str]
     """Tags for `Server.disable` and `Server.enable`."""
 
@@ -68,15 +68,15 @@ class _OfferedSkill:
     skill: SkillSource
     options: SkillOptions
     file: RegisteredResource
-    """The resource options of all files of the skill."""
+    """The resource options that apply to all files of the skill."""
     scopes: frozenset[str]
     visible: Visible | None
     tags: frozenset[str]
 
 
 class SkillOffers:
-    """The skills that ``server`` offers. ``contents`` returns a file, given the path of its skill and its path in the
-    skill. ``recheck`` waits until changes have been read."""
+    """The skills of ``server``. ``contents`` returns a file, given the path of its skill and its path in the skill.
+    ``recheck`` waits until changed files have been read."""
 
     def __init__(
         self, server: Any, contents: Callable[[str, str], Awaitable[bytes]], recheck: Callable[[], Awaitable[None]]
@@ -88,18 +88,18 @@ class SkillOffers:
         self._listed: Registry[_OfferedSkill] = Registry("skill", resources.page_size or _PAGE)
         self._unlisted: Registry[_OfferedSkill] = Registry("skill", None)
         self.registries: tuple[Registry[Any], ...] = (self._listed, self._unlisted)
-        """The skills by the path of their folder in URIs: see `UnlistedResources.registries`."""
+        """The skills by the path of their folder in URIs. See `UnlistedResources.registries`."""
         resources.unlisted.append(self)
 
     # What is offered
 
     @property
     def active_runs(self) -> ActiveRuns:
-        """The runs of trio that serve the server."""
+        """The trio runs that serve the server."""
         return self._server._active_runs
 
     def add(self, skill: SkillSource, options: SkillOptions) -> None:
-        """Offer a skill, and notify clients. Raises `ValueError` if the URI is taken or an option is invalid, and
+        """Add a skill, and notify clients. Raises `ValueError` if the URI is taken or an option is invalid, and
         `TypeError` for options of the wrong type."""
         resource = self._resource(skill, options)
         is_listed = options.get("listed", True)
@@ -126,7 +126,7 @@ class SkillOffers:
         self._server._observers.list_changed(_CHANGED)
 
     def replace(self, before: SkillSource, skill: SkillSource) -> None:
-        """Offer the current version of a skill. Notify clients that its ``SKILL.md`` changed, and each file that
+        """Replace a skill by its current version. Notify clients that its ``SKILL.md`` changed, and each file that
         differs from ``before``."""
         offer = self._listed.known(skill.path) or cast("_OfferedSkill", self._unlisted.known(skill.path))
         offer.skill = skill
@@ -166,7 +166,7 @@ class SkillOffers:
 
     def find(self, uri: str, auth: Auth | None, *, disabled: bool = False) -> RegisteredResource | None:
         """Return the resource at ``uri``, from the innermost skill that this caller can see and that has such a file or
-        folder: see `UnlistedResources.find`."""
+        folder. See `UnlistedResources.find`."""
         found = next(self._at(uri, auth, disabled=disabled), None)
         return None if found is None else found[0].file
 
@@ -194,14 +194,15 @@ class SkillOffers:
         return hints._replace(None, "private" if is_private else None)
 
     async def answer_list(self, params: PageParams, ctx: RequestContext) -> ListSkillsResult:
-        """Return a page of the skills that are listed for the caller."""
+        """Answer a request for a page of the skills that are listed for the caller."""
         await self._recheck()
         page, following = self._listed.page(params.cursor, scope_of(ctx).exchange.peer)
         hints = self._hints("skills/list", is_private=self._listed.depends_on_caller)
         return ListSkillsResult([offer.skill.entry for offer in page], following, hints.ttl_ms, hints.scope)
 
     async def answer_get(self, params: GetSkillParams, ctx: RequestContext) -> GetSkillResult:
-        """Return a skill, listed or not. Raises `CodedError` (-32602)."""
+        """Answer a request for one skill, listed or not. Raises `CodedError` (-32602) if the skill doesn't exist for
+        the caller."""
         await self._recheck()
         for offer, inside in self._at(params.uri, ctx.auth):
             if inside == SKILL_FILE:
@@ -210,7 +211,8 @@ class SkillOffers:
         raise _not_found("No skill is served", params.uri)
 
     async def answer_directory(self, params: ReadDirectoryParams, ctx: RequestContext) -> ReadDirectoryResult:
-        """Return the direct children of a folder in a skill. Raises `CodedError` (-32602)."""
+        """Answer a request for the direct children of a folder in a skill. Raises `CodedError` (-32602) if there is no
+        such folder."""
         await self._recheck()
         if params.cursor is not None:
             raise CodedError(INVALID_PARAMS, "Invalid params: the cursor was not issued for this list")
@@ -226,8 +228,8 @@ def _not_found(what: str, uri: str) -> CodedError:
 
 
 def _path_of(uri: str) -> str:
-    """Return the path in a skill URI, percent-decoded once. Empty for other URIs, and for a URI with a slash at its
-    end."""
+    """Return the path in a skill URI, percent-decoded once. Return an empty string for other URIs, and for a URI with a
+    slash at its end."""
     path = unquote(uri.removeprefix(SKILL_SCHEME)) if uri.startswith(SKILL_SCHEME) else ""
     return "" if path.endswith("/") else path
 
@@ -260,7 +262,7 @@ def _type_of(name: str) -> str | None:
 
 
 def _part(uri: str, name: str, contents: bytes) -> TextResourceContents | BlobResourceContents:
-    """Return ``contents`` as text if the text encodes to the same bytes again, otherwise as a blob."""
+    """Return ``contents`` as a text resource if the text encodes to the same bytes again, otherwise as a blob."""
     kind = _type_of(name)
     try:
         return TextResourceContents(uri, contents.decode(), kind or "text/plain")

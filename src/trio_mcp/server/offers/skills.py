@@ -22,7 +22,7 @@ from .skill_offers import SkillOffers, SkillOptions
 logger = logging.getLogger("trio_mcp")
 
 _MAX_ATTEMPTS: Final = 3
-"""How often a file that keeps changing is read again."""
+"""How often a file that changes while it is read is read again."""
 
 
 class Skills(SkillsExtension):
@@ -71,20 +71,21 @@ class Skills(SkillsExtension):
         self._checked_at = float("-inf")
         self._reload_lock = trio.Lock()
         self._logged = set[str]()
-        """Errors of folders that have been logged already."""
+        """Errors in skill folders that have been logged already."""
         for each in folders:
             add = self.add_folder if (Path(each) / SKILL_FILE).exists() else self.add_folders
             add(each, **options)
 
     def add_folder(self, folder: str | Path, prefix: str = "", **options: Unpack[SkillOptions]) -> None:
-        """Offer ``folder`` as the skill ``skill://PREFIX/NAME``, and notify clients. ``NAME`` must be both the folder's
-        name and the name in its front matter. Raises as the class, and `ValueError` if the path is taken."""
+        """Add the files in ``folder`` as the skill ``skill://PREFIX/NAME``, and notify clients. ``NAME`` must be both
+        the folder's name and the name in its front matter. Raises the errors of the constructor, and `ValueError` if
+        the path is taken."""
         check_keywords(Skills.add_folder, options)
         self._add_folder(_Folder(Path(folder).absolute(), prefix, holds_skills=False, options=options))
 
     def add_folders(self, folder: str | Path, prefix: str = "", **options: Unpack[SkillOptions]) -> None:
-        """Offer each folder with a ``SKILL.md`` anywhere below ``folder`` as a skill. The prefix of its URI is
-        ``prefix`` and the path in between: ``folder/acme/refunds`` becomes ``skill://acme/refunds``.
+        """Add each folder with a ``SKILL.md`` anywhere below ``folder`` as a skill. The prefix of its URI is ``prefix``
+        and the path in between: ``folder/acme/refunds`` becomes ``skill://acme/refunds``.
 
         If skills are added to ``folder`` or removed later, so are they here. Raises as `add_folder`.
         """
@@ -94,8 +95,8 @@ class Skills(SkillsExtension):
     def add_files(
         self, name: str, files: Mapping[str, str | bytes], prefix: str = "", **options: Unpack[SkillOptions]
     ) -> None:
-        """Offer ``files`` as the skill ``skill://PREFIX/NAME``: a mapping from paths in the skill to contents. See
-        `add_folder`."""
+        """Add ``files`` as the skill ``skill://PREFIX/NAME``. They are a mapping from paths in the skill to contents.
+        See `add_folder`."""
         check_keywords(Skills.add_files, options)
         contents = {path: data.encode() if isinstance(data, str) else data for path, data in files.items()}
         skill = read_files(name, contents, prefix)
@@ -108,11 +109,12 @@ class Skills(SkillsExtension):
 
     def remove(self, path: str) -> None:
         """Remove the skill with the path ``PREFIX/NAME``, or all skills of a folder that was added, and notify clients.
-        Raises `KeyError` if there is none."""
+        Raises `KeyError` if no skill has the path."""
         self._change(partial(self._remove, path))
 
     def _change(self, change: Callable[[], None]) -> None:
-        """Apply a change in the trio run of each server that offers the skills. See `ActiveRuns.call_in_run`."""
+        """Run a function that changes the skills, in the trio run of each server that has them. See
+        `ActiveRuns.call_in_run`."""
         for offers in self._offers:
             change = partial(offers.active_runs.call_in_run, change)
         change()
@@ -158,7 +160,7 @@ class Skills(SkillsExtension):
     # Changes
 
     async def refresh(self) -> None:
-        """Read the folders that have changed, and notify clients.
+        """Read the skill folders that have changed, and notify clients.
 
         For each changed skill, clients are notified of its ``SKILL.md``, of each changed file, and of the list. If a
         folder stops being a valid skill, it is removed until it becomes valid again. Once all folders are read, the
@@ -168,7 +170,7 @@ class Skills(SkillsExtension):
             raise fault
 
     async def _recheck_if_due(self) -> None:
-        """Check for changes if the last check is old enough. Errors are logged."""
+        """Check the skill folders for changes if the last check is old enough. Errors are logged."""
         if self._folders and not 0 <= trio.current_time() - self._checked_at < self._recheck:
             for fault in await self._reload():
                 if str(fault) not in self._logged:
@@ -176,7 +178,8 @@ class Skills(SkillsExtension):
                     logger.warning("a skill is not offered: %s", fault)
 
     async def _reload(self, *, anew: str | None = None) -> list[Exception]:
-        """Read everything that has changed, and the skill ``anew`` in any case. Return the errors of folders."""
+        """Read all skills that have changed, and the skill ``anew`` even if it hasn't. Return the errors in skill
+        folders."""
         faults: list[Exception] = []
         async with self._reload_lock:
             self._checked_at = trio.current_time()
@@ -191,7 +194,7 @@ class Skills(SkillsExtension):
         return faults
 
     def _replace(self, folder: _Folder, found: dict[str, SkillSource]) -> list[Exception]:
-        """Replace the offered skills by those ``found``."""
+        """Replace the skills of a folder by the skills ``found`` there."""
         faults: list[Exception] = []
         for path in set(folder.paths) - found.keys():
             self._withdraw(path)
@@ -211,10 +214,10 @@ class Skills(SkillsExtension):
         folder.paths = list(found)
         return faults
 
-    # The extension's side of a server
+    # Methods that the server calls on its extension
 
     def _register(self, server: Any) -> None:
-        """Offer the skills on ``server``: see `Extension._register`."""
+        """Add the skills to ``server``. See `Extension._register`."""
         offers = SkillOffers(server, self._contents, self._recheck_if_due)
         server.handles(self._listing)(offers.answer_list)
         server.handles(self._getting)(offers.answer_get)
@@ -225,8 +228,8 @@ class Skills(SkillsExtension):
             offers.add(skill, options)
 
     async def _contents(self, path: str, name: str) -> bytes:
-        """Return the file ``name`` of the skill at ``path``: exactly the bytes that its entry describes. After a
-        change, the entry is created again first. Raises `ResourceNotFound`."""
+        """Return the file ``name`` of the skill at ``path``: exactly the bytes that the skill's entry describes. If the
+        file has changed, the entry is created again first. Raises `ResourceNotFound` if there is no such file."""
         for _ in range(_MAX_ATTEMPTS):
             skill = self._skills[path][0] if path in self._skills else None
             if skill is None or name not in skill.files:
@@ -250,8 +253,8 @@ class _Folder:
     """The paths of the folder's skills in URIs."""
 
     def read(self, known: Mapping[str, SkillSource]) -> tuple[dict[str, SkillSource], list[Exception]]:
-        """Return the folder's skills by path, and the errors of invalid ones. Unchanged skills are taken from
-        ``known``. Blocks: call it in a worker thread."""
+        """Return the folder's skills by path, and the errors of invalid skills. Unchanged skills are taken from
+        ``known``. Blocks, so call it in a worker thread."""
         found: dict[str, SkillSource] = {}
         faults: list[Exception] = []
         try:

@@ -1,4 +1,4 @@
-"""Tools: registration and ``tools/call``."""
+"""Tools: how functions are registered as tools, and how ``tools/call`` is answered."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class Validator(Protocol):
     """Validates values against a schema."""
 
     def faults(self, value: Any) -> str | None:
-        """Return what is wrong with ``value``, in one line; `None` if it is valid."""
+        """Return a description of what is wrong with ``value``, in one line. Return `None` if it is valid."""
         ...
 
 
@@ -71,7 +71,7 @@ class RegisteredTool:
     listed: Tool
     handler: UserFunction
     bind: Callable[[JSONObject], dict[str, Any]]
-    """Converts the arguments: see `UserFunction.bind`."""
+    """Function that converts the arguments of a call. See `UserFunction.bind`."""
     param_headers: tuple[ParamHeader, ...] = ()
     to_result: ToResult = unstructured_result
     timeout: float | None = None
@@ -99,8 +99,8 @@ class RegisteredTool:
         encoders: Encoders | None = None,
         validator: Validator | None = None,
     ) -> RegisteredTool:
-        """Return ``function`` as a tool. See `ToolOptions` for the keywords, `Server.tool` for the errors.
-        ``validator`` validates arguments against ``input_schema``; by default it is created here."""
+        """Return ``function`` as a tool. See `ToolOptions` for the keywords, and `Server.tool` for the errors.
+        ``validator`` validates arguments against ``input_schema``. By default, it is created here."""
         check_meta_keys(options.get("meta"))
         handler = UserFunction.of(function, asyncio=options.get("asyncio", False))
         output, to_result = _results_of(handler, options.get("output_schema"), encoders)
@@ -139,7 +139,7 @@ class RegisteredTool:
 def _results_of(
     handler: UserFunction, output_schema: JSONObject | None, encoders: Encoders | None
 ) -> tuple[JSONObject | None, ToResult]:
-    """Return the result of `result_maker` for a tool."""
+    """Return the output schema of a tool, and the function that converts its return values. See `result_maker`."""
     try:
         return result_maker(handler.returns, output_schema, encoders)
     except TypeError as error:
@@ -150,7 +150,7 @@ def _results_of(
 
 
 def _described(handler: UserFunction, output: JSONObject | None, options: ToolOptions) -> Tool:
-    """Return the tool as clients see it. Raises `ValueError` if a schema is invalid."""
+    """Return the tool in the form that clients see. Raises `ValueError` if a schema is invalid."""
     name, title, description, icons = handler.listed(options)
     check_name(name)
     task, schema = options.get("task", False), options.get("input_schema")
@@ -179,8 +179,8 @@ def check_name(name: str) -> None:
 CallResolver: TypeAlias = Callable[
     [str, Any, Callable[[str], RegisteredTool | None]], tuple[str, Any, RegisteredTool | None]
 ]
-"""Resolves a call that names no registered tool. Takes the name, the arguments, and a function that finds tools;
-returns the name, the arguments and the tool that are meant, or `None` as the tool."""
+"""Function that resolves a call that names no registered tool. It takes the name, the arguments, and a function that
+finds tools. It returns the name, the arguments and the tool that are meant, or `None` as the tool."""
 
 
 class Tools:
@@ -193,12 +193,13 @@ class Tools:
         self._call_resolver: CallResolver = lambda name, arguments, _: (name, arguments, None)
         self._encoders = encoders
         self.has_tasks = False
-        """True once a tool was added whose calls may be tasks. Tasks can outlive even their tool."""
+        """True once a tool was added whose calls may become tasks. It stays true, because tasks can outlive their
+        tool."""
         self.has_apps = False
-        """True if tools may have views: see `Apps`."""
+        """True if tools may have views. See `Apps`."""
 
     def add(self, function: Callable[..., Any], options: ToolOptions, validator: Validator | None = None) -> None:
-        """Register ``function``: see `RegisteredTool.of`."""
+        """Register ``function`` as a tool. See `RegisteredTool.of`."""
         if options.get("ui") is not None:
             check_apps("ui=", self.has_apps)
         entry = RegisteredTool.of(function, options, self._encoders, validator)
@@ -206,7 +207,7 @@ class Tools:
         self.record_task_support(entry.task)
 
     def record_task_support(self, task: TaskSupport | None) -> None:
-        """Record whether the calls of a newly added tool may be tasks."""
+        """Record whether the calls of a newly added tool may become tasks."""
         self.has_tasks = self.has_tasks or task is not None
 
     def names(self) -> Collection[str]:
@@ -257,7 +258,7 @@ class Tools:
                 bound = entry.bind(arguments)
             except BadArguments as error:
                 fault = str(error)
-            # Not if there is middleware: it has the arguments, and may call the tool again.
+            # Don't free them if there is middleware, which has the arguments and may call the tool again.
             if request.size > _LARGE and is_own and arguments and fault is None and task is None:
                 request.put_away("arguments")
         if fault is not None:
@@ -279,8 +280,8 @@ class Tools:
         params: CallToolParams,
         tasks: Callable[[], TaskHost] | None,
     ) -> Awaitable[Any]:
-        """Answer ``tools/call`` with ``run``, the request's middleware with `call` inside. The middleware is part of
-        the task that the call is or may become, and runs again if the tool runs again."""
+        """Answer ``tools/call`` with ``run``, the request's middleware, which calls `call`. If the call is or becomes a
+        task, the middleware is part of the task, and runs again if the tool runs again."""
         entry, task = self._find(params, scope)[1], scope.task
         if entry is not None and not scope.request.missing(entry.requires):
             if task is None and (entry.task is not None or params.task is not None):
@@ -290,8 +291,8 @@ class Tools:
         return run() if task is None else run_within(task, scope, run)
 
     def _find(self, params: CallToolParams, scope: RequestScope) -> tuple[CallToolParams, RegisteredTool | None]:
-        """Return the resolved call, and its tool, or `None` if the tool doesn't exist for the caller. A task that runs
-        again was authorized before, by a token that isn't stored."""
+        """Return the resolved call, and its tool, or `None` if the tool doesn't exist for the caller. The caller of a
+        task that runs again isn't checked: it was authorized before, by a token that isn't stored."""
         find = self.registry.get if scope.task is not None else partial(self.registry.get_for, scope.exchange.peer.auth)
         if (entry := find(params.name)) is not None:
             return params, entry
@@ -299,12 +300,12 @@ class Tools:
         return attrs.evolve(params, name=name, arguments=arguments), entry
 
     def resolve_call(self, params: CallToolParams, scope: RequestScope) -> CallToolParams:
-        """Return the resolved call for ``params``."""
+        """Resolve a call: return the name, the arguments and the tool that ``params`` mean."""
         return self._find(params, scope)[0]
 
     def named(self, params: JSONObject, auth: Auth | None) -> RegisteredTool | None:
-        """Return the tool that the unvalidated parameters of a call name, even if disabled; `None` if this caller can't
-        see it."""
+        """Return the tool that the unvalidated parameters of a call name, even if disabled. Return `None` if this
+        caller can't see it."""
         name, arguments = params.get("name"), params.get("arguments")
         if not isinstance(name, str):
             return None
@@ -314,7 +315,7 @@ class Tools:
         return find(name) or self._call_resolver(name, arguments or {}, find)[2]
 
     def _tool_of(self, record: TaskRecord) -> RegisteredTool | None:
-        """Return the tool that created a task; `None` if the tool was removed."""
+        """Return the tool that created a task. Return `None` if the tool was removed."""
         if (entry := self.registry.known(record.name)) is not None or record.name not in self.listed.names():
             return entry
         params = structure(decode_value(record.params), CallToolParams)
@@ -331,8 +332,8 @@ class Tools:
         return self.registry.get_for(peer.auth, entry.listed.name, disabled=True) is not None
 
     def check_scopes(self, scope: RequestScope, record: TaskRecord) -> None:
-        """Raise `CodedError` if a task doesn't exist for a request's caller, or the caller lacks a scope of the tool
-        that created the task. So a result is as protected as its tool."""
+        """Raise `CodedError` if a task doesn't exist for a request's caller, or if the caller lacks a scope of the tool
+        that created the task. This way, a result is as protected as its tool."""
         if not self.task_exists(scope, record):
             from ...tasks.task_methods import unknown_task  # lazy import: most servers have no tasks
 
@@ -401,7 +402,7 @@ class Tools:
         return await (read() if entry.timeout is None else self._call_limited(entry, read, scope))
 
     async def _call_limited(self, entry: RegisteredTool, call: Callable[[], Any], scope: RequestScope) -> Any:
-        # The timeout starts when the tool does, so it excludes the wait for other calls.
+        # The timeout starts when the tool starts, so it excludes the wait for other calls.
         async with entry.slots or nullcontext():
             if entry.timeout is None:
                 return await call()
@@ -411,7 +412,8 @@ class Tools:
 
 
 def _fault_of(entry: RegisteredTool, result: CallToolResult) -> str | None:
-    """Return what is wrong with ``result`` by the tool's declarations; `None` if it's valid."""
+    """Return what is wrong with ``result`` according to the tool's declarations. Return `None` if the result is
+    valid."""
     if entry.has_view and not result.content:
         # SEP-1865, Graceful Degradation: tools MUST return meaningful content even when UI is available.
         return "has a view, but returned no content for other hosts"
@@ -428,8 +430,9 @@ def _fault_of(entry: RegisteredTool, result: CallToolResult) -> str | None:
 
 
 def _read_leniently(entry: RegisteredTool, arguments: JSONObject) -> tuple[JSONObject, str | None]:
-    """Return ``arguments`` with lists, objects and numbers parsed from strings, and the remaining fault, if any."""
-    from ...protocol.schema_reading import read_leniently  # lazy import: few arguments need it
+    """Return ``arguments`` with lists, objects and numbers parsed from strings. Also return what is still wrong with
+    them, if anything."""
+    from ...protocol.schema_reading import read_leniently  # lazy import: most arguments are valid
 
     try:
         arguments = read_leniently(entry.listed.input_schema, arguments)
@@ -450,7 +453,7 @@ class _ConcurrencyLimit:
 
     async def __aenter__(self) -> None:
         try:
-            self._limiter.acquire_nowait()  # no checkpoint: calls of other tools must not overtake
+            self._limiter.acquire_nowait()  # no checkpoint, so that calls of other tools can't overtake
         except trio.WouldBlock:
             await self._limiter.acquire()
 

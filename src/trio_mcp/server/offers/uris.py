@@ -33,9 +33,9 @@ _PLAIN: Final = lazy_pattern(
 """Matches most URIs that are already in normal form, except for ``.`` and ``..`` segments."""
 _UNRESERVED: Final = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~")
 _PORTS: Final = {"http:": "80", "https:": "443", "ws:": "80", "wss:": "443", "ftp:": "21"}
-"""Schemes whose empty path is ``/`` (RFC 3986, 6.2.3), with their default ports."""
+"""Schemes in which an empty path means ``/`` (RFC 3986, 6.2.3), with their default ports."""
 _RECENT: Final = 64
-"""How many URIs' normal forms are cached."""
+"""Number of URIs whose normal forms are cached."""
 
 _ANY_EXPRESSION: Final = lazy_pattern(r"\{[^{}]*\}")
 _CAPITALS: Final = lazy_pattern(r"\{[^{}]*\}|[A-Z]+")
@@ -43,21 +43,21 @@ _EXPRESSION: Final = lazy_pattern(r"\{(\+?)([A-Za-z_][A-Za-z0-9_]*)(\*?)\}")
 _QUERY: Final = lazy_pattern(r"\{([?&])([A-Za-z_][A-Za-z0-9_]*(?:,[A-Za-z_][A-Za-z0-9_]*)*)\}\Z")
 _DELIMITERS: Final = frozenset("/?#")
 _RESERVED: Final = lazy_pattern(r"[:@!$&'()*+,;=\[\]]")
-"""Further characters that must be percent-encoded in values of a ``{name}`` (RFC 6570, 3.2.2)."""
+"""Additional characters that must be percent-encoded in the value of ``{name}`` (RFC 6570, 3.2.2)."""
 _MALFORMED: Final = lazy_pattern("%(?![0-9A-Fa-f]{2})")
 _CONTROL: Final = lazy_pattern(r"[\x00-\x1f\x7f-\x9f]")
 _SLASH: Final = lazy_pattern(r"[/\\]")
 
 
 def check_length(uri: str) -> None:
-    """Raise `CodedError` (-32602) if a peer's URI has more than `LONGEST_URI` characters."""
+    """Raise `CodedError` (-32602) if a URI from a peer has more than `LONGEST_URI` characters."""
     if len(uri) > LONGEST_URI:
         raise CodedError(INVALID_PARAMS, f"Invalid params: a URI may have at most {LONGEST_URI} characters")
 
 
 def checked_uri(uri: str) -> str:
-    """Return a declared URI or template in the form in which it's listed: characters that URIs cannot contain, such as
-    ``é`` or a space, are percent-encoded. Raises `ValueError` if it's invalid."""
+    """Return a declared URI or template in the form in which it's listed. Characters that URIs cannot contain, such as
+    ``é`` or a space, are percent-encoded. Raises `ValueError` if the URI is invalid."""
     if len(uri) <= LONGEST_URI and uri.count(":") == 1 and "@" not in uri and _PLAIN.fullmatch(uri):
         return uri  # fast path: most servers never compile the other patterns
     shown, plain = uri[:200], _ANY_EXPRESSION.sub("0", uri)
@@ -81,7 +81,7 @@ def checked_uri(uri: str) -> str:
 
 @lru_cache(_RECENT)
 def normal_uri(uri: str) -> str:
-    """Return the normal form of a URI or template, under which it is registered (RFC 3986, 6.2.2).
+    """Return the normal form of a URI or template, under which the resource is registered (RFC 3986, 6.2.2).
 
     Scheme and host are in lower case, only characters that need it are percent-encoded, and a URI has no ``.`` and
     ``..`` segments. Reserved characters stay distinct from their encodings: ``%2F`` isn't ``/``. A URI that is too long
@@ -105,9 +105,9 @@ def normal_uri(uri: str) -> str:
 
 @lru_cache(_RECENT)
 def _encoded(uri: str) -> tuple[str, str]:
-    """Return the normal form of ``uri`` in two variants, both with ``.`` and ``..`` segments, which no template value
-    may have. The first keeps the case of the host, since part of the host may be a value. Values have the same position
-    in both."""
+    """Return the normal form of ``uri`` in two variants. The first keeps the case of the host, because part of the host
+    may be a template value. Both keep ``.`` and ``..`` segments, which no template value may have. A value has the same
+    position in both variants."""
     if len(uri) > LONGEST_URI or _PLAIN.fullmatch(uri) or _MALFORMED.search(uri):
         return uri, uri  # stray % signs: decoding a part could create a new escape, as in "%%32e"
     scheme, slashes, authority, rest = _parts(_quoted(_ESCAPE.sub(_unescaped, uri), "surrogatepass"))
@@ -127,7 +127,8 @@ def _quoted(text: str, errors: str = "strict") -> str:
 
 @cache
 def _quotes() -> dict[int, str]:
-    """Return, for each byte that URIs cannot contain, its percent-encoding. `quote` would be slower per character."""
+    """Return a mapping from each byte that URIs cannot contain to its percent-encoding. `quote` would be slower per
+    character."""
     return {byte: f"%{byte:02X}" for byte in range(256) if not re.match(rf"[{_LEGAL}{{}}]", chr(byte))}
 
 
@@ -137,13 +138,14 @@ def _unescaped(found: re.Match[str]) -> str:
 
 
 def _parts(uri: str) -> tuple[str, str, str, str]:
-    """Split ``uri`` into its scheme with colon, slashes and host, as far as it has them, and the rest."""
+    """Split ``uri`` into its scheme with the colon, its slashes and host, and the rest. Missing components are
+    empty."""
     rest = _BEFORE_PATH.sub("", uri)
     return *uri.removesuffix(rest).partition("//"), rest
 
 
 class UriTemplate:
-    """A URI in which names stand for some parts.
+    """A resource template's URI, in which names in braces stand for values.
 
     - ``{name}`` stands for one segment: one or more characters except ``/``, ``?`` and ``#``.
     - ``{+name}``, or ``{name*}``, stands for one or more characters of any kind.
@@ -210,11 +212,12 @@ class UriTemplate:
 
     @staticmethod
     def is_template(uri: str) -> bool:
-        """Return whether ``uri`` contains expressions."""
+        """Return whether ``uri`` contains names in braces."""
         return "{" in uri or "}" in uri
 
     def match(self, uri: str) -> dict[str, str] | None:
-        """Return the value of each name, except query parameters that are missing; `None` if ``uri`` doesn't match."""
+        """Return the value of each name in the template, except query parameters that are missing. Return `None` if
+        ``uri`` doesn't match."""
         encoded, lowered = _encoded(uri)
         match = self._pattern.fullmatch(lowered)
         if match is None:
