@@ -1,4 +1,4 @@
-"""Keywords of tools, resources, prompts and sampling requests, each documented once.
+"""Keyword arguments of tools, resources, prompts and sampling requests, each documented once.
 
 `CacheHints` limit how long, and for which users, a modern client may cache an answer. For names of other SDKs, the
 errors say what to write instead.
@@ -46,75 +46,76 @@ else:
 
 @show_fields
 class PromptOptions(TypedDict, total=False):
-    """Keywords of a prompt; resources and tools have them too, with the same meaning."""
+    """Keyword arguments of a prompt. Resources and tools have them too, with the same meaning."""
 
     name: str | None
-    """Unique name for programs. Defaults to the function's name."""
+    """Unique name, for programs. Defaults to the function's name."""
     title: str | None
-    """Display name for people."""
+    """Display name, for people."""
     description: str | None
     """Description for the model. Defaults to the function's docstring."""
     icons: Sequence[Icon] | None
     """Icons shown to people."""
     meta: JSONObject | None
-    """``_meta`` of the entry in listings. Raises `ValueError` for an invalid key."""
+    """The ``_meta`` of the entry in lists. Raises `ValueError` if a key is invalid."""
     scopes: Sequence[str]
     """OAuth scopes that the caller's token must have, all of them. Otherwise the request is refused before the handler
-    runs; over HTTP with status 403. Scopes are checked only if the server is protected (``auth=`` of `serve_http`).
-    Listings omit the entry for callers without the scopes, unless ``visible`` shows it."""
+    runs, with status 403 over HTTP. Scopes are checked only if the server is protected (``auth=`` of `serve_http`).
+    Lists omit the entry for callers without the scopes, unless ``visible`` shows it."""
     visible: Visible | None
     """Predicate on the caller: ``visible=lambda auth: auth is not None and auth.client_id == "ours"``. If it returns
-    false, listings omit the entry, and requests for it are answered as for an unknown name. If it returns true, even
-    callers without ``scopes`` see the entry in listings. It runs in trio's thread for each listing and each request, so
+    false, lists omit the entry, and requests for the entry are answered as for an unknown name. If it returns true,
+    even callers without ``scopes`` see the entry in lists. It runs in trio's thread for each list and each request, so
     it must be fast and free of side effects. An exception hides the entry, and is logged once. Without a predicate,
     scopes decide."""
 
     tags: Sequence[str]
     """Tags for `Server.disable` and `Server.enable`. Clients don't see tags."""
     asyncio: bool
-    """If true, the async function runs on asyncio, for libraries that need it: as a task of one event loop in a thread
-    of the server. A cancelled request cancels the task, and ends when the task has ended. A task that ignores the
-    cancel is abandoned after `Limits.cleanup_grace`. ``ctx`` works as on trio. Defaults to ``Server(asyncio=...)``."""
+    """If true, the async function runs on asyncio, for libraries that need asyncio. It runs as a task of one event loop
+    in a thread of the server. A cancelled request cancels the task, and ends when the task has ended. A task that
+    ignores the cancellation is abandoned after `Limits.cleanup_grace`. ``ctx`` works as on trio. Defaults to
+    ``Server(asyncio=...)``."""
 
 
 @show_fields
 class ResourceOptions(PromptOptions, total=False):
-    """Keywords of a resource, or of all resources of a template."""
+    """Keyword arguments of a resource, or of all resources of a template."""
 
     mime_type: str | None
     """MIME type of the contents. Defaults to ``text/plain`` for text, ``application/octet-stream`` for bytes, and
     ``application/json`` for data."""
     annotations: Annotations | None
-    """Hints for clients."""
+    """Annotations of the resource, which are hints for clients."""
     size: int | None
-    """Size in bytes."""
+    """Size of the contents in bytes."""
     ttl_ms: int | None
-    """Milliseconds for which modern clients may cache the contents: see `CacheHints`. `None` uses the server's
-    default."""
+    """Milliseconds for which modern clients may cache the contents. See `CacheHints`. With `None`, the server's default
+    applies."""
     cache_scope: CacheScope | None
-    """Which users a cache may show the contents to. `None` uses the server's default. Contents that need ``scopes`` are
-    always private."""
+    """The users whom a cache may send the contents to: only the user who requested them, or all users. With `None`, the
+    server's default applies. Contents that need ``scopes`` are always private."""
     app: AppPolicy | None
-    """Makes the resource the view of an app: an HTML document with a ``ui://`` URI, which may load only what the policy
-    allows. The server needs the `Apps` extension."""
+    """The policy that makes the resource the view of an app. The resource must be an HTML document with a ``ui://``
+    URI, and may load only what the policy allows. The server needs the `Apps` extension."""
 
 
 @show_fields
 class ToolOptions(PromptOptions, total=False):
-    """Keywords of a tool."""
+    """Keyword arguments of a tool."""
 
     annotations: ToolAnnotations | None
-    """Hints for clients."""
+    """Annotations of the tool, which are hints for clients."""
     input_schema: JSONObject | None
-    """Replaces the input schema generated from the parameters; sent unchanged. Arguments are validated against it;
-    arguments too large to validate are refused like invalid ones (see docs/guarantees/limits.md). With such a schema, a
-    function whose only parameter is called ``arguments`` gets all arguments in it."""
+    """Replaces the input schema generated from the parameters, and is sent unchanged. Arguments are validated against
+    it. Arguments that are too large to validate are refused like invalid ones (see docs/guarantees/limits.md). With
+    such a schema, a function whose only parameter is called ``arguments`` gets all arguments in it."""
     output_schema: JSONObject | None
-    """Replaces the output schema generated from the return annotation; sent unchanged."""
+    """Replaces the output schema generated from the return annotation, and is sent unchanged."""
     lenient: bool
-    """If true, strings are parsed as the type in the input schema: number, boolean, null, or JSON lists and objects.
-    Null or blank text for an optional argument counts as omitted. The schema doesn't change. By default, JSON types are
-    never converted."""
+    """If true, string arguments are parsed as the type in the input schema: number, boolean, null, or JSON lists and
+    objects. Null or blank text for an optional argument counts as omitted. The schema doesn't change. By default, JSON
+    types are never converted."""
     check_output: bool
     """If true, a result that doesn't fit the output schema, or is too large to check, is an error (-32603)."""
     timeout: float | None
@@ -125,45 +126,46 @@ class ToolOptions(PromptOptions, total=False):
     """Maximum number of concurrent calls. Further calls wait."""
     requires: Sequence[str]
     """Capabilities that the client must have declared, for example ``"sampling.tools"``. Otherwise the call is refused
-    with error -32021, in legacy revisions -32600."""
+    with error -32021, or -32600 in legacy revisions."""
     replay: bool
-    """If true, the handler is safe to run again. See `Server.tool`."""
+    """If true, the handler must be safe to run again. See `Server.tool`."""
     task: Literal["optional", "required", False]
-    """Whether calls run as tasks, which outlive their request. ``"optional"``: if the client supports tasks.
-    ``"required"``: always, and other clients are refused (-32021, in legacy revisions -32601). `False`: never. See
-    `Server.tool`."""
+    """Whether calls run as tasks, which outlive their request. ``"optional"``: only if the client supports tasks.
+    ``"required"``: always, and calls of other clients are refused (-32021, or -32601 in legacy revisions). `False`:
+    never. See `Server.tool`."""
     on_restart: OnRestart
-    """What happens to a task whose process ends first. ``fail``: the task fails. ``again``: the handler runs from the
-    top. ``resume``: as ``again``, with `TaskContext.restored`. Choose the last two only if running the handler again is
-    harmless."""
+    """What happens to a task if its process ends before the task. ``fail``: the task fails. ``again``: the handler runs
+    from the top. ``resume``: like ``again``, with `TaskContext.restored`. Choose ``again`` or ``resume`` only if
+    running the handler again is harmless."""
     ui: UI | None
-    """The view that shows the results, and who may call the tool: the model, views, or both. Results must also have
-    content, for hosts without views. The server needs the `Apps` extension."""
+    """The view that shows the tool's results, and who may call the tool: the model, views, or both. Results must also
+    have content, for hosts without views. The server needs the `Apps` extension."""
 
 
 @show_fields
 class SamplingOptions(TypedDict, total=False):
-    """Keywords of a sampling request to the client's model (2025-11-25 sampling). `None` leaves the choice to the
-    client."""
+    """Keyword arguments of a sampling request to the client's model (2025-11-25 sampling). `None` leaves the choice to
+    the client."""
 
     system_prompt: str | None
     """System prompt. The client may change or omit it."""
     model_preferences: ModelPreferences | None
-    """Preferences for which model to use."""
+    """Preferences for the model that the client chooses."""
     temperature: float | None
     """Temperature, as defined by the model's provider."""
     stop_sequences: list[str] | None
     """Strings at which the model stops generating."""
     include_context: Literal["none", "thisServer", "allServers"] | None
-    """Which servers' context the model gets. All values except ``"none"`` need the capability ``sampling.context``."""
+    """The servers whose context the model gets. All values except ``"none"`` need the capability
+    ``sampling.context``."""
     metadata: JSONObject | None
     """Data for the model's provider, passed on unchanged."""
     tools: list[Tool] | None
-    """Tools that the model may call; needs the capability ``sampling.tools``. Your handler must run them."""
+    """Tools that the model may call. Your handler must run them. Needs the capability ``sampling.tools``."""
     tool_choice: ToolChoice | None
-    """Whether the model must call a tool; needs the capability ``sampling.tools``."""
+    """Whether the model must call a tool. Needs the capability ``sampling.tools``."""
     meta: JSONObject | None
-    """``_meta`` of the request. Raises `ValueError` for an invalid key."""
+    """The ``_meta`` of the request. Raises `ValueError` if a key is invalid."""
 
 
 _LONGEST: Final = 2**53 - 1  # the largest integer that every JSON parser reads exactly
@@ -183,13 +185,14 @@ def _is_scope(_: Any, __: Any, scope: str) -> None:
 
 @frozen
 class CacheHints:
-    """How clients may cache an answer (2026-07-28 caching). Raises `ValueError` for values out of range."""
+    """Hints on how clients may cache a response (2026-07-28 caching). Raises `ValueError` for values out of range."""
 
     ttl_ms: int = attrs.field(default=0, validator=_is_ttl)
-    """Milliseconds for which a client may consider the answer fresh. 0: the client must request it each time."""
+    """Milliseconds for which a client may use the response from its cache. With 0, the client must send a request each
+    time."""
     scope: CacheScope = attrs.field(default="private", validator=_is_scope)
-    """``public``: the answer contains no user's data, and caches may show it to all users. ``private``: caches may show
-    it only to the user who requested it. This is a hint to caches, not access control."""
+    """``public``: the response contains no user's data, and caches may send it to all users. ``private``: caches may
+    send it only to the user who requested it. This is a hint to caches, not access control."""
 
     def _replace(self, ttl_ms: int | None, scope: CacheScope | None) -> CacheHints:
         """Return a copy in which each argument other than `None` replaces the current value."""
@@ -200,16 +203,16 @@ NOT_CACHED: Final = CacheHints()
 
 
 def hints_by_method(default: CacheHints, special: Mapping[str, CacheHints]) -> Mapping[str, CacheHints]:
-    """Return the cache hints of each cacheable method. Raises `ValueError` if ``special`` names a method without cache
-    hints."""
+    """Return the cache hints of each cacheable method, by method. Raises `ValueError` if ``special`` names a method
+    without cache hints."""
     if unknown := sorted(set(special) - set(_CACHEABLE)):
         raise ValueError(f"{', '.join(unknown)} cannot be cached. Methods with cache hints: {', '.join(_CACHEABLE)}")
     return {method: special.get(method, default) for method in _CACHEABLE}
 
 
 class ContextNames(Generic[L_co]):
-    """Base of the contexts: for attribute names of other SDKs, the error says what to write instead. Generic in the
-    value that the lifespan yields: `RequestContext[Database]`."""
+    """Base class of the contexts. If a handler reads an attribute that a context of another SDK has, the error says
+    what to write instead. Generic in the value that the lifespan yields: `RequestContext[Database]`."""
 
     __slots__ = ()
 
@@ -222,7 +225,7 @@ class ContextNames(Generic[L_co]):
 
 
 def is_context(hint: Any) -> bool:
-    """Return whether an annotation is a context: `RequestContext` or `WorkerContext`."""
+    """Return whether an annotation is a context class: `RequestContext` or `WorkerContext`."""
     if get_origin(hint) in (Union, UnionType):
         return any(is_context(member) for member in get_args(hint))
     kind = get_origin(hint) or hint  # RequestContext[Database]
@@ -241,13 +244,13 @@ _KINDS: Final[dict[str, tuple[type | tuple[type, ...], str]]] = {
 
 
 def check_apps(option: str, has_apps: bool) -> None:
-    """Raise `ValueError` if an app ``option`` is used on a server without the `Apps` extension."""
+    """Raise `ValueError` if an ``option`` for apps is used on a server without the `Apps` extension."""
     if not has_apps:
         raise ValueError(f"{option} needs the Apps extension: Server(name, extensions=[Apps()])")
 
 
 def check_options(decorator: str, options: Mapping[str, Any], documented: type) -> None:
-    """Raise `TypeError` for an option that the TypedDict ``documented`` lacks, and for a value of the wrong type."""
+    """Raise `TypeError` for an option that isn't in the TypedDict ``documented``, and for a value of the wrong type."""
     known: frozenset[str] = vars(documented)["__optional_keys__"]
     for name, value in options.items():
         if name not in known:

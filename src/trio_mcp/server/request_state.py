@@ -1,4 +1,4 @@
-"""RoundStates: the ``requestState`` that links the rounds of one modern request (2026-07-28 mrtr).
+"""`RoundStates`: creates and reads the ``requestState`` that links the rounds of one modern request (2026-07-28 mrtr).
 
 `StateCipher` encrypts the state. A client stores it for the server, and can neither read nor change it.
 """
@@ -30,7 +30,7 @@ from ..stores.sealing import KeyRing, check_secrets
 
 @frozen(eq=False)
 class RoundStates:
-    """Creates the ``requestState`` of a connection's requests, and reads it when a request is retried.
+    """Creates the ``requestState`` for a connection's requests, and reads it when a client retries a request.
 
     ``lifetime``: seconds for which a state is valid. ``exists`` returns whether everything that a request names still
     exists for its caller. ``replica``: the id of this process, if other replicas may receive the retries. The
@@ -52,7 +52,7 @@ class RoundStates:
         answers: Mapping[str, Any] | None = None,
         state: str = "",
     ) -> str:
-        """Return the ``requestState`` for ``request``. See `Seal`."""
+        """Return the encrypted ``requestState`` for ``request``. See `Seal`."""
         expires = None if self._lifetime == math.inf else time.time() + self._lifetime
         replica = self._replica if handle else ""
         kept = dict(answers or {})
@@ -61,7 +61,7 @@ class RoundStates:
         )
 
     def read(self, request: InboundRequest, peer: Peer) -> Decision:
-        """Return how to continue with a request that may be a retry.
+        """Return how to continue with a request that may be a retry of an earlier one.
 
         - `Retry`, if a handler parked in this process waits for it.
         - `LATER` otherwise, with the content of the retry in ``request.continuation``. That is a `RemoteRetry` if the
@@ -81,7 +81,7 @@ class RoundStates:
             return LATER
         sealed = self._open(text, request, peer.principal)
         if sealed.handle and self._exists(request, peer):
-            # A parked handler measures its own time, with a clock that cannot be set.
+            # A parked handler measures its expiry itself, with a clock that cannot be set.
             if self._replica and sealed.replica not in ("", self._replica):
                 request.continuation = RemoteRetry(responses, handle=sealed.handle, replica=sealed.replica)
                 return LATER
@@ -106,12 +106,12 @@ class RoundStates:
 
 @frozen(kw_only=True)
 class RemoteRetry(Continuation):
-    """A retry whose handler is parked in another process."""
+    """A retried request whose handler is parked in another process."""
 
     handle: bytes
     """The parked handler's handle, as passed to `Seal`."""
     replica: str
-    """The id of that process."""
+    """The id of the process in which the handler is parked."""
 
 
 def _responses(value: object) -> dict[str, Any]:
@@ -127,37 +127,39 @@ def _responses(value: object) -> dict[str, Any]:
 
 
 _LONGEST: Final = 4 * 1024 * 1024
-"""Maximum length in characters. A longer text cannot be a state of ours, so it's refused by its length alone."""
+"""Maximum length of a ``requestState`` in characters. A longer text can't have been created by this package, so it is
+refused without decrypting."""
 _PURPOSE: Final = b"trio-mcp requestState 1 "
 
 
 class BadRequestState(ValueError):
-    """A ``requestState`` that was modified, or that none of the secrets can decrypt."""
+    """Raised for a ``requestState`` that was modified, or that none of the secrets can decrypt."""
 
 
 class SealedState(msgspec.Struct, frozen=True, array_like=True):
-    """The contents of a ``requestState`` (2026-07-28 mrtr, Server Requirements 5: principal, expiry and request)."""
+    """The decrypted contents of a ``requestState`` (2026-07-28 mrtr, Server Requirements 5: principal, expiry and
+    request)."""
 
     fingerprint: bytes
-    """Digest of the only request that may return this state."""
+    """Digest of the only request that may contain this ``requestState``."""
     expires: float | None
-    """Expiry in seconds since the epoch, so that other processes can check it. `None`: never expires."""
+    """Expiry in seconds since the epoch, so that other processes can check it. `None` means that it never expires."""
     principal: PrincipalId | None
-    """The only caller that may return this state; `None` if the transport doesn't identify callers."""
+    """The only caller that may send this ``requestState``. `None` if the transport doesn't identify callers."""
     handle: bytes
-    """Handle of the parked handler; empty if none is parked."""
+    """Handle of the parked handler. Empty if no handler is parked."""
     asked: list[str]
-    """The keys of the questions that were sent with this state."""
+    """The keys of the questions that were sent with this ``requestState``."""
     answers: dict[str, Any]
-    """The answers of all earlier rounds."""
+    """The client's answers of all earlier rounds."""
     state: str
-    """The handler's own state string."""
+    """The state string that the handler returned in `InputRequired`."""
     replica: str = ""
-    """The replica in which the handler is parked; empty if it can only be this process."""
+    """The replica in which the handler is parked. Empty if it can only be this process."""
 
 
 class StateCipher:
-    """Encrypts states with AES-256-GCM, under keys derived from the ``shared`` secrets for the server ``name``.
+    """Encrypts request states with AES-256-GCM, under keys derived from the ``shared`` secrets for the server ``name``.
 
     The first secret encrypts, and all secrets decrypt. To rotate, put a new secret first, and keep the old one until
     its states have expired. Processes that share a secret can open each other's states. Without secrets, a random one
@@ -183,8 +185,8 @@ class StateCipher:
         return self.keys_for(_PURPOSE)
 
     def seal(self, content: SealedState) -> str:
-        """Return ``content`` encrypted, as text. Raises `CodedError` (-32603) if it is too large for a client to
-        carry."""
+        """Return ``content`` encrypted, as text. Raises `CodedError` (-32603) if the text is too large for a client to
+        send back."""
         sealed = self._keys.seal(msgspec.json.encode(content), _PURPOSE)
         text = base64.urlsafe_b64encode(sealed).decode()
         if len(text) > _LONGEST:
@@ -192,7 +194,8 @@ class StateCipher:
         return text
 
     def open(self, text: str) -> SealedState:
-        """Return the decrypted content. Raises `BadRequestState`. The caller must check the expiry."""
+        """Return the decrypted content of a ``requestState``. Raises `BadRequestState` if it can't be decrypted. The
+        caller must check the expiry."""
         if len(text) > _LONGEST:
             raise BadRequestState("too long")
         try:
@@ -208,8 +211,8 @@ class StateCipher:
 
 
 def fingerprint(request: InboundRequest) -> bytes:
-    """Return a digest of the method and of the parameters that identify the request. The order of parameters doesn't
-    matter."""
+    """Return a digest of a request's method and of the parameters that identify the request. The order of parameters
+    doesn't matter."""
     params = request.params
     arguments = params.get("arguments")
     if type(arguments) is msgspec.Raw:  # see `InboundRequest.put_away`

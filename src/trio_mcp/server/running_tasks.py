@@ -1,4 +1,4 @@
-"""RunningTasks: the tasks of a running server, and the protocol methods on tasks."""
+"""`RunningTasks`: the tasks of a running server, and the protocol methods for tasks."""
 
 from __future__ import annotations
 
@@ -50,14 +50,14 @@ class RunningTasks:
         self._middleware = middleware
         self._services = services
         self._context = copy_context()
-        """The server's context variables, in which the host runs. Otherwise it would keep its first caller's variables
-        alive."""
+        """The context variables of the server, in which the task host runs. Otherwise the host would keep the variables
+        of its first caller alive."""
         self._expose_errors = expose_errors
         self._host: TaskHost | None = None
         self._shuts_down = self._hurries = False
         has_store = settings is not None and settings.store is not None
         self.are_stored = has_store or not host.stateless
-        """False if the server is stateless and has no store, so that it has no tasks."""
+        """False if the server is stateless and has no store, because then it has no tasks."""
         if has_store:
             self.host()
 
@@ -79,7 +79,8 @@ class RunningTasks:
 
     @property
     def has_host(self) -> bool:
-        """True once a task was requested; before that, there are no records. May be read from any thread."""
+        """True once a client requested a task. Before that, there are no task records. Any thread may read this
+        property."""
         return self._host is not None
 
     @property
@@ -93,7 +94,7 @@ class RunningTasks:
         from ..tasks.task_methods import CoreMethods  # lazy import, see `host`
 
         host = self.host()
-        # Not a bound method: it would create a reference cycle for the garbage collector.
+        # A bound method would create a reference cycle for the garbage collector.
         return CoreMethods(host.records, host.questions, host.own_tasks, self._tools.has_task_scopes)
 
     @cached_property
@@ -104,19 +105,19 @@ class RunningTasks:
         return ExtensionMethods(self.records)
 
     def shut_down(self, *, hurry: bool = False) -> None:
-        """Refuse new tasks from now on: see `TaskHost.shut_down`."""
+        """Refuse new tasks from now on. See `TaskHost.shut_down`."""
         self._shuts_down, self._hurries = True, self._hurries or hurry
         if self._host is not None:
             self._host.shut_down(hurry=hurry)
 
     async def drain(self) -> None:
-        """Shut down, and wait until no task is running in this process."""
+        """Refuse new tasks, and wait until no task is running in this process."""
         self.shut_down()
         if self._host is not None:
             await self._host.drain()
 
     async def answer_checked(self, methods: CoreMethods | ExtensionMethods, scope: RequestScope) -> Any:
-        """Answer a task request with ``methods``, if the caller has the OAuth scopes of the task's tool."""
+        """Answer a request about a task with ``methods``, if the caller has the OAuth scopes of the task's tool."""
         from ..tasks.task_methods import scope_of  # lazy import, see `host`
 
         task_id = scope.request.params.get("taskId")
@@ -127,7 +128,7 @@ class RunningTasks:
 
 
 class _ToolTaskHandler:
-    """A `RequestHandler` that runs tools for requests without a connection."""
+    """A `RequestHandler` that runs tools as tasks, for requests that belong to no connection."""
 
     seal = None
 
@@ -136,7 +137,7 @@ class _ToolTaskHandler:
         self._lifespan = lifespan
         self._middleware = middleware
         self.tasks: Callable[[], TaskHost] | None = None
-        """Returns the host that runs tools as tasks."""
+        """Function that returns the host that runs tools as tasks."""
 
     def answer_now(self, request: InboundRequest, exchange: Exchange) -> Decision:
         return LATER

@@ -1,4 +1,4 @@
-"""Servable: what a transport can serve, which is a `Server` or a `CustomServer` such as a proxy."""
+"""`Servable`: what a transport can serve, which is a `Server` or a `CustomServer` such as a proxy."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 class ServedConnection(Protocol):
-    """A connection through which a client is being served."""
+    """A connection through which a server serves one client."""
 
     @property
     def connection(self) -> Connection:
@@ -42,8 +42,8 @@ class ServedConnection(Protocol):
         ...
 
     def everything_changed(self) -> None:
-        """Notify a legacy client, which may have missed changes, that everything may have changed: the lists with
-        declared change notifications, and the resources that the client subscribed to."""
+        """Notify a legacy client that everything may have changed, because it may have missed notifications. This
+        includes the lists with declared change notifications, and the resources that the client subscribed to."""
         ...
 
 
@@ -52,17 +52,17 @@ class RunningCustomServer:
     """A `CustomServer` that is running and can serve connections."""
 
     callers: Callers
-    """The callers, among which the limits are divided."""
+    """The callers among which the server's limits are divided."""
     limits: Limits
     """The limits of each connection."""
     connect: Callable[[FramedTransport | Outbox, Peer, ConnectionState | None], ServedConnection]
-    """Returns the connection for a new client. The `ConnectionState` validates its messages."""
+    """Function that returns the connection for a new client. The `ConnectionState` validates the client's messages."""
     host: RequestHost
-    """The nursery of the handlers, and the other state that all connections share."""
+    """The nursery in which handlers run, and the other state that all connections share."""
     vocabulary: Vocabulary = CORE
     """The methods that clients may call."""
     stateless: bool = attrs.field(default=False, init=False)
-    """Always false: connection state is kept between requests."""
+    """Always false, because the server keeps connection state between requests."""
 
 
 class CustomServer(Protocol):
@@ -70,7 +70,7 @@ class CustomServer(Protocol):
 
     @property
     def info(self) -> Implementation:
-        """The name and version, for the people who operate it."""
+        """The name and version of the server, for the people who operate it."""
         ...
 
     @property
@@ -81,7 +81,7 @@ class CustomServer(Protocol):
     def _running(
         self, limits: Limits | None = None, *, stateless: bool = False
     ) -> AbstractAsyncContextManager[RunningCustomServer]:
-        """Start the server, and stop it at the end of the block. See `Server._running`."""
+        """Start the server, and stop it at the end of the ``async with`` block. See `Server._running`."""
         ...
 
 
@@ -91,7 +91,7 @@ Running: TypeAlias = RunningServer | RunningCustomServer
 
 
 def check_servable(server: object) -> None:
-    """Raise `TypeError`, at the caller's line, unless ``server`` can be served."""
+    """Raise `TypeError`, at the caller's line, unless ``server`` can be served by a transport."""
     if not isinstance(server, Server) and not callable(getattr(server, "_running", None)):
         raise TypeError(f"server must be a Server, or what proxy(client) returns, not {repr(server)[:200]}")
 
@@ -99,8 +99,8 @@ def check_servable(server: object) -> None:
 def running_with(
     server: Servable, shared: SharedStorage | None, limits: Limits | None, *, stateless: bool
 ) -> AbstractAsyncContextManager[Running]:
-    """Start ``server``, and stop it at the end of the block: see `Server._running`. Raises `TypeError` if a
-    `CustomServer` is given ``shared``: its state is in the upstream server."""
+    """Start ``server``, and stop it at the end of the ``async with`` block. See `Server._running`. Raises `TypeError`
+    if ``shared`` is given for a `CustomServer`, whose state is in the upstream server."""
     if shared is None:
         return server._running(limits, stateless=stateless)
     if not isinstance(server, Server):
@@ -109,8 +109,8 @@ def running_with(
 
 
 def param_headers_of(running: Running, tool: object, auth: Auth | None) -> tuple[ParamHeader, ...]:
-    """Return the headers that mirror arguments of ``tool``. Empty if the tool is unknown to this caller, or ``running``
-    is a `CustomServer`, which checks the headers itself (`Exchange.check_headers`)."""
+    """Return the HTTP headers that mirror arguments of ``tool``. Return an empty mapping if the tool is unknown to this
+    caller, or ``running`` is a `CustomServer`, which checks the headers itself (`Exchange.check_headers`)."""
     if not (isinstance(running, RunningServer) and isinstance(tool, str)):
         return ()
     tools = running.server._tools.registry
@@ -119,12 +119,12 @@ def param_headers_of(running: Running, tool: object, auth: Auth | None) -> tuple
 
 
 def scopes_of(running: Running, method: str, params: object, auth: Auth | None) -> frozenset[str]:
-    """Return the OAuth scopes that a request needs: see `required_scopes`. Empty for a `CustomServer`."""
+    """Return the OAuth scopes that a request needs. See `required_scopes`. A `CustomServer` needs none."""
     return required_scopes(running.server, method, params, auth) if isinstance(running, RunningServer) else NO_SCOPES
 
 
 def needs_scopes(running: Running) -> bool:
-    """Return whether anything that ``running`` offers needs an OAuth scope."""
+    """Return whether any tool, resource or prompt of ``running`` needs an OAuth scope."""
     if not isinstance(running, RunningServer):
         return False
     server = running.server
@@ -141,7 +141,7 @@ def connection_to(
     state: ConnectionState | None = None,
     check_scopes: CheckScopes | None = None,
 ) -> ServedConnection:
-    """Return a connection through which ``running`` serves one client over ``transport``: see `Connection`.
+    """Return a connection through which ``running`` serves one client over ``transport``. See `Connection`.
 
     ``state`` validates the messages; by default it is a new connection state. ``check_scopes`` is called for each
     request, if the transport itself doesn't check scopes.
@@ -155,8 +155,8 @@ def connection_to(
 
 
 def end_tasks(running: Running, *, hurry: bool) -> None:
-    """Shut down the tasks of ``running`` while its connections are closing. Idempotent. ``hurry``: less than a second
-    is left. Does nothing for a `CustomServer`, which has no tasks."""
+    """Shut down the tasks of ``running`` while its connections are closing. Idempotent. If ``hurry`` is true, less than
+    a second is left. Does nothing for a `CustomServer`, which has no tasks."""
     if isinstance(running, RunningServer):
         running.tasks.shut_down(hurry=hurry)
         if running.fleet is not None:

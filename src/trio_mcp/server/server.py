@@ -54,10 +54,12 @@ F = TypeVar("F", bound=Callable[..., Any])
 P = TypeVar("P")
 
 FROM_LIFESPAN: Final = "the lifespan of the server failed"
-"""Added as a note to an `OSError` from a lifespan, which otherwise looks like a failure to bind an address."""
+"""Note that is added to an `OSError` from a lifespan. Otherwise the error would look like a failure to bind an
+address."""
 
 Lifespan: TypeAlias = Callable[["Server"], AbstractAsyncContextManager[Any]]
-"""A function that takes the server and returns an async context manager, entered once per run of the server."""
+"""Function that takes the server and returns an async context manager. The context manager is entered once per run of
+the server."""
 
 
 class Server(Offering):
@@ -152,7 +154,7 @@ class Server(Offering):
         self.limits = limits or DEFAULT_LIMITS
         """The limits of each connection."""
         self.logging = logging
-        """Whether clients get the log messages of handlers."""
+        """Whether the server sends log messages of handlers to clients."""
         self.require_initialized = require_initialized
         """Whether legacy requests are refused before the handshake is complete."""
         self.tracing, self.expose_errors = tracing, expose_errors
@@ -162,34 +164,34 @@ class Server(Offering):
         self.extensions = tuple(extensions)
         """The extensions that the server declares to clients."""
         self._vocabulary = CORE
-        """The methods of the specification and of the extensions."""
+        """The methods of the specification and of the server's extensions."""
         self._acknowledges: CancelAcknowledged | None = None
         self._extend(cache or NOT_CACHED)
         self._state_cipher = StateCipher(name, secrets)
         self._secrets = tuple(secrets)
         self._load = Load()
-        """Counters shared by all connections, read by `statistics`."""
+        """Counters shared by all connections of the server, which `statistics` reads."""
         self._lifespan, self._tasks = lifespan, tasks
         self._stored: TaskRecords | None = None
-        """The records in `TaskSettings.store`, used while the server isn't running; `None` until they are first
+        """The task records in `TaskSettings.store`, used while the server isn't running. `None` until they are first
         needed."""
         self._running_tasks: list[RunningTasks] = []
-        """The tasks of each run of this server, and of each run of a server that mounts it."""
+        """The tasks of each run of this server, and of each run of a server that mounts this server."""
         self._mounted: list[Server] = []
         self._lifespans: dict[RequestHost, Any] = {}
-        """The values that the lifespan yielded, by the host of the run: the server may run several times at once."""
+        """The values that the lifespan yielded, by the host of the run. The server may run several times at once."""
 
     def __repr__(self) -> str:
         return f"<Server {self.info.name} {self.info.version}>"
 
     @property
     def capabilities(self) -> ServerCapabilities:
-        """The capabilities that modern clients see: one for each kind of offer that exists now, including disabled
-        offers."""
+        """The capabilities that modern clients see. The server has a capability for tools, resources or prompts if it
+        has any, including disabled ones."""
         return self._capabilities_in(LATEST_MODERN)
 
     def _capabilities_in(self, revision: Revision) -> ServerCapabilities:
-        """Return the capabilities that the server declares to clients of ``revision``."""
+        """Return the capabilities that the server declares to clients of the protocol ``revision``."""
         methods = self._extension_handlers
         extensions: JSONObject = {} if methods is None else methods.declared_in(revision)
         has_resources = self._resources.is_used
@@ -208,7 +210,7 @@ class Server(Offering):
 
     @property
     def tasks(self) -> StoredTasks:
-        """The tasks of all callers, for code outside handlers that completes, fails or cancels tasks: see
+        """The tasks of all callers, for code outside handlers that completes, fails or cancels tasks. See
         `StoredTasks`. While the server isn't running, only the tasks in `TaskSettings.store` are available."""
         from .context.tasks import StoredTasks  # lazy import: most servers have no tasks
 
@@ -216,7 +218,7 @@ class Server(Offering):
 
     def _task_records(self) -> Sequence[TaskRecords]:
         if self._running_tasks:
-            # A host must be created in the thread of its own run, and this may be another thread.
+            # A task host must be created in the thread of its trio run, and the current thread may be another one.
             return [tasks.records for tasks in self._running_tasks if tasks.has_host]
         if self._tasks is None or self._tasks.store is None:
             return ()
@@ -231,7 +233,7 @@ class Server(Offering):
     def _extend(self, cache: CacheHints) -> None:
         if not self.extensions:
             return
-        from ..protocol.extensions import vocabulary_of  # lazy import: most servers have no extension
+        from ..protocol.extensions import vocabulary_of  # lazy import: most servers have no extensions
         from .calling.extension_handlers import ExtensionHandlers
 
         self._vocabulary = vocabulary_of(self.extensions)
@@ -240,8 +242,8 @@ class Server(Offering):
             extension._register(self)
 
     def _acknowledge_cancels(self, extension: CancelAcknowledged) -> None:
-        """Record how calls end, so that clients that cancelled them can find out. Called by the extension when the
-        server is created."""
+        """Record how calls end, so that clients that cancelled them can request that later. The extension calls this
+        when the server is created."""
         self._acknowledges = extension
 
     def handles(self, row: ExtensionRequest[Any, Any] | ExtensionNotification[Any]) -> Callable[[F], F]:
@@ -289,7 +291,8 @@ class Server(Offering):
 
     @in_active_run
     def mount(self, other: Server, *, prefix: str) -> None:
-        """Compose servers: offer everything that the server ``other`` offers, now and later, as part of this one.
+        """Compose servers: add the current and future tools, resources and prompts of the server ``other`` to this
+        server.
 
             server.mount(git, prefix="git")  # the other server's tool "log" is "git_log" here
 
@@ -317,7 +320,7 @@ class Server(Offering):
             raise RuntimeError(
                 f"{self!r} is already running, so the lifespan of {other!r} could not start: mount before serving"
             )
-        from .offers.mounting import mount_offers  # lazy import: most servers mount no other
+        from .offers.mounting import mount_offers  # lazy import: most servers mount no other server
 
         mount_offers(other._offers, self._offers, prefix, other._lifespan_in)
         self._mounted.append(other)
@@ -325,7 +328,7 @@ class Server(Offering):
 
     @in_active_run
     def searchable(self, *, pinned: Sequence[str] = ()) -> None:
-        """Enable tool search: listings have only the tools ``search_tools`` and ``call_tool``, and the ``pinned`` ones.
+        """Enable tool search: lists of tools contain only ``search_tools``, ``call_tool`` and the ``pinned`` tools.
 
         ``search_tools`` finds tools by what they do; ``call_tool`` calls one of them. All tools can still be called by
         name. ``pinned`` lists further tools by name, including tools that you add later. Raises `ValueError` if a tool
@@ -338,11 +341,11 @@ class Server(Offering):
         self._observers.list_changed("notifications/tools/list_changed")
 
     def _all_servers(self) -> list[Server]:
-        """Return this server and all servers mounted in it, directly or indirectly, each once."""
+        """Return this server and all servers mounted in it, directly or indirectly. Each server is included once."""
         return list(dict.fromkeys([self, *(part for each in self._mounted for part in each._all_servers())]))
 
     def _server_providers(self) -> Iterator[Provider]:
-        """Return the ``once=True`` providers for the parameters of this server's own handlers."""
+        """Return the ``once=True`` providers that this server's own handlers need."""
         registries = (self._tools.registry, self._resources.registry, self._resources.templates, self._prompts.registry)
         for handler in (
             *(offer.handler for each in registries for offer in each.including_disabled()),
@@ -351,7 +354,7 @@ class Server(Offering):
             yield from handler.once
 
     def _lifespan_in(self, host: RequestHost) -> Any:
-        """Return the value that the lifespan yielded in the run that uses ``host``."""
+        """Return the value that the lifespan yielded in the run of the server that uses ``host``."""
         return self._lifespans[host]
 
     if not TYPE_CHECKING:  # type checkers know the attributes
@@ -367,7 +370,7 @@ class Server(Offering):
     async def _running(
         self, limits: Limits | None = None, *, stateless: bool = False, shared: SharedStorage | None = None
     ) -> AsyncGenerator[RunningServer]:
-        """Run the server's lifespan, and yield the server, ready to serve connections.
+        """Enter the server's lifespan, and yield the running server, which is ready to serve connections.
 
         For transports; authors call ``serve_stdio`` and the like.
 
@@ -417,7 +420,8 @@ class Server(Offering):
                 await fleet.drain()
 
     def _host(self, limits: Limits, cipher: StateCipher, replica: Replica | None, *, stateless: bool) -> RequestHost:
-        """Return the host of all requests in one run. See `_running` for the parameters."""
+        """Return the host that runs the handlers of all requests in one run of the server. See `_running` for the
+        parameters."""
         host = RequestHost(
             limits,
             load=self._load,
@@ -444,14 +448,14 @@ class Server(Offering):
                 raise
             part._completions.check()
         if once := [provider for part in self._all_servers() for provider in part._server_providers()]:
-            from .calling.provided import open_server_providers  # lazy import: few servers need it
+            from .calling.provided import open_server_providers  # lazy import: few servers have providers
 
             await parts.enter_async_context(open_server_providers(once, host))
 
     @asynccontextmanager
     async def _open_lifespan(self, host: RequestHost) -> AsyncGenerator[None]:
-        """Run this server's lifespan in the run that uses ``host``: its own run, or the run of a server that mounts
-        it."""
+        """Enter this server's lifespan in the run that uses ``host``. It is this server's own run, or the run of a
+        server that mounts this server."""
         with self._active_runs.register():
             lifespan = self._lifespan(self) if self._lifespan is not None else nullcontext()
             if self._lifespan is not None and self._asyncio:
@@ -464,7 +468,7 @@ class Server(Offering):
                     del self._lifespans[host]
 
     def _middleware_chains(self) -> MiddlewareChains | None:
-        """Return the composed middleware of all methods; `None` if there is none.
+        """Return the composed middleware of all methods. Return `None` if the server has no middleware.
 
         Raises `RuntimeError` if a mounted server has middleware: it wouldn't run here, and its authors may rely on its
         checks.
@@ -489,15 +493,15 @@ class Server(Offering):
 
 @in_active_run
 def share_secret(server: Server, secret: bytes) -> None:
-    """Seal the state of modern clients with ``secret``, which other processes share. Does nothing if the author passed
-    ``secrets`` to the server."""
+    """Encrypt the request states of modern clients with ``secret``, which other processes share. Do nothing if the
+    author passed ``secrets`` to the server."""
     if not server._secrets:
         server._state_cipher = StateCipher(server.info.name, [secret])
 
 
 @in_active_run
 def store_tasks_in(server: Server, store: TaskStore) -> None:
-    """Keep the records of the server's tasks in ``store``, from the next start of the server."""
+    """Store the records of the server's tasks in ``store``, from the next start of the server on."""
     server._tasks = _settings_with(server._tasks, store)
     server._stored = None
 
@@ -509,7 +513,8 @@ def _settings_with(settings: TaskSettings | None, store: TaskStore) -> TaskSetti
 
 
 def _check_usable(version: str, lifespan: object, page_size: int | None, foreign: Mapping[str, Any]) -> None:
-    """Raise `ValueError` or `TypeError` for constructor arguments that other SDKs accept and this one doesn't."""
+    """Raise `ValueError` or `TypeError` for constructor arguments that servers of other SDKs accept and this server
+    doesn't."""
     if foreign:
         _refuse(foreign)
     if len(version.split()) > 4:  # probably instructions, which other SDKs take as the second argument
@@ -537,23 +542,23 @@ def _refuse(foreign: Mapping[str, Any]) -> NoReturn:
 
 @frozen(eq=False)
 class RunningServer:
-    """A server whose lifespan has been entered."""
+    """A server that is running: its lifespan has been entered."""
 
     server: Server
     lifespan: Any
-    """The value that the lifespan yielded."""
+    """The value that the server's lifespan yielded."""
     host: RequestHost
-    """The nursery of the handlers, and the other state that all connections share."""
+    """The nursery in which handlers run, and the other state that all connections share."""
     replies: Replies
-    """Encodes responses as JSON lines."""
+    """Encoder that encodes responses as JSON lines."""
     tasks: RunningTasks
     """The tasks of the server."""
     middleware: MiddlewareChains | None
-    """The composed middleware; `None` if the server has none, so that requests skip it at no cost."""
+    """The composed middleware. `None` if the server has no middleware, so that requests skip it at no cost."""
     cipher: StateCipher
-    """Seals and opens the request states of modern clients."""
+    """Encrypts and decrypts the request states of modern clients."""
     fleet: Fleet | None
-    """The other replicas; `None` if the server shares no storage."""
+    """The connection to the other replicas. `None` if the server shares no storage."""
 
     @property
     def vocabulary(self) -> Vocabulary:
@@ -562,7 +567,7 @@ class RunningServer:
 
     @property
     def callers(self) -> Callers:
-        """The callers, among which the limits are divided."""
+        """The callers among which the server's limits are divided."""
         return self.host.load.callers
 
     @property

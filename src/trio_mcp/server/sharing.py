@@ -1,4 +1,4 @@
-"""The interface between a running server and its other replicas: a `SharedStorage` creates a `Fleet`.
+"""The interface between a running server and its other replicas: `SharedStorage` creates a `Fleet`.
 
 The package `trio_mcp.fleet` implements both. A server without ``shared=`` doesn't import it.
 """
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Fleet(ABC):
-    """A running server's interface to the other replicas."""
+    """A running server's interface to the other replicas of the server."""
 
     @abstractmethod
     def count_sent(self) -> int:
@@ -31,35 +31,36 @@ class Fleet(ABC):
 
     @abstractmethod
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Exchange messages and changes with other replicas until cancelled. Reports that it has started once this
-        replica is registered as alive in the storage and cannot miss a change."""
+        """Exchange messages and changes with other replicas until cancelled. Reports with ``task_status`` that it has
+        started, once this replica is registered as alive in the storage and cannot miss a change."""
 
     @abstractmethod
     async def forward(self, scope: RequestScope, retry: RemoteRetry) -> Any:
-        """Forward ``retry``, the request of ``scope``, to the replica where its handler is parked, and return the
-        result as plain data. Raises `CodedError`."""
+        """Forward the retried request ``retry`` of ``scope`` to the replica where its handler is parked, and return the
+        result as plain data. Raises `CodedError` if the request fails."""
 
     @abstractmethod
     def shut_down(self, *, hurry: bool) -> None:
-        """Let parked handlers, and retries from other replicas, finish within `Limits.drain_timeout`. ``hurry``: less
-        than a second is left."""
+        """Let parked handlers, and requests forwarded by other replicas, finish within `Limits.drain_timeout`. If
+        ``hurry`` is true, less than a second is left."""
 
     @abstractmethod
     async def drain(self) -> None:
-        """Shut down, and wait until no handler is parked here and no retry from another replica is running here."""
+        """Shut down, and wait until no handler is parked in this replica and no request forwarded by another replica is
+        running in it."""
 
 
 class SharedStorage(ABC):
-    """A storage shared by the replicas of a server.
+    """A storage that the replicas of a server share.
 
     Implemented by `MemoryStorage`, `SQLiteStorage`, `RedisStorage` and subclasses of `FleetStorage`.
     """
 
     @abstractmethod
     def join(self, name: str, secrets: Sequence[bytes] = ()) -> AbstractAsyncContextManager[Replica]:
-        """Register a new replica of the server ``name``, until the end of the block. While the storage is unavailable,
-        entering the block waits, and logs that it waits. With ``secrets``, task records are encrypted as described in
-        `RecordCodec`.
+        """Register a new replica of the server ``name``, until the end of the ``async with`` block. While the storage
+        is unavailable, entering the block waits, and logs that it waits. With ``secrets``, task records are encrypted
+        as described in `RecordCodec`.
 
         Servers with different names share nothing. The replica counts as alive from its first `Courier.heartbeat`.
         """
@@ -74,7 +75,7 @@ class SharedStorage(ABC):
         vocabulary: Vocabulary,
         notifications: Mapping[str, Method],
     ) -> Fleet:
-        """Return the fleet of ``replica``, for the server whose handlers run in ``host``.
+        """Return the `Fleet` of ``replica``, for the server whose handlers run in ``host``.
 
         Args:
             cipher: Has the secrets that all replicas share.

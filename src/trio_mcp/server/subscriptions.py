@@ -1,4 +1,4 @@
-"""Subscriptions: how one client is notified of changes, in the legacy and the modern form.
+"""Subscriptions: how one client is notified of changes, in legacy and in modern revisions.
 
 A `ListenStream` is the server's side of one ``subscriptions/listen`` request, from its acknowledgement to its end.
 `ListenedTasks` reports task changes on such a stream.
@@ -47,11 +47,11 @@ if TYPE_CHECKING:
 _DONE: Final = EmptyResult()
 _NONE: Final = frozenset[str]()
 _TELLING_MARKS: Final = 16
-"""How full the outbox may be, in high-water marks, before extension notifications are dropped."""
+"""How full the outbox may be, as a multiple of its high-water mark, before extension notifications are dropped."""
 
 
 class ClientSubscriptions:
-    """The changes that one connection is notified of.
+    """The changes that the client of one connection is notified of.
 
     In legacy revisions: list changes, and the resources that the client subscribed to. In modern revisions: the changes
     that each open stream requested. One connection may use both.
@@ -65,17 +65,18 @@ class ClientSubscriptions:
         self._limits = connection.limits
         self._streams: dict[ListenStream, None] = {}
         self._spellings: dict[str, list[str]] | None = None
-        """The URIs that a legacy client subscribed to, by normal form; `None` after a change, until it is computed
+        """The URIs that a legacy client subscribed to, by normal form. `None` after a change, until it is computed
         again."""
         self._declared = server.capabilities
-        """Capabilities declared by ``initialize``. A legacy client is notified only of the lists declared there."""
+        """The capabilities that the server declared in its answer to ``initialize``. A legacy client is notified only
+        of changes to the lists declared there."""
         self.notifies_legacy = True
-        """True if this replica notifies the legacy client; false while another replica does."""
+        """True if this replica notifies the legacy client. False if another replica does."""
 
     # Legacy revisions
 
     def declare(self, capabilities: ServerCapabilities) -> None:
-        """Record the capabilities declared by ``initialize``."""
+        """Record the capabilities that the server declared in its answer to ``initialize``."""
         self._declared = capabilities
 
     def subscribe(self, request: InboundRequest, auth: Auth | None) -> EmptyResult:
@@ -104,7 +105,7 @@ class ClientSubscriptions:
         return _DONE
 
     def adopt(self, uris: Iterable[str]) -> None:
-        """Replace the client's subscriptions by ``uris``, as recorded by another replica."""
+        """Replace the client's subscriptions by ``uris``, which another replica recorded."""
         before, after = self._state.subscriptions, set(uris)
         for uri in after - before:
             self._server._resources.change_watchers(uri, 1)
@@ -118,12 +119,12 @@ class ClientSubscriptions:
             self._server._resources.change_watchers(uri, -1)
 
     def _check_stateful(self, request: InboundRequest) -> None:
-        """Refuse ``request`` if the server is stateless, since a subscription is state."""
+        """Raise an error for ``request`` if the server is stateless, because a subscription is state."""
         if self._connection.stateless:
             raise CodedError(METHOD_NOT_FOUND, "Method not found", {"method": request.method.name})
 
     def _free_subscriptions(self, exchange: Exchange) -> int:
-        """Return how many further resources and tasks ``exchange`` may subscribe to."""
+        """Return how many more resources and tasks the request of ``exchange`` may subscribe to."""
         taken = sum(len(stream.uris) + len(stream.task_ids) for stream in self._streams if stream.exchange is exchange)
         if exchange is self._connection.exchange:
             taken += len(self._state.subscriptions)
@@ -132,8 +133,8 @@ class ClientSubscriptions:
     # Modern revisions
 
     async def listen(self, scope: RequestScope) -> ListenResult:
-        """Answer ``subscriptions/listen``: report changes until the client cancels the request or the connection
-        closes.
+        """Answer ``subscriptions/listen``: report changes on its stream until the client cancels the request or the
+        connection closes.
 
         All state of the stream belongs to this request, so stateless servers support the method as well.
         """
@@ -162,7 +163,7 @@ class ClientSubscriptions:
                 self._server._resources.change_watchers(uri, -1)
 
     async def _report_tasks(self, scope: RequestScope, stream: ListenStream) -> None:
-        """Report task changes until the connection closes."""
+        """Report task changes on the stream until the connection closes."""
         from ..tasks.task_methods import scope_of  # lazy import: most servers have no tasks
 
         tasks = ListenedTasks(self._tasks.records, scope_of(scope), stream, scope.request.revision)
@@ -172,8 +173,8 @@ class ClientSubscriptions:
             nursery.cancel_scope.cancel(reason=CONNECTION_ENDS)
 
     async def _visible_tasks(self, scope: RequestScope, task_ids: Sequence[str]) -> list[str]:
-        """Return those task ids that exist for the caller. Raises `CapabilityMissing`, and `CodedError` if a task's
-        tool needs a scope that the caller lacks."""
+        """Return the ids of those tasks that exist for the caller. Raises `CapabilityMissing` if the client didn't
+        declare the capability, and `CodedError` if a task's tool needs a scope that the caller lacks."""
         if not (self._server._tools.has_tasks and self._tasks.are_stored):
             return []
         if missing := scope.request.missing((TASKS_CAPABILITY,)):
@@ -202,7 +203,8 @@ class ClientSubscriptions:
     # Changes
 
     def list_changed(self, method: str) -> None:
-        """Notify an initialized legacy client, if the list was declared, and the streams that requested the list."""
+        """Notify an initialized legacy client, if change notifications for the list were declared, and the streams that
+        requested the list."""
         kind = method.split("/")[1]
         state = self._state
         if self.notifies_legacy and state.revision is not None and state.initialized and getattr(self._declared, kind):
@@ -212,8 +214,8 @@ class ClientSubscriptions:
                 stream.list_changed(method)
 
     def resource_updated(self, uri: str) -> None:
-        """Notify a legacy client that subscribed to ``uri``, and the streams that requested it, in their spelling of
-        the URI."""
+        """Notify a legacy client that subscribed to the resource ``uri``, and the streams that requested it. Each gets
+        the URI in the spelling that it sent."""
         if self._spellings is None:
             self._spellings = _by_normal_form(self._state.subscriptions)
         normal = normal_uri(uri)
@@ -225,7 +227,7 @@ class ClientSubscriptions:
 
     def send_extension_notification(self, row: Method, params: Any) -> None:
         """Notify an initialized legacy client that declared the extension of ``row``, and the streams that requested
-        the extension: see `Server.notify`."""
+        the extension. See `Server.notify`."""
         state, name = self._state, str(row.extension)
         revision = state.revision
         if self.notifies_legacy and revision is not None and state.initialized and row.is_in(revision.name):
@@ -237,8 +239,8 @@ class ClientSubscriptions:
                 stream.notify(row, params)
 
     def everything_changed(self) -> None:
-        """Notify a legacy client (see `ServedConnection.everything_changed`), and all streams, that everything they
-        requested may have changed."""
+        """Notify a legacy client, and all streams, that everything they requested may have changed. See
+        `ServedConnection.everything_changed`."""
         if self.notifies_legacy and self._state.initialized:
             notify_everything_changed(self._connection, self._declared)
         for stream in self._streams:
@@ -256,7 +258,7 @@ def _by_normal_form(uris: Iterable[str]) -> dict[str, list[str]]:
 
 
 def _declared_extensions(scope: RequestScope, asked: SubscriptionFilter) -> list[str]:
-    """Return the extensions that the client requests and has also declared in this request."""
+    """Return the extensions that the client requests notifications of and has also declared in this request."""
     declared = scope.request.capabilities.extensions or {}
     return [name for name in asked.extensions or () if type(declared.get(name)) is dict]
 
@@ -271,19 +273,20 @@ def notify_everything_changed(connection: Connection, declared: ServerCapabiliti
 
 
 def uri_to_subscribe(request: InboundRequest) -> str:
-    """Return the URI in a ``resources/subscribe`` request. Raises `CodedError` (-32602) if it's missing or too long."""
+    """Return the URI in a ``resources/subscribe`` request. Raises `CodedError` (-32602) if it is missing or too
+    long."""
     uri = structure_params(request.params, SubscribeParams, request.revision).uri
     check_length(uri)
     return uri
 
 
 def too_many_subscriptions() -> CodedError:
-    """Return the error for exceeding `Limits.max_subscriptions`."""
+    """Return the error for a client that exceeds `Limits.max_subscriptions`."""
     return CodedError(TOO_BUSY, "Too busy: too many subscriptions on this connection")
 
 
 CONNECTION_ENDS: Final = "the connection is ending"
-"""Reason given for the end of a stream when its connection closes."""
+"""The reason that is sent when a stream ends because its connection closes."""
 
 
 def honoured_part(
@@ -293,7 +296,8 @@ def honoured_part(
     task_ids: list[str] | None = None,
     extensions: Iterable[str] = (),
 ) -> SubscriptionFilter:
-    """Return the part of ``asked`` that the server can report (2026-07-28 subscriptions, Acknowledgment).
+    """Return those of the requested changes ``asked`` that the server can report (2026-07-28 subscriptions,
+    Acknowledgment).
 
     ``declared`` are the server's capabilities, ``uris`` its resources, ``task_ids`` its tasks, and ``extensions`` the
     requested extensions.
@@ -304,7 +308,8 @@ def honoured_part(
 
 
 class ListenStream:
-    """A stream that reports changes to a client, open from `acknowledge` to `close`.
+    """The stream of a ``subscriptions/listen`` request, which reports changes to a client. It is open from
+    `acknowledge` to `close`.
 
     The stream's messages belong to the ``scope`` of its request, so a cancel removes those not yet written. While the
     outbox is full, changes are queued here, each at most once, so a slow client blocks no sender. A sender of an
@@ -315,32 +320,33 @@ class ListenStream:
         self.uris = frozenset(honoured.resource_subscriptions or ())
         """URIs of the resources whose changes are reported."""
         self.spellings = _by_normal_form(self.uris)
-        """The same URIs, by normal form."""
+        """The URIs of the same resources, by normal form."""
         self.task_ids = tuple(honoured.task_ids or ())
         """Ids of the tasks that the stream reports."""
         self.extensions = frozenset(honoured.extensions) if honoured.extensions else _NONE
-        """Names of the extensions whose notifications the stream carries."""
+        """Names of the extensions whose notifications are sent on the stream."""
         self.lists = tuple(f"notifications/{kind}/list_changed" for kind in lists_in(honoured))
         """Notification methods of the lists whose changes are reported."""
         self.exchange = scope.exchange
-        """The exchange that the stream belongs to."""
+        """The exchange of the request that the stream belongs to."""
         self._scope = scope
         self._outbox = scope.outbox
         self._honoured = honoured
-        # 2026-07-28 subscriptions, Receiving Notifications: the id of the request, with the same JSON type.
+        # 2026-07-28 subscriptions, Receiving Notifications: the id of the request, with its JSON type (string or
+        # number)
         self._meta = {SUBSCRIPTION_ID: scope.request.id}
         self._waiting: dict[bytes, None] = {}
         self._flush_scope = trio.CancelScope()
 
     def acknowledge(self) -> None:
-        """Open the stream: send the client the list of changes that will be reported."""
+        """Open the stream: send the client the list of changes that will be reported on it."""
         params = SubscriptionsAcknowledgedParams(self._honoured, self._meta)
         self._scope.put(
             _line("notifications/subscriptions/acknowledged", unstructure(params, self._scope.request.revision))
         )
 
     def list_changed(self, method: str) -> None:
-        """Report, with the notification ``method``, that a list changed."""
+        """Report that a list changed, with the notification ``method``."""
         self._send(_line(method, self._params()))
 
     def resource_updated(self, uri: str) -> None:
@@ -348,31 +354,32 @@ class ListenStream:
         self._send(_line("notifications/resources/updated", self._params(uri=uri)))
 
     def task_changed(self, state: DetailedTask) -> None:
-        """Report the state of a task. Unlike other changes, task states aren't queued for a slow client: the caller
-        waits for `room`, then reports the latest state."""
+        """Report the state of a task on the stream. Unlike other changes, task states aren't queued for a slow client:
+        the caller waits for `room`, then reports the latest state."""
         self.notify_task(unstructure(state, self._scope.request.revision))
 
     def notify_task(self, params: dict[str, Any]) -> None:
-        """Report the state of a task, like `task_changed`, with these parameters."""
+        """Report the state of a task with these parameters. See `task_changed`."""
         meta: dict[str, Any] = params.get("_meta") or {}
         self._scope.put(_line("notifications/tasks", {**params, "_meta": {**meta, **self._meta}}))
 
     def notify(self, row: Method, params: Any) -> None:
-        """Send an extension notification, if the stream's revision has it. See `notify_plain`."""
+        """Send an extension notification on the stream, if the stream's revision has it. See `notify_plain`."""
         revision = self._scope.request.revision
         if row.is_in(revision.name):
             self.notify_plain(row.name, unstructure(params, revision))
 
     def notify_plain(self, method: str, params: dict[str, Any]) -> None:
-        """Send an extension notification with ``params``. While the outbox is full, it is dropped: a slow client must
-        not block the sender, and the notifications may all differ, so none can replace another."""
+        """Send an extension notification with ``params`` on the stream. If the outbox is full, the notification is
+        dropped: a slow client must not block the sender. None can replace another, because their contents may all
+        differ."""
         if not self._outbox.is_full(_TELLING_MARKS):
             meta: dict[str, Any] = params.get("_meta") or {}
             self._scope.put(_line(method, {**params, "_meta": {**meta, **self._meta}}))
 
     def close(self, reason: str) -> ListenResult:
-        """Send the queued changes, then a cancel notification with ``reason``, since the request is still open
-        (2026-07-28 cancellation: MUST). Return the result of the request, which ends the stream."""
+        """Close the stream, and return the result of its request. Queued changes are sent first, then a cancellation
+        notification with ``reason``, because the request is still open (2026-07-28 cancellation: MUST)."""
         self._flush_scope.cancel(reason="the stream ends")
         for line in self._waiting:
             self._scope.put(line)
@@ -386,7 +393,8 @@ class ListenStream:
         return not (self._waiting or self._outbox.is_full())
 
     async def room(self) -> None:
-        """Wait until the client has read enough for a further change. Not a checkpoint if there is already room."""
+        """Wait until the client has read enough that another change can be sent. If there is already room, this isn't a
+        checkpoint."""
         await self._outbox.room()
 
     def _params(self, **more: Any) -> dict[str, Any]:
@@ -405,7 +413,7 @@ class ListenStream:
         self._waiting[line] = None
 
     async def _flush(self) -> None:
-        """Move queued changes into the outbox, in order, as room becomes available."""
+        """Move queued changes into the outbox, in order, as soon as there is room."""
         with trio.CancelScope() as self._flush_scope:
             while self._waiting:
                 await self._outbox.room()
@@ -423,7 +431,7 @@ _READ_AGAIN: Final = 1.0
 
 
 class ListenedTasks:
-    """Reports changes of the tasks of ``scope`` on ``stream``. The tasks are read from ``records``.
+    """Reports changes of the tasks of ``scope`` on ``stream``. It reads the tasks from ``records``.
 
     First the client gets the current state of each task, since a task may have changed or ended before the client
     subscribed. Then it gets each change. If several changes happen while the client reads slowly, it gets the last one.
@@ -435,13 +443,13 @@ class ListenedTasks:
         self._stream = stream
         self._revision = revision
         self._changed = dict.fromkeys(stream.task_ids)
-        """Tasks to read again, in the order of their changes."""
+        """The ids of changed tasks whose records must be read again, in the order of their changes."""
         self._last_states: dict[str, Hashable] = dict.fromkeys(stream.task_ids, ())
         """The last reported state of each task that may still change."""
         self._sleeper = Sleeper()
 
     async def run(self) -> None:
-        """Report changes until no task can change any more."""
+        """Report changes of the tasks until none of them can change any more."""
         for task_id in self._last_states:
             self._records.observe(task_id, self._mark_changed)
         try:
@@ -484,5 +492,5 @@ class ListenedTasks:
 
 
 def _shown(record: TaskRecord) -> Hashable:
-    """Return the parts of a record that can change and that a client sees."""
+    """Return the fields of a task record that can change and that a client sees."""
     return record.updated_at, record.phase, record.message, *record.questions

@@ -1,4 +1,4 @@
-"""Visibility: which tools, resources and prompts exist for a caller, and which OAuth scopes each needs.
+"""Visibility: which tools, resources and prompts exist for a caller, and which OAuth scopes each of them needs.
 
 Authors set it with ``visible=`` and ``scopes=``. A `Registry` consults this module for listings and for requests.
 """
@@ -16,37 +16,37 @@ from ..runtime.peer import Auth
 logger = logging.getLogger("trio_mcp")
 
 Visible: TypeAlias = Callable[[Auth | None], Any]
-"""A predicate: truthy if something exists for a caller, given as an `Auth`, or `None` if the caller is
-unauthenticated."""
+"""Predicate that decides whether a tool, resource or prompt exists for a caller. It takes an `Auth`, or `None` if the
+caller is unauthenticated."""
 
 
 class Offer(Protocol):
-    """Something that a server offers to all callers, or to some."""
+    """A tool, resource, template, prompt or skill that a server offers to all callers, or to some."""
 
     @property
     def scopes(self) -> frozenset[str]:
-        """OAuth scopes that a caller must have."""
+        """OAuth scopes that a caller must have to use the tool, resource or prompt."""
         ...
 
     @property
     def visible(self) -> Visible | None:
-        """Predicate on the caller, which never raises; `None` if the offer is visible to all callers."""
+        """Predicate on the caller, which never raises. `None` if all callers can see the tool, resource or prompt."""
         ...
 
     @property
     def tags(self) -> frozenset[str]:
-        """Tags by which the author can disable and enable offers."""
+        """Tags by which the author can disable and enable tools, resources and prompts."""
         ...
 
 
 def depends_on_caller(offer: Offer) -> bool:
-    """Return whether some callers can see ``offer`` and others cannot."""
+    """Return whether some callers can see the tool, resource or prompt ``offer`` and others cannot."""
     return bool(offer.scopes) or offer.visible is not None
 
 
 def checked_visible(name: str, visible: Visible | None) -> Visible | None:
-    """Return the predicate ``visible`` of the offer ``name``, wrapped so that it never raises. Raises `TypeError`
-    unless it is a plain function that takes the caller."""
+    """Return the predicate ``visible`` of the tool, resource or prompt ``name``, wrapped so that it never raises.
+    Raises `TypeError` unless it is a plain function that takes the caller."""
     if visible is None:
         return None
     try:
@@ -75,8 +75,8 @@ def checked_visible(name: str, visible: Visible | None) -> Visible | None:
 
 
 def _truth(answer: Any) -> bool:
-    """Return the truth value of ``answer``. Raises `TypeError` for an awaitable: it is never awaited, and always
-    truthy."""
+    """Return the truth value of a predicate's ``answer``. Raises `TypeError` for an awaitable, which would always be
+    true and never be awaited."""
     if inspect.isawaitable(answer):
         if inspect.iscoroutine(answer):
             answer.close()
@@ -85,12 +85,12 @@ def _truth(answer: Any) -> bool:
 
 
 _SCOPE: Final = lazy_pattern(r"[!#-\[\]-~]+")
-"""The characters of a scope (RFC 6749 section 3.3)."""
+"""The characters that an OAuth scope may have (RFC 6749 section 3.3)."""
 
 
 def checked_scopes(name: str, scopes: Sequence[str]) -> frozenset[str]:
-    """Return the ``scopes`` of the offer ``name``. Raises `TypeError` for a single string, and `ValueError` for a scope
-    that cannot occur in a token."""
+    """Return the ``scopes`` of the tool, resource or prompt ``name``. Raises `TypeError` for a single string, and
+    `ValueError` for a scope that cannot occur in a token."""
     if isinstance(scopes, str):
         raise TypeError(
             f"{name}: scopes must be a list:\n    wrong:  scopes={scopes!r}\n    right:  scopes=[{scopes!r}]"
@@ -104,7 +104,8 @@ def checked_scopes(name: str, scopes: Sequence[str]) -> frozenset[str]:
 
 
 def checked_tags(name: str, tags: Sequence[str]) -> frozenset[str]:
-    """Return the ``tags`` of the offer ``name``. Raises `TypeError` unless they are a collection of strings."""
+    """Return the ``tags`` of the tool, resource or prompt ``name``. Raises `TypeError` unless they are a collection of
+    strings."""
     if isinstance(tags, str) or not all(isinstance(tag, str) for tag in tags):  # pyright: ignore[reportUnnecessaryIsInstance] authors' own
         raise TypeError(
             f'{name}: tags must be a list of strings:\n    wrong:  tags={tags!r}\n    right:  tags=["beta"]'

@@ -297,7 +297,7 @@ class TaskContext:
             self._task.set_message(message)
 
     async def start(self) -> None:
-        """Answer the request with the task now. The handler then continues to run without a time limit of the request.
+        """Answer the request with the task now. The handler continues to run.
 
         Idempotent. While the client is answering questions sent in the response, this waits until it returns. Raises
         `CodedError` (-31000) if there are too many tasks.

@@ -32,7 +32,7 @@ _EVERYWHERE: Final = frozenset(
     ("a", "an", "and", "by", "for", "from", "in", "is", "of", "on", "or", "the", "to", "with")
 )
 _MAX_TERMS: Final = 400
-"""Number of a tool's terms that are indexed, from the beginning of its description."""
+"""Number of a tool's terms that are indexed. Further terms are ignored."""
 _MAX_CHARACTERS: Final = 4000
 _MAX_PARAMETERS: Final = 50
 _MAX_QUERY_TERMS: Final = 20
