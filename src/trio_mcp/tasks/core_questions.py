@@ -1,4 +1,4 @@
-"""CoreQuestions: sends the questions of tasks in the form of 2025-11-25, as requests to the client.
+"""`CoreQuestions`: sends a task's elicitation and sampling requests to the client in the form of 2025-11-25.
 
 `CoreClient` is the client that requested the task; it also gets each status. An answer in a record is an object. If the
 client answered with an error, the record has an array instead: code, message, and data.
@@ -35,8 +35,8 @@ logger = logging.getLogger("trio_mcp")
 
 
 class TaskClientChannel:
-    """A channel on which the server can send requests to a task's client. ``line`` carries the requests, ``runner``
-    handles the client's own requests, and ``request`` is the client's request."""
+    """A channel on which the server can send requests to the client of a task. ``line`` carries the requests,
+    ``runner`` handles the client's own requests, and ``request`` is the client's request."""
 
     __slots__ = ("_line", "_request", "_runner", "is_lost")
 
@@ -45,7 +45,7 @@ class TaskClientChannel:
         self._runner = runner
         self._line = line
         self.is_lost = runner.post is None or runner.stateless
-        """True once answers can no longer arrive."""
+        """True once the client's answers can no longer arrive."""
 
     @property
     def is_open(self) -> bool:
@@ -63,15 +63,16 @@ class TaskClientChannel:
         return self._request.revision
 
     def mark_lost(self) -> None:
-        """Record that answers can no longer arrive."""
+        """Record that the client's answers can no longer arrive."""
         self.is_lost = True
 
     def admits(self, question: InputRequest) -> bool:
-        """Return whether the client declared the capabilities needed to answer ``question``."""
+        """Return whether the client declared the capabilities that it needs to answer ``question``."""
         return not self._request.missing(capability_for(question))
 
     def send_question(self, question: InputRequest, task_id: str, owner: CallOwner, key: str) -> DetachedCall:
-        """Send a task's question to the client. Raises `ConnectionLost`."""
+        """Send an elicitation or sampling request of a task to the client. Raises `ConnectionLost` if the connection is
+        lost."""
         assert self._runner.post is not None, "the way is open"
         params = with_related_task(question.params, task_id)  # 2025-11-25 tasks, Input Required Status 2: MUST
         return self._runner.post(question.method, params, self.revision, owner, key, self.outbox)
@@ -79,7 +80,7 @@ class TaskClientChannel:
     def ask(
         self, method: str, params: dict[str, Any] | None, task_id: str, on_progress: OnProgress | None
     ) -> Awaitable[Any]:
-        """Send a task's request that isn't a question, and wait for its result."""
+        """Send a task's request that can't be stored as a question, and wait for its result."""
         if not method.startswith("tasks/"):
             # 2025-11-25 tasks, Related Task Metadata: MUST be in all requests except those about a task.
             params = with_related_task(params, task_id)
@@ -87,7 +88,8 @@ class TaskClientChannel:
 
 
 class CoreQuestions:
-    """Sends the questions in the ``records`` of tasks to clients. ``start`` starts a function in the background.
+    """Sends the elicitation and sampling requests that are stored in the ``records`` of tasks to clients. ``start``
+    starts a function in the background.
 
     A question is sent on one channel. If that channel closes, the question is sent on another one. Both may then bring
     an answer, and the first counts. Answers are stored in the record, so a question is never lost, and has one answer.
@@ -97,11 +99,12 @@ class CoreQuestions:
         self._records = records
         self._start: Callable[..., None] | None = start
         self._askers: dict[str, tuple[Asker, ...]] = {}
-        """The `Asker` objects with a question in flight, by task id."""
+        """The `Asker` objects that have sent a task's requests to the client and wait for answers, by task id."""
 
     async def until_final(self, scope: str, task_id: str, channel: TaskClientChannel) -> TaskRecord | None:
-        """Wait until the task has ended or was cancelled, and return its record; `None` if there is no record (any
-        more). Meanwhile, its questions are sent on ``channel``."""
+        """Wait until the task has ended or was cancelled, and return its record. Return `None` if the record doesn't
+        exist, or was deleted meanwhile. While it waits, the task's elicitation and sampling requests are sent on
+        ``channel``."""
         record = await self._records.read(scope, task_id)
         if record is None or record.phase.is_final:
             return record
@@ -122,31 +125,34 @@ class CoreQuestions:
                 asker.withdraw_all("the task no longer exists")
 
     def remind(self, record: TaskRecord) -> None:
-        """Try again to send questions that aren't in flight: the client may have opened a stream by now."""
+        """Try again to send the stored requests that the client hasn't got. The client may have opened a stream by
+        now."""
         if any(not self.is_asked(record.id, key) for key in record.questions):
             self.changed(record.id)
 
     def is_asked(self, task_id: str, key: str) -> bool:
-        """Return whether a question is in flight on an open channel."""
+        """Return whether the request to the client was sent on an open channel and isn't answered yet."""
         return any(asker.has_asked(key) and asker.channel.is_open for asker in self._askers.get(task_id, ()))
 
     def add(self, task_id: str, asker: Asker) -> None:
-        """Register an `Asker` that has questions in flight."""
+        """Register an `Asker` that has sent requests to the client (elicitation, sampling, roots) and waits for
+        answers."""
         self._askers[task_id] = (*self._askers.get(task_id, ()), asker)
 
     def remove(self, task_id: str, asker: Asker) -> None:
-        """Remove an `Asker` whose questions are no longer in flight. Others may send them now."""
+        """Remove an `Asker` that waits for no answers any more. Other `Asker` objects may now send the task's requests
+        to the client."""
         left = tuple(each for each in self._askers.pop(task_id, ()) if each is not asker)
         if left:
             self._askers[task_id] = left
         self.changed(task_id)
 
     def changed(self, task_id: str) -> None:
-        """Make every channel of the task check again which questions to send."""
+        """Make every channel of the task check again which stored requests to send to the client."""
         self._records.changed(task_id)
 
     def persist(self, asker: Asker, call: DetachedCall, task_id: str, answer: bytes) -> None:
-        """Write the answer to a question into the record, in the background."""
+        """Write the client's answer to a question into the task record, in the background."""
         if self._start is not None:
             self._start(self._persist, asker, call, task_id, answer)
 
@@ -165,7 +171,7 @@ class CoreQuestions:
 
 
 class Asker(Owner):
-    """Sends the questions of one task on ``channel``."""
+    """Sends the elicitation and sampling requests of one task to the client on ``channel``."""
 
     __slots__ = ("_outstanding", "_questions", "_task_id", "channel")
 
@@ -175,14 +181,14 @@ class Asker(Owner):
         self._task_id = task_id
         self.channel = channel
         self._outstanding: tuple[DetachedCall, ...] = ()
-        """Questions of the record that are in flight, named by their keys."""
+        """The stored requests to the client that were sent and wait for an answer, by their keys in the record."""
 
     def has_asked(self, key: str) -> bool:
-        """Return whether a question is in flight, or its answer is being stored."""
+        """Return whether a request to the client waits for its answer, or the answer is being stored."""
         return any(posted.name == key for posted in self._outstanding)
 
     def update(self, record: TaskRecord) -> None:
-        """Withdraw the questions that are no longer in ``record``, and send those that aren't in flight.
+        """Cancel the requests to the client that are no longer in ``record``, and send those that weren't sent yet.
         Synchronous."""
         over = tuple(posted for posted in self._outstanding if posted.name not in record.questions)
         for posted in over:
@@ -191,7 +197,7 @@ class Asker(Owner):
         self._set((*(posted for posted in self._outstanding if posted not in over), *asked))
 
     def _ask_missing(self, record: TaskRecord) -> Iterator[DetachedCall]:
-        """Send the questions that aren't in flight, and return them."""
+        """Send the stored requests to the client that weren't sent yet, and return them."""
         for key, text in record.questions.items():
             if not (self.has_asked(key) or self._questions.is_asked(record.id, key)):
                 question = InputRequest(**decode_value(text))
@@ -210,18 +216,18 @@ class Asker(Owner):
             self._questions.remove(self._task_id, self)
 
     def withdraw_all(self, reason: str | BaseException) -> None:
-        """Withdraw all questions. Idempotent."""
+        """Cancel all requests to the client that wait for an answer. Idempotent."""
         for posted in self._outstanding:
             posted.abandon(reason)
         self._set(())
 
     def ask_again(self, call: DetachedCall) -> None:
-        """Send a question again after its answer was lost."""
+        """Send a request to the client again, because its answer was lost."""
         self._set(tuple(each for each in self._outstanding if each is not call))
         self._questions.changed(self._task_id)
 
     def receive_outcome(self, call: DetachedCall, result: Any, error: MCPError | None) -> None:
-        """Handle the client's answer. See `CallOwner`."""
+        """Handle the client's answer to a request. See `CallOwner`."""
         if isinstance(error, ConnectionLost) or _is_busy(error):
             self.channel.mark_lost()
             self.ask_again(call)
@@ -230,18 +236,19 @@ class Asker(Owner):
 
 
 def _is_busy(error: MCPError | None) -> bool:
-    """Return whether the client refuses questions for now, because it is closing or has too many. That isn't an answer:
-    the question is sent to the next client that waits for the task's result."""
+    """Return whether the client refuses requests for now, because it is closing or has too many. This isn't an answer,
+    so the request is sent to the next client that waits for the task's result."""
     return isinstance(error, PeerError) and error.code == TOO_BUSY
 
 
 def _encode_answer(answer: Any, error: MCPError | None) -> bytes:
-    """Return an answer in the form in which a record stores it."""
+    """Return the client's answer in the form in which a task record stores it."""
     return encode_value(answer) if error is None and isinstance(answer, dict) else encode_refusal(error)
 
 
 class CoreClient(Asker):
-    """Notifies the requestor of ``task_id`` of each status on ``channel``, and sends the task's questions there.
+    """Notifies the client that created the task ``task_id`` of each status on ``channel``, and sends it the task's
+    elicitation and sampling requests.
 
     Only the latest status is queued. Nothing waits for a client that is away or reads nothing, since clients must not
     rely on notifications (2025-11-25 tasks, Task Notifications).
@@ -254,7 +261,7 @@ class CoreClient(Asker):
         self._status = "working"
 
     def notify(self, record: TaskRecord) -> None:
-        """Handle the task's next record. Synchronous."""
+        """Notify the client of the task's next record. Synchronous."""
         self._notify_status(record)
         self.update(record)
 
@@ -269,7 +276,8 @@ class CoreClient(Asker):
             way.outbox.put(line + b"\n", self)
 
     def ask(self, method: str, params: dict[str, Any] | None, on_progress: OnProgress | None) -> Awaitable[Any]:
-        """Send a request of the handler that isn't a question. Raises `NoBackChannel` while the client is away."""
+        """Send a request of the task's handler that can't be stored as a question. Raises `NoBackChannel` if the client
+        isn't connected."""
         if not self.channel.is_open:
             raise NoBackChannel("the client that requested this task is not connected")
         return self.channel.ask(method, params, self._task_id, on_progress)
@@ -279,14 +287,16 @@ _NO_ANSWER = "the answer to a question of a task must be an object"
 
 
 def encode_refusal(error: MCPError | None) -> bytes:
-    """Return the form in which a record stores ``error``; `None` means that the answer wasn't an object."""
+    """Return the form in which a task record stores ``error``. Return `None` if the client's answer wasn't an
+    object."""
     if isinstance(error, PeerError):
         return encode_value([error.code, error.message, error.data])
     return encode_value([None, _NO_ANSWER if error is None else str(error), None])
 
 
 def decode_answer(text: bytes) -> JSONObject | MCPError:
-    """Return the answer stored in a record, or the stored error."""
+    """Return the client's answer that is stored in a task record. If an error is stored instead, return it as an
+    exception."""
     kept: Any = decode_value(text)
     if isinstance(kept, dict):
         return kept  # pyright: ignore[reportUnknownVariableType]

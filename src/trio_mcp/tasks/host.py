@@ -1,4 +1,4 @@
-"""TaskHost: runs the tasks of a running server, or of a client that a server asks."""
+"""`TaskHost`: runs the tasks of a running server, or of a client whose server requested tasks."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
 _HURRIED_GRACE: Final = 0.3
 _SHORT_TIME: Final = 5.0
-"""Seconds allowed for a write that something waits for."""
+"""Seconds allowed for writing a task record while other code waits for the write."""
 
 
 class TaskHost:
@@ -78,43 +78,45 @@ class TaskHost:
         self.ending = trio.Event()
         """Set when the host starts to shut down, after which it accepts no new tasks."""
         self.state: ConnectionState = StatelessState()
-        """Connection state of task requests that belong to no connection."""
+        """Connection state of requests that run as tasks and belong to no connection."""
         self.silence = Outbox(host.limits.high_water)
         """Outbox of tasks that send no notifications."""
         self.silence.close()
         self._process = secrets.token_urlsafe(9)
         self._holder = new_holder(self._process)
-        """Holder token of the tasks that are created here."""
+        """Holder token of the tasks that this host creates."""
         self._last: TaskRecord | None = None
-        """The record created last, without its parameters."""
+        """The task record that was created last, without its parameters."""
         self.questions = CoreQuestions(records, self.in_background)
-        """Sends questions in the form of 2025-11-25."""
+        """Sends elicitation and sampling requests of tasks in the form of 2025-11-25."""
         self.own_tasks = OwnTasks(records.settings)
         """The tasks created by each connection without a principal."""
         self._live = LiveTasks(records.settings, host.load)
         self._offers = offers
         self._leases: Leases | None = None
-        """The leases of these tasks, while the host runs and the store is shared with other processes."""
+        """The leases of the tasks that run in this process. Used while the host runs and the store is shared with other
+        processes."""
         self.outcome_writer = OutcomeWriter(records, self.ending)
         self.message_writer = MessageWriter(records, host.limits.progress_interval)
         self._limits = host.limits
         self.alarms = host.alarms
         self._hinted: dict[str, bool] = {}
-        """Ids of tasks that run here and whose records may have changed. If true, the record must be read in any case,
-        since a client that can be asked may have connected or disconnected."""
+        """Ids of the tasks that run in this process and whose records may have changed. If the value is true, the
+        record must be read even if its mark is the same, because a client that can answer questions may have connected
+        or disconnected."""
         self._reader = Sleeper()
         self._nursery: trio.Nursery | None = None
         self._early: list[tuple[Callable[..., Awaitable[None]], tuple[object, ...]]] | None = []
-        """Functions to start in the background when `run` begins; `None` afterwards."""
+        """Functions to start in the background when `run` begins. `None` afterwards."""
         self._has_tasks = trio.Event()
         self._drain_scope = trio.CancelScope()
-        """Cancel scope of the time in which tasks may still finish when the host shuts down."""
+        """Cancel scope in which tasks may still finish while the host shuts down."""
         self._drained = trio.Event()
         self._cut_off: tuple[RequestTask, ...] = ()
         """Tasks that were running when the host was cancelled."""
 
     def __len__(self) -> int:
-        """Return the number of tasks that run here."""
+        """Return the number of tasks that run in this process."""
         return len(self._live)
 
     # Life
@@ -137,7 +139,7 @@ class TaskHost:
         finally:
             self._cut()
             await self.outcome_writer.write_cut_off(self._cut_off)
-            # Reference cycles would wait for the garbage collector.
+            # A reference cycle would wait for the garbage collector.
             self.records.close()
             self._cut_off = ()
             self._leases = None
@@ -147,7 +149,7 @@ class TaskHost:
     async def _serve(self) -> None:
         is_shared = self.settings.store is not None
         if not is_shared:
-            await self._has_tasks.wait()  # most servers never have a task
+            await self._has_tasks.wait()  # most servers never get a task, and need no background work
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self.message_writer.run)
             nursery.start_soon(self._read_hinted)
@@ -183,8 +185,8 @@ class TaskHost:
 
     def shut_down(self, *, hurry: bool = False) -> None:
         """Refuse new tasks from now on. Tasks that another process may run are released at once. The others may
-        continue for `Limits.drain_timeout`, and are then cancelled. ``hurry``: less than a second is left for
-        everything."""
+        continue for `Limits.drain_timeout`, and are then cancelled. If ``hurry`` is true, less than a second is left
+        for everything."""
         if not self.ending.is_set():
             self.ending.set()
             self._drain_scope.deadline = trio.current_time() + self._limits.drain_timeout
@@ -195,7 +197,7 @@ class TaskHost:
             self._drain_scope.cancel(reason="a second signal came")
 
     async def drain(self) -> None:
-        """Shut down, and wait until no task is running here."""
+        """Refuse new tasks, and wait until no task is running in this process."""
         self.shut_down()
         await self._drained.wait()
 
@@ -213,8 +215,8 @@ class TaskHost:
     # Start
 
     async def create(self, task: RequestTask, *, delegated: bool) -> TaskRecord:
-        """Store the record of a new task, and return it. ``delegated``: the work is done elsewhere. Raises `CodedError`
-        (-31000) if a limit is reached or the store fails."""
+        """Store the record of a new task, and return it. If ``delegated`` is true, the work of the task isn't done by
+        its handler. Raises `CodedError` (-31000) if a limit is reached or the store fails."""
         if self.ending.is_set():
             raise CodedError(TOO_BUSY, "Shutting down: no new tasks are taken")
         self._live.admit(task, alone=task.scope.exchange.peer.alone)
@@ -225,7 +227,8 @@ class TaskHost:
             raise
 
     async def create_record(self, task: RequestTask, *, delegated: bool) -> TaskRecord:
-        """Like `create`, for a task that doesn't count towards the limit of running tasks."""
+        """Store and return a task record like `create`, for a task that doesn't count towards the limit of running
+        tasks."""
         from .task_exchange import new_record  # lazy import, see `_serve`
 
         holder, begun = None if delegated else self._holder, trio.current_time()
@@ -239,7 +242,7 @@ class TaskHost:
         except BaseException:
             self._live.pending.pop(task.id, None)
             raise
-        if task.holder is None:  # otherwise storing took longer than the lease, and our own claim came first
+        if task.holder is None:  # otherwise storing took longer than the lease, and this process claimed the task first
             task.acquire(record, begun + self.settings.lease)
         self.own_tasks.add(task.scope, record.id)
         return record
@@ -256,12 +259,12 @@ class TaskHost:
             raise store_unreachable() from None
 
     async def has_lease_left(self, task: RequestTask) -> bool:
-        """Return whether ``task``, with a stored record, has enough of its lease left to start. The store may have been
+        """Return whether ``task``, whose record is stored, has enough of its lease left to start. Storing may have been
         slow, or a client may have taken long to answer a question."""
         return self._leases is None or task.holder is None or await self._leases.has_lease_left(task)
 
     async def abandon(self, task: RequestTask, record: TaskRecord) -> None:
-        """Delete the record of a task whose requestor will never get its id."""
+        """Delete the record of a task whose requestor will never get the task's id."""
         self._live.release(task)
         self._live.pending.pop(record.id, None)
         with trio.move_on_after(_SHORT_TIME, shield=True) as scope:
@@ -270,7 +273,8 @@ class TaskHost:
             self.in_background(self.records.discard, record.id)
 
     def adopt(self, task: RequestTask, record: TaskRecord) -> None:
-        """Answer the request of ``task`` with its stored ``record``, and let its handler continue here. Synchronous."""
+        """Answer the request of ``task`` with its stored ``record``, and let its handler continue in this host.
+        Synchronous."""
         from .task_exchange import exchange_for  # lazy import, see `_serve`
 
         scope = task.scope
@@ -280,12 +284,12 @@ class TaskHost:
         runner.hand_over(scope, self.runner, exchange_for(task, self), created(record))
         if scope.rounds is not None:
             task.collect_questions()
-        scope.request.pack_as(record.params)  # saves memory: ten thousand tasks may wait
+        scope.request.pack_as(record.params)  # saves memory: ten thousand tasks may be waiting
         scope.exchange.peer.pack()
 
     def _run_again(self, record: TaskRecord, until: float) -> None:
-        """Run a task that was taken over; its lease lasts ``until`` then. Raises `LookupError` and `ValueError` for a
-        record that cannot be read."""
+        """Run a task that was taken over from another process. Its lease lasts ``until`` that time. Raises
+        `LookupError` or `ValueError` if the record cannot be read."""
         from .task_exchange import restarted  # lazy import, see `_serve`
 
         task = restarted(self, self.runner, record, self.records.now)
@@ -295,7 +299,7 @@ class TaskHost:
         self.runner.start(task.scope)
 
     def _hold(self, task: RequestTask, record: TaskRecord) -> None:
-        """Count ``task``, for which a place is reserved, as running here, until `remove`."""
+        """Count ``task`` as running in this process until `remove` is called. A place was reserved for it."""
         self._has_tasks.set()
         self._live.pending.pop(task.id, None)
         self._live.by_id[task.id] = task
@@ -304,27 +308,28 @@ class TaskHost:
             task.set_expiry(trio.current_time() + left)
 
     def in_background(self, function: Callable[..., Awaitable[None]], *args: object) -> None:
-        """Start ``function`` in the background, unless the host has ended."""
+        """Start ``function`` in the background. Do nothing if the host has ended."""
         if self._nursery is not None:
             self._nursery.start_soon(function, *args)
         elif self._early is not None:
             self._early.append((function, args))
 
     def expire(self, task: RequestTask) -> None:
-        """End a task whose time to live is over. Synchronous."""
+        """End a task whose time to live has passed. Synchronous."""
         self.in_background(self._expire, task)
 
     async def _expire(self, task: RequestTask) -> None:
         outcome = failure(TASK_LOST, EXPIRED)
-        with trio.move_on_after(_SHORT_TIME):  # otherwise it's written when the handler has ended
+        with trio.move_on_after(_SHORT_TIME):  # otherwise the outcome is written when the handler has ended
             await self.change(task, lambda record, now: with_outcome(record, now, outcome, EXPIRED))
         task.cancel(CancelCause.DEADLINE, EXPIRED)
 
     # Changes
 
     async def change(self, task: RequestTask, transition: Transition) -> TaskRecord | None:
-        """Apply ``transition`` to the record of a task that runs here: see `TaskRecords.change_with_retries`. If the
-        record says that the task has ended or runs elsewhere, the task is cancelled here."""
+        """Apply ``transition`` to the record of a task that runs in this process. See
+        `TaskRecords.change_with_retries`. If the record says that the task has ended or runs in another process, cancel
+        the task in this process."""
         record = await self.records.change_with_retries(task.id, lambda: task.holder, transition, task.reacquire)
         if record is None or task.accepts(record):
             self._compare(task, record)
@@ -333,8 +338,8 @@ class TaskHost:
         return record
 
     def _compare(self, task: RequestTask, record: TaskRecord | None) -> None:
-        """Cancel a task if its record says that it has ended or runs elsewhere. Otherwise give its handler the
-        answers."""
+        """Cancel a task if its record says that it has ended or runs in another process. Otherwise pass the answers in
+        the record to its handler."""
         if record is not None:
             task.reacquire(record)
             if task.client is not None:
@@ -367,7 +372,7 @@ class TaskHost:
             self._reader.wake()
 
     async def _read_hinted(self) -> None:
-        """Read the records of tasks with change notifications from the store, until cancelled.
+        """Read the records of tasks that the store has reported as changed, until cancelled.
 
         Most notifications are about our own writes, and thousands may arrive together. One request for marks finds the
         records that differ from what this process knows.
@@ -391,18 +396,20 @@ class TaskHost:
             known = task.holder, task.mark
             kept = await self.records.store.read(None, task.id)
             if known == (task.holder, task.mark):
-                break  # otherwise the record read may be older than our own claim: read it again
+                break  # the record may be older than this process's own claim: read it again
         else:
             return
         if self._live.by_id.get(task.id) is task:
             self._compare(task, None if kept is None else kept.record)
 
     def _marks(self) -> Mapping[str, bytes]:
-        """Return the known marks of all tasks that run here. Any other process may answer or cancel them."""
+        """Return the known marks of all tasks that run in this process. Any other process may answer their questions or
+        cancel them."""
         return {task.id: task.mark for task in self._live}
 
     def _cancel(self, task_id: str, reason: str | None) -> None:
-        """Cancel a task that runs here although its record cannot be changed until the store works again."""
+        """Cancel a task that runs in this process, although its record cannot be changed until the store works
+        again."""
         task = self._live.by_id.get(task_id)
         if task is not None:
             task.cancel(CancelCause.TASK, reason)
@@ -410,8 +417,8 @@ class TaskHost:
     # End
 
     def remove(self, task: RequestTask, *, was_cut_off: bool) -> None:
-        """Remove ``task``, whose handler and child tasks have ended. ``was_cut_off``: its outcome was not persisted.
-        Synchronous."""
+        """Remove ``task``, whose handler and child tasks have ended. If ``was_cut_off`` is true, its outcome wasn't
+        persisted. Synchronous."""
         self._live.remove(task)
         self.message_writer.unwritten.pop(task.id, None)
         if was_cut_off:
@@ -419,7 +426,7 @@ class TaskHost:
 
 
 class LiveTasks:
-    """The tasks that run here, by id, counted in ``load``.
+    """The tasks that run in this process, by id, and counted in ``load``.
 
     Each task has a place, reserved before its record is stored. So tasks that are about to start also count towards the
     limits of ``settings``.
@@ -430,8 +437,8 @@ class LiveTasks:
         self._load = load
         self.by_id: dict[str, RequestTask] = {}
         self.pending: dict[str, RequestTask | ClaimedLease] = {}
-        """Our tasks that don't run yet, by id: claimed tasks, and new tasks before the answer to the request. Their
-        leases are renewed as well."""
+        """This process's tasks that don't run yet, by id: claimed tasks, and new tasks before the request is answered.
+        Their leases are renewed as well."""
         self._places = 0
         self._callers = Counter[object]()
         self._parts: Counter[Caller] = Counter()
@@ -441,17 +448,17 @@ class LiveTasks:
         return len(self.by_id)
 
     def __iter__(self) -> Iterator[RequestTask]:
-        """Iterate over a snapshot of the tasks, oldest first."""
+        """Iterate over a snapshot of the running tasks, oldest first."""
         return iter(tuple(self.by_id.values()))
 
     def find(self, task_id: str) -> RequestTask | None:
-        """Return the task if it runs here or is about to start, otherwise `None`."""
+        """Return the task if it runs in this process or is about to start. Otherwise return `None`."""
         found = self.by_id.get(task_id) or self.pending.get(task_id)
         return found if isinstance(found, RequestTask) else None
 
     @property
     def room(self) -> int:
-        """How many more tasks may start here."""
+        """The number of tasks that may still start in this process."""
         return max(0, self._settings.max_running - self._places)
 
     def admit(self, task: RequestTask, *, alone: bool) -> None:
@@ -468,7 +475,7 @@ class LiveTasks:
         self.reserve(task)
 
     def reserve(self, task: RequestTask) -> None:
-        """Reserve a place for a claimed task, within the `room`."""
+        """Reserve a place for a claimed task, if there is `room`."""
         self._places += 1
         self._load.tasks += 1
         self._callers[task.caller] += 1
@@ -476,7 +483,7 @@ class LiveTasks:
             self._parts[task.part] += 1
 
     def release(self, task: RequestTask) -> None:
-        """Release a reserved place."""
+        """Release a place that was reserved for a task."""
         self._places -= 1
         self._load.tasks -= 1
         self._callers[task.caller] -= 1
@@ -488,14 +495,14 @@ class LiveTasks:
                 del self._parts[task.part]
 
     def remove(self, task: RequestTask) -> None:
-        """Remove a task that has ended here, and release its place."""
+        """Remove a task that has ended in this process, and release its place."""
         del self.by_id[task.id]
         self.release(task)
         if not self.by_id:
             self._emptied.unpark_all()
 
     async def emptied(self) -> None:
-        """Wait until no task is running here."""
+        """Wait until no task is running in this process."""
         while self.by_id:
             await self._emptied.park()
 

@@ -1,4 +1,4 @@
-"""Leases: renews the leases of tasks that run here, and takes over tasks whose process has died."""
+"""Leases: renew the leases of tasks that run in this process, and take over tasks whose process has died."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ if TYPE_CHECKING:
 logger = logging.getLogger("trio_mcp")
 
 _BATCH: Final = 100
-"""How many tasks are claimed at once."""
+"""Maximum number of tasks that are claimed at once."""
 _TRY_AGAIN: Final = 1.0
-"""Seconds before a failed renewal is tried again."""
+"""Seconds until a failed renewal of the leases is tried again."""
 _RELEASE: Final = 2.0
-"""Seconds allowed to release a claimed task that won't run here."""
+"""Seconds allowed for releasing a claimed task that this process won't run."""
 _PARTS: Final = 3
-"""How often a lease is renewed during its length."""
+"""Number of renewals of a lease within its length."""
 _MARGIN: Final = 10
-"""Divisor of a lease's length. Nothing runs under the lease in its last part, of that length."""
+"""Divisor of a lease's length. The result is the last part of the lease, in which nothing may run."""
 
 NOT_RENEWED: Final = "the task store was unavailable, and another process may run the task now"
 
@@ -49,7 +49,7 @@ class ClaimedLease:
 
 
 class Leases:
-    """The leases of the ``live`` tasks, which run in ``process``, and of tasks that are about to run.
+    """The leases of the ``live`` tasks, which run in the process ``process``, and of tasks that are about to run.
 
     Three background tasks share the work:
 
@@ -92,18 +92,18 @@ class Leases:
         self._pace = min(self._interval, settings.look_interval)
         """Seconds between two searches for abandoned tasks."""
         self._wanted = -math.inf
-        """A renewal is being waited for that must begin at this time or later."""
+        """A start waits for a renewal that begins at this time or later."""
         self._began = -math.inf
-        """When the last completed renewal began."""
+        """The time at which the last completed renewal began."""
         self._works = False
         """True if the last completed renewal succeeded."""
         self._renewer = Sleeper()
         self._looker = Sleeper()
-        """Wakes the guard, for a run that starts with only part of its lease left."""
+        """Event that wakes the guard, for a run that starts with only part of its lease left."""
         self._renewed = trio.lowlevel.ParkingLot()
 
     async def run(self) -> None:
-        """Renew, guard and claim until cancelled."""
+        """Renew leases, cancel tasks whose leases expire, and claim abandoned tasks, until cancelled."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._renew_always)
             nursery.start_soon(self._guard)
@@ -115,13 +115,14 @@ class Leases:
         while True:
             await self._renew()
             pause = self._interval if self._works else min(self._interval, _TRY_AGAIN)
-            # Counted from the beginning of the renewal: under load, it may take as long as the pause.
+            # The pause is counted from the beginning of the renewal: under load, renewing may take as long as the
+            # pause.
             with trio.move_on_at(self._began + pause if self._wanted <= self._began else 0):
                 await self._renewer.sleep()
 
     async def _renew(self) -> None:
         began, works = trio.current_time(), False
-        with suppress(Exception):  # already logged; if it keeps failing, the guard cancels the tasks
+        with suppress(Exception):  # already logged; if renewing keeps failing, the guard cancels the tasks
             with trio.fail_after(self._lease):
                 lost = await self._renew_held(began + self._lease)
                 if await self._reacquire_claimed(lost):
@@ -133,20 +134,20 @@ class Leases:
         self._renewed.unpark_all()
 
     async def _renew_held(self, until: float) -> Collection[str]:
-        """Renew all leases, and return the ids of tasks that have another holder."""
+        """Renew all leases of this process, and return the ids of tasks that have another holder."""
         all_held = {**self._live.pending, **{task.id: task for task in self._live if task.needs_lease}}
         held = {task_id: each.holder for task_id, each in all_held.items() if each.holder is not None}
         lost = await self._store.renew(held, lease_ms=self._length) if held else ()
         for task_id, each in all_held.items():
-            # Our own claim may have changed the holder meanwhile.
+            # This process may have changed the holder meanwhile, by claiming the task.
             if held.get(task_id) == each.holder and task_id not in lost:
                 each.held_until = until
         return lost
 
     async def _reacquire_claimed(self, lost: Collection[str]) -> bool:
-        """Continue tasks that seem ``lost`` but belong to this process by a claim. The answer to the claim is still on
-        its way, or arrived during the renewal. Checks at most as many tasks as one claim returns. Returns whether there
-        are such tasks."""
+        """Continue tasks that seem ``lost`` but belong to this process by a claim. The response to the claim is still
+        on its way, or arrived during the renewal. Checks at most as many tasks as one claim returns. Return whether
+        there are such tasks."""
         found = False
         for task_id in tuple(lost)[:_BATCH]:
             try:
@@ -159,7 +160,7 @@ class Leases:
         return found
 
     async def _wait_for_renewal(self, since: float) -> None:
-        """Wait for the end of a renewal that began at the time ``since`` or later."""
+        """Wait for the end of a renewal of the leases that began at the time ``since`` or later."""
         if self._began >= since:
             await trio.lowlevel.checkpoint()
             return
@@ -175,13 +176,13 @@ class Leases:
             now = trio.current_time()
             if due := self._due(now + margin):
                 end = min(task.held_until for task in due) - margin / 2
-                # If that time is past, this process was suspended or late: waiting longer makes no difference.
+                # If the time has passed, this process was suspended or late, and waiting longer makes no difference.
                 end = end if now < end else now + self._lease / _PARTS
                 with trio.move_on_at(end):
                     await self._wait_for_renewal(now)
                 now = trio.current_time()
                 if now > end + margin / 2:
-                    continue  # suspended or late again: the renewal may have succeeded meanwhile
+                    continue  # this process was suspended or late again: the renewal may have succeeded meanwhile
                 due = self._due(now + margin)
                 for task in due:
                     task.cancel(CancelCause.LEASE, NOT_RENEWED)
@@ -189,7 +190,7 @@ class Leases:
                     logger.error("%d tasks are cancelled here: %s", len(due), NOT_RENEWED)
             ends = {
                 task.held_until for task in self._live if task.is_at_risk
-            }  # a small set: leases are renewed together
+            }  # a small set, because leases are renewed together
             pause = min([self._lease / _PARTS, *(end - margin - now for end in ends if end - margin > now)])
             with trio.move_on_after(pause):
                 await self._looker.sleep()
@@ -201,13 +202,13 @@ class Leases:
 
     async def _claim_always(self) -> None:
         while True:
-            # Renew our own leases first: they may have expired as well.
+            # Renew the leases of this process first, because they may have expired as well.
             await self._wait_for_renewal(trio.current_time() - 2 * self._interval)
             if not (self._works and await self._claim()):
                 await trio.sleep(self._pace)
 
     async def _claim(self) -> bool:
-        """Take over some abandoned tasks. Return whether there may be more."""
+        """Take over some abandoned tasks. Return whether there may be more abandoned tasks."""
         most, names = min(self._live.room, _BATCH), self._offers()
         if self._ending.is_set() or not most or not names:
             return False
@@ -221,9 +222,9 @@ class Leases:
         for record in claimed:
             try:
                 taken += await self._take_over(record, until)
-            except OSError as error:  # its lease will expire again
+            except OSError as error:  # leave the task: its lease will expire again
                 logger.warning("task %s could not be taken over: %s", record.id, error)
-            except Exception:  # also left to expire
+            except Exception:  # leave the task: its lease will expire again
                 logger.exception("task %s has lost its process, and cannot be run again", record.id)
         return len(claimed) == most and taken > 0
 
@@ -233,10 +234,10 @@ class Leases:
             # The lease had expired, or the run is cleaning up, and no other process had claimed the task. The lease may
             # have been renewed since.
             ours.acquire(record, max(until, ours.held_until))
-            if record.attempt < ours.attempt:  # it was released before the claim, and only needs to be cancelled
+            if record.attempt < ours.attempt:  # the task was released before the claim, and only needs to be cancelled
                 await self._release(record)
             return False
-        if ours is not None:  # another process ran it in between, and this run doesn't know what it did
+        if ours is not None:  # another process ran the task in between, and this run doesn't know what it did
             ours.cancel(CancelCause.LEASE, RUNS_ELSEWHERE)
             await self._release(record)
             return False
@@ -247,7 +248,8 @@ class Leases:
             self._live.pending.pop(record.id, None)
 
     async def _run_claimed(self, record: TaskRecord, claimed: ClaimedLease) -> bool:
-        """Run a claimed task that isn't running here, or record that it has failed. Return whether either was done."""
+        """Run a claimed task that isn't running in this process, or record that the task has failed. Return whether
+        either was done."""
         change, holder = self._records.change, claimed.holder
         if not await self.has_lease_left(claimed) or self._ending.is_set() or record.name not in self._offers():
             await self._release(record)
@@ -261,7 +263,7 @@ class Leases:
         self._records.load.takeovers += 1
         if kept.phase.is_final:
             return True
-        # Writing the change may have taken longer than the lease.
+        # Writing the change may have taken longer than the rest of the lease.
         if not await self.has_lease_left(claimed) or self._ending.is_set():
             await self._release(record, counts=False)
             return False
@@ -269,20 +271,19 @@ class Leases:
         return True
 
     async def _release(self, record: TaskRecord, *, counts: bool = True) -> None:
-        """Release a claimed task, which otherwise would wait for the end of its lease. Works during shutdown as
-        well."""
+        """Release a claimed task, which otherwise would wait for the end of its lease. Also works during shutdown."""
         with trio.move_on_after(_RELEASE, shield=True):
             await self._records.change(record.id, record.holder, lambda kept, _: released(kept, counts=counts))
 
     async def has_lease_left(self, held: ClaimedLease | RequestTask) -> bool:
-        """Return whether enough of a lease is left to start a run. If in doubt, wait for further renewals. The result
-        is valid until the next checkpoint."""
+        """Return whether enough of a lease is left to start a run. In case of doubt, wait for further renewals. The
+        result is valid until the next checkpoint."""
         until_looked = self._interval + self._margin
         for _ in range(_PARTS):
             if held.held_until - (now := trio.current_time()) >= until_looked + self._margin:
                 break
             await self._wait_for_renewal(now)
         left = held.held_until - trio.current_time()
-        if left < until_looked:  # the guard may be asleep for longer
+        if left < until_looked:  # the guard may sleep longer than the lease lasts
             self._looker.wake()
         return left >= 2 * self._margin

@@ -1,4 +1,4 @@
-"""Task records in the form that each protocol version sends, and task outcomes.
+"""Convert task records and task outcomes to the form that each protocol version sends.
 
 Each protocol version has its own statuses. The JSON text of an outcome is copied into a response unchanged. A task that
 ends without a response gets a generated outcome.
@@ -29,7 +29,7 @@ _RUNNING: Final[dict[TaskPhase, TaskStatus]] = {
 
 
 def _time(milliseconds: int) -> str:
-    """Return a time as an ISO 8601 string."""
+    """Return a time of a task record as an ISO 8601 string."""
     moment = datetime.fromtimestamp(milliseconds / 1000, UTC)
     return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
@@ -37,8 +37,8 @@ def _time(milliseconds: int) -> str:
 def _common_members(
     record: TaskRecord, *, results_fail: bool
 ) -> tuple[str, TaskStatus, str, str, int | None, str | None, int | None]:
-    """Return the members that both protocol versions share. ``results_fail``: a result with isError makes the task
-    fail."""
+    """Return the members of a task's state that both protocol versions share. If ``results_fail`` is true, a result
+    with isError makes the task fail."""
     outcome, status = record.outcome, _RUNNING.get(record.phase, "completed")
     if outcome is not None and (outcome.is_error or (results_fail and outcome.tells_failure)):
         status = "failed"
@@ -53,12 +53,12 @@ def core_task(record: TaskRecord) -> Task:
 
 
 def core_created(record: TaskRecord) -> CreateTaskResult:
-    """Return the answer to a request that asked for a task."""
+    """Return the result of a request that the client sent as a task (2025-11-25)."""
     return CreateTaskResult(core_task(record))
 
 
 def extension_created(record: TaskRecord) -> CreatedTask:
-    """Return the result of a call that continues as a task."""
+    """Return the result of a tool call that continues as a task, in the form of the extension."""
     # extension tasks, Task Status: failed MUST NOT be used for anything except JSON-RPC errors.
     return CreatedTask(*_common_members(record, results_fail=False))
 
@@ -76,7 +76,8 @@ def result_in(record: TaskRecord, outcome: Outcome, revision: Revision) -> JSONO
 
 
 def core_result(record: TaskRecord, outcome: Outcome, revision: Revision) -> JSONObject:
-    """Return the result for ``tasks/result``. If the task's request failed, raises its error as `CodedError`."""
+    """Return the result for ``tasks/result``. If the task's request failed with an error, raise the error as
+    `CodedError`."""
     if outcome.is_error:
         raise raised(outcome)
     result = result_in(record, outcome, revision)
@@ -88,7 +89,7 @@ def core_result(record: TaskRecord, outcome: Outcome, revision: Revision) -> JSO
 
 
 def extension_task(record: TaskRecord, revision: Revision) -> DetailedTask:
-    """Return the state of a task in the form of the extension, with its outcome or its questions."""
+    """Return the state of a task in the form of the extension, including its outcome or its questions."""
     outcome = record.outcome
     result: Any = None
     error: Any = None
@@ -104,8 +105,8 @@ def extension_task(record: TaskRecord, revision: Revision) -> DetailedTask:
 
 
 TASK_LOST: Final = -31002
-"""Our error code for a task that did not run to completion. Its effects may have happened completely, partly or not at
-all."""
+"""Error code of this package for a task that did not run to completion. Its effects may have happened completely,
+partly or not at all."""
 
 SERVER_STOPPED: Final = "the server was shut down while the task was running"
 SERVER_RESTARTED: Final = "the server was restarted while the task was running"
@@ -126,21 +127,21 @@ def store_unreachable() -> CodedError:
 
 
 def bounded(outcome: Outcome, limit: int) -> Outcome:
-    """Return ``outcome``, or a failure if it has more than ``limit`` bytes."""
+    """Return ``outcome``, or a failure if the outcome has more than ``limit`` bytes."""
     if len(outcome.json) > limit:
         return failure(INTERNAL_ERROR, f"Internal error: the result has more than {limit} bytes")
     return outcome
 
 
 def raised(outcome: Outcome) -> CodedError:
-    """Return the error of a failed outcome, as the request itself would have been answered."""
+    """Return the error of a failed outcome, as the client would have got it without a task."""
     error: dict[str, Any] = decode_value(outcome.json)
     return CodedError(error["code"], error["message"], error.get("data"))
 
 
 def error_text(outcome: Outcome) -> str | None:
-    """Return the message for people about a failure; `None` for anything else (2025-11-25 tasks, Task Execution
-    Errors)."""
+    """Return the error message of a failed task for people. Return `None` for any other outcome (2025-11-25 tasks, Task
+    Execution Errors)."""
     if not (outcome.is_error or outcome.tells_failure):
         return None
     value: dict[str, Any] = decode_value(outcome.json)

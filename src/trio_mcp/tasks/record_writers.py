@@ -1,4 +1,4 @@
-"""OutcomeWriter and MessageWriter write the outcomes and status messages of tasks into their records.
+"""`OutcomeWriter` and `MessageWriter` write the outcomes and status messages of tasks into their records.
 
 `OutcomeReplies` encodes an outcome instead of a response.
 """
@@ -33,14 +33,14 @@ if TYPE_CHECKING:
 logger = logging.getLogger("trio_mcp")
 
 _LAST_WRITES: Final = 2.0
-"""Seconds allowed to write the outcomes of all tasks that are cancelled by the end of the server."""
+"""Seconds allowed for writing the outcomes of all tasks that are cancelled by the end of the server."""
 
 _STOPS: Final = (CancelCause.SHUTDOWN, CancelCause.PARENT)
 
 
 class OutcomeReplies(Replies):
-    """Encodes the results and errors of tasks as the JSON text of an `Outcome` instead of a response. It leaves out the
-    response's envelope, and the members that each response with this result will add."""
+    """Encodes the results and errors of tasks as the JSON text of an `Outcome` instead of a response. The text has no
+    envelope of a response, and no members that each response with this result adds."""
 
     def __init__(self, *, expose_errors: bool = False) -> None:
         super().__init__({}, expose_errors=expose_errors)
@@ -67,7 +67,7 @@ class OutcomeReplies(Replies):
 
 
 class OutcomeWriter:
-    """Writes the outcomes of tasks, once each, even under cancellation.
+    """Writes the outcome of each task once, even under cancellation.
 
     While the store fails, it retries as long as the process lives and the task belongs to it. When the server ends
     (``ending`` is set), the time is limited. If the write fails then, the task's lease expires, and the task is lost or
@@ -81,17 +81,18 @@ class OutcomeWriter:
         self._writing = set[trio.CancelScope]()
 
     def limit_time(self, drain_timeout: float) -> None:
-        """Limit the time of writes, since the server ends after ``drain_timeout``. The earliest limit applies."""
+        """Limit the time of writes, because the server ends after ``drain_timeout``. If it is called several times, the
+        earliest limit applies."""
         self._last_moment = min(self._last_moment, trio.current_time() + drain_timeout + _LAST_WRITES)
         for scope in self._writing:
             scope.deadline = self._last_moment
 
     def goes_on_elsewhere(self, task: RequestTask) -> bool:
-        """Return whether another process may now run ``task``."""
+        """Return whether another process may run ``task`` from now on."""
         return task.on_restart != "fail" and self._records.settings.store is not None
 
     async def persist(self, task: RequestTask, outcome: Outcome | None) -> None:
-        """Write the ``outcome`` of ``task``; `None` means that the task was cancelled."""
+        """Write the ``outcome`` of ``task`` into its record. `None` means that the task was cancelled."""
         with trio.CancelScope(deadline=self._last_moment, shield=True) as scope:
             self._writing.add(scope)
             try:
@@ -103,10 +104,10 @@ class OutcomeWriter:
             logger.error("the outcome of task %s was not stored in time", task.id)
 
     async def write_cut_off(self, tasks: Iterable[RequestTask]) -> None:
-        """Write the outcomes of ``tasks`` that the end of the server interrupted."""
+        """Write the outcomes of ``tasks`` that were interrupted by the end of the server."""
         self.limit_time(0.0)
         if self._records.settings.store is None:
-            return  # the records aren't kept after the server ends
+            return  # the records don't outlive the server
         with trio.CancelScope(deadline=self._last_moment, shield=True):
             async with trio.open_nursery() as nursery:  # in parallel: stores batch pending changes
                 for task in tasks:
@@ -126,7 +127,7 @@ class OutcomeWriter:
             task.client.notify(record)
 
     def _cut_off(self, task: RequestTask) -> Transition | Outcome:
-        """Return the transition for a task that was cancelled before its end and whose record doesn't say so."""
+        """Return the transition for a task that was cancelled before its end and whose record doesn't contain that."""
         cancellation = task.scope.cancellation
         cause = CancelCause.SHUTDOWN if cancellation is None else cancellation.cause
         is_given_up = cause is CancelCause.LEASE or (self._ending.is_set() and cause in _STOPS)
@@ -134,7 +135,7 @@ class OutcomeWriter:
             # Runs that a graceful shutdown ends don't count: otherwise a few deployments would fail every long task.
             # Runs that end because the store is unavailable don't count either.
             return lambda record, _: released(record, counts=False)
-        if cause is CancelCause.TASK and cancellation is not None:  # the cancelling call could not write it
+        if cause is CancelCause.TASK and cancellation is not None:  # the cancelling call couldn't write the record
             return lambda record, now: cancelled(record, now, cancellation.reason)
         words = SERVER_STOPPED if cancellation is None else cancellation.text
         return failure(TASK_LOST, f"the task did not run to its end: {words}")
@@ -150,12 +151,12 @@ class MessageWriter:
         self._sleeper = Sleeper()
 
     def write_soon(self, task: RequestTask) -> None:
-        """Schedule the message of ``task`` to be written. Synchronous."""
+        """Schedule writing the status message of ``task``. Synchronous."""
         self.unwritten[task.id] = task
         self._sleeper.wake()
 
     async def run(self) -> None:
-        """Write until cancelled."""
+        """Write the scheduled status messages until cancelled."""
         while True:
             while not self.unwritten:
                 await self._sleeper.sleep()
@@ -175,4 +176,4 @@ class MessageWriter:
 
 
 def _with_own_message(record: TaskRecord, now: int, message: str) -> TaskRecord | None:
-    return None if record.is_external else with_message(record, now, message)  # its messages are set elsewhere
+    return None if record.is_external else with_message(record, now, message)  # other code sets its messages

@@ -1,4 +1,4 @@
-"""TaskRecords: reads and changes the records of tasks, and waits for changes."""
+"""`TaskRecords`: reads and changes the records of tasks, and waits for changes."""
 
 from __future__ import annotations
 
@@ -25,29 +25,29 @@ from .transitions import answered, cancelled, with_outcome
 logger = logging.getLogger("trio_mcp")
 
 Transition: TypeAlias = Callable[[TaskRecord, int], TaskRecord | None]
-"""Function that takes a record and the time, and returns the next record; `None` if nothing changes."""
+"""Function that takes a task record and the time, and returns the next record. It returns `None` if nothing changes."""
 
 _RETRY: Final = 1.0
 _AGAIN: Final = 0.5
 _SWEEP: Final = 10.0
-"""Seconds between two deletions of expired records."""
+"""Seconds between two deletions of expired task records."""
 _MOST_DELETED: Final = 1000
-"""How many records are deleted at once."""
+"""Maximum number of task records that are deleted at once."""
 _TRIES: Final = 3
-"""How often an uncertain write is tried."""
+"""How often a write with an uncertain outcome is tried."""
 _LONGEST_PLACE: Final = 18
 
 
 @frozen
 class RecordPage:
-    """A page of records. Pass ``next_cursor`` to get the next page; it is `None` on the last page."""
+    """A page of task records. Pass ``next_cursor`` to get the next page. It is `None` on the last page."""
 
     records: Sequence[TaskRecord]
     next_cursor: str | None
 
 
 class TaskRecords:
-    """The task records in the store of ``settings``.
+    """The task records in the store that ``settings`` name.
 
     Callers pass the ``scope`` of a task: the principal, or an empty string without authentication. Records are read
     from the store each time, since other processes may change them. Any method raises `OSError` if the store fails;
@@ -57,30 +57,32 @@ class TaskRecords:
     def __init__(self, settings: TaskSettings, load: Load | None = None) -> None:
         self.settings = settings
         self.load = load or Load()
-        """The server's counters."""
+        """The counters of the server."""
         self.store = LoggedStore(MemoryTaskStore() if settings.store is None else settings.store)
         self._observers: dict[str, set[Callable[[str], None]]] = {}
         self._ends: dict[str, int] = {}
-        """When the time to live of each observed task ends."""
+        """The time at which each observed task's time to live ends."""
         self.on_change: Callable[[str, TaskRecord | None], None] | None = None
-        """Called with the id of a task that may have changed, and its record if this process has it."""
+        """Function that is called with the id of a task that may have changed, and its record if this process has
+        it."""
         self.on_hint: Callable[[str], None] | None = None
-        """Called with each task id that the store reports as changed, also after writes of this process."""
+        """Function that is called with each task id that the store reports as changed, also after writes of this
+        process."""
         self.held_marks: Callable[[], Mapping[str, bytes]] = dict
-        """Returns the ids and marks of further records to watch."""
+        """Function that returns the ids and marks of further records to watch."""
         self.on_unsaved_cancel: Callable[[str, str | None], None] | None = None
-        """Called with the id and the reason if a cancel cannot be written."""
+        """Function that is called with the task id and the reason if a cancellation cannot be written."""
         self._clock_offset: float | None = None
-        """Milliseconds by which the store's clock is ahead of trio's; `None` until the store first answers."""
+        """Milliseconds by which the store's clock is ahead of trio's clock. `None` until the store first answers."""
         self._hints_lost = trio.Event()
 
     @property
     def now(self) -> int:
-        """The current time of the store, in milliseconds since the epoch, derived from its last answer."""
+        """The current time of the store, in milliseconds since the epoch, derived from the store's last answer."""
         return int(trio.current_time() * 1000 + (self._clock_offset or 0.0))
 
     async def read(self, scope: str | None, task_id: str) -> TaskRecord | None:
-        """Return the record; `None` if ``scope`` has no such record, or it has expired."""
+        """Return a task record. Return `None` if ``scope`` has no such record, or the record has expired."""
         kept = await self.store.read(scope, task_id)
         if kept is None:
             return None
@@ -92,11 +94,11 @@ class TaskRecords:
             self._ends[task_id] = record.expires_at
         is_overdue = record.expires_at is not None and record.expires_at <= kept.now and record.leased_until < kept.now
         if is_overdue and not record.phase.is_final:
-            return await self.change(task_id, None, _expired)  # no process runs the task, so none else will record it
+            return await self.change(task_id, None, _expired)  # no process runs the task, so none else records its end
         return record
 
     async def page(self, scope: str, cursor: str | None, limit: int) -> RecordPage:
-        """Return a page of the records of ``scope``, oldest first.
+        """Return a page of the task records of ``scope``, oldest first.
 
         ``cursor`` is the `RecordPage.next_cursor` of the previous page. It stays valid when that page's records are
         gone. Raises `CodedError` (-32602) if it isn't a cursor.
@@ -114,7 +116,7 @@ class TaskRecords:
     # Changes
 
     async def create(self, new: TaskRecord, ttl_ms: int | None) -> TaskRecord:
-        """Store a new record within the limits of the settings, and return it. See `TaskStore.create`."""
+        """Store a new task record within the limits of the settings, and return it. See `TaskStore.create`."""
         settings = self.settings
         create = partial(
             self.store.create,
@@ -135,7 +137,7 @@ class TaskRecords:
         return record
 
     async def discard(self, task_id: str) -> None:
-        """Delete a record whose id no client has, or make sure that it isn't stored later. Retries while the store
+        """Delete a task record whose id no client has, or make sure that it isn't stored later. Retry while the store
         fails."""
         keep = int((self.settings.retention + self.settings.lease) * 1000)
         while True:
@@ -145,7 +147,7 @@ class TaskRecords:
             await trio.sleep(_AGAIN)
 
     async def delete_expired(self) -> None:
-        """Delete expired records periodically, until cancelled."""
+        """Delete expired task records periodically, until cancelled."""
         while True:
             await trio.sleep(_SWEEP)
             with suppress(Exception):  # already logged
@@ -153,7 +155,7 @@ class TaskRecords:
                     pass
 
     async def change(self, task_id: str, holder: str | None, transition: Transition) -> TaskRecord | None:
-        """Apply ``transition`` to the stored record, and return the new record. Atomic under cancellation.
+        """Apply ``transition`` to the stored task record, and return the new record. Atomic under cancellation.
 
         A transition that changes nothing leaves the record unchanged. Returns `None` if there is no record (any more),
         or if a ``holder`` is given, and a task that hasn't ended has another holder.
@@ -194,7 +196,7 @@ class TaskRecords:
         transition: Transition,
         reacquire: Callable[[TaskRecord], bool],
     ) -> TaskRecord | None:
-        """Like `change`, but retry while the store fails.
+        """Apply ``transition`` to the stored task record like `change`, but retry while the store fails.
 
         ``holder`` returns the current holder. ``reacquire`` is called if the record has another holder of the same
         process. It continues the task under that holder, if possible, and returns whether it does.
@@ -217,19 +219,20 @@ class TaskRecords:
                 if record is not None:
                     return record
                 if ours == holder() and not await self._reacquire_kept(task_id, reacquire) and ours == holder():
-                    return None  # otherwise retry: this process has a newer claim
+                    return None  # otherwise try again: this process has a newer claim
 
     async def _reacquire_kept(self, task_id: str, reacquire: Callable[[TaskRecord], bool]) -> bool:
-        """Call ``reacquire`` with the stored record. Return false if another process has the task, or there is no
-        record."""
+        """Call ``reacquire`` with the stored task record. Return false if another process has the task, or the record
+        doesn't exist."""
         with suppress(OSError):  # already logged
             kept = await self.store.read(None, task_id)
             return kept is not None and reacquire(kept.record)
-        return True  # unknown while the store fails: retrying the change will find out
+        return True  # unknown while the store fails: the next attempt to change the record will find out
 
     async def answer(self, scope: str, task_id: str, answers: Mapping[str, bytes]) -> TaskRecord | None:
-        """Add answers to a task's questions, and return its record; `None` if ``scope`` has no such task. Keys that
-        aren't open questions are ignored. Raises `CodedError` (-32602) if the answers are too long."""
+        """Add a client's answers to a task's questions, and return the task record. Return `None` if ``scope`` has no
+        such task. Keys that aren't open questions are ignored. Raises `CodedError` (-32602) if the answers are too
+        long."""
         if await self.read(scope, task_id) is None:
             return None
         if sum(map(len, answers.values())) > (most := self.settings.max_record_bytes):
@@ -237,12 +240,12 @@ class TaskRecords:
         return await self.add_answers(task_id, answers)
 
     async def add_answers(self, task_id: str, answers: Mapping[str, bytes]) -> TaskRecord | None:
-        """Add answers from a client that was asked on behalf of the task: see `answer`."""
+        """Add answers to the record that a client gave to a task's requests. See `answer`."""
         return await self.change(task_id, None, lambda record, now: answered(record, now, answers))
 
     async def cancel(self, scope: str, task_id: str, reason: str | None) -> tuple[TaskRecord, bool] | None:
-        """Cancel a task. Return its record, and whether this call has cancelled it; `None` if ``scope`` has no such
-        task.
+        """Cancel a task. Return its record, and whether this call has cancelled it. Return `None` if ``scope`` has no
+        such task.
 
         A task that has ended doesn't change. If the record cannot be written, a handler that runs here is cancelled
         anyway before `OSError` is raised, and the record is updated once the store works.
@@ -273,19 +276,20 @@ class TaskRecords:
     # Waiting for changes
 
     def changed(self, task_id: str, record: TaskRecord | None = None) -> None:
-        """Wake the readers that wait for a change of a task: to ``record``, or to a record that isn't known here.
-        Synchronous."""
+        """Wake the readers that wait for a change of a task. The task changed to ``record``, or to a record that this
+        process doesn't have. Synchronous."""
         for tell in tuple(self._observers.get(task_id, ())):
             tell(task_id)
         if self.on_change is not None:
             self.on_change(task_id, record)
 
     def observe(self, task_id: str, callback: Callable[[str], None]) -> None:
-        """Call ``callback`` with the id after each change of the task, and sometimes without a change."""
+        """Call ``callback`` with the task id after each change of the task. Sometimes it is also called without a
+        change."""
         self._observers.setdefault(task_id, set()).add(callback)
 
     def unobserve(self, task_id: str, callback: Callable[[str], None]) -> None:
-        """Undo `observe`."""
+        """Stop calling a callback that was passed to `observe`."""
         observers = self._observers[task_id]
         observers.discard(callback)
         if not observers:
@@ -321,7 +325,7 @@ class TaskRecords:
 
     @contextmanager
     def change_signal(self, task_id: str) -> Generator[ChangeSignal]:
-        """Yield a `ChangeSignal` for one task. Read the task again after each `ChangeSignal.next_poll`."""
+        """Yield a `ChangeSignal` for one task. Read the task record again after each `ChangeSignal.next_poll`."""
         watch = ChangeSignal(self.settings.look_interval)
         self.observe(task_id, watch.notify)
         try:
@@ -330,7 +334,7 @@ class TaskRecords:
             self.unobserve(task_id, watch.notify)
 
     async def watch(self) -> None:
-        """Forward the store's change notifications, until cancelled. If the store fails, watch it again after a
+        """Forward the store's change notifications, until cancelled. If the store fails, watch the store again after a
         while."""
         has_failed = False
         while True:

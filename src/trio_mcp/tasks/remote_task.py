@@ -1,4 +1,4 @@
-"""RemoteTask: a task that a peer runs for us, seen from the requestor's side.
+"""`RemoteTask`: a task that a peer runs for this side, as the requestor uses it.
 
 `CoreRemoteTask` is a task in the form of 2025-11-25, whether we are the client or the server.
 """
@@ -25,11 +25,11 @@ from .task_state import TaskCancelled, TaskState, state_of
 T = TypeVar("T")
 
 Ask: TypeAlias = Callable[[str, JSONObject], Awaitable[Any]]
-"""Sends a request with this method and these parameters, and returns its result as plain data."""
+"""Function that sends a request with this method and these parameters, and returns its result as plain data."""
 SendCancel: TypeAlias = Callable[[str], None]
-"""Sends ``tasks/cancel`` for the task with this id, without waiting for the response."""
+"""Function that sends ``tasks/cancel`` for the task with this id, without waiting for the response."""
 OnState: TypeAlias = Callable[[TaskState], Awaitable[None]]
-"""Called with each state that the receiver reports."""
+"""Function that is called with each task state that the receiver reports."""
 
 _USUAL_INTERVAL: Final = 1.0
 _SHORTEST_INTERVAL: Final = 0.1
@@ -39,25 +39,28 @@ _PASSING: Final = frozenset((HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQ
 
 
 class RemoteTask(ABC):
-    """A task that a peer runs for us. ``ask`` and ``forget`` send requests about the task."""
+    """A task that a peer runs for this side. ``ask`` and ``forget`` send requests about the task."""
 
     def __init__(self, task_id: str, ask: Ask, forget: SendCancel) -> None:
         self.id = task_id
         self._ask = ask
         self._forget = forget
         self.is_over = False
-        """True once the peer needs no cancel: the task has ended, is unknown, or was cancelled by us."""
+        """True once the peer needs no cancellation: the task has ended, is unknown, or was cancelled by this side."""
 
     @abstractmethod
     async def get(self) -> TaskState:
-        """Request the state of the task. Raises the error of the request, for example -32602 for an unknown task."""
+        """Request the state of the task, and return it. Raises an error if the request fails, for example -32602 for an
+        unknown task."""
 
     @abstractmethod
     async def cancel(self) -> None:
-        """Request that the task be cancelled. A task that has ended doesn't change. Raises the error of the request."""
+        """Send a request to cancel the task. If the task has ended, nothing changes. Raises an error if the request
+        fails."""
 
     async def result(self, on_state: OnState, *, cancels: bool) -> Any:
-        """Wait for the end of the task, and return its result as plain data. Meanwhile, its questions are answered.
+        """Wait for the end of the task, and return its result as plain data. While it waits, the task's questions are
+        answered.
 
         ``on_state`` is called with each state. With ``cancels``, leaving the wait before the end of the task, for any
         reason, calls `abandon`.
@@ -69,22 +72,23 @@ class RemoteTask(ABC):
             try:
                 return await self._poll_until_done(nursery, on_state)
             except BaseException:
-                if cancels:  # here, before the cleanup of the functions that answer its questions
+                if cancels:  # now, before the cleanup of the functions that answer the task's questions
                     self.abandon()
                 raise
 
     @abstractmethod
     async def _poll_until_done(self, nursery: ServiceNursery, on_state: OnState) -> Any:
-        """Implements `result`, with background tasks in ``nursery``."""
+        """Wait for the end of the task and return its result, with background tasks in ``nursery``. Implements
+        `result`."""
 
     def abandon(self) -> None:
-        """Cancel the task at the peer, unless it is over. Never waits, so a cancelled trio task can call this."""
+        """Cancel the task at the peer, unless the task is over. Never waits, so a cancelled trio task can call this."""
         if not self.is_over:
             self.is_over = True
             self._forget(self.id)
 
     async def _fetch_state(self, result_type: type[T]) -> T:
-        """Return the answer to ``tasks/get``."""
+        """Send ``tasks/get``, and return the response."""
         try:
             return structure_result("tasks/get", await self._ask("tasks/get", {"taskId": self.id}), result_type)
         except PeerError as error:
@@ -93,7 +97,8 @@ class RemoteTask(ABC):
             raise
 
     def _check(self, state: TaskState) -> TaskState:
-        """Return ``state``, which must be of this task. Raises `ProtocolViolation` for another task's state."""
+        """Return ``state``, which must be a state of this task. Raises `ProtocolViolation` if it is another task's
+        state."""
         if state.id != self.id:
             raise ProtocolViolation(f"tasks/get: the answer is about another task: {state.id[:100]!r}")
         self.is_over = self.is_over or state.is_final
@@ -103,8 +108,8 @@ class RemoteTask(ABC):
 def created_state(
     method: str, result: Any, kind: type[CreatedTask] | type[CreateTaskResult], forget: SendCancel
 ) -> TaskState:
-    """Return the state of the task in ``result``, the answer to a request of ``method``. Raises `ProtocolViolation` for
-    an invalid answer, and cancels the task if the answer names one."""
+    """Return the state of the task that ``result`` created. ``result`` is the response to a request of ``method``. If
+    it is invalid, raises `ProtocolViolation`, and cancels the task if its id is known."""
     try:
         made = structure_result(method, result, kind)
     except ProtocolViolation:
@@ -116,8 +121,8 @@ def created_state(
 
 
 def task_params(ttl: float | None) -> JSONObject:
-    """Return the ``task`` parameter of a 2025-11-25 request. It asks the receiver to keep the task for ``ttl`` seconds,
-    or as long as it chooses. Raises `ValueError` unless the time is positive and finite."""
+    """Return the ``task`` parameter of a 2025-11-25 request. It requests that the receiver keeps the task for ``ttl``
+    seconds, or as long as the receiver chooses. Raises `ValueError` unless the time is positive and finite."""
     if ttl is None:
         return {}
     if not 0 < ttl < inf:
@@ -126,7 +131,8 @@ def task_params(ttl: float | None) -> JSONObject:
 
 
 class PollSchedule:
-    """When to poll a task: at the interval that its receiver requests, within our own bounds.
+    """The times at which a task is polled: at the interval that its receiver requests, within the bounds of this
+    package.
 
     While the receiver is unavailable or too busy, the interval grows. The sixth failed poll in a row raises its error.
     At the usual interval, that is half a minute after the first failure.
@@ -140,14 +146,14 @@ class PollSchedule:
         self._is_woken = False
 
     def update(self, state: TaskState) -> None:
-        """Use the interval that the receiver requests, counted from now."""
+        """Use the polling interval that the receiver requests, counted from now."""
         self._failures = 0
         wish = _USUAL_INTERVAL if state.poll_interval is None else state.poll_interval
         self._pause = min(max(wish, _SHORTEST_INTERVAL), _LONGEST_INTERVAL)
         self._due = trio.current_time() + self._pause
 
     def record_failure(self, error: MCPError) -> None:
-        """Poll again later after a failed poll. Raises ``error`` if polling again is useless."""
+        """Schedule the next poll of a task after a failed one. Raises ``error`` if polling again is useless."""
         self._failures += 1
         if not _is_transient(error) or self._failures > _FAILED_POLLS_LIMIT:
             raise error
@@ -160,7 +166,7 @@ class PollSchedule:
         self._due = -inf
 
     def wake(self) -> None:
-        """Interrupt the wait, since there is something to do."""
+        """Interrupt the wait for the next poll, because there is something to do."""
         self._is_woken = True
         self._waiting.wake()
 
@@ -184,16 +190,17 @@ def _is_transient(error: MCPError) -> bool:
 
 
 class CoreRemoteTask(RemoteTask):
-    """A task of a peer in the form of 2025-11-25. Its questions arrive as requests of the peer."""
+    """A task of a peer in the form of 2025-11-25. The task's questions arrive as requests of the peer."""
 
     def __init__(self, task_id: str, ask: Ask, forget: SendCancel, known: TaskState | None = None) -> None:
         super().__init__(task_id, ask, forget)
         self._known = known
-        """The state in the answer that created the task, until `result` has reported it."""
+        """The task state in the response that created the task. `None` after `result` has reported it."""
 
     @classmethod
     def created(cls, method: str, result: Any, ask: Ask, forget: SendCancel) -> CoreRemoteTask:
-        """Return the task in ``result``, the answer to a request of ``method``. Raises `ProtocolViolation`."""
+        """Return the task that ``result`` created. ``result`` is the response to a request of ``method``. Raises
+        `ProtocolViolation` if it is invalid."""
         state = created_state(method, result, CreateTaskResult, forget)
         return cls(state.id, ask, forget, state)
 
@@ -210,8 +217,8 @@ class CoreRemoteTask(RemoteTask):
         self.is_over = True
 
     def _raise_failure(self, state: TaskState) -> None:
-        """Raise the error of a task with an empty result. In mcp 1.x, each task that was cancelled, or failed with an
-        error, has an empty result."""
+        """Raise the error of a task with an empty result. A peer with mcp 1.x sends an empty result for each task that
+        was cancelled, or failed with an error."""
         if state.status == "cancelled":
             raise TaskCancelled(self.id, state.message)
         if state.status == "failed":
@@ -254,7 +261,7 @@ class CoreRemoteTask(RemoteTask):
 
 
 class _ResultCall:
-    """Calls ``tasks/result``, which blocks until the end of the task, while ``looks`` continues to poll."""
+    """Calls ``tasks/result``, which blocks until the end of the task, while ``looks`` continues to poll the task."""
 
     def __init__(self, ask: Ask, task_id: str, looks: PollSchedule) -> None:
         self._ask = ask
@@ -267,7 +274,7 @@ class _ResultCall:
         self._error: MCPError | None = None
 
     def start(self, nursery: ServiceNursery) -> None:
-        """Start the call, unless one is in flight."""
+        """Start the ``tasks/result`` call, unless one is in flight."""
         if not self._runs:
             self._runs = True
             nursery.start_soon(self._run)
@@ -281,8 +288,8 @@ class _ResultCall:
         self._looks.wake()
 
     def collect(self) -> Any:
-        """Return the result of the completed call. Raises its error, or `_TaskFailed`. After that, another call can
-        start."""
+        """Return the result of the completed ``tasks/result`` call, or raise its error or `_TaskFailed`. After that,
+        another call can start."""
         error, self._error = self._error, None
         self._runs, self.ended = False, trio.Event()
         if isinstance(error, PeerError):
@@ -293,8 +300,8 @@ class _ResultCall:
 
 
 class _TaskFailed(Exception):
-    """The peer answered ``tasks/result`` with ``error``, the error of the request that the task ran. Polling again is
-    useless."""
+    """Raised if the peer answered ``tasks/result`` with ``error``, the error of the request that ran as the task.
+    Polling again is useless."""
 
     def __init__(self, error: PeerError) -> None:
         super().__init__(error)

@@ -1,4 +1,4 @@
-"""RequestTask: the task that a request may become."""
+"""`RequestTask`: the task that a request may become."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ _ID_BYTES = 18
 _HOLDER_BYTES = 9
 
 RUNS_ELSEWHERE: Final = "another process runs the task now"
-"""The reason of a cancel, for people."""
+"""The reason for a cancellation, for people."""
 
 
 def new_holder(process: str) -> str:
-    """Return a holder token for the tasks that ``process`` creates, or claims in one claim: see `TaskStore`."""
+    """Return a holder token for the tasks that ``process`` creates, or claims in one claim. See `TaskStore`."""
     return f"{process}:{secrets.token_urlsafe(_HOLDER_BYTES)}"
 
 
@@ -50,22 +50,22 @@ def _process_of(holder: str) -> str:
 
 
 class NotStarted(CodedError):
-    """A task could not be started. The call is answered with this error, without a second attempt: that might succeed,
-    and give the client a task that failed because it couldn't be created."""
+    """Raised if a task could not be started. The call gets this error without a second attempt. A second attempt might
+    succeed, and give the client a task that failed because it couldn't be created."""
 
 
 @define(eq=False)
 class _StartAttempt:
-    """An attempt to store the record of a task. ``over`` is set when it has finished. ``failure`` returns the error if
-    it has failed."""
+    """An attempt to store the record of a task. ``over`` is set when the attempt has finished. ``failure`` returns the
+    error if the attempt has failed."""
 
     over: trio.Event = attrs.field(factory=trio.Event)
     failure: Callable[[], NotStarted] | None = None
 
 
 class RequestTask:
-    """The task of one request that runs in ``host``. It exists only as a possibility until `start`, and in the store
-    after it.
+    """The task of one request that runs in ``host``. Until `start` is called, the request only may become a task. After
+    that, the task is in the store.
 
     ``ttl_ms``: milliseconds from creation; `None` for no limit. ``must_be``: the request must be answered with a task.
     ``record``: the stored record, for a task that runs again.
@@ -89,7 +89,7 @@ class RequestTask:
     ) -> None:
         self._host = host
         self.scope = scope
-        # It begins with a letter: an id with a leading hyphen would be an option on a command line.
+        # The id begins with a letter, because a leading hyphen would look like an option on a command line.
         self.id = f"t{secrets.token_urlsafe(_ID_BYTES)}" if record is None else record.id
         """The task's id, which cannot be guessed (2025-11-25 tasks, Task Isolation)."""
         self.ttl_ms = ttl_ms
@@ -97,32 +97,35 @@ class RequestTask:
         self.must_be = must_be
         peer = scope.exchange.peer
         self.caller: object = peer.principal or ("" if record is not None else scope.ticket.caller.whole)
-        """The caller, for the limits of running tasks: the principal or, without one, the `Caller`, which doesn't keep
-        a connection alive."""
+        """The caller, for the limits of running tasks. It is the principal or, without a principal, the `Caller`, which
+        doesn't keep a connection alive."""
         caller = scope.ticket.caller
         self.part: Caller | None = None if record is not None or caller.within is None else caller
-        """The part of the caller, for example its connection; `None` if there is none, or after a restart."""
+        """The sub-caller, for example the connection, for dividing the caller's limit. `None` if it is unknown, or
+        after a restart."""
         self.phase = RunPhase.POSSIBLE if record is None else RunPhase.RUNNING
         self.epoch = 0
         """Number of the claim under which this process runs the task."""
         self.holder: str | None = None
-        """Holder token under which this process runs the task, checked by each write; `None` if no process runs it."""
+        """Holder token under which this process runs the task. Each write checks it. `None` if no process runs the
+        task."""
         self.held_until = 0.0
         """Time on trio's clock after which another process may run the task."""
         self.mark = b""
-        """Mark of the record that was read last."""
+        """Mark of the task record that was read last."""
         self.message: str | None = None
         """The handler's latest status message for people."""
         self.restored: bytes | None = None if record is None or on_restart != "resume" else record.checkpoint
-        """Checkpoint of the previous run; `None` if there is none."""
+        """Checkpoint of the previous run. `None` if that run stored none."""
         self.checkpoint_before_start: bytes | None = None
-        """Checkpoint to store with the new record."""
+        """Checkpoint to store with the new task record."""
         self.attempt = 1 if record is None else record.attempt
         self._starting: _StartAttempt | None = None
-        """The attempt to store the record; `None` except in the phase RECORDING."""
+        """The attempt to store the task record. `None` except in the phase RECORDING."""
         self._alarm: Alarm | None = None
         self.client: CoreClient | None = None
-        """The requestor, if the task has the form of 2025-11-25 and the requestor is known."""
+        """The client that created the task. `None` unless the task has the form of 2025-11-25 and the client is
+        known."""
 
     # Start
 
@@ -133,11 +136,11 @@ class RequestTask:
 
     @property
     def is_delegated(self) -> bool:
-        """True while the work is done elsewhere."""
+        """True while the work of the task isn't done by its handler."""
         return self.phase in (RunPhase.DELEGATED, RunPhase.DETACHED)
 
     def start_later(self) -> None:
-        """Start the task after the settings' grace, unless the request is answered before. Idempotent."""
+        """Start the task after `TaskSettings.grace`, unless the request is answered before. Idempotent."""
         if self._alarm is None:
             due = trio.current_time() + self._host.settings.grace
             self._alarm = self.scope.runner.alarms.set(due, partial(self._start_now, self.scope.request))
@@ -149,7 +152,7 @@ class RequestTask:
         if self.scope.sends and self.scope.request is request:
             nursery.start_soon(self._start_where_possible)
         else:
-            self.start_later()  # the client is still answering questions, or has just returned
+            self.start_later()  # the client is still answering questions, or has just sent its answers
 
     async def _start_where_possible(self) -> None:
         try:
@@ -159,14 +162,14 @@ class RequestTask:
                 raise
 
     def stop_alarm(self) -> None:
-        """Stop the alarm, because the request is about to be answered or the task is over."""
+        """Stop the timer that starts the task, because the request is about to be answered or the task is over."""
         if self._alarm is not None:
             self._alarm.stop()
             self._alarm = None
 
     async def start(self, *, delegated: bool = False) -> None:
-        """Store the task, and answer the request with it. Returns at once if that was done before. ``delegated``: the
-        work is done elsewhere.
+        """Store the task, and answer the request with the task. Return at once if that was done before. If
+        ``delegated`` is true, the work isn't done by the handler.
 
         While the client is answering questions sent in the response, this waits until the client returns. Raises
         `CodedError` (-31000), with nothing started, if there are too many tasks or the store fails. All callers that
@@ -188,7 +191,7 @@ class RequestTask:
         record: TaskRecord | None = None
         try:
             await self._between_rounds()
-            if scope.sends:  # otherwise the caller has given up
+            if scope.sends:  # otherwise the client has abandoned the request
                 record = await host.create(self, delegated=delegated)
                 await self._between_rounds()
                 if not await host.has_lease_left(self):
@@ -199,7 +202,7 @@ class RequestTask:
                 self.stop_alarm()
                 self.phase = phase_after(self.phase, RunStep.DELEGATE if delegated else RunStep.START)
                 host.adopt(self, record)
-                if self.message != record.message:  # set while the record was being written
+                if self.message != record.message:  # the message was set while the record was being written
                     host.message_writer.write_soon(self)
                 return
         except CodedError as error:
@@ -219,12 +222,13 @@ class RequestTask:
             raise CodedError(TOO_BUSY, "Shutting down: no new tasks are taken")
 
     def decline(self) -> None:
-        """Don't start: the request is answered with the questions that its handler returned."""
+        """Don't start a task, because the request is answered with the questions that its handler returned."""
         if not self.has_started:
             self.phase = phase_after(self.phase, RunStep.DECLINE)
 
     async def delegate(self, ttl_ms: int | None, message: str | None) -> bool:
-        """Start if necessary, and mark the work as done elsewhere, within ``ttl_ms`` milliseconds from creation.
+        """Start the task if necessary, and record that its handler doesn't do the work. The work must be done within
+        ``ttl_ms`` milliseconds from creation.
 
         The end of the handler still ends the task, unless `detach` is called. Returns false, with nothing changed, if
         the work is already done elsewhere. Raises as `start`.
@@ -244,12 +248,12 @@ class RequestTask:
         return True
 
     def detach(self) -> None:
-        """Let the task continue without its handler, since the work is done elsewhere. The handler's result isn't
+        """Let the task continue without its handler, because other code does the work. The handler's result isn't
         stored."""
         self.phase = phase_after(self.phase, RunStep.DETACH)
 
     async def _between_rounds(self) -> None:
-        """Wait until the client has returned with answers to the questions sent in the response."""
+        """Wait until the client has sent the request again, with answers to the questions in the response."""
         while self.scope.rounds is not None and not self.scope.sends and self.scope.from_outside is None:
             await self.scope.rounds.resumed()
             await trio.lowlevel.checkpoint()
@@ -257,29 +261,29 @@ class RequestTask:
     # Questions
 
     def collect_questions(self) -> None:
-        """From now on, store the handler's questions with the task, which presents them to its client."""
+        """From now on, store the handler's questions in the task record, from which they are sent to the client."""
         from .task_questions import TaskQuestions  # lazy import: servers start faster
 
         TaskQuestions(self).collect()
 
     @property
     def keeps_answers(self) -> bool:
-        """Whether answers are kept, so that a run after a restart can ask the same questions again and get them: see
-        `AnswerLog`."""
+        """True if the client's answers are stored, because a run of the task after a restart could ask the same
+        questions again. See `AnswerLog`."""
         return self.on_restart != "fail" and self._host.settings.store is not None
 
     def deliver(self, answers: Mapping[str, bytes]) -> None:
-        """Pass those of ``answers`` to the handler that it waits for."""
+        """Pass those of the client's ``answers`` to the handler that the handler waits for."""
         rounds = self.scope.rounds
         if rounds is not None:
             rounds.deliver({key: decode_answer(text) for key, text in answers.items() if rounds.waits_for(key)})
 
     def awaits(self, key: str) -> bool:
-        """Return whether the handler waits for the answer to the question ``key``."""
+        """Return whether the handler waits for the client's answer to the question ``key``."""
         return self.scope.rounds is not None and self.scope.rounds.waits_for(key)
 
     async def change(self, transition: Transition) -> None:
-        """Apply ``transition`` to the record: see `TaskHost.change`. Raises `CodedError` if the task has ended."""
+        """Apply ``transition`` to the task record. See `TaskHost.change`. Raises `CodedError` if the task has ended."""
         record = await self._host.change(self, transition)
         if record is None or record.phase.is_final:
             # The handler is cancelled, so that it doesn't continue as if the change were stored.
@@ -289,7 +293,7 @@ class RequestTask:
     def ask(
         self, method: str, params: dict[str, Any] | None, revision: Revision, on_progress: OnProgress | None
     ) -> Awaitable[Any]:
-        """Send a request of the handler that isn't a question: see `RequestScope.ask`."""
+        """Send a request of the handler that can't be stored as a question. See `RequestScope.ask`."""
         if self.client is None:
             raise NoBackChannel("the client of this task is unknown")
         return self.client.ask(method, params, on_progress)
@@ -306,13 +310,15 @@ class RequestTask:
         return True
 
     def set_message(self, message: str) -> None:
-        """Set the status message for people. It is written soon afterwards, and the last message wins."""
+        """Set the task's status message for people. It is written soon afterwards. If several messages are set, the
+        last one wins."""
         self.message = message
         if self.has_started:
             self.scope.runner.trio_run.call_soon(self._host.message_writer.write_soon, self)
 
     async def checkpoint(self, value: Any) -> None:
-        """Store ``value``, which `encode_value` must be able to encode, for a later run. Waits while the store fails.
+        """Store ``value``, which `encode_value` must be able to encode, as the checkpoint for a later run of the task.
+        Waits while the store fails.
 
         Raises `ValueError` if the value is too long. If the task has ended or runs elsewhere, its handler is cancelled
         here; in a shielded scope, raises `CodedError` (-31002).
@@ -324,7 +330,7 @@ class RequestTask:
         while self._starting is not None:
             await self._starting.over.wait()
         if self.on_restart == "resume" and self.scope.rounds is not None:
-            self.scope.rounds.forget()  # a further run starts from this checkpoint
+            self.scope.rounds.forget()  # another run would start from this checkpoint
         if self.has_started:
             await self.change(lambda record, _: checkpointed(record, text, self.awaits))
         else:
@@ -335,27 +341,28 @@ class RequestTask:
     @property
     def is_at_risk(self) -> bool:
         """True while the handler runs and another process must not run it at the same time. A handler that is never run
-        again may continue after its lease: another process can only record that the task has failed."""
+        again may continue after its lease, because another process can only record that the task has failed."""
         return self.phase is RunPhase.RUNNING and self.on_restart != "fail"
 
     @property
     def needs_lease(self) -> bool:
-        """True while the handler runs, and until its outcome is persisted. False once the record has ended or has
+        """True while the handler runs, and until its outcome is persisted. False once the task record has ended or has
         another holder."""
         return self.phase is RunPhase.RUNNING or self.phase is RunPhase.PERSISTING
 
     @property
     def has_ended(self) -> bool:
-        """True from the moment when persisting the outcome begins."""
+        """True from the moment at which the task begins to persist its outcome."""
         return self.phase >= RunPhase.PERSISTING
 
     def acquire(self, record: TaskRecord, until: float) -> None:
-        """Run the task under the claim in its ``record``. No other process may run it before ``until``."""
+        """Run the task under the claim in its ``record``. No other process may run the task before ``until``."""
         self.holder, self.epoch, self.mark, self.held_until = record.holder, record.epoch, record.mark, until
 
     def reacquire(self, record: TaskRecord) -> bool:
-        """Continue the run under a newer claim of this process, found in ``record``, whose answer is on its way or was
-        lost. Possible only if no other process has run the task in between. Return whether it was possible."""
+        """Continue the run under a newer claim of this process, found in ``record``. The response to that claim is on
+        its way or was lost. This is possible only if no other process has run the task in between. Return whether it
+        was possible."""
         if self.holder is None or record.holder is None or record.epoch != self.epoch + 1:
             return False
         if _process_of(record.holder) != _process_of(self.holder):
@@ -364,30 +371,30 @@ class RequestTask:
         return True
 
     def is_of(self, record: TaskRecord) -> bool:
-        """Return whether ``record`` says that this process runs the task, or has run it to its end."""
+        """Return whether ``record`` says that this process runs the task, or has run the task to its end."""
         return record.epoch == self.epoch and (record.phase.is_final or record.holder == self.holder)
 
     def accepts(self, record: TaskRecord) -> bool:
-        """Return whether to act on a ``record`` that was stored during this run. A record with another holder may be
-        older than our own claim, which was answered first; then the record must be read again."""
+        """Return whether to act on a task ``record`` that was stored during this run. A record with another holder may
+        be older than this process's own claim. In that case, the record must be read again."""
         return record.phase.is_final or self.reacquire(record) or self.is_of(record)
 
     async def persist(self, outcome: Outcome | None) -> None:
-        """Persist the outcome of the request; `None` means that the request was cancelled."""
+        """Store the outcome of the request in the task record. `None` means that the request was cancelled."""
         is_detached = self.phase is RunPhase.DETACHED
         self.phase = phase_after(self.phase, RunStep.END)
         if not is_detached:
             await self._host.outcome_writer.persist(self, outcome)
 
     def close(self) -> None:
-        """Close the task: its handler and all child tasks have ended here."""
+        """Close the task, because its handler and all child tasks have ended in this process."""
         self.stop_alarm()
-        was_cut_off = not self.has_ended  # its nursery was cancelled from outside, or by a bug
+        was_cut_off = not self.has_ended  # its nursery was cancelled from outside, or because of a bug
         self.phase = phase_after(self.phase, RunStep.CLOSE)
         self._host.remove(self, was_cut_off=was_cut_off)
 
     def set_expiry(self, due: float) -> None:
-        """End the task at the time ``due``, when its time to live is over. `close` stops the alarm."""
+        """End the task at the time ``due``, when its time to live has passed. `close` stops the timer."""
         self.stop_alarm()
         self._alarm = self._host.alarms.set(due, partial(self._host.expire, self))
 

@@ -1,4 +1,4 @@
-"""The exchange and the record of a request that has become a task, and how a task runs again from its record.
+"""The exchange and the record of a request that has become a task, and running a task again from its record.
 
 The request's messages go to its `TaskExchange` instead of its connection, and its response is stored as the outcome.
 """
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 class TaskExchange(Exchange):
-    """The exchange of one ``task``, which belongs to no connection.
+    """The exchange of a request that runs as ``task``. It belongs to no connection.
 
     Only a cancel or the end of the server ends the task, and its response is stored. Notifications go to ``outbox``,
     and name ``related_task``. The data of the first request's ``connection`` belongs to the task as well.
@@ -55,13 +55,13 @@ class TaskExchange(Exchange):
         related_task: str | None = None,
         connection: trio.Event | None = None,
     ) -> None:
-        # Doesn't call the base class, whose tables are for many requests: there may be ten thousand tasks.
+        # Don't call the base class's __init__, whose tables are for many requests: there may be ten thousand tasks.
         self.state = state
         self.outbox = outbox
         self.peer = peer
         self.ending = host.ending
         self.task: RequestTask | None = None
-        """The task that stores the response and is notified of the end, until its end."""
+        """The task that stores the response and is notified when the exchange ends. It is set until then."""
         self.related_task = related_task
         self._connection = connection
 
@@ -74,7 +74,7 @@ class TaskExchange(Exchange):
         return self.task is not None and self.task.has_ended
 
     def hold(self, request: InboundRequest, held: RequestScope) -> None:
-        """Do nothing: the task holds the scope of its request."""
+        """Do nothing, because the task holds the scope of its request."""
 
     def release(self, request: InboundRequest) -> None:
         if self.task is not None:
@@ -85,21 +85,21 @@ class TaskExchange(Exchange):
         return None if self.task is None else self.task.scope
 
     async def keep(self, request: InboundRequest, line: bytes | None) -> None:
-        """Persist ``line``, as encoded by `OutcomeReplies`."""
+        """Store the outcome ``line``, as encoded by `OutcomeReplies`."""
         assert self.task is not None, "it was told before the handler ran"
         is_error, scope = request.error is not None, self.task.scope
-        if scope.is_overdue:  # the handler may end before the alarm fires
+        if scope.is_overdue:  # the handler may end before the timer fires
             scope.expire()
             line = None
         outcome = None if line is None else Outcome(line, is_error, request.failed and not is_error)
         await self.task.persist(outcome)
 
     def reply(self, line: bytes | None, owner: Owner | None = None) -> None:
-        """Do nothing: the outcome is stored."""
+        """Do nothing, because the outcome is stored instead of sent."""
 
 
 class _RestartedExchange(TaskExchange):
-    """The exchange of a task that runs again."""
+    """The exchange of a task that runs again after a restart."""
 
     __slots__ = ()
 
@@ -121,8 +121,8 @@ def exchange_for(task: RequestTask, host: TaskHost) -> TaskExchange:
 
 
 def new_record(task: RequestTask, holder: str | None, settings: TaskSettings, before: TaskRecord | None) -> TaskRecord:
-    """Return a record for ``task``, run by ``holder``; `None` if the work is done elsewhere. The store fills in the
-    times.
+    """Return a record for the new ``task``, which ``holder`` runs. ``holder`` is `None` if no handler does the work.
+    The store fills in the times.
 
     Equal capabilities are shared with the record created ``before``, since thousands of records may exist. Raises
     `CodedError` (-31000) if the parameters are too long to store.
@@ -157,7 +157,7 @@ def new_record(task: RequestTask, holder: str | None, settings: TaskSettings, be
 
 
 def _continuation(task: RequestTask) -> bytes | None:
-    """Return the rounds before the task, as far as a further run from the top needs them."""
+    """Return the rounds before the task that another run of the handler from the top needs."""
     before = task.scope.request.continuation
     starts_later = task.on_restart == "resume" and task.checkpoint_before_start is not None
     if before is None or starts_later or not task.keeps_answers:
@@ -166,7 +166,7 @@ def _continuation(task: RequestTask) -> bytes | None:
 
 
 def restarted(host: TaskHost, runner: RequestRunner, record: TaskRecord, now: int) -> RequestTask:
-    """Return the task of ``record``, to be run by ``runner``.
+    """Return the task of ``record``, so that ``runner`` can run it again.
 
     The handler gets the arguments, capabilities and the principal of the first run, and the answers that were already
     given to the same questions. Raises `LookupError` and `ValueError` for a record that cannot be read.
@@ -183,7 +183,7 @@ def restarted(host: TaskHost, runner: RequestRunner, record: TaskRecord, now: in
 
 
 def request_of(record: TaskRecord, now: int) -> InboundRequest:
-    """Return the request of a task that runs again. Raises as `restarted`."""
+    """Return the request of a task that runs again. Raises the errors of `restarted`."""
     revision = REVISIONS[record.revision]
     params: dict[str, Any] = decode_value(record.params)
     meta: dict[str, Any] = params.get("_meta") or {}

@@ -1,4 +1,4 @@
-"""TaskQuestions: the questions and answers of a task's handler, stored in its record."""
+"""`TaskQuestions`: the questions of a task's handler to the client, and the answers, stored in the task record."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
     from .request_task import RequestTask
 
 _IN_THE_RECORD: Final = InputRequest("roots/list")
-"""Placeholder for the texts of all stored questions, which saves memory: ten thousand tasks may wait."""
+"""Placeholder for the text of each stored question. It saves memory, because ten thousand tasks may be waiting."""
 _RUN: Final = 8
-"""How many characters of a claim's token distinguish the runs of a task."""
+"""Number of characters of a claim's token that distinguish the runs of a task."""
 
 
 def log_before_start(task: RequestTask, limit: int) -> QuestionLog:
-    """Return the questions and answers so far, for the new record of ``task``. Returns none if the answers have more
-    than ``limit`` bytes."""
+    """Return the questions and answers before the task started, for its new record. If the answers have more than
+    ``limit`` bytes, return none."""
     log = _log_of_run(task)
     if log is None:
         return EMPTY_LOG
@@ -38,13 +38,13 @@ def log_before_start(task: RequestTask, limit: int) -> QuestionLog:
 
 
 def _log_of_run(task: RequestTask) -> AnswerLog | None:
-    """Return the answer log of a task that may run again, otherwise `None`."""
+    """Return the answer log of a task that may run again. Otherwise return `None`."""
     rounds = task.scope.rounds
     return rounds.log if rounds is not None and keeps_answers(task.scope) else None
 
 
 class TaskQuestions:
-    """The questions of the handler of ``task``, from `collect` on."""
+    """The questions to the client that the handler of ``task`` asks after `collect` was called."""
 
     __slots__ = ("_task",)
 
@@ -52,13 +52,14 @@ class TaskQuestions:
         self._task = task
 
     def collect(self) -> None:
-        """From now on, store questions in the record, including questions that haven't been sent yet."""
+        """From now on, store the handler's questions in the task record. This includes questions that haven't been sent
+        yet."""
         if self._task.scope.rounds is not None:
             self._task.scope.rounds.redirect(self._send, self._given_up)
 
     def replay(self, record: TaskRecord) -> None:
-        """From now on, store questions in the ``record`` of an earlier run, which already has answers to the same
-        questions."""
+        """From now on, store the handler's questions in the ``record`` of an earlier run, which already has answers to
+        the same questions."""
         self._task.scope.rounds = Rounds(self._task.scope, self._send, None, _log_in(record))
         self.collect()
 
@@ -78,7 +79,7 @@ class TaskQuestions:
         if log is None:
             await self._task.change(lambda record, now: asked(record, now, texts))
         else:
-            # All in one write, so that a later question isn't stored without the earlier ones.
+            # Write all questions at once, so that a later question isn't stored without the earlier ones.
             noted, given_up, forgotten = log.drain(), log.given_up, log.take_forgotten()
             await self._task.change(
                 lambda record, now: asked(record, now, texts, _log_entries(noted), given_up, forgotten)
@@ -103,7 +104,7 @@ class TaskQuestions:
 
 
 def _log_entries(questions: Sequence[Question]) -> QuestionLog:
-    """Return the current entries for ``questions`` in the record's answer log, for a further run."""
+    """Return the entries for ``questions`` in the record's answer log, for another run of the task."""
     kept = {each.key: each for each in questions if each.beside is not None}
     return QuestionLog(
         {key: tuple(other.key for other in each.beside or ()) for key, each in kept.items()},
@@ -112,7 +113,7 @@ def _log_entries(questions: Sequence[Question]) -> QuestionLog:
 
 
 def _log_in(record: TaskRecord) -> AnswerLog:
-    """Return the answer log of a run that starts from ``record``."""
+    """Return the answer log for a run that starts from ``record``."""
     before = [
         AskedBefore(
             key,

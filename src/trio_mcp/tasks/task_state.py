@@ -1,4 +1,4 @@
-"""TaskState: the state of a task as its receiver reports it, in one form for both protocol versions."""
+"""`TaskState`: the state of a task as its receiver reports it, in one form for both protocol versions."""
 
 from __future__ import annotations
 
@@ -15,45 +15,45 @@ _LONGEST_MS: Final = 10**15
 
 @value
 class TaskState:
-    """The state of a task, as its receiver reports it."""
+    """The state of a task, as reported by the peer that runs it."""
 
     id: str
-    """Id of the task."""
+    """The id of the task."""
     status: TaskStatus
-    """Status of the task."""
+    """The status of the task."""
     message: str | None
-    """Text for people on the current status."""
+    """Text for people that describes the current status."""
     created_at: str
-    """Time of creation, in ISO 8601, as received."""
+    """Time at which the task was created, in ISO 8601, as received."""
     updated_at: str
-    """Time of the last change, in ISO 8601, as received."""
+    """Time at which the task last changed, in ISO 8601, as received."""
     ttl: float | None
-    """Time to live in seconds from the creation; `None` for no limit."""
+    """Time to live in seconds from the creation. `None` for no limit."""
     poll_interval: float | None
-    """Seconds between polls that the receiver requests; `None` if it doesn't."""
+    """Seconds between polls that the receiver requests. `None` if it requests no interval."""
 
     @property
     def is_final(self) -> bool:
-        """True if the task has ended, so that its status cannot change any more."""
+        """True if the task has ended. Its status then cannot change any more."""
         return self.status in FINAL
 
 
 class TaskCancelled(MCPError):
-    """The task was cancelled by the other side, so it has no result."""
+    """Raised if the other side cancelled the task, which therefore has no result."""
 
     def __init__(self, task_id: str, message: str | None) -> None:
         super().__init__(task_id, message)
         self.task_id = task_id
         """The id of the task."""
         self.message = message
-        """The last message of the task, for people."""
+        """The last status message of the task, for people."""
 
     def __str__(self) -> str:
         return f"the task was cancelled: {clean(self.message)}" if self.message else "the task was cancelled"
 
 
 def state_of(task: Task | CreatedTask | DetailedTask) -> TaskState:
-    """Return the state in ``task``, which may be of either protocol version."""
+    """Return the state in ``task``, a task object of either protocol version."""
     ttl, interval = (task.ttl, task.poll_interval) if isinstance(task, Task) else (task.ttl_ms, task.poll_interval_ms)
     return TaskState(
         task.task_id,
@@ -67,5 +67,5 @@ def state_of(task: Task | CreatedTask | DetailedTask) -> TaskState:
 
 
 def _seconds(milliseconds: int | None) -> float | None:
-    """Return a time in seconds. It is bounded, since a float cannot hold every integer in JSON."""
+    """Return a time in seconds. It is bounded, because a float cannot hold every integer in JSON."""
     return None if milliseconds is None else max(0, min(milliseconds, _LONGEST_MS)) / 1000

@@ -1,15 +1,11 @@
-"""Transitions: the steps of a task between records, and its phases in the process that runs it (`RunPhase`).
+"""Transitions: functions that return the next record of a task, and the phases of its run in a process (`RunPhase`).
 
 This module uses no trio, no clock and no store.
 
-============== ============== ============== ============== ==========
-phase          asked          answered       ended          cancelled
-============== ============== ============== ============== ==========
-WORKING        INPUT_REQUIRED                ENDED          CANCELLED
-INPUT_REQUIRED INPUT_REQUIRED WORKING (last) ENDED          CANCELLED
-ENDED
-CANCELLED
-============== ============== ============== ============== ==========
+============== ============== ============== ============== ========== phase asked answered ended cancelled
+============== ============== ============== ============== ========== WORKING INPUT_REQUIRED ENDED CANCELLED
+INPUT_REQUIRED INPUT_REQUIRED WORKING (last) ENDED CANCELLED ENDED CANCELLED ============== ==============
+============== ============== ==========
 
 An empty cell is a step that changes nothing: the function returns `None`. So each record ends once, and a cancelled
 task stays cancelled (2025-11-25 tasks, Task Cancellation 3). Applying a step to its own result changes nothing, so it
@@ -35,12 +31,12 @@ T = TypeVar("T")
 
 @frozen
 class QuestionLog:
-    """Questions that a handler has asked, in the form in which a record keeps them for a further run: see
+    """Questions that a handler has asked the client, in the form in which a record stores them for another run. See
     `TaskRecord.asked`."""
 
     asked: Mapping[str, Sequence[str]]
     answers: Mapping[str, bytes]
-    """Answers that arrived before the task had a record."""
+    """Answers that the client sent before the task had a record."""
 
 
 EMPTY_LOG: Final = QuestionLog(MappingProxyType({}), MappingProxyType({}))
@@ -58,8 +54,8 @@ def asked(
     given_up: Collection[str] = (),
     forgotten: Collection[str] = (),
 ) -> TaskRecord | None:
-    """Return the record with further questions, by key. Questions that are already in the record, or were answered
-    before, are skipped: the handler is running again, and asks again.
+    """Return the task record with further questions, by key. Questions that are already in the record, or were answered
+    before, are skipped, because a handler that runs again asks them again.
 
     ``log`` has the new entries for `TaskRecord.asked`. ``given_up`` and ``forgotten``: see `withdrawn`.
     """
@@ -82,8 +78,8 @@ def asked(
 
 
 def answered(record: TaskRecord, now: int, answers: Mapping[str, bytes]) -> TaskRecord | None:
-    """Return the record with answers to its open questions. Unknown keys, and keys that were answered before, are
-    ignored (extension tasks, Task Update Requests)."""
+    """Return the task record with the client's answers to its open questions. Unknown keys, and keys that were answered
+    before, are ignored (extension tasks, Task Update Requests)."""
     if record.phase.is_final:
         return None
     taken = {key: answer for key, answer in answers.items() if key in record.questions}
@@ -95,8 +91,8 @@ def answered(record: TaskRecord, now: int, answers: Mapping[str, bytes]) -> Task
 def withdrawn(
     record: TaskRecord, now: int, given_up: Collection[str], forgotten: Collection[str] = ()
 ) -> TaskRecord | None:
-    """Return the record without the questions, by key, that the handler has ``given_up``, even if they were answered
-    meanwhile. Also remove the ``forgotten`` questions of an earlier run that the current run doesn't ask."""
+    """Return the task record without the questions, by key, that the handler has ``given_up``, even if they were
+    answered meanwhile. Also remove the ``forgotten`` questions of an earlier run that the current run doesn't ask."""
     gone = {*given_up, *forgotten}
     if record.phase.is_final or (gone.isdisjoint(record.questions) and gone.isdisjoint(record.answers)):
         return None
@@ -112,7 +108,7 @@ def _without(record: TaskRecord, now: int, keys: Collection[str], answers: Mappi
 
 
 def _excluding(values: Mapping[str, T], keys: Collection[str]) -> Mapping[str, T]:
-    """Return ``values`` without ``keys``; the same object if nothing is removed, to save memory."""
+    """Return ``values`` without ``keys``. If nothing is removed, return the same object to save memory."""
     if not any(key in values for key in keys):
         return values
     return {key: each for key, each in values.items() if key not in keys}
@@ -123,15 +119,15 @@ def _merged(values: Mapping[str, T], others: Mapping[str, T]) -> Mapping[str, T]
 
 
 def with_message(record: TaskRecord, now: int, message: str) -> TaskRecord | None:
-    """Return the record with another message."""
+    """Return the task record with another status message."""
     if record.phase.is_final or record.message == message:
         return None
     return _next(record, message=message, updated_at=now)
 
 
 def checkpointed(record: TaskRecord, value: bytes, awaits: Callable[[str], bool]) -> TaskRecord | None:
-    """Return the record with a new checkpoint. If the task resumes there, answers from before the checkpoint are
-    dropped, except those that the handler may still be waiting for, according to ``awaits``."""
+    """Return the task record with a new checkpoint. If the task resumes at its checkpoint, answers from before the
+    checkpoint are dropped, except those that the handler may still be waiting for, according to ``awaits``."""
     changes: dict[str, Any] = {"checkpoint": value}
     if record.on_restart == "resume":
         answers = {key: each for key, each in record.answers.items() if awaits(key)}
@@ -141,22 +137,23 @@ def checkpointed(record: TaskRecord, value: bytes, awaits: Callable[[str], bool]
 
 
 def with_outcome(record: TaskRecord, now: int, outcome: Outcome, message: str | None = None) -> TaskRecord | None:
-    """Return the record with its ``outcome`` and a last ``message``. Without ``message``, the current message stays."""
+    """Return the task record with its ``outcome`` and a last ``message``. Without ``message``, the current message
+    stays."""
     if record.phase.is_final:
         return None
     return _final(record, now, phase=TaskPhase.ENDED, outcome=outcome, message=message or record.message)
 
 
 def cancelled(record: TaskRecord, now: int, reason: str | None) -> TaskRecord | None:
-    """Return the record of a cancelled task, with the ``reason`` for the cancel."""
+    """Return the record of a cancelled task, with the ``reason`` for the cancellation."""
     if record.phase.is_final:
         return None
     return _final(record, now, phase=TaskPhase.CANCELLED, cancel_reason=reason, message=reason or record.message)
 
 
 def _final(record: TaskRecord, now: int, **changes: Any) -> TaskRecord:
-    """Return the final record, without everything that only another run would need. Otherwise clients could fill the
-    store with arguments and answers."""
+    """Return the final task record, without everything that only another run would need. Otherwise clients could fill
+    the store with arguments and answers."""
     return _next(
         record,
         params=b"{}",
@@ -176,8 +173,8 @@ def _final(record: TaskRecord, now: int, **changes: Any) -> TaskRecord:
 def made_external(
     record: TaskRecord, now: int, message: str | None, ttl_ms: int | None, keep_ms: int
 ) -> TaskRecord | None:
-    """Return the record of a task whose work is done elsewhere from now on, within ``ttl_ms`` from its creation. No
-    process runs or claims such a task. The record is kept for ``keep_ms`` longer."""
+    """Return the record of a task whose handler doesn't do the work from now on. The work must be done within
+    ``ttl_ms`` from creation. No process runs or claims such a task. The record is kept for ``keep_ms`` longer."""
     if record.phase.is_final or record.is_external:
         return None
     expires = None if ttl_ms is None else record.created_at + ttl_ms
@@ -194,16 +191,16 @@ def made_external(
 
 
 def released(record: TaskRecord, *, counts: bool = True) -> TaskRecord | None:
-    """Return the record of a task that no process runs any more, and any process may claim. ``counts``: whether the run
-    so far counts as an attempt."""
+    """Return the record of a task that no process runs any more, and any process may claim. ``counts`` says whether the
+    run so far counts as an attempt."""
     if record.phase.is_final or record.holder is None:
         return None
     return _next(record, holder=None, leased_until=0, attempt=record.attempt if counts else record.attempt - 1)
 
 
 def reclaimed(record: TaskRecord, now: int, attempt: int, most_attempts: int) -> TaskRecord | None:
-    """Return the record of a claimed task that an earlier process was running. It has an outcome if the task cannot run
-    again, otherwise the number of the next ``attempt``."""
+    """Return the record of a claimed task that an earlier process was running. If the task cannot run again, the record
+    has an outcome. Otherwise it has the number of the next ``attempt``."""
     if record.phase.is_final:
         return None
     if record.expires_at is not None and record.expires_at <= now:
@@ -214,7 +211,7 @@ def reclaimed(record: TaskRecord, now: int, attempt: int, most_attempts: int) ->
         return with_outcome(record, now, failure(TASK_LOST, NOT_RUN_AGAIN), NOT_RUN_AGAIN)
     if record.attempt == attempt:
         return None
-    # Questions before the checkpoint where this run starts will not be asked again.
+    # Drop the questions before the checkpoint where this run starts, which it won't ask again.
     questions = {key: each for key, each in record.questions.items() if key in record.asked}
     answers = {key: each for key, each in record.answers.items() if key in record.asked}
     phase = TaskPhase.INPUT_REQUIRED if questions else TaskPhase.WORKING
@@ -245,46 +242,46 @@ class RunPhase(IntEnum):
     POSSIBLE = 0
     """The request may become a task."""
     RECORDING = 1
-    """The record is being stored."""
+    """The task's record is being stored."""
     DECLINED = 2
-    """The request will not become a task: it is answered with its handler's questions."""
+    """The request will not become a task, because the response contains its handler's questions."""
     RUNNING = 3
-    """The request was answered with the task, and its handler runs here under a lease."""
+    """The request was answered with the task, and its handler runs in this process under a lease."""
     DELEGATED = 4
-    """The work is done elsewhere (see `TaskRecord.is_external`), but the end of the handler still ends the task."""
+    """The handler doesn't do the work (see `TaskRecord.is_external`), but the task still ends when the handler ends."""
     DETACHED = 5
-    """The work is done elsewhere, and the end of the handler doesn't end the task."""
+    """The handler doesn't do the work, and the task doesn't end when the handler ends."""
     LOST = 6
-    """The handler is cancelled, because its record has ended or has another holder."""
+    """The handler is cancelled, because the task record has ended or has another holder."""
     PERSISTING = 7
     """The handler has ended, and its outcome is being persisted under the lease."""
     CLOSING = 8
     """The handler has ended without a lease."""
     OVER = 9
-    """The handler, all its tasks and its cleanup have ended. The outcome is persisted, if possible."""
+    """The handler, its child tasks and its cleanup have ended. The outcome is persisted, if possible."""
 
 
 class RunStep(IntEnum):
-    """The steps between phases."""
+    """The steps that lead from one phase of a task's run to the next."""
 
     RECORD = 0
     """The task starts."""
     START = 1
     """The record is stored, and the request was answered with the task."""
     DELEGATE = 2
-    """The work will be done elsewhere."""
+    """Code other than the handler will do the work."""
     FAIL = 3
     """The task could not start, but may start later."""
     DECLINE = 4
-    """The handler has returned questions."""
+    """The handler has returned questions to the client."""
     DETACH = 5
     """The handler has handed the task over to other code."""
     LOSE = 6
-    """The record has ended, or has another holder."""
+    """The task record has ended, or has another holder."""
     END = 7
     """The handler has ended."""
     CLOSE = 8
-    """Everything has ended, or was interrupted by the end of the server."""
+    """The handler and its child tasks have ended, or were interrupted by the end of the server."""
 
 
 _P, _S = RunPhase, RunStep
@@ -298,11 +295,11 @@ _PHASE_AFTER: Final = {
     _P.PERSISTING: {_S.CLOSE: _P.OVER},
     _P.CLOSING: {_S.CLOSE: _P.OVER},
 }
-"""The phase after each step, by the phase before it."""
+"""The next phase of a run for each step, by current phase."""
 
 
 def phase_after(phase: RunPhase, step: RunStep) -> RunPhase:
-    """Return the phase after ``step``. Raises `IllegalStep` if the table has no such step."""
+    """Return the phase after ``step``. Raises `IllegalStep` if the step isn't allowed in the current phase."""
     after = _PHASE_AFTER.get(phase, {}).get(step)
     if after is None:
         raise IllegalStep(f"the step {step.name} is not possible for a task in phase {phase.name}")
