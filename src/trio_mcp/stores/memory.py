@@ -1,4 +1,4 @@
-"""MemoryTaskStore: stores task records in this process."""
+"""`MemoryTaskStore`: stores task records in this process."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ _FEW: Final = 64
 
 
 class TrioClock:
-    """Trio's clock in milliseconds since the epoch, also across runs of trio. It starts with the time of day, and then
-    follows trio's clock."""
+    """Trio's clock in milliseconds since the epoch, which continues across runs of trio. It starts with the time of
+    day, and then follows trio's clock."""
 
     def __init__(self) -> None:
         self._clock: trio.abc.Clock | None = None
@@ -44,15 +44,15 @@ class MemoryTaskStore:
         self._open: dict[str, None] = {}
         """Ids of the tasks that can be claimed once their leases have expired, in order of creation."""
         self._leases: dict[str, int] = {}
-        """Ends of renewed leases that aren't in the records yet: renewals are frequent, and don't replace the
+        """Ends of renewed leases that aren't in the records yet. Renewals are frequent, so they don't replace the
         record."""
         self._order: dict[str, list[TaskCursor]] = {}
-        """Positions of the records of each scope, sorted."""
+        """Positions of the task records of each scope, sorted."""
         self._expiry: list[tuple[int, str]] = []
-        """Heap of the times until which records are kept. Entries of deleted records, or with an outdated time, are
-        skipped."""
+        """Heap of the times until which task records are kept. Entries of deleted records, or with an outdated time,
+        are skipped."""
         self._discarded: dict[str, int] = {}
-        """Ids that no new record may have, each with the time until which it is blocked."""
+        """Ids that no new task record may have, each with the time until which it is blocked."""
         self._hint_queues = HintQueues[str]()
         self._now = TrioClock()
 
@@ -62,7 +62,7 @@ class MemoryTaskStore:
     async def create(
         self, new: TaskRecord, *, lease_ms: int, ttl_ms: int | None, retention_ms: int, limit: int, scope_limit: int
     ) -> TaskRecord:
-        """Store a new record. See `TaskStore.create`."""
+        """Store a new task record. See `TaskStore.create`."""
         now, order = self._now(), self._order.get(new.scope, [])
         if len(self._records) >= limit or len(order) >= scope_limit:
             raise StoreFull
@@ -95,14 +95,14 @@ class MemoryTaskStore:
             heapq.heapify(self._expiry)
 
     def _find(self, task_id: str) -> TaskRecord | None:
-        """Return the record, with its current lease."""
+        """Return the task record, with its current lease."""
         record, leased_until = self._records.get(task_id), self._leases.pop(task_id, None)
         if record is not None and leased_until is not None:
             record = self._records[task_id] = attrs.evolve(record, leased_until=leased_until)
         return record
 
     async def discard(self, task_id: str, *, retention_ms: int) -> bool:
-        """Delete a record, or block its creation. See `TaskStore.discard`."""
+        """Delete a task record, or block its creation. See `TaskStore.discard`."""
         record, now = self._records.get(task_id), self._now()
         if record is None:
             self._discarded = {each: until for each, until in self._discarded.items() if until > now}
@@ -112,19 +112,19 @@ class MemoryTaskStore:
         return True
 
     async def read(self, scope: str | None, task_id: str) -> StoredTask | None:
-        """Return the record. See `TaskStore.read`."""
+        """Return the task record. See `TaskStore.read`."""
         record = self._find(task_id)
         return StoredTask(record, self._now()) if record is not None and scope in (None, record.scope) else None
 
     async def marks(self, task_ids: Collection[str]) -> Mapping[str, bytes]:
-        """Return the marks of records. See `TaskStore.marks`."""
+        """Return the marks of task records. See `TaskStore.marks`."""
         records = self._records
         return {task_id: records[task_id].mark for task_id in task_ids if task_id in records}
 
     async def change(
         self, record: TaskRecord, *, expected_mark: bytes, holder: str | None, give_up: bool = False
     ) -> bool:
-        """Replace the stored record by ``record``. See `TaskStore.change`."""
+        """Replace the stored task record by ``record``. See `TaskStore.change`."""
         kept = self._find(record.id)
         if kept is None or kept.mark != expected_mark or (holder is not None and kept.holder != holder):
             return False
@@ -143,7 +143,7 @@ class MemoryTaskStore:
         return True
 
     async def page(self, scope: str, cursor: TaskCursor | None, limit: int) -> Sequence[TaskRecord]:
-        """Return a page of the records of ``scope``. See `TaskStore.page`."""
+        """Return a page of the task records of ``scope``. See `TaskStore.page`."""
         order, now, page = self._order.get(scope, []), self._now(), list[TaskRecord]()
         start = 0 if cursor is None else bisect_right(order, cursor)
         while len(page) < limit and start < len(order):
@@ -189,7 +189,7 @@ class MemoryTaskStore:
         return lost
 
     async def expire(self, *, limit: int) -> int:
-        """Delete expired records. See `TaskStore.expire`."""
+        """Delete expired task records. See `TaskStore.expire`."""
         now, deleted = self._now(), 0
         while deleted < limit and self._expiry and self._expiry[0][0] < now:
             until, task_id = heapq.heappop(self._expiry)

@@ -21,26 +21,26 @@ _FEW: Final = 64
 
 
 class Expiring(Generic[K, V]):
-    """A mapping whose entries expire. ``now`` returns the time in milliseconds."""
+    """A mapping whose entries expire after a time. ``now`` returns the current time in milliseconds."""
 
     def __init__(self, now: Callable[[], int]) -> None:
         self._now = now
         self._entries: dict[K, tuple[int, V]] = {}
         self._ends: list[tuple[int, K]] = []
-        """Heap of expiry times. Outdated times, of removed or extended entries, are skipped."""
+        """Heap of the entries' expiry times. Outdated times, of removed or extended entries, are skipped."""
 
     def __len__(self) -> int:
         self._drop_past()
         return len(self._entries)
 
     def get(self, key: K) -> V | None:
-        """Return the value of ``key``; `None` if it has none, or it has expired."""
+        """Return the value of ``key``. Return `None` if the key has no value, or its entry has expired."""
         self._drop_past()
         entry = self._entries.get(key)
         return None if entry is None else entry[1]
 
     def put(self, key: K, value: V, length: int) -> None:
-        """Set the value of ``key``, which expires ``length`` milliseconds from now."""
+        """Set the value of ``key``. Its entry expires ``length`` milliseconds from now."""
         self._drop_past()
         until = self._now() + length
         self._entries[key] = until, value
@@ -50,12 +50,13 @@ class Expiring(Generic[K, V]):
             heapq.heapify(self._ends)
 
     def pop(self, key: K) -> V | None:
-        """Remove the entry of ``key``, and return its value; `None` if it has none, or it has expired."""
+        """Remove the entry of ``key``, and return its value. Return `None` if the key has no value, or its entry has
+        expired."""
         self._drop_past()
         return self._drop(key) if key in self._entries else None
 
     def _drop(self, key: K) -> V:
-        """Remove an entry that has expired or was popped, and return its value. Subclasses extend this."""
+        """Remove an entry that has expired or was popped, and return its value. Subclasses extend this method."""
         return self._entries.pop(key)[1]
 
     def _drop_past(self) -> None:
@@ -76,12 +77,12 @@ class _MemorySession:
 
 
 class _SessionsByCaller(Expiring[str, _MemorySession]):
-    """Sessions by id and by caller."""
+    """Legacy sessions that can be found by id and by caller."""
 
     def __init__(self, now: Callable[[], int]) -> None:
         super().__init__(now)
         self.held: dict[bytes, dict[str, _MemorySession]] = {}
-        """The sessions of each caller that has any."""
+        """The sessions of each caller that has any sessions."""
 
     def put(self, key: str, value: _MemorySession, length: int) -> None:
         value = attrs.evolve(value, until=self._now() + length)

@@ -1,4 +1,4 @@
-"""RecordCodec: encodes task records as rows of bytes and numbers, optionally encrypted, and decodes them.
+"""`RecordCodec`: encodes task records as rows of bytes and numbers, optionally encrypted, and decodes them.
 
 Every decoding failure raises `UnreadableRecord`. The bytes are untrusted, since anyone who can write to the storage
 chooses them. Decoders raise more exceptions than they document: msgspec also raises `UnicodeDecodeError` and
@@ -24,16 +24,16 @@ T = TypeVar("T")
 D = TypeVar("D")
 
 SESSION: Final = tuple[bytes, bytes]
-"""Types of a session's columns: state and mark."""
+"""Types of the columns of a stored session: state and mark."""
 STREAM: Final = tuple[bytes, bytes, int, int, bytes, int]
-"""Types of a stream's columns: holder, request id, last and dropped number, note, end time."""
+"""Types of the columns of a stored stream: holder, request id, last and dropped number, note, end time."""
 LINES: Final = list[bytes]
-"""Type of the events of a stream."""
+"""Type of the stored events of a stream."""
 _MAX_REASON_LENGTH: Final = 200
 
 
 def decode_stored(what: str, decode: Callable[[D], T], data: D) -> T:
-    """Return ``decode(data)``. Any failure raises `UnreadableRecord`, with ``what`` as the name of the data."""
+    """Return ``decode(data)``. If decoding fails, raise `UnreadableRecord` with ``what`` as the name of the data."""
     try:
         return decode(data)
     except UnreadableRecord:
@@ -44,7 +44,7 @@ def decode_stored(what: str, decode: Callable[[D], T], data: D) -> T:
 
 
 def decode_columns(what: str, row: Any, kinds: type[T]) -> T:
-    """Return ``row``, a sequence of values, as a tuple of the type ``kinds``. Raises `UnreadableRecord` for values of
+    """Return the sequence of values ``row`` as a tuple of the type ``kinds``. Raises `UnreadableRecord` for values of
     other types: SQLite stores values of any type in any column, and a Redis hash may lack fields."""
     return decode_stored(what, partial(msgspec.convert, type=kinds), row)
 
@@ -55,44 +55,45 @@ know the field replaces it with the default when the record changes. Every other
 versions must stay readable."""
 _PURPOSE: Final = b"trio-mcp task record 1 "
 _FINGERPRINT: Final = 8
-"""Length of the fingerprint that tells keys apart and reveals nothing about them."""
+"""Length of the fingerprint that distinguishes secret keys without revealing anything about them."""
 
 
 @frozen
 class StoredRecord:
-    """The row of a record: columns for everything that a store searches or changes itself, and a ``body`` for the
-    rest."""
+    """The stored row of a task record. It has columns for everything that a store searches or changes itself, and a
+    ``body`` for the rest."""
 
     id: bytes
-    """Bytes of `TaskRecord.id`."""
+    """The `TaskRecord.id` as bytes."""
     scope: bytes
-    """One of `RecordCodec.scope_keys`."""
+    """Key of the record's scope, one of `RecordCodec.scope_keys`."""
     name: str
-    """One of `RecordCodec.name_keys`."""
+    """Key of the record's name, one of `RecordCodec.name_keys`."""
     place: int
-    """`TaskRecord.position`."""
+    """The value of `TaskRecord.position`."""
     kept_until: int | None
-    """`TaskRecord.kept_until`."""
+    """The value of `TaskRecord.kept_until`."""
     is_open: bool
     """True while the task can be claimed once its lease has expired."""
     holder: str | None
-    """`TaskRecord.holder`."""
+    """The value of `TaskRecord.holder`."""
     leased_until: int
-    """End of the lease in milliseconds since the epoch; 0 without a holder."""
+    """End of the lease in milliseconds since the epoch. 0 if the task has no holder."""
     epoch: int
-    """`TaskRecord.epoch`."""
+    """The value of `TaskRecord.epoch`."""
     version: int
-    """`TaskRecord.version`."""
+    """The value of `TaskRecord.version`."""
     mark: bytes
-    """`TaskRecord.mark`."""
+    """The value of `TaskRecord.mark`."""
     form: bytes
-    """Version and secret of the ``body``. If this codec can read the row, it is one of `RecordCodec.forms`."""
+    """Identifies the version and the secret of the ``body``. If this codec can read the row, it is one of
+    `RecordCodec.forms`."""
     body: bytes = attrs.field(repr=False)
     """The rest of the record, encrypted if the codec has secrets."""
 
 
 class _Content(msgspec.Struct, frozen=True, array_like=True):
-    """The part of a record that is stored in the body."""
+    """The fields of a task record that are stored in the row's body."""
 
     scope: str
     method: str
@@ -128,7 +129,7 @@ _contents: Final = msgspec.msgpack.Decoder(_Content)
 
 @frozen
 class _SecretKeys:
-    """The keys derived from one secret."""
+    """The keys derived from one of the author's secrets."""
 
     seal: SealingKey
     scope: bytes = attrs.field(repr=False)
@@ -136,7 +137,7 @@ class _SecretKeys:
 
 
 class RecordCodec:
-    """Encodes records as rows, and decodes such rows.
+    """Encodes task records as rows for a store, and decodes such rows.
 
     With ``secrets``, the body is encrypted with AES-256-GCM, and the scope and the name are replaced by keyed hashes.
     The id, the times, the holder and the numbers stay readable. The first secret encrypts, and all secrets decrypt. To
@@ -166,23 +167,23 @@ class RecordCodec:
 
     @property
     def forms(self) -> Sequence[bytes]:
-        """The forms that this codec can decode. New rows have the first."""
+        """The forms of rows that this codec can decode. New rows have the first form."""
         return list(self._forms)
 
     def scope_keys(self, scope: str) -> Sequence[bytes]:
-        """Return the keys under which rows of ``scope`` are stored. New rows have the first."""
+        """Return the keys under which rows of ``scope`` may be stored. New rows have the first key."""
         name = encoded(scope)
         return [name if keys is None else hmac.digest(keys.scope, name, "sha256") for keys in self._forms.values()]
 
     def name_keys(self, name: str) -> Sequence[str]:
-        """Return the keys under which rows with a `TaskRecord.name` are stored. New rows have the first."""
+        """Return the keys under which rows with a `TaskRecord.name` may be stored. New rows have the first key."""
         text = encoded(name)
         return [
             (text if keys is None else hmac.digest(keys.name, text, "sha256")).hex() for keys in self._forms.values()
         ]
 
     def encode(self, record: TaskRecord) -> StoredRecord:
-        """Return the row of ``record``. Raises `ValueError` if a string isn't valid Unicode."""
+        """Return the row of the task ``record``. Raises `ValueError` if a string isn't valid Unicode."""
         values = [getattr(record, name) for name in _Content.__struct_fields__]
         body = msgspec.msgpack.encode(_Content(*values), enc_hook=dict)  # any mapping is encoded as a dict
         form, keys = next(iter(self._forms.items()))
@@ -204,13 +205,14 @@ class RecordCodec:
         )
 
     def decode(self, row: StoredRecord) -> TaskRecord:
-        """Return the record of ``row``. Raises `UnreadableRecord`, or `UnknownForm` if another process may be able to
-        decode it."""
+        """Return the task record of ``row``. Raises `UnreadableRecord` if the row can't be decoded, or `UnknownForm` if
+        another process may be able to decode it."""
         return decode_stored("a record", self._decode, row)
 
     def _decode(self, row: StoredRecord) -> TaskRecord:
         content = _contents.decode(self._unseal(row))
-        # These columns are only for searching. A wrong scope would give the task to another principal.
+        # These columns are only for searching, and aren't encrypted. A wrong scope would give the task to another
+        # principal.
         if row.scope not in self.scope_keys(content.scope):
             raise UnreadableRecord("the scope of a record differs from that of its row")
         numbers = (row.place, row.epoch, row.leased_until, row.version)
@@ -229,7 +231,7 @@ class RecordCodec:
 
     def _unseal(self, row: StoredRecord) -> bytes:
         if row.form not in self._forms:
-            is_unsealed = row.form == _FORMAT  # which anyone can create without a secret
+            is_unsealed = row.form == _FORMAT  # anyone can create such a row without a secret
             raise (UnreadableRecord if is_unsealed else UnknownForm)(self._unknown_form_reason(row.form))
         keys = self._forms[row.form]
         if keys is None:
@@ -255,7 +257,7 @@ def encoded(text: str) -> bytes:
 
 
 def decoded(name: bytes) -> str:
-    """Return the string that was `encoded`. Raises `UnreadableRecord`."""
+    """Return the string that `encoded` converted to bytes. Raises `UnreadableRecord` if the bytes are invalid."""
     return decode_stored("a name", _decoded, name)
 
 

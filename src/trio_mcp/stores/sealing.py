@@ -1,4 +1,4 @@
-"""SealingKey: encrypts bytes that are stored elsewhere, so that only a process with the same secret can read or change
+"""`SealingKey`: encrypts bytes that are stored elsewhere. Only a process with the same secret can read or change
 them."""
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ _NONCE: Final = 12
 
 
 class BadSeal(ValueError):
-    """Sealed bytes that were modified, are for another purpose, or have another key."""
+    """Raised for encrypted bytes that were modified, are for another purpose, or have another key."""
 
 
 def check_secrets(shared: Sequence[bytes]) -> tuple[bytes, ...]:
-    """Return the secrets. Raises `ValueError` for a secret of less than 32 bytes, and `TypeError` for `str` or a single
-    `bytes`."""
+    """Return the secrets unchanged if they are valid. Raises `ValueError` for a secret of less than 32 bytes, and
+    `TypeError` for `str` or a single `bytes`."""
     for secret in shared:
         # A secret from an environment variable is a str; and a single bytes object is a sequence of integers.
         if isinstance(secret, (str, int)):
@@ -30,7 +30,7 @@ def check_secrets(shared: Sequence[bytes]) -> tuple[bytes, ...]:
 
 
 def derived_key(secret: bytes, purpose: bytes) -> bytes:
-    """Return a key of 32 bytes for one ``purpose`` (HKDF with SHA-256)."""
+    """Return a key of 32 bytes, derived for one ``purpose`` (HKDF with SHA-256)."""
     # Lazy import, here and below: most servers never need the cipher, and its import would double their start time.
     from cryptography.hazmat.primitives.hashes import SHA256
     from cryptography.hazmat.primitives.kdf.hkdf import HKDF
@@ -52,7 +52,7 @@ class SealingKey:
         return nonce + self._cipher.encrypt(nonce, content, about)
 
     def open(self, sealed: bytes, about: bytes) -> bytes:
-        """Return the decrypted content. Raises `BadSeal`."""
+        """Return the decrypted content. Raises `BadSeal` if it can't be decrypted."""
         from cryptography.exceptions import InvalidTag
 
         try:
@@ -62,8 +62,8 @@ class SealingKey:
 
 
 class KeyRing:
-    """Keys for one purpose. The first key encrypts, and all keys decrypt, so that secrets can be replaced one by
-    one."""
+    """Encryption keys for one purpose. The first key encrypts, and all keys decrypt, so that secrets can be replaced
+    one by one."""
 
     def __init__(self, secrets: Sequence[bytes], purpose: bytes) -> None:
         self._keys = [SealingKey(secret, purpose) for secret in secrets]
@@ -73,7 +73,7 @@ class KeyRing:
         return self._keys[0].seal(content, about)
 
     def open(self, sealed: bytes, about: bytes) -> bytes:
-        """Return the content, decrypted with whichever key fits. Raises `BadSeal`."""
+        """Return the content, decrypted with whichever key fits. Raises `BadSeal` if no key fits."""
         for key in self._keys:
             with suppress(BadSeal):
                 return key.open(sealed, about)

@@ -1,4 +1,4 @@
-"""The storage shared by the replicas of one server: one small protocol for each part.
+"""Protocols for the storage that the replicas of one server share: one small protocol for each kind of data.
 
 A *replica* is one running server process. `SharedStorage` is a storage that several replicas use; `Replica` is one
 replica's view of it while the replica runs. Implementations are `MemoryStorage`, `SQLiteStorage` and `RedisStorage`.
@@ -36,38 +36,39 @@ T = TypeVar("T")
 _ID_BYTES: Final = 6
 
 SECRET_BYTES: Final = 32
-"""Length of `Replica.secret`."""
+"""Length of `Replica.secret` in bytes."""
 FINISHED_STREAMS_LIMIT: Final = 1000
-"""How many finished streams of a session are kept."""
+"""Number of finished streams of a session that are kept."""
 CHANGES_LIMIT: Final = 10_000
-"""How many things a change log can track."""
+"""Maximum number of things that a change log can track."""
 MAX_MESSAGE_BYTES: Final = 64 * 2**20
-"""Maximum size of a message in bytes."""
+"""Maximum size in bytes of a message between replicas."""
 
 
 def new_replica_id() -> str:
-    """Return an id for a starting replica: eight characters, which are never reused and reveal nothing to clients."""
+    """Return a new id for a starting replica. It has eight characters, is never reused, and reveals nothing to
+    clients."""
     return secrets.token_urlsafe(_ID_BYTES)
 
 
 @frozen
 class StoredSession:
-    """A legacy session as stored."""
+    """A legacy session as it is stored for all replicas."""
 
     state: bytes = attrs.field(repr=False)
     """The data that replicas need about the session, in the replicas' own encoding."""
     mark: bytes
-    """The mark of the last write. No two writes have the same mark."""
+    """The mark of the last write to the session. No two writes have the same mark."""
 
 
 class SessionDirectory(Protocol):
-    """The legacy sessions of all replicas. Each session's data is changed by compare-and-set."""
+    """The legacy sessions of all replicas. The data of each session is changed by compare-and-set."""
 
     async def open(
         self, session_id: str, state: bytes, *, caller: bytes, mark: bytes, idle_ms: int, limit: int
     ) -> str | None:
-        """Store a new session of ``caller``, any bytes. It expires if it is neither read nor changed for ``idle_ms``.
-        Raises `ValueError` if the id exists, even if the directory is full.
+        """Store a new session of ``caller``, which may be any bytes. The session expires if it is neither read nor
+        changed for ``idle_ms``. Raises `ValueError` if the session id exists, even if the directory is full.
 
         All callers together have at most ``limit`` sessions, and one caller gets at most as many as it leaves free for
         others. Beyond that, another session is evicted for the new one, and its id is returned. A session that was
@@ -83,22 +84,22 @@ class SessionDirectory(Protocol):
         ...
 
     async def read(self, session_id: str, *, idle_ms: int) -> StoredSession | None:
-        """Return the session, which then lasts for ``idle_ms`` from now; `None` if there is none. ``session_id`` may be
-        any string."""
+        """Return the session, and extend it to ``idle_ms`` from now. Return `None` if the session doesn't exist.
+        ``session_id`` may be any string."""
         ...
 
     async def exists(self, session_id: str) -> bool:
-        """Return whether there is a session with this id, which may be any string. This doesn't extend the session, and
+        """Return whether a session with this id exists. The id may be any string. This doesn't extend the session, and
         doesn't count as reading it."""
         ...
 
     async def change(self, session_id: str, state: bytes, *, expected_mark: bytes, mark: bytes, idle_ms: int) -> bool:
         """Replace the session's data by ``state``, with a new ``mark``, if its mark is still ``expected_mark``. Return
-        false, with nothing changed, if it has another mark or the session has ended."""
+        false, and change nothing, if it has another mark or the session has ended."""
         ...
 
     async def delete(self, session_id: str) -> bool:
-        """Delete the session. Return whether there was one."""
+        """Delete the session. Return whether it existed."""
         ...
 
     def watch(self) -> AbstractAsyncContextManager[AsyncIterator[str | HintsLost]]:
@@ -109,36 +110,36 @@ class SessionDirectory(Protocol):
 
 @frozen
 class StoredStream:
-    """One server-sent event stream of a session, as stored."""
+    """One server-sent event stream of a session, as it is stored for all replicas."""
 
     name: str
-    """Name of the stream, unique in the session."""
+    """Name of the stream, which is unique in the session."""
     holder: str
-    """The only holder that may append; `EventLog.take_over` sets another one. Empty after `EventLog.finish_dead`, when
-    no holder may append."""
+    """The only holder that may append events. `EventLog.take_over` sets another holder. Empty after
+    `EventLog.finish_dead`, when no holder may append."""
     request_id: bytes
-    """JSON text of the id of the request that the stream answers; empty for the session's own stream."""
+    """JSON text of the id of the request that the stream answers. Empty for the session's own stream."""
     last: int
-    """Number of the last event; 0 if there is none yet."""
+    """Number of the last event. 0 if the stream has no event yet."""
     dropped: int
-    """Number of the last event that was dropped; 0 if none was."""
+    """Number of the last event that was dropped. 0 if no event was dropped."""
     note: bytes
-    """The note of the last append that set one; empty if none did."""
+    """The note that was last set by an append. Empty if no append set a note."""
     is_finished: bool
-    """True if no more events will follow."""
+    """True if no more events will follow in the stream."""
 
 
 @frozen
 class StoredEvents:
-    """The events of a stream that follow a given number, in order. The first has the next number, or the number after
-    `StoredStream.dropped`, whichever is greater."""
+    """The events of a stream that follow a given number, in order. The first event has the next number, or the number
+    after `StoredStream.dropped`, whichever is greater."""
 
     stream: StoredStream
-    """The stream as stored."""
+    """The stream of the events, as stored."""
     first: int
     """Number of the first event in ``lines``."""
     lines: Sequence[bytes] = attrs.field(repr=False)
-    """The events, in order."""
+    """The events as lines, in order."""
 
 
 class EventLog(Protocol):
@@ -153,13 +154,13 @@ class EventLog(Protocol):
     """
 
     async def open(self, session_id: str, stream: str, *, holder: str, request_id: bytes, retention_ms: int) -> None:
-        """Create a stream that ``holder`` may append to. Raises `ValueError` if one with this name exists, unless it is
-        exactly what this call would create. So a call that ended with `Uncertain` can be repeated."""
+        """Create a stream that ``holder`` may append to. Raises `ValueError` if a stream with this name exists, unless
+        it is exactly what this call would create. So a call that ended with `Uncertain` can be repeated."""
         ...
 
     async def take_over(self, session_id: str, stream: str, *, holder: str, retention_ms: int) -> StoredStream:
-        """Make ``holder`` the only one that may append to the stream, and return the stream. If it doesn't exist, it is
-        created with an empty ``request_id``. If it is finished, it is returned unchanged."""
+        """Make ``holder`` the only holder that may append to the stream, and return the stream. If the stream doesn't
+        exist, it is created with an empty ``request_id``. If it is finished, it is returned unchanged."""
         ...
 
     async def append(
@@ -175,9 +176,8 @@ class EventLog(Protocol):
         note: bytes | None = None,
         finish: bool = False,
     ) -> bool:
-        """Append ``lines``, the first of which has the number ``first``, and set the stream's ``note``; `None` leaves
-        the note unchanged. With ``finish``, no events can follow. Without lines, ``first`` is the number of the next
-        event.
+        """Append ``lines``, whose first line has the number ``first``, and set the stream's ``note``. `None` leaves the
+        note unchanged. With ``finish``, no events can follow. Without lines, ``first`` is the number of the next event.
 
         Returns false, with nothing changed, if the stream has another holder, is finished or doesn't exist. Otherwise
         raises `ValueError` if the number is too high, so that events would be missing.
@@ -195,39 +195,40 @@ class EventLog(Protocol):
         self, session_id: str, stream: str, *, dead_holder: str, line: bytes, limit: int, retention_ms: int
     ) -> bool:
         """Append ``line`` and finish the stream, if ``dead_holder`` is still its holder and it isn't finished. The
-        stream then has no holder. Return whether this call did so: if several try, exactly one succeeds."""
+        stream then has no holder. Return whether this call finished it: if several replicas try, exactly one
+        succeeds."""
         ...
 
     async def read_after(self, session_id: str, stream: str, number: int, *, retention_ms: int) -> StoredEvents | None:
-        """Return the stream, with its stored events after ``number``; `None` if there is no such stream. A number
-        beyond the last event returns no events. Numbers are less than 10**18."""
+        """Return the stream, with its stored events after ``number``. Return `None` if the stream doesn't exist. A
+        number beyond the last event returns no events. Numbers are less than 10**18."""
         ...
 
     async def delete(self, session_id: str) -> None:
-        """Delete all streams of the session, if there are any."""
+        """Delete all streams of the session, if it has any."""
         ...
 
     def watch(self) -> AbstractAsyncContextManager[AsyncIterator[tuple[str, str] | HintsLost]]:
-        """Open a stream of the sessions and streams that any replica appends to, takes over or finishes from now on.
-        Deletions are not reported."""
+        """Open a stream of notifications about the sessions' streams that any replica appends to, takes over or
+        finishes from now on. Deletions are not reported."""
         ...
 
 
 class WatchedByHints(Generic[T]):
-    """A part of a storage whose change notifications are in ``hint_queues``."""
+    """A part of a storage that reports changes through ``hint_queues``."""
 
     def __init__(self, hint_queues: HintQueues[T]) -> None:
         self._hint_queues = hint_queues
 
     @asynccontextmanager
     async def watch(self) -> AsyncGenerator[AsyncIterator[T | HintsLost]]:
-        """Watch for change notifications: see `SessionDirectory.watch`."""
+        """Open a stream of change notifications. See `SessionDirectory.watch`."""
         with self._hint_queues.watch() as hints:
             yield hints
 
 
 ChangeCursor: TypeAlias = str
-"""A reader's position in the change log. Only the log itself can interpret it."""
+"""A reader's position in the change log. Only the change log can interpret it."""
 
 
 @frozen
@@ -235,17 +236,17 @@ class ChangesSince:
     """Changes recorded after a given position in the log."""
 
     cursor: ChangeCursor
-    """The position after these changes."""
+    """The position in the log after these changes."""
     changed: Collection[str]
-    """The things that have changed, each once. Empty if ``everything`` may have changed."""
+    """The things that have changed, each listed once. Empty if ``everything`` may have changed."""
     everything: bool = False
-    """True if the log cannot tell what changed, so that everything may have."""
+    """True if the log doesn't contain what changed, so that everything may have changed."""
 
 
 @frozen
 class ChangeHint:
-    """A change notification with contents: between the positions ``previous`` and ``cursor``, only ``changed`` has
-    changed. So a reader at ``previous`` need not read the log."""
+    """A change notification that contains the changes: only ``changed`` has changed between the positions ``previous``
+    and ``cursor``. So a reader at ``previous`` need not read the log."""
 
     previous: ChangeCursor
     cursor: ChangeCursor
@@ -253,18 +254,18 @@ class ChangeHint:
 
 
 class ChangeLog(Protocol):
-    """Changes to what a server offers, made on any replica.
+    """A log of changes to a server's tools, resources and prompts, made on any replica.
 
     Things have names such as ``tools`` or ``resource:<uri>``. Beyond 10,000 things, those that changed longest ago are
     dropped. Readers that have not read these changes yet are told that everything may have changed.
     """
 
     async def record(self, changed: Collection[str]) -> None:
-        """Record that things have changed. Each reader gets the change at least once. Does nothing without things."""
+        """Record that things have changed. Each reader gets the change at least once. Without things, do nothing."""
         ...
 
     async def read_since(self, cursor: ChangeCursor | None) -> ChangesSince:
-        """Return the changes after ``cursor``. For `None`, return the current position and no changes.
+        """Return the changes after the position ``cursor``. For `None`, return the current position and no changes.
 
         `ChangesSince.everything` is true if the position is too old, is ahead of the log, belongs to a log that was
         lost, or isn't a position at all.
@@ -272,48 +273,48 @@ class ChangeLog(Protocol):
         ...
 
     def watch(self) -> AbstractAsyncContextManager[AsyncIterator[ChangeHint | HintsLost]]:
-        """Open a stream of everything that any replica records from now on. A notification that would be long may be
+        """Open a stream of all changes that any replica records from now on. A notification that would be long may be
         replaced by `HINTS_LOST`."""
         ...
 
 
 class Courier(Protocol):
     """Carries messages between replicas, and tracks which replicas are alive. A message may be lost, or arrive late or
-    twice; `Messenger` adds reliability."""
+    twice. `Messenger` adds reliability."""
 
     async def send(self, replica: str, content: bytes, *, number: int | None = None) -> None:
-        """Send ``content``, of at most 64 MiB, to a replica, which may be any string. Raises `ValueError` if it is
-        longer. Arrival isn't confirmed. Messages that this replica sends with the same ``number`` are copies of one
-        message, of which the storage needs to keep only one."""
+        """Send ``content``, of at most 64 MiB, to a replica, whose id may be any string. Raises `ValueError` if the
+        content is longer. Arrival isn't confirmed. Messages that this replica sends with the same ``number`` are copies
+        of one message, of which the storage needs to keep only one."""
         ...
 
     def mailbox(self) -> AbstractAsyncContextManager[AsyncIterator[bytes | HintsLost]]:
-        """Open the stream of messages sent to this replica from now on. If more than 1,000 are unread, messages are
-        lost, and replaced by `HINTS_LOST`. Raises `RuntimeError` while another such stream is open."""
+        """Open the stream of messages that are sent to this replica from now on. If more than 1,000 are unread,
+        messages are lost, and replaced by `HINTS_LOST`. Raises `RuntimeError` while another such stream is open."""
         ...
 
     async def heartbeat(self, *, lease_ms: int) -> bool:
-        """Count as alive for ``lease_ms`` from now. Return false if this replica wasn't alive before, so that others
-        may have acted on its death: at the first call, after `leave`, or if the lease had expired."""
+        """Mark this replica as alive for ``lease_ms`` from now. Return false if it wasn't alive before, so that other
+        replicas may have acted on its death: at the first call, after `leave`, or if the lease had expired."""
         ...
 
     async def leave(self) -> None:
-        """Count as dead from now on, after a graceful shutdown. Leaving `SharedStorage.join` doesn't have this effect,
-        and neither does the death of a process: the lease must expire then."""
+        """Mark this replica as dead from now on, after a graceful shutdown. Leaving `SharedStorage.join` doesn't have
+        this effect. If the process dies, the lease must expire first."""
         ...
 
     async def find_dead(self, replicas: Collection[str]) -> Collection[str]:
-        """Return those ``replicas`` that aren't alive: their lease has expired, they have left, or they never
+        """Return those of the ``replicas`` that aren't alive: their lease has expired, they have left, or they never
         existed."""
         ...
 
 
 class ReplayGuard(Protocol):
-    """Values that may be used only once, on any replica; for example, proofs of possession."""
+    """Stores values that may be used only once, on any replica, for example DPoP proofs."""
 
     async def add(self, digest: bytes, *, ttl_ms: int) -> bool:
-        """Store ``digest``, of 32 bytes, for ``ttl_ms``. Return false, with nothing changed, if it is already stored.
-        If several try, exactly one succeeds. After `Uncertain`, the value counts as used."""
+        """Store ``digest``, of 32 bytes, for ``ttl_ms``. Return false, and change nothing, if it is already stored. If
+        several replicas try, exactly one succeeds. After `Uncertain`, the value counts as used."""
         ...
 
 
@@ -322,8 +323,8 @@ class RateLimits(Protocol):
     stored."""
 
     async def acquire(self, key: bytes, *, limit: int, period_ms: int, burst: int) -> int:
-        """Take a token from the bucket ``key``, and return 0. If there is none, return the milliseconds until there is
-        one, rounded up.
+        """Take a token from the rate limit bucket ``key``, and return 0. If the bucket is empty, return the
+        milliseconds until its next token, rounded up.
 
         A bucket starts full, with ``burst`` tokens, and gets ``limit`` tokens per ``period_ms``, evenly spaced, up to
         ``burst``. A full bucket isn't stored.
@@ -341,51 +342,51 @@ class StorageCounters(Protocol):
 
     @property
     def round_trips(self) -> int:
-        """How many requests were sent to the storage. Several may have been sent together as one."""
+        """The number of requests sent to the storage. Several requests may have been sent together as one."""
         ...
 
     @property
     def reconnects(self) -> int:
-        """How often the storage became available again after an outage."""
+        """The number of times that the storage became available again after an outage."""
         ...
 
     @property
     def hints_lost(self) -> int:
-        """How often readers got `HINTS_LOST` instead of notifications or messages."""
+        """The number of times that readers got `HINTS_LOST` instead of notifications or messages."""
         ...
 
     @property
     def uncertain(self) -> int:
-        """How many calls ended with `Uncertain`."""
+        """The number of calls that ended with `Uncertain`."""
         ...
 
 
 @frozen(eq=False)
 class Replica:
-    """One running server process, with its view of the storage that it shares with others."""
+    """One running server process, and the storage that it shares with the other replicas."""
 
     id: str
-    """An id of the process, new at each start. Clients may see it."""
+    """The id of the process, which is new at each start. Clients may see it."""
     secret: bytes = attrs.field(repr=False)
-    """A secret of 32 bytes that all replicas share, for everything that clients carry from one replica to another.
+    """A secret of 32 bytes that all replicas share, for encrypting what clients carry from one replica to another.
     Anyone who can read the storage can read this secret. Task records are encrypted only with the author's own
     secrets."""
     tasks: TaskStore
-    """The task records."""
+    """The task records of all replicas."""
     sessions: SessionDirectory
-    """The legacy sessions."""
+    """The legacy sessions of all replicas."""
     events: EventLog
-    """The events of legacy sessions."""
+    """The events of legacy sessions, for clients that reconnect."""
     changes: ChangeLog
-    """The changes to what the server offers."""
+    """The log of changes to the server's tools, resources and prompts."""
     courier: Courier
-    """Carries messages to other replicas."""
+    """Carries messages to other replicas, and from them."""
     replay_guard: ReplayGuard
-    """The values that were already used."""
+    """The values that were already used, and may not be used again."""
     rate_limits: RateLimits
     """The rate limits of all replicas together."""
     state: SessionDirectory | None = None
-    """The state of callers (`RequestContext.state`), one entry for each caller, separate from ``sessions``. `None` if
-    the storage keeps no state."""
+    """The state of callers (`RequestContext.state`), with one entry for each caller, separate from ``sessions``. `None`
+    if the storage keeps no state."""
     counts: StorageCounters | None = None
-    """Metrics of the connection to the storage; `None` if the storage is on this machine."""
+    """Metrics of the connection to the storage. `None` if the storage is on this machine."""

@@ -1,4 +1,4 @@
-"""Database: runs functions in threads on two connections to one SQLite file, one that writes and one that reads.
+"""`Database`: runs functions in threads on two connections to one SQLite file. One connection writes and one reads.
 
 This module also has the schema of the file, how a connection is opened, the transaction in which a function writes, and
 the write-ahead log, which is kept short however many processes read and write.
@@ -28,15 +28,16 @@ from .task_store import StoreDown, Uncertain, UnreadableRecord
 T = TypeVar("T")
 
 _UNREADABLE: Final = (AttributeError, OverflowError, TypeError, UnicodeError)
-"""Exceptions of functions that read a value whose type no replica writes."""
+"""Exceptions of functions that read a value from the file whose type no replica writes."""
 _CLOSING: Final = 10.0
-"""Seconds allowed for calls that have begun."""
+"""Seconds that calls which have begun may take during a cancellation."""
 _BATCH_LIMIT: Final = 100
-"""Maximum number of functions in one batch. Others, in particular lease renewals, wait for the end of the batch."""
+"""Maximum number of functions in one batch. Other functions, in particular lease renewals, wait for the end of the
+batch."""
 
 
 class Database:
-    """An SQLite file, opened when first used.
+    """An SQLite file, which is opened when it is first used.
 
     Once a function has begun, it is completed even if its task is cancelled; a cancelled call has not begun, and
     changes nothing. `sqlite3.Error` becomes `StoreDown`, as does a file that was deleted or replaced while in use.
@@ -45,7 +46,7 @@ class Database:
     def __init__(self, location: Location) -> None:
         self.path = location.path
         self.now = Clock(location.schema)
-        """The clock of the file, for functions passed to `write` and `read`."""
+        """The clock of the file, which functions passed to `write` and `read` use."""
         self._writing = _ThreadedConnection(location, self.now)
         self._reading = _ThreadedConnection(location, self.now)
         self._log = WriteAheadLog(location.path)
@@ -53,9 +54,9 @@ class Database:
         self._reads = _Batcher(self._reading, _read_all)
 
     async def write(self, change: Callable[[sqlite3.Connection], T], *, first: bool = False) -> T:
-        """Call ``change``, commit it, and return its result. If ``change`` raises, nothing changes. Changes that wait
-        at the same time are written in one transaction. With ``first``, it runs before all other writes of this process
-        that haven't begun."""
+        """Call ``change``, commit what it wrote, and return its result. If ``change`` raises, nothing changes. Changes
+        that wait at the same time are written in one transaction. With ``first``, ``change`` runs before all other
+        writes of this process that haven't begun."""
         if first:
             alone = _QueuedCall(change)
             await self._writing.run(partial(self._write_all, lambda: [alone]))
@@ -75,27 +76,27 @@ class Database:
         self._log.keep_short(connection)
 
     async def read(self, look: Callable[[sqlite3.Connection], T]) -> T:
-        """Return the result of ``look``, which must not change anything."""
+        """Call ``look``, which must not change anything in the file, and return its result."""
         return await self._reads.run(look)
 
     def state(self) -> tuple[int, int]:
-        """Return numbers that differ after each change of the file: see `WriteAheadLog.state`."""
+        """Return numbers that differ after each change of the file. See `WriteAheadLog.state`."""
         return self._log.state()
 
     async def aclose(self) -> None:
         """Close the file. The next use opens it again."""
         with trio.move_on_after(_CLOSING, shield=True):
             await self._reading.aclose()
-            await self._writing.aclose()  # closing the last connection empties the log
+            await self._writing.aclose()  # closing the last connection empties the write-ahead log
 
 
 @define(eq=False)
 class _QueuedCall(Generic[T]):
-    """A function that waits for its turn, then has a result or an error."""
+    """A function that waits for its turn to use a connection, and later has a result or an error."""
 
     work: Callable[[sqlite3.Connection], T]
     task: trio.lowlevel.Task | None = None
-    """Task that sleeps until the function has ended, or until it is its turn to call all waiting functions."""
+    """The trio task that sleeps until the function has ended, or until it is its turn to call all waiting functions."""
     result: T | None = None
     error: Exception | None = None
     is_over: bool = False
@@ -108,7 +109,7 @@ class _QueuedCall(Generic[T]):
             self.error = error
 
     def value(self) -> T:
-        """Return the result, or raise the error."""
+        """Return the function's result, or raise its error."""
         if self.error is not None:
             raise self.error
         return cast("T", self.result)
@@ -133,7 +134,8 @@ def _read_all(take: _TakeBatch, connection: sqlite3.Connection) -> None:
 
 
 class _Batcher:
-    """Batches functions that wait for ``access`` at the same time: its thread calls them together, by ``call_all``.
+    """Runs functions that wait for ``access`` at the same time in one batch: a thread calls them together, by
+    ``call_all``.
 
     Each caller waits. The first caller leads: it makes the thread call all waiting functions, including its own, wakes
     their callers, and passes the lead to the next. A caller can be cancelled until its function has begun.
@@ -148,7 +150,7 @@ class _Batcher:
         self._is_running = False
 
     async def run(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        """Return the result of ``work``."""
+        """Run the function ``work`` in a batch, and return its result."""
         call = _QueuedCall(work)
         self._waiting.append(call)
         if self._is_running:
@@ -165,7 +167,7 @@ class _Batcher:
         await trio.lowlevel.wait_task_rescheduled(abort)
 
     def _remove(self, call: _QueuedCall[Any]) -> bool:
-        """Remove a waiting function. Return false if it has begun."""
+        """Remove a waiting function from the queue. Return false if it has begun."""
         try:
             self._waiting.remove(call)
         except ValueError:
@@ -177,7 +179,7 @@ class _Batcher:
         try:
             await self._access.run(partial(self._call_all, self._start_batch))
         except Exception as error:
-            if not self._batch:  # all functions waited for the same file, which is locked or gone
+            if not self._batch:  # all functions waited for the same file, which is locked or was removed
                 self._batch.extend(self._waiting)
                 self._waiting.clear()
             for each in self._batch:
@@ -211,8 +213,8 @@ class _Batcher:
 
 
 class _ThreadedConnection:
-    """One connection, used by one thread at a time. The threads are separate from those of handlers, which may wait for
-    tasks."""
+    """A connection to the file that only one thread uses at a time. The threads are separate from those of handlers,
+    which may wait for tasks."""
 
     def __init__(self, location: Location, clock: Clock) -> None:
         self._location = location
@@ -221,7 +223,7 @@ class _ThreadedConnection:
         self._opened = list[sqlite3.Connection]()
         self._file: tuple[int, int] | None = None
         """Numbers that identify the open file."""
-        weakref.finalize(self, _close, self._opened)  # also closes it at the end of the process
+        weakref.finalize(self, _close, self._opened)  # also closes the connection at the end of the process
 
     async def run(self, work: Callable[[sqlite3.Connection], T]) -> T:
         return await trio.to_thread.run_sync(self._work, work, limiter=self._limiter)
@@ -233,7 +235,7 @@ class _ThreadedConnection:
             raise self.failure(error) from error
 
     def failure(self, error: Exception) -> Exception:
-        """Return the error that callers get for ``error``."""
+        """Return the exception that callers get for the SQLite ``error``."""
         title = f"the {self._location.schema.title} in {self._location.path}"
         if isinstance(error, sqlite3.Error):
             is_database = getattr(error, "sqlite_errorcode", None) != sqlite3.SQLITE_NOTADB
@@ -269,7 +271,7 @@ def _close(opened: list[sqlite3.Connection]) -> None:
 
 
 def _identity(path: Path) -> tuple[int, int] | None:
-    """Return numbers that identify the file at ``path``; `None` if there is none."""
+    """Return numbers that identify the file at ``path``. Return `None` if the file doesn't exist."""
     try:
         found = os.stat(path)
     except FileNotFoundError:
@@ -278,7 +280,7 @@ def _identity(path: Path) -> tuple[int, int] | None:
 
 
 _MIN_SQLITE_VERSION: Final = (3, 35, 0)
-"""The first SQLite version with ``RETURNING``."""
+"""The first SQLite version that supports ``RETURNING``."""
 
 _making: Final = threading.Lock()
 """Lock held while a new file is opened and closed. Closing any descriptor of a file releases all locks that the process
@@ -287,7 +289,7 @@ has on it, even those of a connection in another thread."""
 
 @frozen
 class Schema:
-    """The tables of a kind of file, and how to recognize such a file."""
+    """The tables of a kind of SQLite file, and how such a file is recognized."""
 
     title: str
     """Description of the file for people."""
@@ -295,13 +297,13 @@ class Schema:
     """Number by which files of this kind are recognized (SQLite's ``application_id``)."""
     version: int
     script: Callable[[], str]
-    """Returns the statements that create the tables of this version."""
+    """Function that returns the statements that create the tables of this version."""
     boot_script: str
-    """Statements for a file that was last used before the machine booted, so that all its processes are dead."""
+    """Statements to run on a file that was last used before the machine booted, so that all its processes are dead."""
     added_script: Callable[[], str] = str
-    """Returns statements that add tables to a file that was created without them."""
+    """Function that returns statements that add tables to a file that was created without them."""
     added_table: str = ""
-    """One of these added tables. A file that has it has all of them."""
+    """Name of one of the added tables. A file that has this table has all added tables."""
 
 
 TASKS: Final = Schema(
@@ -315,17 +317,17 @@ TASKS: Final = Schema(
 
 @frozen
 class Location:
-    """The path of the file, and the settings of each connection to it."""
+    """The path of the SQLite file, and the settings of each connection to it."""
 
     path: Path
     synchronous: str
     busy_timeout: float
-    """Seconds to wait for other processes that write."""
+    """Seconds to wait while other processes write."""
     schema: Schema = TASKS
 
     def connect(self) -> sqlite3.Connection:
-        """Return a connection, for one thread at a time. If the file doesn't exist, create it, accessible only to this
-        user. Raises `OSError` if the file isn't a database of ours."""
+        """Return a connection that one thread at a time may use. If the file doesn't exist, create it so that only this
+        user can access it. Raises `OSError` if the file isn't a database of this package."""
         if sqlite3.sqlite_version_info < _MIN_SQLITE_VERSION:
             raise OSError(errno.ENOSYS, f"SQLite must be 3.35 or newer, not {sqlite3.sqlite_version}")
         with _making, suppress(FileExistsError):
@@ -349,7 +351,7 @@ class Location:
                 self._make(connection)
 
     def _make(self, connection: sqlite3.Connection) -> None:
-        """Create the tables, unless another process has already done so."""
+        """Create the tables of the schema, unless another process has already created them."""
         if self._check(connection) == 0:
             for statement in _statements(self.schema.script()):
                 connection.execute(statement)
@@ -366,8 +368,8 @@ class Location:
         return not name or found is not None
 
     def _check(self, connection: sqlite3.Connection) -> int:
-        """Return the version of the file's schema; 0 for a new file."""
-        # In one statement, because another process may be creating the tables.
+        """Return the version of the file's schema. Return 0 for a new file."""
+        # Read the values in one statement, because another process may be creating the tables.
         application, version, tables = connection.execute(
             "SELECT application_id, user_version, (SELECT count(*) FROM sqlite_master)"
             " FROM pragma_application_id, pragma_user_version"
@@ -390,7 +392,7 @@ class Location:
         return version
 
     def _use_log(self, connection: sqlite3.Connection) -> None:
-        """Switch to the write-ahead log, with which readers and the writer don't wait for each other."""
+        """Switch the file to the write-ahead log, with which readers and the writer don't wait for each other."""
         end = time.monotonic() + self.busy_timeout
         while True:
             try:
@@ -406,7 +408,7 @@ class Location:
 
 
 def _statements(script: str) -> list[str]:
-    """Split a script into statements that can run in a transaction, which `executescript` would end."""
+    """Split an SQL script into statements that can run in a transaction. `executescript` would end the transaction."""
     statements, begun = list[str](), ""
     for line in script.splitlines(keepends=True):
         begun += line
@@ -427,7 +429,7 @@ def steady_time() -> int:
 
 
 def boot_id() -> bytes:
-    """Return an id that changes with each boot of the machine; empty if the system has no such id."""
+    """Return an id that changes with each boot of the machine. Return an empty string if the system has no such id."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_bytes().strip()
     except OSError:
@@ -441,8 +443,8 @@ CREATE TABLE IF NOT EXISTS clock (number INTEGER PRIMARY KEY CHECK (number = 1),
 
 
 class Clock:
-    """The clock of a file, in milliseconds since the epoch. It starts with the time of day when the file is first used
-    after the machine booted, and then follows the steady clock. Setting the machine's clock has no effect.
+    """The clock of an SQLite file, in milliseconds since the epoch. It starts with the time of day when the file is
+    first used after the machine booted, and then follows the steady clock. Setting the machine's clock has no effect.
 
     The file stores the boot id, and how far its clock is ahead of the steady clock, so that all processes agree. If the
     system has no boot id, the clock is the time of day. If an earlier version created the file, the table is added.
@@ -457,7 +459,7 @@ class Clock:
 
     @property
     def steady(self) -> float:
-        """The steady time, in seconds."""
+        """The time of the steady clock, in seconds."""
         return steady_time() / 1000
 
     def start(self, connection: sqlite3.Connection) -> None:
@@ -466,7 +468,7 @@ class Clock:
         self._ahead = self._find(connection, boot) if boot else None
         if boot and self._ahead is None:
             with transaction(connection):
-                self._ahead = self._find(connection, boot)  # another process may have set it first
+                self._ahead = self._find(connection, boot)  # another process may have set the clock first
                 if self._ahead is None:
                     self._ahead = self._set(connection, boot)
 
@@ -487,13 +489,13 @@ class Clock:
 
 
 _KIND_OF_ERROR: Final = 0xFF
-"""Mask of the part of an SQLite result code that gives the kind of error."""
+"""Bit mask for the part of an SQLite result code that is the kind of error."""
 
 
 @contextmanager
 def transaction(connection: sqlite3.Connection) -> Generator[None]:
-    """Commit everything that the block changes, or nothing if the block or the commit fails. No other process writes
-    meanwhile.
+    """Commit everything that the ``with`` block changes, or nothing if the block or the commit fails. No other process
+    writes meanwhile.
 
     Raises `Uncertain` if the disk fails during the commit: the log may contain the whole change, and be read when the
     file is opened again.
@@ -515,7 +517,7 @@ def transaction(connection: sqlite3.Connection) -> Generator[None]:
 
 @contextmanager
 def snapshot(connection: sqlite3.Connection) -> Generator[None]:
-    """Within the block, all reads see the database as of a single moment."""
+    """Make all reads within the ``with`` block see the database as of a single moment."""
     connection.execute("BEGIN")
     try:
         yield
@@ -525,12 +527,13 @@ def snapshot(connection: sqlite3.Connection) -> Generator[None]:
 
 
 _LONG_LOG: Final = 16 * 1024 * 1024
-"""Bytes; four times the length at which SQLite itself begins to empty the log."""
+"""Length in bytes above which the write-ahead log is emptied. It is four times the length at which SQLite itself begins
+to empty the log."""
 _PATIENCE_MS: Final = 100
 
 
 class WriteAheadLog:
-    """The write-ahead log of the file ``path``.
+    """The write-ahead log of the SQLite file ``path``.
 
     SQLite can empty the log only while no process reads. If several processes read constantly, there may be no such
     moment for a long time, and the log grows. So a writer occasionally blocks the readers for a few milliseconds.
@@ -542,7 +545,7 @@ class WriteAheadLog:
 
     def state(self) -> tuple[int, int]:
         """Return numbers that differ after each write of any process, unless several writes happen within milliseconds.
-        Fast enough for trio's thread."""
+        This is fast enough for trio's thread."""
         try:
             found = os.stat(self._path)
         except OSError:
@@ -550,8 +553,8 @@ class WriteAheadLog:
         return found.st_size, found.st_mtime_ns
 
     def keep_short(self, connection: sqlite3.Connection) -> None:
-        """Empty the log if it is long. Never raises. If a reader stays, for example a backup, the log is tried again
-        when it has grown further."""
+        """Empty the write-ahead log if it is long. Never raises. If a reader prevents that, for example a backup, try
+        again when the log has grown further."""
         try:
             length = os.stat(self._path).st_size
             if length < self._long:

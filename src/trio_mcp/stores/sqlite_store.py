@@ -1,4 +1,4 @@
-"""SQLiteTaskStore: stores task records in a file, for several processes on one machine.
+"""`SQLiteTaskStore`: stores task records in a file, for several processes on one machine.
 
 Each change of a task adds a row to the file, and the watchers of other processes poll for new rows.
 """
@@ -99,14 +99,15 @@ DELETE FROM tasks WHERE number IN (SELECT number FROM tasks WHERE kept_until < ?
 """
 
 _LOCKED: Final = 3
-"""If a claim waits longer than a lease divided by this, no process could write to the file meanwhile."""
+"""Divisor of a lease's length. If a claim waits longer than the result, no process could write to the file
+meanwhile."""
 _CLOCK_STEP: Final = 1.0
-"""If a clock has gained more than this many seconds between two claims, it was set."""
+"""If a clock has gained more than this many seconds between two claims, the clock was set."""
 _BEFORE_ALL: Final = (-(2**63), b"")
 
 
 class DatabaseTaskStore:
-    """The task records in ``database``.
+    """The task records in the SQLite file ``database``.
 
     ``hint_queues`` are notified of this process's own changes at once. ``writer`` marks these in the table of changes,
     so that they aren't reported twice.
@@ -121,15 +122,15 @@ class DatabaseTaskStore:
         self._hint_queues = hint_queues
         self._now: Callable[[], int] = database.now
         self._ahead: float | None = None
-        """Seconds by which the clock was ahead of the steady clock at the last claim."""
+        """Seconds by which the machine's clock was ahead of the steady clock at the last claim."""
         self._claims_suspended_until = 0.0
-        """Steady time until which tasks with expired leases aren't claimed."""
+        """Time on the steady clock until which tasks with expired leases aren't claimed."""
         self._writer = writer
 
     async def create(
         self, new: TaskRecord, *, lease_ms: int, ttl_ms: int | None, retention_ms: int, limit: int, scope_limit: int
     ) -> TaskRecord:
-        """Store a new record. See `TaskStore.create`."""
+        """Store a new task record. See `TaskStore.create`."""
 
         def create(connection: sqlite3.Connection) -> TaskRecord:
             now, scopes = self._now(), self._codec.scope_keys(new.scope)
@@ -155,7 +156,7 @@ class DatabaseTaskStore:
         return record
 
     async def discard(self, task_id: str, *, retention_ms: int) -> bool:
-        """Delete a record, or block its creation. See `TaskStore.discard`."""
+        """Delete a task record, or block its creation. See `TaskStore.discard`."""
 
         def void(connection: sqlite3.Connection) -> bool:
             now, name = self._now(), encoded(task_id)
@@ -172,7 +173,7 @@ class DatabaseTaskStore:
         return was_there
 
     async def read(self, scope: str | None, task_id: str) -> StoredTask | None:
-        """Return the record. See `TaskStore.read`."""
+        """Return the task record. See `TaskStore.read`."""
 
         def read(connection: sqlite3.Connection) -> StoredTask | None:
             found = connection.execute(f"{_SELECT} WHERE tasks.id = ?", (encoded(task_id),)).fetchone()
@@ -184,7 +185,7 @@ class DatabaseTaskStore:
         return await self._database.read(read)
 
     async def marks(self, task_ids: Collection[str]) -> Mapping[str, bytes]:
-        """Return the marks of records. See `TaskStore.marks`."""
+        """Return the marks of task records. See `TaskStore.marks`."""
 
         def marks(connection: sqlite3.Connection) -> Mapping[str, bytes]:
             (found,) = connection.execute(_MARKS, (json.dumps(list(task_ids)),)).fetchone()
@@ -196,7 +197,7 @@ class DatabaseTaskStore:
     async def change(
         self, record: TaskRecord, *, expected_mark: bytes, holder: str | None, give_up: bool = False
     ) -> bool:
-        """Replace the stored record by ``record``. See `TaskStore.change`."""
+        """Replace the stored task record by ``record``. See `TaskStore.change`."""
 
         def change(connection: sqlite3.Connection) -> bool:
             row = self._codec.encode(record)
@@ -218,7 +219,7 @@ class DatabaseTaskStore:
         return changed
 
     async def page(self, scope: str, cursor: TaskCursor | None, limit: int) -> Sequence[TaskRecord]:
-        """Return a page of the records of ``scope``. See `TaskStore.page`."""
+        """Return a page of the task records of ``scope``. See `TaskStore.page`."""
 
         def page(connection: sqlite3.Connection) -> list[TaskRecord]:
             scopes = self._codec.scope_keys(scope)
@@ -238,7 +239,7 @@ class DatabaseTaskStore:
             keys = json.dumps([key for name in names for key in self._codec.name_keys(name)])
             free = connection.execute(
                 _FREE.format(forms=_marks(forms)),
-                (keys, *forms, over_before, max(limit, 0)),  # a limit of -1 would mean all
+                (keys, *forms, over_before, max(limit, 0)),  # SQLite takes a limit of -1 as no limit
             ).fetchall()
             numbers = [number for (number,) in free]
             if not numbers:
@@ -259,12 +260,14 @@ class DatabaseTaskStore:
         return claimed
 
     def _suspend_claims(self, lease_ms: int) -> None:
-        """Don't claim tasks for the length of one lease: their holders may be alive, and get that time to renew."""
+        """Don't claim tasks for the length of one lease. Their holders may be alive, and get that time to renew their
+        leases."""
         self._claims_suspended_until = self._database.now.steady + lease_ms / 1000
 
     def _expired_before(self, now: int, lease_ms: int, asked: float) -> int:
-        """Return a time: tasks whose leases ended before it can be claimed. ``asked`` is the steady time at which the
-        claim began. All leases expire while the file is locked, or when the machine's clock is set forward."""
+        """Return the time before which a lease must have ended so that its task can be claimed. ``asked`` is the steady
+        time at which the claim began. All leases expire while the file is locked, or when the machine's clock is set
+        forward."""
         steady = self._database.now.steady
         ahead, before = now / 1000 - steady, self._ahead
         self._ahead = ahead
@@ -278,7 +281,7 @@ class DatabaseTaskStore:
             try:
                 yield self._codec.decode(StoredRecord(*row))
             except UnreadableRecord:
-                # The other tasks are claimed anyway. This one has a holder now, so the next log line is written only
+                # The other tasks are claimed anyway. This task has a holder now, so the next log line is written only
                 # when that lease expires.
                 logger.exception("An abandoned task cannot be read, so no process runs it")
 
@@ -302,7 +305,7 @@ class DatabaseTaskStore:
         return await self._database.write(renew, first=True)
 
     async def expire(self, *, limit: int) -> int:
-        """Delete expired records. See `TaskStore.expire`."""
+        """Delete expired task records. See `TaskStore.expire`."""
 
         def expire(connection: sqlite3.Connection) -> list[bytes]:
             rows = connection.execute(_EXPIRE, (self._now(), max(limit, 0))).fetchall()
@@ -387,14 +390,14 @@ def _of_scopes(statement: str, scopes: Sequence[bytes]) -> str:
 
 
 _CHANGES_KEPT: Final = 10_000
-"""More rows than several deletions of expired tasks add between two polls. Session notifications are in the same
-table."""
+"""Number of newest rows in the table of changes that are kept. It is more than several deletions of expired tasks add
+between two polls. Session notifications are in the same table."""
 _SWEEP_EVERY: Final = 64
-"""Number of changes between two deletions of old rows."""
+"""Number of changes between two deletions of old rows in the table of changes."""
 
 
 def record_changes(connection: sqlite3.Connection, writer: bytes, task_ids: Iterable[bytes]) -> None:
-    """Add a row for each task, in the transaction of the change. Old rows are deleted."""
+    """Add a row to the table of changes for each task, in the transaction of the change. Old rows are deleted."""
     for task_id in task_ids:
         number = connection.execute("INSERT INTO changes (id, writer) VALUES (?, ?)", (task_id, writer)).lastrowid
         assert number is not None
@@ -402,20 +405,20 @@ def record_changes(connection: sqlite3.Connection, writer: bytes, task_ids: Iter
 
 
 def sweep_changes(connection: sqlite3.Connection, number: int) -> None:
-    """Delete old rows from time to time. ``number`` is that of the newest row."""
+    """Delete old rows of the table of changes from time to time. ``number`` is the number of the newest row."""
     if number % _SWEEP_EVERY == 0:
         connection.execute("DELETE FROM changes WHERE number <= ?", (number - _CHANGES_KEPT,))
 
 
 def last_change(connection: sqlite3.Connection) -> int:
-    """Return the number of the last change."""
+    """Return the number of the last change in the table of changes."""
     (number,) = connection.execute("SELECT coalesce(max(number), 0) FROM changes").fetchone()
     return number
 
 
 class DatabaseHints(AsyncIterator[Hint]):
-    """Change notifications: this process's own changes at once, and those of other processes when a poll finds their
-    rows."""
+    """Change notifications of an SQLite file. This process's own changes are reported at once, and those of other
+    processes when a poll finds their rows."""
 
     def __init__(self, own: HintQueue[str], database: Database, writer: bytes, last: int, interval: float) -> None:
         self._own = own
@@ -432,8 +435,9 @@ class DatabaseHints(AsyncIterator[Hint]):
         while not self._found:
             with trio.move_on_at(self._next_poll):
                 return await anext(self._own)
-            # A poll uses a thread, five times a second, so skip it while no process writes. Poll once more often than
-            # the file has changed: two writes may be so close together that the file doesn't show the second.
+            # A poll uses a thread, five times a second, so skip it while no process writes. Poll once more after the
+            # file has changed: two writes may be so close together that size and modification time don't show the
+            # second write.
             was, self._state = self._state, self._database.state()
             was_quiet, self._is_quiet = self._is_quiet, was == self._state
             if not (was_quiet and self._is_quiet):
@@ -441,7 +445,7 @@ class DatabaseHints(AsyncIterator[Hint]):
                     self._found.extend(await self._database.read(self._poll))
                 except OSError:  # notifications may be lost, and all other methods raise the error
                     self._state = None
-            if (own := self._own.get_nowait()) is not None:  # even if the interval is very short
+            if (own := self._own.get_nowait()) is not None:  # report own changes even if the interval is very short
                 self._found.append(own)
             self._next_poll = trio.current_time() + self._interval
         await trio.lowlevel.checkpoint()

@@ -1,4 +1,4 @@
-"""TaskStore: the interface of a task store. TaskRecord: everything that a store keeps about a task.
+"""`TaskStore`: the interface of a task store. `TaskRecord`: everything that a store keeps about a task.
 
 With the record, another process can report the end of the task, or run it again. `HintQueues` notify readers in this
 process of changed tasks, as far as there is room.
@@ -38,19 +38,19 @@ _NO_QUESTIONS: Final[Mapping[str, Sequence[str]]] = MappingProxyType({})
 
 
 class TaskPhase(StrEnum):
-    """The phases of a task. Each protocol version has its own names for the phase and outcome together."""
+    """The phases of a task. Each protocol version has its own names for the combination of phase and outcome."""
 
     WORKING = "working"
     INPUT_REQUIRED = "input_required"
-    """At least one question is unanswered. The handler may continue working meanwhile."""
+    """The task has an unanswered question. Its handler may continue working meanwhile."""
     ENDED = "ended"
     """The task has an outcome: a result, with or without `isError`, or an error."""
     CANCELLED = "cancelled"
-    """The task was cancelled. This is final: the end of its handler changes nothing."""
+    """The task was cancelled. This is final: when its handler ends later, nothing changes."""
 
     @property
     def is_final(self) -> bool:
-        """True if no other phase can follow."""
+        """True if no other phase can follow this one."""
         return self is TaskPhase.ENDED or self is TaskPhase.CANCELLED
 
 
@@ -59,11 +59,11 @@ class Outcome:
     """The outcome of a task's request as JSON text: a result, or a JSON-RPC error object."""
 
     json: bytes
-    """The result, or the error object."""
+    """The JSON text of the result, or of the error object."""
     is_error: bool = False
-    """True for a JSON-RPC error."""
+    """True if the outcome is a JSON-RPC error."""
     tells_failure: bool = False
-    """True for a tool result with ``isError``."""
+    """True if the outcome is a tool result with ``isError``."""
 
 
 @frozen(kw_only=True, weakref_slot=False)
@@ -75,13 +75,14 @@ class TaskRecord:
     """
 
     id: str
-    """Cannot be guessed, since without authentication the id alone gives access (2025-11-25 tasks, Task Isolation)."""
+    """The task's id. It cannot be guessed, because without authentication the id alone gives access (2025-11-25 tasks,
+    Task Isolation)."""
     scope: str
-    """Principal that the task belongs to, as JSON text of issuer and subject; empty without authentication."""
+    """The principal that the task belongs to, as JSON text of issuer and subject. Empty without authentication."""
     method: str
-    """Method of the task's request."""
+    """Method of the request that became the task."""
     name: str
-    """Name of the tool."""
+    """Name of the tool that the task runs."""
     params: bytes
     """Parameters of the request, including ``_meta``. Emptied when the task ends, like ``capabilities`` and
     ``answers``."""
@@ -92,52 +93,52 @@ class TaskRecord:
     on_restart: OnRestart = "fail"
     """What happens to the task after the death of its process."""
     is_external: bool = False
-    """True if the work is done elsewhere and its outcome is stored from outside. No process runs or claims such a
-    task."""
+    """True if the task's handler doesn't do the work, and other code stores its outcome. No process runs or claims such
+    a task."""
     created_at: int = 0
-    """Time of creation, set by the store, like the times that follow."""
+    """Time of creation. The store sets this time and the times that follow."""
     position: int = 0
-    """Position in the listing of the scope, set by the store. Tasks created later have greater positions."""
+    """Position in the list of the scope's tasks, set by the store. Tasks created later have greater positions."""
     updated_at: int = 0
-    """Time of the last change of the phase or the message."""
+    """Time of the last change of the task's phase or message."""
     expires_at: int | None = None
-    """Time at which the task fails unless it has ended; `None` for no limit."""
+    """Time at which the task fails unless it has ended. `None` for no limit."""
     kept_until: int | None = None
-    """Time after which the record may be deleted; `None` for no limit."""
+    """Time after which the record may be deleted. `None` for no limit."""
     poll_ms: int
     """Recommended milliseconds between two polls by a client."""
     phase: TaskPhase = TaskPhase.WORKING
     """Phase of the task."""
     message: str | None = None
-    """Text for people on the current phase."""
+    """Text for people that describes the current phase."""
     questions: Mapping[str, bytes] = _NOTHING
     """Unanswered questions by key, in the order in which they were asked."""
     answers: Mapping[str, bytes] = _NOTHING
-    """Answers so far, by the keys of their questions. Keys are never reused."""
+    """The client's answers so far, by the keys of their questions. Keys are never reused."""
     outcome: Outcome | None = None
-    """The outcome; `None` except in the phase `TaskPhase.ENDED`."""
+    """The outcome of the task. `None` except in the phase `TaskPhase.ENDED`."""
     checkpoint: bytes | None = None
     """Last value that the handler passed to `checkpoint`."""
     cancel_reason: str | None = None
-    """Reason given for the cancel."""
+    """The reason that was given for the cancellation."""
     attempt: int = 1
     """Number of runs so far, not counting runs that a graceful shutdown ended."""
     holder: str | None = None
     """Token of the claim under which a process runs the task, ``<process>:<random>``, unique to the claim. `None` if no
     process runs the task, so that any process may claim it."""
     epoch: int = 0
-    """Number of claims so far, for people and logs. Nothing depends on it."""
+    """Number of claims so far, for people and logs. No code depends on it."""
     leased_until: int = 0
-    """Time after which the holder is considered dead; 0 without a holder."""
+    """Time after which the holder is considered dead. 0 if the task has no holder."""
     version: int = 0
-    """Number of changes so far. Nothing depends on it: after a loss of data, equal numbers may have different
-    contents."""
+    """Number of changes so far. No code depends on it, because after a loss of data, records with equal numbers may
+    have different contents."""
     mark: bytes = b""
-    """Random bytes set by each write. Records with equal marks are equal."""
+    """Random bytes that each write sets. Records with equal marks are equal."""
     asked: Mapping[str, Sequence[str]] = _NO_QUESTIONS
-    """The questions that a further run may ask again, in order: all questions since the start or, for a task that
-    resumes, since the checkpoint. Maps the key of each to the keys of earlier questions that were open at the same
-    time. A question that is in neither ``questions`` nor ``answers`` was withdrawn."""
+    """The questions that another run may ask again, in order: all questions since the start or, for a task that
+    resumes, since the checkpoint. Maps the key of each question to the keys of earlier questions that were open at the
+    same time. A question that is in neither ``questions`` nor ``answers`` was withdrawn."""
     continuation: bytes | None = None
     """For a handler that returns its questions: an array of the answers and the state that the client sent before the
     task began."""
@@ -156,50 +157,51 @@ class TaskRecord:
 
     @property
     def ttl_ms(self) -> int | None:
-        """Milliseconds from creation until the task expires; `None` for no limit."""
+        """Milliseconds from creation until the task expires. `None` for no limit."""
         return None if self.expires_at is None else self.expires_at - self.created_at
 
 
 _MARK_BYTES: Final = 8
 
 TaskCursor: TypeAlias = tuple[int, str]
-"""Place in a listing of tasks: the `TaskRecord.position` and id of a record, which may have been deleted."""
+"""Position in a list of tasks: the `TaskRecord.position` and id of a record, which may have been deleted."""
 
 
 class StoreFull(Exception):
-    """The store, or one caller's share of it, is full: see `TaskStore.create`."""
+    """Raised if the store, or one caller's share of it, is full. See `TaskStore.create`."""
 
 
 class StoreDown(OSError):
-    """The store is unavailable. The call has changed nothing, and will change nothing."""
+    """Raised if the store is unavailable. The call has changed nothing, and will change nothing."""
 
 
 class Uncertain(OSError):
-    """The store didn't reply. The requested change may have happened, or may happen later."""
+    """Raised if the store didn't reply. The requested change may have happened, or may happen later."""
 
 
 class UnreadableRecord(OSError):
-    """The record exists but cannot be decoded: another version wrote it, it was encrypted with an unknown secret, or it
-    was modified."""
+    """Raised if a record exists but cannot be decoded: another version wrote it, it was encrypted with an unknown
+    secret, or it was modified."""
 
 
 class UnknownForm(UnreadableRecord):
-    """The record was written by another version, or with another secret, so that other processes may be able to decode
-    it."""
+    """Raised if a record was written by another version, or with another secret, so that other processes may be able to
+    decode it."""
 
 
 @frozen
 class StoredTask:
-    """A record from the store."""
+    """A task record from the store, with the time at which it was read."""
 
     record: TaskRecord
-    """The record as stored."""
+    """The task record as stored."""
     now: int
     """The store's current time, in milliseconds since the epoch."""
 
 
 class HintsLost:
-    """Appears in a stream of change notifications if some may have been lost, so that readers must look again."""
+    """The type of `HINTS_LOST`, which appears in a stream of change notifications if some may have been lost. Readers
+    must then read everything again."""
 
     def __repr__(self) -> str:
         return "GAP"
@@ -213,7 +215,7 @@ Hint: TypeAlias = "str | HintsLost"
 
 
 def new_mark() -> bytes:
-    """Return a new mark for the next write: see `TaskRecord.mark`."""
+    """Return a new mark for the next write of a record. See `TaskRecord.mark`."""
     return secrets.token_bytes(_MARK_BYTES)
 
 
@@ -241,7 +243,7 @@ class TaskStore(Protocol):
     async def create(
         self, new: TaskRecord, *, lease_ms: int, ttl_ms: int | None, retention_ms: int, limit: int, scope_limit: int
     ) -> TaskRecord:
-        """Store a new record, and return it with its times.
+        """Store a new task record, and return it with the times that the store has set.
 
         The task expires after ``ttl_ms``, and its record may be deleted ``retention_ms`` later; `None` means no limit.
         With a ``holder``, the lease ends after ``lease_ms``. The position is greater than all others in the scope.
@@ -254,24 +256,25 @@ class TaskStore(Protocol):
         ...
 
     async def discard(self, task_id: str, *, retention_ms: int) -> bool:
-        """Delete an unwanted record and return true; if there is none, block its creation for ``retention_ms``, and
-        return false: a `create` that ended with `Uncertain` may still be in progress."""
+        """Delete an unwanted task record and return true. If the record doesn't exist, block its creation for
+        ``retention_ms``, and return false: a `create` that ended with `Uncertain` may still be in progress."""
         ...
 
     async def read(self, scope: str | None, task_id: str) -> StoredTask | None:
-        """Return the record and the store's current time; `None` if the scope has no such record. ``task_id`` may be
-        any string. With ``scope`` `None`, which is for the server itself, the record may be of any scope."""
+        """Return the task record and the store's current time. Return `None` if the scope has no such record.
+        ``task_id`` may be any string. With ``scope`` `None`, which is for the server itself, the record may be of any
+        scope."""
         ...
 
     async def marks(self, task_ids: Collection[str]) -> Mapping[str, bytes]:
-        """Return the marks of existing records, by id, in one step. A reader that waits for many changes compares them.
-        The cost doesn't depend on the size of the records."""
+        """Return the marks of existing task records, by id, in one step. A reader that waits for many changes compares
+        them. The cost doesn't depend on the size of the records."""
         ...
 
     async def change(
         self, record: TaskRecord, *, expected_mark: bytes, holder: str | None, give_up: bool = False
     ) -> bool:
-        """Replace the stored record with the mark ``expected_mark`` by ``record``, which has a new mark.
+        """Replace the stored record that has the mark ``expected_mark`` by ``record``, which has a new mark.
 
         Return false, with nothing changed, if the stored record has another mark or is gone. If a ``holder`` is given,
         also return false if the task has another holder or none. `None` is for writes that don't come from the holder:
@@ -283,12 +286,13 @@ class TaskStore(Protocol):
         ...
 
     async def page(self, scope: str, cursor: TaskCursor | None, limit: int) -> Sequence[TaskRecord]:
-        """Return up to ``limit`` records of ``scope`` after ``cursor``, in order of creation; for `None`, from the
-        beginning. Records that may be deleted are omitted. A cursor stays valid when its record is gone."""
+        """Return up to ``limit`` task records of ``scope`` after ``cursor``, in order of creation. With `None`, start
+        from the beginning. Records that may be deleted are omitted. A cursor stays valid when its record is deleted."""
         ...
 
     async def claim(self, holder: str, *, lease_ms: int, limit: int, names: Collection[str]) -> Sequence[TaskRecord]:
-        """Claim abandoned tasks for ``holder``, for ``lease_ms``: at most ``limit``, those waiting longest first.
+        """Claim at most ``limit`` abandoned tasks for ``holder``, for ``lease_ms``. Tasks that have waited longest are
+        claimed first.
 
         A task can be claimed if it hasn't ended, has no holder or one whose lease has expired, and has a
         `TaskRecord.name` in ``names``. External tasks have no holder, but cannot be claimed.
@@ -300,7 +304,7 @@ class TaskStore(Protocol):
         ...
 
     async def renew(self, held: Mapping[str, str], *, lease_ms: int) -> Collection[str]:
-        """Renew leases for ``lease_ms`` from now. ``held`` maps task ids to holders.
+        """Renew leases of tasks for ``lease_ms`` from now. ``held`` maps task ids to holders.
 
         Only tasks that still have this holder are renewed. Return the ids of all others: they were claimed by another
         process, released, ended or deleted. Marks and versions don't change. A lease that has expired, but was not
@@ -309,8 +313,8 @@ class TaskStore(Protocol):
         ...
 
     async def expire(self, *, limit: int) -> int:
-        """Delete up to ``limit`` records whose ``kept_until`` has passed, whether or not the task has ended, and return
-        their number."""
+        """Delete up to ``limit`` task records whose ``kept_until`` has passed, whether or not the task has ended.
+        Return their number."""
         ...
 
     def watch(self) -> AbstractAsyncContextManager[AsyncIterator[Hint]]:
@@ -328,7 +332,7 @@ _HINTS_LIMIT: Final = 1000
 
 
 class HintQueue(AsyncIterator[T | HintsLost]):
-    """A stream of change notifications for one reader. If there is no room, notifications are replaced by
+    """A stream of change notifications for one reader. If its buffer is full, notifications are replaced by
     `HINTS_LOST`."""
 
     def __init__(self) -> None:
@@ -336,7 +340,7 @@ class HintQueue(AsyncIterator[T | HintsLost]):
         self._sleeper = Sleeper()
 
     def put(self, hint: T | HintsLost) -> None:
-        """Add a notification. Never waits."""
+        """Add a change notification. Never waits."""
         if len(self._queue) < _HINTS_LIMIT:
             self._queue.append(hint)
         elif self._queue[-1] is not HINTS_LOST:
@@ -344,7 +348,7 @@ class HintQueue(AsyncIterator[T | HintsLost]):
         self._sleeper.wake()
 
     def get_nowait(self) -> T | HintsLost | None:
-        """Return the next notification; `None` if there is none."""
+        """Return the next change notification. Return `None` if no notification is waiting."""
         return self._queue.popleft() if self._queue else None
 
     async def __anext__(self) -> T | HintsLost:
@@ -360,11 +364,11 @@ class HintQueues(Generic[T]):
 
     def __init__(self) -> None:
         self._queues: dict[HintQueue[T], TrioRun | None] = {}
-        """The trio run of each stream; `None` if it was opened outside of trio."""
+        """The trio run of each stream. `None` if the stream was opened outside of trio."""
 
     @contextmanager
     def watch(self) -> Generator[HintQueue[T]]:
-        """Open a stream of the changes passed to `notify` from now on."""
+        """Open a stream of the changes that are passed to `notify` from now on."""
         hints = HintQueue[T]()
         self._queues[hints] = current_run() if trio.lowlevel.in_trio_run() else None
         try:
@@ -373,7 +377,7 @@ class HintQueues(Generic[T]):
             del self._queues[hints]
 
     def notify(self, changed: Iterable[T | HintsLost]) -> None:
-        """Notify all watchers of changes. Never waits. May be called from any thread."""
+        """Notify all streams of changes. Never waits. Any thread may call this."""
         for hint in changed:
             for hints, run in tuple(self._queues.items()):
                 if run is None:
@@ -383,14 +387,14 @@ class HintQueues(Generic[T]):
 
 
 _FAILURE_MEMORY: Final = 30.0
-"""Seconds after which a failed method that isn't called again is dropped."""
+"""Seconds after which the outage of a failed method is no longer tracked if the method isn't called again."""
 
 
 def created_record(
     new: TaskRecord, now: int, last_position: int, *, lease_ms: int, ttl_ms: int | None, retention_ms: int
 ) -> TaskRecord:
-    """Return ``new`` in the form in which a store keeps it from ``now`` on. Its position is after ``last_position`` in
-    its scope."""
+    """Return the task record ``new`` in the form in which a store keeps it from ``now`` on. Its position is after
+    ``last_position`` in its scope."""
     expires = None if ttl_ms is None else now + ttl_ms
     return attrs.evolve(
         new,
@@ -406,7 +410,8 @@ def created_record(
 def _logged(
     method: Callable[Concatenate[Any, P], Awaitable[T]], kind: str
 ) -> Callable[Concatenate[LoggedStore, P], Awaitable[T]]:
-    """Return `LoggedStore`'s version of a `TaskStore` ``method``. ``kind`` describes the work that a failure stops."""
+    """Return a version of the `TaskStore` ``method`` that logs outages, for `LoggedStore`. ``kind`` describes the work
+    that a failure stops."""
     name = method.__name__
 
     @wraps(method)
@@ -426,7 +431,8 @@ def _logged(
 
 
 class LoggedStore:
-    """Wraps ``store`` to log outages: one line at the beginning and one at the end, however many calls fail.
+    """A wrapper around ``store`` that logs outages: one line at the beginning and one at the end, however many calls
+    fail.
 
     All errors are raised. Methods are tracked separately, since a full disk can still be read. A method that isn't
     called for a while is dropped.
@@ -435,10 +441,10 @@ class LoggedStore:
     def __init__(self, store: TaskStore) -> None:
         self.store = store
         self.failing_methods: dict[str, float] = {}
-        """The methods whose last call failed, and when."""
+        """The methods whose last call failed, with the time of the failure."""
 
     def log_failure(self, method: str, kind: str, error: Exception) -> None:
-        """Record that ``method`` has just failed, and log it if it is new."""
+        """Record that ``method`` has just failed, and log the failure if it is new."""
         if not self.failing_methods:
             words = "the task store cannot be %s; waiting calls are retried"
             if isinstance(error, (StoreDown, Uncertain)):  # an outage, described by the store
@@ -448,7 +454,7 @@ class LoggedStore:
         self.failing_methods[method] = trio.current_time()
 
     def log_success(self, method: str) -> None:
-        """Record that ``method`` works again."""
+        """Record that ``method`` succeeds again after failures."""
         self.failing_methods.pop(method, None)
         long_ago = trio.current_time() - _FAILURE_MEMORY
         self.failing_methods = {each: when for each, when in self.failing_methods.items() if when > long_ago}
@@ -466,5 +472,5 @@ class LoggedStore:
     expire = _logged(TaskStore.expire, "written")
 
     def watch(self) -> AbstractAsyncContextManager[AsyncIterator[Hint]]:
-        """See `TaskStore.watch`."""
+        """Open a stream of change notifications. See `TaskStore.watch`."""
         return self.store.watch()

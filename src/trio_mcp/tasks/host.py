@@ -253,7 +253,7 @@ class TaskHost:
         except StoreFull:
             raise CodedError(TOO_BUSY, "Too busy: too many tasks are kept; try again later") from None
         except Uncertain:
-            self.in_background(self.records.discard, new.id)  # it may still get stored, without anyone using it
+            self.in_background(self.records.discard, new.id)  # otherwise the record may get stored, although unused
             raise store_unreachable() from None
         except Exception:  # already logged
             raise store_unreachable() from None

@@ -255,7 +255,7 @@ class Leases:
             await self._release(record)
             return False
         if record.on_restart != "fail":
-            request_of(record, self._records.now)  # raises: don't change a record that this version cannot read
+            request_of(record, self._records.now)  # raises, and so keeps a record that this version can't read
         attempt, most = record.attempt + 1, self._settings.max_attempts
         kept = await change(record.id, holder, lambda kept, now: reclaimed(kept, now, attempt, most))
         if kept is None:
