@@ -1,4 +1,5 @@
-"""An operation's parameters and body as arguments of a tool, and a call's arguments as an HTTP request.
+"""Convert the parameters and the body of an OpenAPI operation to arguments of a tool, and the arguments of a call to an
+HTTP request.
 
 If a name occurs in several places (path, query, header, cookie, body, in this order), it is the argument for the first
 place. In each further place, the argument is called ``NAME_PLACE``, for example ``id_query``. The body is one argument,
@@ -29,20 +30,21 @@ _STYLES: Final = {"path": "simple", "query": "form", "header": "simple", "cookie
 _OWN_HEADERS: Final = frozenset(
     ("accept", "accept-encoding", "authorization", "connection", "content-encoding", "content-length", "content-type")
 ) | {"cookie", "host", "keep-alive", "te", "trailer", "transfer-encoding", "upgrade", "expect"}
-"""Headers that cannot be parameters: those that OpenAPI excludes, and those that change the request as a whole."""
+"""HTTP headers that cannot be parameters: headers that OpenAPI excludes, and headers that change the request as a
+whole."""
 _RESERVED: Final = "/:?@!$'()*,;"
-"""Characters that ``allowReserved`` leaves unencoded, except those that would end a value."""
+"""Characters that ``allowReserved`` leaves unencoded, except characters that would end a value."""
 _TOKEN: Final = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")  # RFC 9110 section 5.1
 _BASE64: Final = {"type": "string", "contentEncoding": "base64"}
 
 
 class UnsendableArguments(ValueError):
-    """Arguments that cannot be sent as a request. The text is meant for the caller."""
+    """Raised if the arguments of a call cannot be sent as an HTTP request. The caller gets the text."""
 
 
 @frozen
 class Parameter:
-    """A parameter of an operation, and the tool's argument for it."""
+    """A parameter of an OpenAPI operation, and the tool's argument for it."""
 
     argument: str
     name: str
@@ -53,7 +55,8 @@ class Parameter:
     is_reserved: bool
 
     def texts(self, value: Any) -> list[str]:
-        """Return ``value`` encoded for the URL: one string for a path, strings ``name=value`` for a query."""
+        """Return the parameter's ``value`` encoded for the URL: one string for a path, strings ``name=value`` for a
+        query."""
         if self.is_json:
             value = encode_value(value).decode()
         if self.location == "query":
@@ -70,7 +73,7 @@ def _encoded(value: Any, safe: str = "") -> str:
 
 
 def _pairs(name: str, value: Any, style: str, explode: bool, safe: str = "") -> Iterator[str]:
-    """Yield the parts of a query or form for the parameter ``name``."""
+    """Yield the encoded parts of a query or form for the parameter ``name``."""
     key = quote(name, safe="")
     if isinstance(value, dict):
         members = cast("JSONObject", value)
@@ -94,7 +97,7 @@ def _pairs(name: str, value: Any, style: str, explode: bool, safe: str = "") -> 
 
 
 def _simple(parameter: Parameter, value: Any, encoded: Callable[[Any], str]) -> str:
-    """Return the text of a value in a path, header or cookie."""
+    """Return the text of a parameter's value in a path, header or cookie."""
     before, joint, name = {"label": (".", ".", ""), "matrix": (";", ";", f"{quote(parameter.name, safe='')}=")}.get(
         parameter.style, ("", ",", "")
     )
@@ -113,17 +116,18 @@ def _simple(parameter: Parameter, value: Any, encoded: Callable[[Any], str]) -> 
 
 @frozen
 class Body:
-    """The body of requests, and the tool's argument for it."""
+    """The request body of an OpenAPI operation, and the tool's argument for it."""
 
     argument: str
     media_type: str
     files: Mapping[str, str]
-    """File properties of a form, each with the name of the property for its file name."""
+    """The properties of a form that are files, each with the name of the property for its file name."""
     styles: JSONObject
-    """The ``encoding`` of each property of a form."""
+    """The ``encoding`` object of each property of a form."""
 
     def parts(self, value: Any) -> JSONObject:
-        """Return the keywords of `httpx2.AsyncClient.build_request` for this body. Raises `UnsendableArguments`."""
+        """Return the keyword arguments of `httpx2.AsyncClient.build_request` for this request body. Raises
+        `UnsendableArguments` if the body can't be sent."""
         kind = {"Content-Type": self.media_type}
         if is_json(self.media_type):
             return {"content": encode_value(value), "headers": kind}
@@ -177,17 +181,17 @@ def _is_text(media_type: str) -> bool:
 
 @frozen(eq=False)
 class Arguments:
-    """The arguments of an operation's tool."""
+    """The arguments of the tool that was generated from an OpenAPI operation."""
 
     schema: JSONObject
     validator: LateValidator
-    """Validates the arguments against the schema."""
+    """Validates the arguments of a call against the schema."""
     _path: str
     _parameters: tuple[Parameter, ...]
     _body: Body | None
 
     def request(self, http: httpx2.AsyncClient, method: str, server: httpx2.URL, given: JSONObject) -> httpx2.Request:
-        """Return the HTTP request for the arguments ``given``. Raises `UnsendableArguments`."""
+        """Return the HTTP request for the arguments ``given``. Raises `UnsendableArguments` if they can't be sent."""
         path, query = self._path, list[str]()
         headers: dict[bytes, bytes] = {}
         cookies: dict[str, str] = {}
@@ -209,7 +213,7 @@ class Arguments:
         if self._body is not None and (body := given.get(self._body.argument, self)) is not self:
             content = self._body.parts(body)
         headers |= {name.encode(): said.encode() for name, said in content.pop("headers", {}).items()}
-        if http.params:  # httpx2 would replace the query with them
+        if http.params:  # httpx2 would replace the query of the URL with these parameters
             query = [part for part in query if unquote(part.partition("=")[0]) not in http.params]
             query.append(str(http.params))
         target = server.raw_path.rstrip(b"/") + path.encode() + (b"?" + "&".join(query).encode() if query else b"")
@@ -225,7 +229,7 @@ class Arguments:
 
 def _segment(parameter: Parameter, value: Any) -> str:
     texts = [str(part) for part in re.split(r"[/\\;]", _simple(parameter, value, _text))]
-    if ".." in texts or "." in texts:  # servers decode a path, and some then go up
+    if ".." in texts or "." in texts:  # servers decode a path, and some then go up a folder
         raise UnsendableArguments(f"{parameter.argument} must not have . or .. as a segment of the path")
     if not (text := parameter.texts(value)[0]):
         raise UnsendableArguments(f"{parameter.argument} must not be empty, because the path would be another one")
@@ -242,7 +246,8 @@ def _header(parameter: Parameter, value: Any) -> bytes:
 
 
 class ArgumentReader:
-    """Reads the parameters and bodies of the operations in ``document``, except those that ``http`` sets itself."""
+    """Reads the parameters and bodies of the operations in the OpenAPI ``document``, except those that the client
+    ``http`` sets itself."""
 
     def __init__(self, document: Document, http: httpx2.AsyncClient) -> None:
         self._document = document
@@ -255,7 +260,7 @@ class ArgumentReader:
         }
 
     def read(self, operation: APIOperation) -> Arguments:
-        """Return the arguments of ``operation``. Raises `ValueError` if the operation cannot be called."""
+        """Return the arguments of the OpenAPI ``operation``. Raises `ValueError` if the operation cannot be called."""
         properties: JSONObject = {}
         required: list[str] = []
         parameters = [self._parameter(*each, properties, required) for each in self._parameters(operation)]
@@ -275,11 +280,11 @@ class ArgumentReader:
         return Arguments(complete, LateValidator(complete), path, tuple(parameters), body)
 
     def multiply(self, arguments: Iterable[Arguments]) -> bool:
-        """Return whether a schema may expand beyond what can be validated: see `Schemas.multiply`."""
+        """Return whether a schema may expand so far that it can't be used for validation. See `Schemas.multiply`."""
         return self._schemas.multiply(each.schema for each in arguments)
 
     def _parameters(self, operation: APIOperation) -> list[tuple[JSONObject, str]]:
-        """Return the parameters in the order of their places, each with the document that contains it."""
+        """Return the parameters ordered by where they are sent, each with the document that contains it."""
         found: dict[tuple[str, str], tuple[JSONObject, str]] = {}
         for holder in (operation.item, operation.data):
             for value in items_of(holder, "parameters"):
@@ -337,8 +342,8 @@ class ArgumentReader:
         return Body(argument, chosen, files, members_of(media.get("encoding")))
 
     def _with_files(self, schema: Any) -> tuple[Any, Mapping[str, str]]:
-        """Return the ``schema`` of a form with files as base64 and a property for each file name, and the names of
-        both."""
+        """Return the ``schema`` of a form with files as base64 and a property for each file name. Also return the names
+        of the files' properties and of their file names."""
         form = self._schemas.resolved(schema)
         parts = members_of(members_of(form).get("properties"))
         files: JSONObject = {}
@@ -375,7 +380,7 @@ def _title_and_description(schema: JSONObject) -> JSONObject:
 
 
 def _preference(media_type: str) -> int:
-    """Return the rank of a media type among those that a body may have. Lower is better."""
+    """Return the rank of a media type among the media types that a request body may have. Lower is better."""
     if is_json(media_type):
         return 0 if media_type == "application/json" else 1
     if media_type in (forms := ("application/x-www-form-urlencoded", "multipart/form-data")):
@@ -389,7 +394,7 @@ def _argument(name: str, location: str, taken: Collection[str]) -> str:
 
 
 def _described(schema: Any, data: JSONObject) -> Any:
-    """Return ``schema`` with the description of its parameter or body."""
+    """Return ``schema`` with the description of its parameter or body added."""
     words = data.get("description")
     deprecated = {"deprecated": True} if data.get("deprecated") is True else {}
     if not isinstance(words, str) or not isinstance(schema, dict):

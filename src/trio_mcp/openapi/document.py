@@ -1,4 +1,4 @@
-"""Document: the operations of an OpenAPI 3.0 or 3.1 document, the targets of its references, and its server URLs.
+"""`Document`: the operations of an OpenAPI 3.0 or 3.1 document, the targets of its references, and its server URLs.
 
 A document is plain data. References to other documents are followed only with the author's loader, and each document is
 loaded once.
@@ -21,30 +21,30 @@ from ..server.calling.results import to_plain
 from . import httpx2
 
 Loader: TypeAlias = Callable[[str], Mapping[str, Any]]
-"""Returns the document at a URI as plain data. A relative URI is relative to the author's document."""
+"""Function that returns the document at a URI as plain data. A relative URI is relative to the author's document."""
 
 _METHODS: Final = ("get", "put", "post", "delete", "options", "head", "patch", "trace")
 _VERSION: Final = re.compile(r"3\.[01]\.\d+")
 _MAX_LEVELS: Final = 500
-"""Maximum nesting of a document."""
+"""Maximum nesting of an OpenAPI document."""
 _HOPS: Final = 32
-"""Maximum number of references that lead to references."""
+"""Maximum length of a chain of references, each of which leads to the next."""
 _LONGEST_NAME: Final = 64
-"""Characters in names of tools and arguments that all model providers accept."""
+"""Characters that all model providers accept in names of tools and arguments."""
 
 
 @frozen(eq=False)
 class APIOperation:
-    """An operation of an OpenAPI document, passed to functions that choose or describe operations."""
+    """An operation of an OpenAPI document, which is passed to functions that choose or describe operations."""
 
     name: str
-    """Name of the tool."""
+    """Name of the tool for the operation."""
     id: str | None
-    """``operationId`` in the document."""
+    """The ``operationId`` in the document."""
     method: str
-    """HTTP method in capital letters."""
+    """HTTP method of the operation in capital letters."""
     path: str
-    """Path, with the names of its parameters in braces."""
+    """Path of the operation, with the names of its parameters in braces."""
     tags: tuple[str, ...]
     """Tags of the operation in the document."""
     deprecated: bool
@@ -54,7 +54,7 @@ class APIOperation:
     item: JSONObject
     """The path item of the operation."""
     base: str
-    """URI of the document that contains the operation; empty for the document that you passed."""
+    """URI of the document that contains the operation. Empty for the document that you passed."""
 
 
 def legal_name(text: str, taken: Collection[str]) -> str:
@@ -69,7 +69,7 @@ def legal_name(text: str, taken: Collection[str]) -> str:
 
 
 def members_of(value: Any) -> JSONObject:
-    """Return the members of an object; empty for any other value."""
+    """Return the members of a JSON object. Return an empty mapping for any other value."""
     return dict(cast("JSONObject", value)) if isinstance(value, dict) else {}
 
 
@@ -80,7 +80,8 @@ def is_json(media_type: str) -> bool:
 
 
 def items_of(holder: JSONObject, key: str) -> list[Any]:
-    """Return the list ``holder[key]``, empty if it is missing or null. Raises `ValueError` for any other value."""
+    """Return the list ``holder[key]``. Return an empty list if the value is missing or null. Raises `ValueError` for
+    any other value."""
     value = holder.get(key)
     if value is not None and not isinstance(value, list):
         raise ValueError(f"{key} must be a list, not {reprlib.repr(value)}")
@@ -88,8 +89,8 @@ def items_of(holder: JSONObject, key: str) -> list[Any]:
 
 
 class Document:
-    """The document ``root``, with the further documents that ``loader`` returns. Raises `ValueError` for an unsupported
-    version."""
+    """The OpenAPI document ``root``, with the further documents that ``loader`` returns. Raises `ValueError` if the
+    OpenAPI version isn't supported."""
 
     def __init__(self, root: Mapping[str, Any], loader: Loader | None) -> None:
         self.root = _plain(root, "the document")
@@ -97,14 +98,14 @@ class Document:
         if not _VERSION.fullmatch(version):
             raise ValueError(f"the OpenAPI version must be 3.0 or 3.1, not {version[:50]!r}")
         self.is_old = version.startswith("3.0")
-        """True for OpenAPI 3.0, whose schemas aren't JSON Schemas."""
+        """True if the document is OpenAPI 3.0, whose schemas aren't JSON Schemas."""
         self._loader = loader
         self._loaded: dict[str, JSONObject] = {"": self.root}
         self._targets: dict[tuple[str, str], tuple[Any, str, str]] = {}
 
     def target(self, reference: Any, base: str) -> tuple[Any, str, str]:
-        """Return the target of ``reference`` in the document ``base``: the value, its document, and the pointer to it.
-        Raises `ValueError` if there is no such value."""
+        """Return the target of ``reference`` in the document ``base``: the value, its document, and the JSON pointer to
+        it. Raises `ValueError` if the target doesn't exist."""
         if not isinstance(reference, str):
             raise ValueError(f"$ref must be a string, not {reprlib.repr(reference)}")  # noqa: TRY004 - a document's fault
         if (found := self._targets.get((reference, base))) is None:
@@ -120,7 +121,8 @@ class Document:
         return value, uri, pointer
 
     def follow(self, value: Any, base: str) -> tuple[JSONObject, str]:
-        """Return the object that ``value`` is or refers to, and the document that contains it."""
+        """Return the object ``value`` or, if it is a reference, the object that it refers to. Also return the document
+        that contains the object."""
         for _ in range(_HOPS):
             members = members_of(value)
             if not isinstance(members.get("$ref"), str):
@@ -137,13 +139,13 @@ class Document:
                 )
             try:
                 loaded = self._loader(uri)
-            except KeyError:  # if the loader is a mapping's __getitem__
+            except KeyError:  # if the author passed the __getitem__ of a mapping as loader
                 raise ValueError(f"the loader has no document {uri[:200]!r}") from None
             self._loaded[uri] = _plain(loaded, f"the document {uri[:200]!r}")
         return self._loaded[uri]
 
     def operations(self) -> Iterator[APIOperation]:
-        """Yield all operations in the order of the document, each with a unique name."""
+        """Yield all operations in the order of the OpenAPI document, each with a unique name."""
         taken: set[str] = set()
         for path, value in members_of(self.root.get("paths")).items():
             if not path.startswith("/"):  # an extension
@@ -189,7 +191,7 @@ class Document:
 
 
 def _expanded(server: JSONObject, variables: Mapping[str, str]) -> str:
-    """Return the URL of ``server`` with a value for each variable: the author's, otherwise the default."""
+    """Return the URL of ``server`` with a value for each variable: the author's value, otherwise the default."""
     known = members_of(server.get("variables"))
 
     def value_of(found: re.Match[str]) -> str:
@@ -207,7 +209,8 @@ def _expanded(server: JSONObject, variables: Mapping[str, str]) -> str:
 
 
 def _plain(document: object, name: str) -> JSONObject:
-    """Return ``document`` as plain JSON data, with strings as names. Raises `ValueError` if that isn't possible."""
+    """Return ``document`` as plain JSON data in which all names are strings. Raises `ValueError` if it can't be
+    converted."""
     if isinstance(document, Mapping):
         try:
             text = json.dumps(document, default=_spelled, ensure_ascii=False)

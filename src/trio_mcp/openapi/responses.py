@@ -1,4 +1,4 @@
-"""An API's response as the result of a tool: data, text, an image, audio, bytes, or an error."""
+"""Convert an HTTP API's response to the result of a tool: data, text, an image, audio, bytes, or an error."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ from .schemas import LateValidator, Schemas
 logger = logging.getLogger("trio_mcp")
 
 _MAX_ERROR_TEXT: Final = 2000
-"""Maximum characters of an error's body that the model gets."""
+"""Maximum number of characters of an error response's body that the model gets."""
 _CODINGS: Final = (["gzip"], ["x-gzip"], ["deflate"])
 _PIECE: Final = 1 << 16
-"""Bytes that are decompressed between two checkpoints."""
+"""Number of bytes that are decompressed between two checkpoints."""
 _LONGEST_CHARSET: Final = 40
-"""Maximum characters of a charset's name."""
+"""Maximum number of characters in a charset's name."""
 _CHARSETS: Final = frozenset(
     (
         *("ascii", "latin_1", "utf_8", "utf_8_sig", "utf_16", "utf_16_be", "utf_16_le", "utf_32", "utf_32_be"),
@@ -54,7 +54,7 @@ _CHARSETS: Final = frozenset(
         *("iso2022_kr", "johab", "koi8_r", "koi8_u", "mac_roman", "mac_cyrillic", "tis_620"),
     )
 )
-"""Python's names of the accepted charsets, each decoded in linear time. Other text is decoded as UTF-8."""
+"""Python's names of the accepted charsets, each of which is decoded in linear time. Other text is decoded as UTF-8."""
 _NOTE: Final[JSONObject] = {
     "type": "object",
     "properties": {"note": {"type": "string", "description": "How the answer differs from what the API declares."}},
@@ -65,15 +65,15 @@ _TEXTS: Final = ("text/", "application/xml", "application/yaml", "application/ja
 
 
 class ResponseReader:
-    """Reads the responses that the operations of ``document`` declare."""
+    """Reads the responses that the operations of the OpenAPI ``document`` declare."""
 
     def __init__(self, document: Document) -> None:
         self._document = document
         self._schemas = Schemas(document, "writeOnly")
 
     def read(self, operation: APIOperation) -> OperationResponses:
-        """Return the responses of ``operation``. They have an output schema if every successful response is JSON with
-        the same schema, or has no content."""
+        """Return the responses that ``operation`` declares. They have an output schema if every successful response is
+        JSON with the same schema, or has no content."""
         found: list[Any] = []
         if operation.method == "HEAD":
             return OperationResponses(operation.name)
@@ -101,7 +101,7 @@ class ResponseReader:
         return OperationResponses(name, complete, LateValidator(without_note), is_wrapped)
 
     def _is_object(self, schema: Any, levels: int = 8) -> bool:
-        """Return whether a converted ``schema`` describes only objects."""
+        """Return whether a converted ``schema`` describes only JSON objects."""
         root = members_of(self._schemas.resolved(schema))
         if "type" in root or not levels:
             return root.get("type") == "object"
@@ -114,18 +114,18 @@ class ResponseReader:
 
 @frozen(eq=False)
 class OperationResponses:
-    """The responses of the tool ``name``."""
+    """The responses of the OpenAPI operation of the tool ``name``."""
 
     _name: str
     schema: JSONObject | None = None
     """The output schema of the tool."""
     _declared: LateValidator | None = None
-    """Validates structured content, except notes."""
+    """Validates structured content against the output schema, except notes."""
     _is_wrapped: bool = False
 
     async def result(self, response: httpx2.Response, limit: int) -> CallToolResult:
-        """Return the result for an open ``response``, reading at most ``limit`` bytes. Only redirects and statuses from
-        400 on are errors, because a model repeats failed calls."""
+        """Return the tool result for an open HTTP ``response``, reading at most ``limit`` bytes. Only redirects and
+        statuses from 400 on are errors, because a model repeats failed calls."""
         status = status_of(response)
         if response.is_redirect and response.status_code != HTTPStatus.NOT_MODIFIED:
             return error_result(f"{status}: the API redirects, and the redirect is not followed")
@@ -150,7 +150,7 @@ class OperationResponses:
             return self._with_note(status, ())
         kind = _kind(response)
         is_declared = self._declared is not None
-        # Some APIs send JSON as text, or without a type.
+        # Some APIs send JSON with the type of text, or without a type.
         may_be_data = is_json(kind) or (is_declared and (not kind or kind.startswith("text/")))
         value, is_data = _decoded(body) if may_be_data else (None, False)
         if not is_data:
@@ -166,7 +166,7 @@ class OperationResponses:
         return CallToolResult(shown, structured_content=structured)
 
     def _with_note(self, note: str, shown: Sequence[ContentBlock]) -> CallToolResult:
-        """Return the result for a response that doesn't match the declared schema: ``shown``, and a note."""
+        """Return the tool result for a response that doesn't match the declared schema: ``shown``, and a note."""
         structured: JSONObject | None = None if self.schema is None else {"note": note}
         return CallToolResult([*shown, TextContent(note)], structured_content=structured)
 
@@ -182,7 +182,7 @@ class OperationResponses:
 
 
 def status_of(response: httpx2.Response) -> str:
-    """Return the status with its standard phrase: a server may send any phrase."""
+    """Return the HTTP status with its standard phrase, because a server may send any phrase."""
     try:
         return f"{response.status_code} {HTTPStatus(response.status_code).phrase}"
     except ValueError:
@@ -190,9 +190,9 @@ def status_of(response: httpx2.Response) -> str:
 
 
 async def _read(response: httpx2.Response, limit: int) -> tuple[bytes, str]:
-    """Return the body, or its beginning, and an error text, which is empty for a complete body."""
+    """Return the response body, or its beginning, and an error text. The text is empty if the body is complete."""
     try:
-        body = response.content  # already read by one of the author's hooks
+        body = response.content  # one of the author's hooks has already read it
     except httpx2.ResponseNotRead:
         codings = [each.strip() for each in response.headers.get("content-encoding", "").lower().split(",")]
         codings = [each for each in codings if each not in ("", "identity")]
@@ -211,7 +211,7 @@ async def _read(response: httpx2.Response, limit: int) -> tuple[bytes, str]:
 
 
 async def _unpacked(response: httpx2.Response, limit: int, *, is_packed: bool) -> bytes:
-    """Return the body. If it is longer than ``limit``, return at least its first ``limit`` + 1 bytes."""
+    """Return the decompressed body. If it is longer than ``limit``, return at least its first ``limit`` + 1 bytes."""
     unpack = zlib.decompressobj(wbits=zlib.MAX_WBITS + 32)  # detect gzip or zlib by the header
     body = bytearray()
     pieces = response.aiter_raw()
@@ -235,8 +235,8 @@ async def _unpacked(response: httpx2.Response, limit: int, *, is_packed: bool) -
 
 
 async def _close_response(response: httpx2.Response, pieces: AsyncIterator[bytes]) -> None:
-    """Close the response, and make a failing read end the generators that httpx2 would leave to the garbage
-    collector."""
+    """Close the HTTP response. Then end the generators that read it, by reading until they fail. httpx2 would leave
+    them to the garbage collector."""
     try:
         await response.aclose()
     finally:
@@ -263,7 +263,7 @@ def _text(response: httpx2.Response, body: bytes) -> str:
 
 
 def _decoded(body: bytes) -> tuple[Any, bool]:
-    """Return the value of a JSON body, and whether it is valid and can be sent on."""
+    """Return the value of a JSON body, and whether it is valid and can be sent to the client."""
     if has_many_far(body):
         return None, False
     try:

@@ -38,36 +38,39 @@ _PLAIN: Final = frozenset(
     )
 )
 _MAX_DEFINITIONS: Final = 50
-"""Maximum number of definitions that one schema includes: each client reads all of them in each listing."""
+"""Maximum number of definitions that one schema includes. The limit matters because each client reads all of them in
+each list of tools."""
 _MAX_PARTS: Final = 500
-"""Maximum number of parts of one schema, from references and ``allOf``. Real documents have a tenth of that."""
+"""Maximum number of parts of one schema, from references and ``allOf``. Schemas in real documents have a tenth of that
+number."""
 _REFUSED: Final = ("$dynamicRef", "$recursiveRef", "$id")
 
 
 class Schemas:
-    """The schemas of a document in one direction. ``excluded`` is ``readOnly`` for requests, ``writeOnly`` for
-    responses; properties with this keyword are left out."""
+    """The schemas of an OpenAPI document, for requests or for responses. ``excluded`` is ``readOnly`` for requests, and
+    ``writeOnly`` for responses. Properties with this keyword are left out."""
 
     def __init__(self, document: Document, excluded: str) -> None:
         self._document = document
         self._excluded = excluded
         self._names: dict[tuple[str, str], str] = {}
-        """The names of components, by document and pointer."""
+        """The names of the document's components, by document and JSON pointer."""
         self._taken: set[str] = set()
         self._ahead: list[tuple[str, Any, str]] = []
-        """Named components that haven't been converted yet."""
+        """Components that have a name but haven't been converted yet."""
         self._definitions: dict[str, Any] = {}
         self._portable: dict[str, Any] = {}
-        """Definitions reduced to portable keywords. The original formats show which properties are files."""
+        """Definitions reduced to portable keywords. The definitions with their original formats show which properties
+        are files."""
         self._mentioned: dict[str, list[str]] = {}
-        """The components that each component refers to."""
+        """The components that each component refers to, by name."""
         self._mentions: list[str] = []
         self._are_left_out: dict[int, bool] = {}
-        """Whether a schema excludes properties, by the `id` of the schema, which the document keeps alive."""
+        """Whether a schema excludes properties, by the `id` of the schema. The document keeps the schema alive."""
 
     def converted(self, schema: Any, base: str) -> Any:
-        """Return ``schema`` of the document ``base``, with references to definitions (see `complete`). Raises
-        `ValueError` if it cannot be read."""
+        """Return ``schema`` of the document ``base`` as JSON Schema, with references to definitions (see `complete`).
+        Raises `ValueError` if it cannot be read."""
         self._mentions = []
         made = self._converted(schema, base)
         while self._ahead:
@@ -78,7 +81,7 @@ class Schemas:
         return made
 
     def complete(self, schema: JSONObject) -> JSONObject:
-        """Return ``schema``, made from results of `converted`, with the definitions that its references need.
+        """Return ``schema``, which `converted` returned, with the definitions that its references need.
 
         If there are too many, only the nearest are kept; the others become schemas that allow anything. Raises
         `ValueError` for a schema that can't be sent.
@@ -100,7 +103,7 @@ class Schemas:
         return {**schema, "$defs": needed} if needed else schema
 
     def _checked(self, schema: Any, levels: int) -> Any:
-        """Return ``schema`` after validating it without following references. Raises `ValueError` if it's invalid."""
+        """Return ``schema`` after validating it without following references. Raises `ValueError` if it is invalid."""
         if is_too_deep(schema, levels):
             raise ValueError(f"a schema has more than {MOST_LEVELS} levels")
         try:
@@ -111,8 +114,9 @@ class Schemas:
         return schema
 
     def multiply(self, schemas: Iterable[JSONObject]) -> bool:
-        """Return whether the references in one of ``schemas``, results of `complete`, may expand beyond what can be
-        validated. Schemas share definitions, so checking all at once takes a fraction of the time."""
+        """Return whether the references in one of ``schemas``, which `complete` returned, may expand so far that it
+        can't be used for validation. Schemas share definitions, so checking all at once takes a fraction of the
+        time."""
         roots: JSONObject = {str(number): {**schema, "$defs": {}} for number, schema in enumerate(schemas)}
         try:
             SchemaGrowth({"properties": roots, "$defs": self._definitions})
@@ -121,7 +125,7 @@ class Schemas:
         return False
 
     def resolved(self, schema: Any) -> Any:
-        """Return ``schema``, or the definition that it refers to."""
+        """Return ``schema`` or, if it is a reference, the definition that it refers to."""
         seen: set[str] = set()
         while isinstance(schema, dict) and (name := _name_in(cast("JSONObject", schema))) and name not in seen:
             seen.add(name)
@@ -129,7 +133,8 @@ class Schemas:
         return cast("Any", schema)
 
     def _converted(self, node: Any, base: str, gone: Collection[str] = ()) -> Any:
-        """Return ``node`` as a JSON Schema, without properties that are in ``gone`` or excluded in this direction."""
+        """Return the OpenAPI schema ``node`` as a JSON Schema, without properties that are in ``gone`` or have the
+        excluded keyword."""
         if isinstance(node, bool):
             return node
         if not isinstance(node, dict):
@@ -138,7 +143,7 @@ class Schemas:
         if refused := [keyword for keyword in _REFUSED if keyword in schema]:
             raise ValueError(f"a schema has {refused[0]}, which is not supported")
         if not all(map(_is_usable, map(str, members_of(schema.get("patternProperties"))))):
-            # The API checks all names instead, including those of additional properties.
+            # The API checks all property names instead, including those of additional properties.
             schema = {keyword: said for keyword, said in schema.items() if keyword not in _BY_PATTERN}
         made: JSONObject = {}
         if "$ref" in schema:
@@ -162,7 +167,8 @@ class Schemas:
                 parts = items_of(schema, keyword)
                 made[keyword] = [*made.get(keyword, ()), *(self._part(each, base, gone) for each in parts)]
             elif keyword in _LISTED:
-                # The API checks "exactly one": definitions may be cut here, and model providers support anyOf.
+                # Use "anyOf" instead: definitions may be shortened here, and model providers support anyOf. The API
+                # itself checks that exactly one schema matches.
                 name = "anyOf" if keyword == "oneOf" and "anyOf" not in schema else keyword
                 made[name] = [self._converted(each, base) for each in items_of(schema, keyword)]
             elif keyword in _NAMED:
@@ -177,12 +183,13 @@ class Schemas:
         return _modern(schema, made) if self._document.is_old else made
 
     def _part(self, node: Any, base: str, gone: Collection[str]) -> Any:
-        """Return a part of ``allOf``. A component is inlined if it requires properties that are in ``gone``."""
+        """Return a converted part of ``allOf``. A component is inlined if it requires properties that are in
+        ``gone``."""
         required = {name for part, _ in self._parts_of(node, base) for name in _required_in(part)} if gone else ()
         return self._converted(node, base, gone if any(name in gone for name in required) else ())
 
     def _excluded_properties(self, schema: JSONObject, base: str) -> Iterator[str]:
-        """Yield the names of the properties that are excluded in this direction."""
+        """Yield the names of the properties that have the excluded keyword."""
         for part, where in self._parts_of(schema, base):
             for name, each in members_of(part.get("properties")).items():
                 if (is_left_out := self._are_left_out.get(id(each))) is None:
@@ -208,10 +215,11 @@ class Schemas:
                     ahead.append((target, uri))
 
     def _require(self, schema: JSONObject, made: JSONObject, gone: Collection[str]) -> None:
-        """Write the required properties of ``schema`` into ``made``, except those in ``gone``."""
+        """Write the names of the required properties of ``schema`` into ``made``, except those in ``gone``."""
         required = [name for name in _required_in(schema) if name not in gone]
         tag = members_of(schema.get("discriminator")).get("propertyName")
-        # OpenAPI 3.1.1, 4.8.25: the property is required. A model only sees that if the document declares it twice.
+        # OpenAPI 3.1.1, 4.8.25: the property is required. A model sees that only if the document declares the property
+        # twice.
         if self._excluded == "readOnly" and isinstance(tag, str) and tag not in {*gone, *required}:
             required.append(tag)
         made.pop("required", None)
@@ -231,8 +239,8 @@ class Schemas:
 
 
 def _required_in(schema: JSONObject) -> list[str]:
-    """Return the required names of a schema; none if ``required`` is a boolean, as in older drafts. Raises
-    `ValueError`."""
+    """Return the required names of a schema. Return an empty list if ``required`` isn't a list: in older drafts, it is
+    a boolean. Raises `ValueError` if a name isn't a string."""
     required: Any = schema.get("required")
     if not isinstance(required, list):
         return []
@@ -242,7 +250,7 @@ def _required_in(schema: JSONObject) -> list[str]:
 
 
 def _modern(schema: JSONObject, made: JSONObject) -> JSONObject:
-    """Convert the keywords of ``made`` that differ in OpenAPI 3.0. ``schema`` is the original."""
+    """Convert the keywords of ``made`` that have another meaning in OpenAPI 3.0. ``schema`` is the original schema."""
     for bound, exclusive in (("minimum", "exclusiveMinimum"), ("maximum", "exclusiveMaximum")):
         if isinstance(is_exclusive := made.get(exclusive), bool):
             del made[exclusive]
@@ -260,7 +268,8 @@ def _modern(schema: JSONObject, made: JSONObject) -> JSONObject:
 
 
 class LateValidator:
-    """A validator that is created for its first value, since a document may have hundreds of operations."""
+    """A schema validator that is created when it validates its first value, because a document may have hundreds of
+    operations."""
 
     def __init__(self, schema: JSONObject) -> None:
         self._schema = schema
@@ -284,7 +293,7 @@ class LateValidator:
 
 @cache
 def _is_usable(pattern: str) -> bool:
-    """Return whether ``pattern`` can be matched in linear time. The API checks all others."""
+    """Return whether ``pattern`` can be matched in linear time. Other patterns are checked only by the API."""
     try:
         SchemaValidator({"pattern": pattern})
     except ValueError:

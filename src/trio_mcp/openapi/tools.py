@@ -1,4 +1,4 @@
-"""from_openapi: a server whose tools are operations of an HTTP API."""
+"""`from_openapi`: create a server whose tools are operations of an HTTP API."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def from_openapi(
 
 @contextmanager
 def _naming(operation: APIOperation) -> Generator[None]:
-    """Add the name of ``operation`` to each `ValueError` raised inside."""
+    """Add the name of ``operation`` to each `ValueError` raised inside the ``with`` block."""
     try:
         yield
     except ValueError as error:
@@ -115,7 +115,7 @@ def _naming(operation: APIOperation) -> Generator[None]:
 
 
 def _text(root: JSONObject, key: str) -> str | None:
-    """Return a text about the API; `None` if the document has none."""
+    """Return a text that describes the API. Return `None` if the document contains no such text."""
     text = members_of(root.get("info")).get(key)
     return text if isinstance(text, str) else None
 
@@ -177,7 +177,7 @@ def _allowed(url: httpx2.URL, removal: str, home: httpx2.URL, allowed: Collectio
 
 @frozen(eq=False)
 class _APITool:
-    """The tool of an operation."""
+    """The tool that calls an OpenAPI operation."""
 
     _operation: APIOperation
     _http: httpx2.AsyncClient
@@ -187,7 +187,7 @@ class _APITool:
     _max_bytes: int
 
     def options(self) -> ToolOptions:
-        """Return the keywords of the tool, from the document's description of the operation."""
+        """Return the keyword arguments of the tool, from the document's description of the operation."""
         operation, data = self._operation, self._operation.data
         texts = [data[key] for key in ("summary", "description") if isinstance(data.get(key), str)]
         if operation.deprecated:
@@ -206,9 +206,10 @@ class _APITool:
         return made
 
     async def call(self, arguments: JSONObject) -> CallToolResult:
-        """Send the request, and return its result."""
+        """Send the HTTP request for a call of the tool, and return the result."""
         name = self._operation.name
-        # A copy of the cookies: those that the API sets for one caller must not be sent with another caller's call.
+        # Use a copy of the cookies: cookies that the API sets for one caller must not be sent with another caller's
+        # call.
         http = copy.copy(self._http)
         http.cookies = self._http.cookies
         try:
@@ -230,7 +231,7 @@ class _APITool:
             return error_result("the API is unavailable, or sent an invalid answer")
 
     async def _opened(self, http: httpx2.AsyncClient, request: httpx2.Request) -> httpx2.Response:
-        """Return the response to ``request``, with its body unread, after redirects within the origin."""
+        """Return the response to the HTTP ``request``, after redirects within the origin. Its body is still unread."""
         origin = request.url.origin
         response = await http.send(request, stream=True, follow_redirects=False)
         for _ in range(_MAX_REDIRECTS if http.follow_redirects else 0):

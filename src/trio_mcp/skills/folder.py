@@ -1,4 +1,4 @@
-"""Reads skills, from a folder or from given contents: the front matter, and the digest and size of each file.
+"""Read skills, from a folder or from given contents: the front matter, and the digest and size of each file.
 
 A file below the folder is opened one directory at a time, without following links. So nothing outside of the folder is
 read, whatever others do to it meanwhile.
@@ -43,11 +43,11 @@ else:
     yaml = extra("yaml", "skills need PyYAML: install trio-mcp[skills]")
 
 LONGEST: Final = 32 * 1024
-"""Maximum length of front matter, in characters."""
+"""Maximum length of a skill's front matter, in characters."""
 _DEEPEST: Final = 32
 _FENCED: Final = re.compile(r"\ufeff?---[ \t]*\r?\n(.*?)^---[ \t]*(?:\r?\n|\Z)", re.DOTALL | re.MULTILINE)
 _BREAKS: Final = re.compile("[\x85\u2028\u2029]")
-"""Line breaks in YAML 1.1, which PyYAML supports, but ordinary characters in YAML 1.2."""
+"""Characters that are line breaks in YAML 1.1, which PyYAML supports, but ordinary characters in YAML 1.2."""
 
 _YAML_PREFIX: Final = "tag:yaml.org,2002:"
 _NULL: Final = re.compile(r"null|Null|NULL|~|")
@@ -64,8 +64,8 @@ def check_extra() -> None:
 
 
 def front_matter_of(text: str) -> JSONObject:
-    """Return the front matter in the ``text`` of a ``SKILL.md``. Raises `ValueError` if it's missing, or isn't a
-    mapping of strings to JSON values, and `ImportError` without PyYAML."""
+    """Return the front matter in the ``text`` of a ``SKILL.md``. Raises `ValueError` if the front matter is missing, or
+    isn't a mapping of strings to JSON values, and `ImportError` if PyYAML isn't installed."""
     check_extra()
     found = _FENCED.match(text)
     if found is None:
@@ -85,10 +85,11 @@ def front_matter_of(text: str) -> JSONObject:
 
 
 def _value_of(written: str) -> Any:
-    """Return the value of the only document in ``written``."""
+    """Return the value of the only YAML document in the text ``written``."""
     top: list[Any] = []
     open_now: list[Any] = [top]
-    """The collections around the next value. After each mapping that waits for a value, there is its key."""
+    """The open collections around the next value. After each mapping that waits for a value, the list has the value's
+    key."""
     documents = 0
     parser: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # libyaml's loader is ten times as fast
     for event in cast("Any", yaml).parse(written, parser):
@@ -122,8 +123,8 @@ class _MappingKey(str):
 
 
 def _put(open_now: list[Any], value: Any, written: str | None) -> None:
-    """Put a value into the open collection: as an item, as a key, or as the value of the key before it. ``written`` is
-    the source text of a scalar, which is used for keys."""
+    """Add a value to the innermost open collection: as an item of a list, as a key of a mapping, or as the value of the
+    last key. ``written`` is the source text of a scalar. If the scalar is a key, its source text becomes the key."""
     now: Any = open_now[-1]
     if type(now) is list:
         cast("list[Any]", now).append(value)
@@ -139,7 +140,7 @@ def _put(open_now: list[Any], value: Any, written: str | None) -> None:
 
 
 def _scalar(event: Any) -> Any:
-    """Return the value of a scalar by the core schema: determined by its tag, or by its form if it is plain."""
+    """Return the value of a YAML scalar by the core schema. Its tag determines the type, or its form if it is plain."""
     text: str = event.value
     tag: str | None = event.tag
     if tag not in (None, "!"):
@@ -173,30 +174,30 @@ _KINDS: Final = {"null": _NULL, "bool": _BOOL, "int": _INT, "float": _FLOAT}
 
 
 Stamps = Mapping[str, tuple[int, ...]]
-"""For each file, by path: metadata of the file system that shows whether the file has changed."""
+"""Metadata of the file system for each file, by path. It shows whether the file has changed."""
 
 _NAME: Final = re.compile(r"[a-z0-9]+(?:-[a-z0-9]+)*")
 _PREFIX: Final = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9._-]*(?:/[a-zA-Z0-9][a-zA-Z0-9._-]*)*")
 _LONGEST_NAME: Final = 64
 _LONGEST_DESCRIPTION: Final = 1024
 _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC if hasattr(os, "O_DIRECTORY") else 0
-# Opening a pipe without a writer would block for ever.
+# O_NONBLOCK is needed because opening a pipe without a writer would block forever.
 _FILE: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC if hasattr(os, "O_DIRECTORY") else 0
-"""Flags to open a file. Windows has no equivalents, and can't open files below an open folder either."""
+"""Flags for opening a file. Windows has no equivalent flags, and can't open files below an open folder either."""
 _LIMITS: Final = f"a skill has at most {MOST_FILES} files of {MOST_BYTES} bytes together"
 
 
 @frozen(eq=False)
 class SkillSource:
-    """A skill, and where its files are."""
+    """A skill, with the folder or the contents of its files."""
 
     entry: Skill
     files: Mapping[str, SkillFile]
-    """The files by path in the skill, ``SKILL.md`` first."""
+    """The entries of the files by path in the skill, with ``SKILL.md`` first."""
     source: Path | Mapping[str, bytes]
-    """The folder of the files, or their contents by path."""
+    """The folder that has the files, or the contents of the files by path."""
     stamps: Stamps
-    """The stamps of the files when they were read; only for a folder."""
+    """The metadata of the files when they were read. Only for a skill in a folder."""
 
     @property
     def path(self) -> str:
@@ -204,8 +205,8 @@ class SkillSource:
         return self.entry.root.removeprefix(SKILL_SCHEME).removesuffix("/")
 
     def contents_of(self, path: str) -> bytes | None:
-        """Return the contents of the file ``path``; `None` if it no longer matches its entry, or cannot be read.
-        Blocks: call it in a worker thread."""
+        """Return the contents of the file ``path``. Return `None` if the file no longer matches its entry, or cannot be
+        read. Blocks, so call it in a worker thread."""
         try:
             contents = self.source[path] if isinstance(self.source, Mapping) else _contents(self.source, path)
         except (OSError, ValueError):
@@ -215,7 +216,7 @@ class SkillSource:
 
 
 def read_folder(folder: Path, prefix: str = "") -> SkillSource:
-    """Read ``folder`` as a skill with the folder's name, under ``prefix``.
+    """Read ``folder`` as a skill that has the folder's name, under ``prefix``.
 
     Raises `ValueError`, which names the file and the rule, if it isn't a valid skill, and `OSError` if it cannot be
     read. Blocks: call it in a worker thread.
@@ -231,7 +232,8 @@ def read_folder(folder: Path, prefix: str = "") -> SkillSource:
 
 
 def read_files(name: str, contents: Mapping[str, bytes], prefix: str = "") -> SkillSource:
-    """Return files, given by path, as the skill ``name`` under ``prefix``. Raises `ValueError` like `read_folder`."""
+    """Return the skill ``name`` under ``prefix`` with the given files, by path. Raises `ValueError` like
+    `read_folder`."""
     if prefix and _PREFIX.fullmatch(prefix) is None:
         raise ValueError(f"{prefix[:200]!r} is not a valid prefix for skills: write it like acme/billing")
     if _NAME.fullmatch(name) is None or len(name) > _LONGEST_NAME:
@@ -254,14 +256,14 @@ def read_files(name: str, contents: Mapping[str, bytes], prefix: str = "") -> Sk
 
 
 def skill_folders(root: Path) -> list[tuple[Path, str]]:
-    """Return the skill folders at any depth below ``root``, each with its prefix, which is the path in between. A skill
-    may be inside another."""
+    """Return the skill folders at any depth below ``root``, each with its prefix, which is the path between ``root``
+    and the folder. A skill may be inside another skill."""
     found = [Path(top) for top, _, names in os.walk(root) if SKILL_FILE in names and Path(top) != root]
     return [(folder, "/".join(folder.parent.relative_to(root).parts)) for folder in sorted(found)]
 
 
 def stamps_of(folder: Path) -> Stamps:
-    """Return the current stamps of all files below ``folder``. Raises as `read_folder`."""
+    """Return the current metadata of all files below ``folder``. Raises the errors of `read_folder`."""
     stat_of: Any = os.stat
     return {path: _stamp(stat_of(name, dir_fd=at, follow_symlinks=False)) for path, name, at in _files_below(folder)}
 
@@ -284,8 +286,8 @@ def _front_matter(name: str, contents: bytes) -> JSONObject:
 
 
 def _files_below(folder: Path) -> Iterator[tuple[str, str, int]]:
-    """Yield the path of each file below ``folder``, including hidden files, with its name and the descriptor of its
-    open folder. Raises `ValueError` for links, for names that no URI can have, and for too many files."""
+    """Yield the path of each file below ``folder``, including hidden files, with the file's name and the descriptor of
+    its open folder. Raises `ValueError` for links, for names that no URI can have, and for too many files."""
     top = os.open(folder, _FOLDER)
     count = 0
     try:
@@ -307,8 +309,8 @@ def _files_below(folder: Path) -> Iterator[tuple[str, str, int]]:
 
 
 def _read(path: Path, name: str, at: int, room: int) -> tuple[bytes, tuple[int, ...]]:
-    """Return the contents and the stamp of the file ``name`` in the open folder ``at``. It may have at most ``room``
-    bytes."""
+    """Return the contents and the metadata of the file ``name`` in the open folder ``at``. The file may have at most
+    ``room`` bytes."""
     if stat.S_ISLNK(os.stat(name, dir_fd=at, follow_symlinks=False).st_mode):
         raise ValueError(f"{path}: a skill must not contain links")
     with open(os.open(name, _FILE, dir_fd=at), "rb") as file:
@@ -322,7 +324,7 @@ def _read(path: Path, name: str, at: int, room: int) -> tuple[bytes, tuple[int, 
 
 
 def _contents(folder: Path, path: str) -> bytes:
-    """Return the contents of the file ``path`` below ``folder``, opened one directory at a time."""
+    """Return the contents of the file ``path`` below ``folder``. Each directory in the path is opened separately."""
     at = os.open(folder, _FOLDER)
     try:
         *folders, name = path.split("/")

@@ -1,5 +1,5 @@
-"""LoadedSkill: a server's skill, whose files are compared with its entry when read. `SkillsExtension`: the extension's
-methods and settings (SEP-2640).
+"""`LoadedSkill`: a server's skill, whose files are compared with its entry when read. `SkillsExtension`: the
+extension's methods and settings (SEP-2640).
 
 Files are read only when requested (Lazy Retrieval).
 """
@@ -38,17 +38,17 @@ from ..protocol.types.skills import (
 )
 
 ReadResource: TypeAlias = Callable[[str], Awaitable[ReadResourceResult]]
-"""Reads the resource at a URI: see `Client.read_resource`."""
+"""Function that reads the resource at a URI. See `Client.read_resource`."""
 Reads: TypeAlias = tuple[ReadResource, ...]
-"""Functions that read a resource. The next one is tried if the bytes don't match the entry, since a cached answer may
-be older than the entry."""
+"""Functions that read a resource. If the bytes don't match the skill's entry, the next function is tried, because a
+cached response may be older than the entry."""
 
 _IN_THREAD: Final = 64 * 1024
-"""Size in bytes from which digests are computed in a thread."""
+"""Size in bytes from which on digests are computed in a thread."""
 
 
 class SkillChanged(MCPError):
-    """A file of a skill doesn't match its entry, because the skill has changed or was tampered with.
+    """Raised if a file of a skill doesn't match the skill's entry, because the skill has changed or was tampered with.
 
     The file's contents are discarded. ``await client.get_skill(uri, refresh=True)`` returns the current entry, for
     which you must ask for the user's approval again.
@@ -64,15 +64,15 @@ class LoadedSkill:
     """
 
     entry: Skill
-    """The entry with which all files are compared."""
+    """The skill's entry, with which all files are compared."""
     text: str
-    """The ``SKILL.md``, with its front matter."""
+    """The contents of ``SKILL.md``, including its front matter."""
     _files: Mapping[str, SkillFile] | None
     _reads: Reads
 
     async def read(self, path: str) -> str | bytes:
-        """Return a file of the skill by its path in the skill's folder, for example ``references/FORMS.md``. It is text
-        if the server sends text.
+        """Return a file of the skill by its path in the skill's folder, for example ``references/FORMS.md``. The file
+        is text if the server sends it as text.
 
         Files of a dynamic skill (``entry.resources == "dynamic"``) are generated at each read, and not compared.
 
@@ -88,7 +88,7 @@ class LoadedSkill:
             raise ValueError(f"{path[:200]!r} is not a path in a skill: write it like references/FORMS.md")
         if self._files is None:
             return await _read(self._reads, self.entry.root + quote(name), None)
-        # Integrity and Verification: an unlisted file is a verification failure, like a wrong digest.
+        # SEP-2640, Integrity and Verification: an unlisted file is a verification failure, like a wrong digest
         if name not in self._files:
             raise SkillChanged(f"{self.entry.uri[:200]} lists no file {name[:200]!r}")
         file = self._files[name]
@@ -96,7 +96,7 @@ class LoadedSkill:
 
 
 async def load(reads: Reads, entry: Skill) -> LoadedSkill:
-    """Read the ``SKILL.md`` of ``entry``, and compare it with the entry: see `Client.load_skill`."""
+    """Read the ``SKILL.md`` of ``entry``, and compare it with the entry. See `Client.load_skill`."""
     from .folder import front_matter_of  # lazy import: needs PyYAML, which few clients have
 
     try:
@@ -110,7 +110,7 @@ async def load(reads: Reads, entry: Skill) -> LoadedSkill:
         found = await trio.to_thread.run_sync(front_matter_of, text)
     except ValueError as error:
         raise SkillChanged(f"{entry.uri[:200]}: {error}") from None
-    # Integrity and Verification: compare field by field; any discrepancy is a failure.
+    # SEP-2640, Integrity and Verification: compare field by field; any discrepancy is a failure
     for name in (*found, *entry.frontmatter):
         if name not in found or name not in entry.frontmatter or not _is_same(found[name], entry.frontmatter[name]):
             raise SkillChanged(f"{entry.uri[:200]}: {name[:100]!r} in its front matter differs from the listing")
@@ -118,7 +118,7 @@ async def load(reads: Reads, entry: Skill) -> LoadedSkill:
 
 
 def _is_same(one: Any, other: Any) -> bool:
-    """Return whether two values are equal as JSON, where 1 equals 1.0, but true equals neither."""
+    """Return whether two values are equal as JSON. The number 1 equals 1.0, but true equals neither."""
     if isinstance(one, dict) and isinstance(other, dict):
         first, second = cast("dict[str, Any]", one), cast("dict[str, Any]", other)
         return first.keys() == second.keys() and all(_is_same(first[key], second[key]) for key in first)
@@ -129,7 +129,8 @@ def _is_same(one: Any, other: Any) -> bool:
 
 
 async def _read(reads: Reads, uri: str, file: SkillFile | None) -> str | bytes:
-    """Return the resource ``uri`` if its bytes match those of ``file`` in the entry. Raises `SkillChanged`."""
+    """Return the resource ``uri`` if its bytes match the digest of ``file`` in the skill's entry. Raises `SkillChanged`
+    if they don't."""
     *others, last = reads
     for read in others:
         with suppress(SkillChanged):
@@ -162,21 +163,21 @@ _DIRECTORY_READ: Final = "directoryRead"
 
 
 class SkillsExtension(Extension[JSONObject, JSONObject]):
-    """The skills extension, ``io.modelcontextprotocol/skills``, without skills. ``directory_read``: folders can be
-    listed. SEP-2640 defines no client settings, so clients need not declare it."""
+    """The skills extension, ``io.modelcontextprotocol/skills``, without skills of its own. If ``directory_read`` is
+    true, clients can list folders. SEP-2640 defines no client settings, so clients need not declare it."""
 
     def __init__(self, *, directory_read: bool = True) -> None:
         super().__init__(SKILLS_EXTENSION, server={_DIRECTORY_READ: True} if directory_read else {})
         self._listing = self.method("skills/list", PageParams, ListSkillsResult, cacheable=True, requires_client=False)
-        """The request for a page of skills."""
+        """The request method for a page of skills."""
         self._getting = self.method("skills/get", GetSkillParams, GetSkillResult, cacheable=True, requires_client=False)
-        """The request for one skill."""
+        """The request method for one skill."""
         self._reading = (
             self.method("resources/directory/read", ReadDirectoryParams, ReadDirectoryResult, requires_client=False)
             if directory_read
             else None
         )
-        """The request for the contents of a folder; `None` if folders cannot be listed."""
+        """The request method for the contents of a folder. `None` if folders cannot be listed."""
 
     def _serves(self, row: Method, capabilities: ServerCapabilities) -> bool:
         """Return whether a server that has declared the extension also has this method (SEP-2640, Capability
@@ -186,4 +187,4 @@ class SkillsExtension(Extension[JSONObject, JSONObject]):
 
 
 SKILLS: Final = SkillsExtension()
-"""The methods, for clients and servers without skills of their own."""
+"""The methods of the skills extension, for clients and for servers without skills."""

@@ -30,7 +30,7 @@ T = TypeVar("T")
 _UNREADABLE: Final = (AttributeError, OverflowError, TypeError, UnicodeError)
 """Exceptions of functions that read a value from the file whose type no replica writes."""
 _CLOSING: Final = 10.0
-"""Seconds that calls which have begun may take during a cancellation."""
+"""Seconds that calls in progress may take when the file is closed."""
 _BATCH_LIMIT: Final = 100
 """Maximum number of functions in one batch. Other functions, in particular lease renewals, wait for the end of the
 batch."""
