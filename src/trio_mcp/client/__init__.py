@@ -1,1 +1,1 @@
-"""The client API: call a server, and answer its questions (sampling, elicitation, roots)."""
+"""The client API: call a server, and answer its requests to the client (sampling, elicitation, roots)."""

@@ -1,4 +1,5 @@
-"""How a client answers the questions of its server, in modern and legacy revisions.
+"""How a client answers the requests that its server sends (sampling, elicitation, roots), in modern and legacy
+revisions.
 
 `Answers` calls the handlers, `Turns` limits how many questions are answered concurrently, and `Relay` is the interface
 to code that forwards questions to other clients, such as a proxy.
@@ -39,12 +40,13 @@ from .timeouts import CallTimeouts
 T = TypeVar("T")
 
 Answer: TypeAlias = Callable[[], Awaitable[Any]]
-"""Runs the handler for one question, and returns the result as a class of the specification."""
+"""Runs the handler for one request of the server (sampling, elicitation, roots), and returns the handler's result as a
+class of the specification."""
 
 
 class AnsweredLater(CodedError):
-    """This question has no handler here, so it must be asked in a task and answered later
-    (`ClientSettings.answers_later`)."""
+    """No handler of this client answers this request of the server, so the server must send the request in a task, and
+    another client answers it later (`ClientSettings.answers_later`)."""
 
 
 class Relay(ABC):
@@ -56,17 +58,18 @@ class Relay(ABC):
 
     @abstractmethod
     def on_notification(self, event: NotificationReceived) -> None:
-        """Receive a notification (a log message or any change) as soon as it is read: before any callback, and before
-        any later reply. Must be quick, and must not raise."""
+        """Receive a notification of the server as soon as it is read, before any callback runs and before any later
+        reply is handled. Implementations must return quickly and must not raise."""
 
     @abstractmethod
     def on_question(self, request: InboundRequest) -> None:
-        """Called as soon as a question is read; `ask` is called for it afterwards. Must be quick, and must not
-        raise."""
+        """Called as soon as a request of the server (sampling, elicitation, roots) is read. `ask` is called for the
+        same request afterwards. Implementations must return quickly and must not raise."""
 
     @abstractmethod
     def ask(self, method: str, params: dict[str, Any], key: str | None) -> Awaitable[Any]:
-        """Return the result of a question, as plain data in the form of this client's revision.
+        """Forward a request of the server (sampling, elicitation, roots), and return its result as plain data in the
+        form of this client's revision.
 
         A modern server asks in the course of a call: its question runs in a task of that call. A question of a legacy
         server runs in a task of its own. ``key`` is the name that a modern server gave the question; `None` for a
@@ -76,7 +79,8 @@ class Relay(ABC):
 
 @define(eq=False)
 class Answers:
-    """Calls the client's handlers for questions, at most ``max_questions`` of a kind concurrently.
+    """Calls the client's handlers for sampling, elicitation and roots, at most ``max_questions`` handlers of one kind
+    concurrently.
 
     Plain ``def`` handlers run in threads of ``workers``, with ``graces`` to finish after a cancel. The time ``limits``
     of calls are paused while the user is asked, or a question waits for its turn.
@@ -89,7 +93,7 @@ class Answers:
     check_forms: bool = True
     _turns: dict[str, Turns] = attrs.field(init=False)
     relay: Relay | None = attrs.field(default=None, init=False)
-    """Receives the questions that the client declared to forward."""
+    """Receives the server's requests (sampling, elicitation, roots) that the client declared to forward."""
 
     def __attrs_post_init__(self) -> None:
         self._turns = {
@@ -99,12 +103,12 @@ class Answers:
 
     @property
     def capabilities(self) -> ClientCapabilities:
-        """The capabilities to declare to a modern server: those that have a handler or are answered later or, when
-        forwarding, the forwarded capabilities."""
+        """The capabilities that the client declares to a modern server: those with a handler, those that are answered
+        later, and those that are forwarded."""
         return self.capabilities_in(LATEST_MODERN)
 
     def capabilities_in(self, revision: Revision) -> ClientCapabilities:
-        """Return the `capabilities` for a server that speaks ``revision``."""
+        """Return the capabilities that the client declares to a server that speaks ``revision``."""
         settings = self._settings
         if settings.forwards is not None:
             own = self._extensions_in(revision)
@@ -147,7 +151,8 @@ class Answers:
     def prepare(
         self, method: str, params: Any, revision: Revision, key: str | None = None, *, of_task: bool = False
     ) -> Answer:
-        """Return the function that answers this question, without running any handler yet.
+        """Return a function that answers this request of the server (sampling, elicitation, roots). No handler runs
+        until that function is called.
 
         ``key`` is the name of the question among those of its call, for a relay. ``of_task``: the question was asked by
         a task, so another client may answer it later. Raises `CodedError` for an undeclared method (-32601), an
@@ -159,7 +164,7 @@ class Answers:
             if not of_task:
                 words = f"{method} is answered later by another client, so it may only be asked in a task"
                 raise AnsweredLater(METHOD_NOT_FOUND, words, {"method": method})
-            return trio.sleep_forever  # until the question is withdrawn: an error would count as an answer
+            return trio.sleep_forever  # until the server withdraws the request: an error would count as an answer
         match method:
             case name if self.forwards(name):
                 return self._forwarded(name, params, key)
@@ -174,7 +179,7 @@ class Answers:
                 return self._of_extension(name, params, revision)
 
     def forwards(self, method: str) -> bool:
-        """Return whether questions of ``method`` go to the `relay`."""
+        """Return whether requests of the server with this ``method`` are forwarded to the `relay`."""
         return self._settings.forwards is not None and all(row.name != method for row in self._settings.handlers)
 
     def _of_extension(self, method: str, params: Any, revision: Revision) -> Answer:
@@ -189,7 +194,8 @@ class Answers:
         return answer
 
     def _is_for_later(self, later: ClientCapabilities, method: str, params: Any) -> bool:
-        """Return whether no handler here takes this question, so that it must be answered ``later``."""
+        """Return whether the client has no handler for this request of the server, so that another client must answer
+        it ``later``."""
         if method not in ASKABLE:
             return False
         plain = cast("JSONObject", params) if isinstance(params, dict) else None
@@ -267,13 +273,15 @@ class Answers:
 
 
 def _own(kind: str, handler: Any) -> Any:
-    """Return the call's own handler of this ``kind``, otherwise ``handler``."""
+    """Return the handler of this ``kind`` that was passed for the single call, or the client's ``handler`` if the call
+    has no such handler."""
     made = call_variable.get()
     return handler if made is None or not made[3] else made[3].get(kind, handler)
 
 
 def _together(here: ClientCapabilities, later: ClientCapabilities) -> ClientCapabilities:
-    """Return the capabilities ``here``, with the kinds of questions of ``later`` added."""
+    """Return the capabilities of the client's handlers (``here``), plus the capabilities that are answered later
+    (``later``)."""
 
     def either(path: str) -> JSONObject | None:
         return {} if here.supports(path) or later.supports(path) else None
@@ -288,9 +296,9 @@ def _together(here: ClientCapabilities, later: ClientCapabilities) -> ClientCapa
 
 
 def _check_form(answer: ElicitResult, schema: JSONObject) -> None:
-    """Raise `ValueError` if an accepted form does not fit ``schema`` (2025-11-25 and 2026-07-28 elicitation, Security
-    Considerations: clients SHOULD validate all responses against the schema). Only the flat form schemas of the
-    specification are checked; other schemas are ignored."""
+    """Raise `ValueError` if the values of an accepted form don't match ``schema`` (2025-11-25 and 2026-07-28
+    elicitation, Security Considerations: clients SHOULD validate all responses against the schema). Only the flat form
+    schemas of the specification are checked. Other schemas are ignored."""
     if answer.action != "accept":
         return
     try:
@@ -311,7 +319,8 @@ def _expect(kind: type[T], answer: Any, who: str) -> T:
 
 
 class Turn:
-    """The turn of one question. Its handler occupies the turn while it runs, except while it waits for a server."""
+    """The place of one handler among the handlers that may run concurrently (`Turns`). The handler gives up its place
+    while it waits for a server's reply."""
 
     def __init__(self, turns: Turns) -> None:
         self._turns = turns
@@ -320,14 +329,14 @@ class Turn:
         self._over = False
 
     def yield_turn(self) -> None:
-        """Give up the turn while the handler calls a server, since that server may ask a question before it replies.
-        Undo each call with one call of `resume`."""
+        """Free the handler's place while the handler calls a server, since the server may send a request to this client
+        before it replies. Each call must be followed by one call of `resume`."""
         self._calls += 1
         self._release()
 
     async def resume(self) -> None:
-        """Wait until the handler may continue. Resumed handlers run before questions that haven't begun. If cancelled,
-        the handler has no turn."""
+        """Wait until the handler may continue after `yield_turn`. Resumed handlers run before handlers that haven't
+        begun. If this is cancelled, the handler has no place."""
         self._calls -= 1
         if self._counts or self._calls or self._over:
             return
@@ -338,8 +347,8 @@ class Turn:
             self._counts = True
 
     def close(self) -> None:
-        """Give up the turn because the handler has ended. Tasks that the handler started elsewhere may still call
-        servers."""
+        """Free the handler's place after the handler has ended. Background tasks that the handler started may still
+        call servers."""
         self._over = True
         self._release()
 
@@ -350,11 +359,12 @@ class Turn:
 
 
 current_turn: ContextVar[Turn | None] = ContextVar("trio_mcp.current_turn", default=None)
-"""The turn of the question that is being answered, also in child tasks and worker threads of its handler."""
+"""The `Turn` of the handler that is running, also in child tasks and worker threads of the handler."""
 
 
 class Turns:
-    """Limits the questions of one kind to ``limit`` concurrent handlers; further questions wait in order of arrival.
+    """Runs at most ``limit`` handlers of one kind (sampling, elicitation or roots) concurrently. Further requests of
+    the server wait in order of arrival.
 
     ``paused`` returns the context manager in which a question waits.
     """
@@ -367,7 +377,8 @@ class Turns:
 
     @asynccontextmanager
     async def turn(self) -> AsyncGenerator[None]:
-        """Wait for a turn, and hold it inside the block. No checkpoint if a turn is free."""
+        """Wait until one of the ``limit`` places is free, and occupy it inside the block. There is no checkpoint if a
+        place is free."""
         await self.acquire(first=False)
         turn = Turn(self)
         token = current_turn.set(turn)
@@ -378,7 +389,7 @@ class Turns:
             turn.close()
 
     async def acquire(self, *, first: bool) -> None:
-        """Wait for a turn. If cancelled, no turn is taken."""
+        """Wait until one of the ``limit`` places is free, and occupy it. If this is cancelled, no place is occupied."""
         if self._free:
             self._free -= 1
             return
@@ -386,7 +397,7 @@ class Turns:
             await (self._resuming if first else self._waiting).park()
 
     def release(self) -> None:
-        """Pass the turn to the next waiting question."""
+        """Free a place, and give it to the next waiting request of the server, if any."""
         lot = self._resuming or self._waiting
         if lot:
             lot.unpark()

@@ -1,4 +1,4 @@
-"""ResponseCache: caches responses of modern servers while they are fresh (2026-07-28 caching).
+"""The cache for responses of modern servers (2026-07-28 caching).
 
 A `Change` says which list or resource of the server has changed, so that cached responses about it are stale.
 
@@ -53,7 +53,7 @@ def change_in(event: NotificationReceived) -> Change | None:
 
 
 def kinds_in(asked: SubscriptionFilter) -> frozenset[ChangeKind]:
-    """Return the kinds of changes that a stream with the filter ``asked`` reports."""
+    """Return the kinds of changes that a ``subscriptions/listen`` stream with the filter ``asked`` reports."""
     kinds: list[ChangeKind] = [*lists_in(asked)]
     return frozenset([*kinds, "resource"] if asked.resource_subscriptions else kinds)
 
@@ -65,8 +65,8 @@ _OUTDATED_BY: Final = {
     "resources": ("resources/list", "resources/templates/list", "skills/list", "server/discover"),
     "resource": ("resources/read", "skills/get"),
 }
-"""The methods whose responses become stale, for each kind of change. Discovery is included, because a server may add or
-drop a capability together with the first or last item of a list."""
+"""The methods whose responses become stale, for each kind of change. ``server/discover`` is included, because a server
+may add or drop a capability together with the first or last item of a list."""
 
 
 @frozen
@@ -75,7 +75,7 @@ class RequestKey:
 
     method: str
     params: bytes
-    """Parameters that affect the result, as canonical JSON."""
+    """The request's parameters that affect the result, as canonical JSON."""
     uri: str | None = None
     cursor: str | None = None
 
@@ -95,24 +95,25 @@ class _CacheEntry:
 
 @define(eq=False)
 class PendingAnswer:
-    """A request in flight whose response may be cached."""
+    """A request that is in flight and whose response may be cached."""
 
     partition: CachePartition
     request: RequestKey
     is_outdated: bool = False
-    """True if the response may be older than a change that was reported, or than an earlier response."""
+    """True if the response may be older than a reported change of the server, or older than another response to the
+    same request."""
 
     def store(self, result: Any, received: float) -> None:
-        """Cache the response, received at time ``received``, if its cache hints allow it. Any response, cacheable or
-        not, replaces the cached one, unless this fetch is outdated."""
+        """Cache the response, received at time ``received``, if its cache hints allow that. Unless this request is
+        outdated, its response replaces the cached response, even if it can't be cached itself."""
         self.partition._cache._answered(self, result, received)
 
     def record_error(self, code: int) -> None:
-        """Handle an error reply: the cached response is outdated. After an invalid cursor, all pages of the list are
-        outdated."""
+        """Drop the cached response after the server has answered with an error. After an error for an invalid cursor,
+        drop all cached pages of the list."""
         request = self.request
         if request.cursor is not None and code == INVALID_PARAMS:
-            # Interaction with Pagination: SHOULD discard all cached pages.
+            # 2026-07-28 caching, Interaction with Pagination: clients SHOULD discard all cached pages.
             self.partition._cache._outdate(self.partition._server, request.method)
         else:
             self.partition._forget(request)
@@ -157,12 +158,12 @@ class ResponseCache:
 
     @property
     def size(self) -> int:
-        """Bytes of all cached responses and their requests."""
+        """The size of all cached responses and their requests, in bytes."""
         return self._bytes
 
     def partition(self, server: str | None = None, principal: str | None = None) -> CachePartition:
-        """Return the part of the cache for clients that call ``server`` on behalf of ``principal``: pass it to them as
-        the option ``cache``.
+        """Return the part of the cache for clients that call ``server`` on behalf of ``principal``. Pass the part to
+        those clients as the option ``cache``.
 
         All partitions of the same ``server`` share public responses. Private responses are shared only if the
         ``principal`` is the same as well. A partition whose server or principal is `None` shares nothing with other
@@ -179,25 +180,26 @@ class ResponseCache:
         )
 
     def _find(self, partition: CachePartition, request: RequestKey, now: float) -> Any:
-        """Return a copy of a fresh response that this partition may see; `None` if there is none."""
+        """Return a copy of the fresh response to a request, if this partition of the cache may use one, else `None`."""
         with self._lock:
             for key in partition._keys(request):
                 entry = self._entries.get(key)
                 if entry is None:
                     continue
-                # Freshness Calculation: fresh while now < t_received + ttlMs.
+                # 2026-07-28 caching, Freshness Calculation: a response is fresh while now < t_received + ttlMs.
                 if now < entry.fresh_until:
                     self._entries.move_to_end(key)
                     try:
                         return decode_value(entry.body)
                     except RecursionError:
-                        pass  # too deeply nested to decode with the stack that is left here
+                        pass  # the cached JSON is nested too deeply to decode with the remaining stack
                 self._remove(key)
         return None
 
     @contextmanager
     def _fetching(self, partition: CachePartition, request: RequestKey) -> Generator[PendingAnswer]:
-        """Send ``request`` inside the block. Changes reported meanwhile outdate the response."""
+        """Register ``request`` as in flight inside the block. If the server reports a change meanwhile, the response
+        counts as outdated."""
         fetch = PendingAnswer(partition, request)
         with self._lock:
             self._fetches[fetch] = None
@@ -208,13 +210,13 @@ class ResponseCache:
                 del self._fetches[fetch]
 
     def _answered(self, fetch: PendingAnswer, result: Any, received: float) -> None:
-        """Cache the response to a fetch. See `PendingAnswer.store`."""
+        """Cache the response to a request that was in flight. See `PendingAnswer.store`."""
         if fetch.is_outdated:
             return
         self._outdate_earlier(fetch)
         fetch.partition._forget(fetch.request)
         if not isinstance(result, dict):
-            return  # a malformed response is reported where the result is read
+            return  # the code that reads the result reports that it is malformed
         hints = cast("JSONObject", result)
         ttl = min(ttl_ms_in(hints), self._max_ttl * 1000) / 1000
         if ttl == 0:
@@ -222,14 +224,15 @@ class ResponseCache:
         try:
             body = encode_value(result)
         except NotSerializable:
-            return  # too deeply nested to encode with the stack that is left here
+            return  # the response is nested too deeply to encode with the remaining stack
         private, public = fetch.partition._keys(fetch.request)
         with self._lock:
-            if not fetch.is_outdated:  # another thread may have outdated it meanwhile
+            if not fetch.is_outdated:  # another thread may have marked the request as outdated meanwhile
                 self._add(public if scope_in(hints) == "public" else private, body, received + ttl)
 
     def _outdate_earlier(self, fetch: PendingAnswer) -> None:
-        """Outdate fetches of the same request that began earlier: their responses may describe an earlier state."""
+        """Mark earlier requests in flight with the same key as outdated, because their responses may describe an
+        earlier state of the server."""
         with self._lock:
             for earlier in self._fetches:
                 if earlier is fetch:
@@ -238,9 +241,8 @@ class ResponseCache:
                     earlier.is_outdated = True
 
     def _outdate(self, server: object, method: str, uri: str | None = None) -> None:
-        """Drop the cached responses of ``server`` to ``method``, and don't cache responses that are still in flight.
-        With ``uri``, drop only responses read at or above that URI, since the changed resource may be a part of
-        them."""
+        """Drop the cached responses of ``server`` to ``method``, and mark its requests in flight as outdated. With
+        ``uri``, do so only for resources at or above that URI, since the changed resource may be a part of them."""
         with self._lock:
             for fetch in self._fetches:
                 if (fetch.partition._server, fetch.request.method) == (server, method) and _holds(fetch.request, uri):
@@ -249,7 +251,7 @@ class ResponseCache:
                 self._remove(key)
 
     def _forget(self, key: _CacheKey) -> None:
-        """Drop the response with this ``key``, if any."""
+        """Drop the cached response with this ``key``, if there is one."""
         with self._lock:
             if key in self._entries:
                 self._remove(key)
@@ -278,31 +280,31 @@ class CachePartition:
     """The part of a `ResponseCache` that one authorization context may see. Created by `ResponseCache.partition`."""
 
     _cache: ResponseCache
-    """The cache that this is a part of. Its size limits apply."""
+    """The cache that this partition belongs to, and whose size limits apply."""
     _server: object
-    """The name of the server that sent the responses."""
+    """The name of the server that sent the cached responses."""
     _owner: object
-    """The name of the principal that may see the private responses."""
+    """The name of the principal who may see the private responses."""
 
     def _keys(self, request: RequestKey) -> tuple[_CacheKey, _CacheKey]:
-        """Return the keys for a private and for a public response to the request."""
+        """Return two cache keys for a request: one for a private and one for a public response."""
         return _CacheKey(self._server, self._owner, request), _CacheKey(self._server, _PUBLIC, request)
 
     def _forget(self, request: RequestKey) -> None:
-        """Drop the cached responses to ``request``."""
+        """Drop the private and the public cached response to ``request``."""
         for key in self._keys(request):
             self._cache._forget(key)
 
     def _changed(self, change: Change) -> None:
-        """Outdate the responses that a change on the server makes stale (2026-07-28 caching, Interaction with
+        """Drop the cached responses that a change on the server makes stale (2026-07-28 caching, Interaction with
         Notifications)."""
         for method in _OUTDATED_BY[change.kind]:
             self._cache._outdate(self._server, method, change.uri)
         if change.kind == "resource":
-            self._cache._outdate(self._server, "skills/list")  # each entry lists its files (SEP-2640, Resources)
+            self._cache._outdate(self._server, "skills/list")  # each listed skill names its files (SEP-2640, Resources)
 
 
 def _holds(request: RequestKey, uri: str | None) -> bool:
-    """Return whether a changed resource at ``uri`` is, or may be a part of, the requested resource or list. With
-    `None`, every request is affected."""
+    """Return whether the changed resource at ``uri`` is the requested resource, or may be a part of it. Returns `True`
+    for any request if ``uri`` is `None`."""
     return uri is None or (request.uri is not None and uri.startswith(request.uri))

@@ -1,4 +1,4 @@
-"""Client: calls one server. LegacySession: the state that a legacy server keeps for a client."""
+"""The client class, and the state that a legacy server keeps for a client."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ class Client(Requests):
         self, transport: FramedTransport, settings: ClientSettings, timeouts: CallTimeouts | None = None
     ) -> None:
         self._host = RequestHost(settings.limits, tracing=settings.tracing)
-        """Runs the handlers that answer a legacy server's requests."""
+        """Runs the handlers that answer a legacy server's requests, and the callbacks for notifications."""
         graces = Graces(settings.limits.cleanup_grace)
         timeouts = timeouts or CallTimeouts(settings.call_timeout)
         answers = Answers(settings, self._host.workers.share(Caller(alone=True)), graces, timeouts)
@@ -119,7 +119,8 @@ class Client(Requests):
         self._state = ConnectionState("client", _vocabulary_of(settings))
         messages = ServerMessages(answers, callbacks, self._host, settings.question_tasks, contexts)
         self._question_tasks = messages.tasks
-        """The questions that are answered as tasks; `None` if there are none."""
+        """The sampling and elicitation requests that the client answers as tasks; `None` if the client has no such
+        tasks."""
         self._connection = Connection(
             transport,
             self._state,
@@ -137,16 +138,16 @@ class Client(Requests):
             self._callbacks.watchers.append(settings.cache._changed)
         self._change_streams = ChangeStreams(self._connection, self._callbacks, timeouts)
         self._knows_skills = False
-        """True if the methods of the skills extension can be sent."""
+        """True if the client can send the methods of the skills extension."""
         self._legacy_session = LegacySession()
         self.server_info: Implementation | None = None
-        """The server's name and version. Self-reported: use them for display, never for decisions."""
+        """The name and version that the server reports about itself. Use them for display, never for decisions."""
         self.instructions: str | None = None
-        """Instructions from the server for the model."""
+        """The server's instructions for the model."""
         self._discovered: Discovered | None = None
         """The response to ``server/discover``, and when it expires; `None` for a legacy server."""
         self._target: str | None = None
-        """The address or command of the server; `None` if it has neither."""
+        """The address or command of the server; `None` if the transport has neither."""
 
     def _received_unreadable(self, reason: str, line: bytes | bytearray) -> None:
         self._connection.outbound.record_stray(line)
@@ -154,12 +155,13 @@ class Client(Requests):
 
     @property
     def lost(self) -> ConnectionLost | None:
-        """Why the connection was lost; `None` while it is open as far as we know."""
+        """The error with which the connection was lost; `None` while the connection seems to be open."""
         return self._connection.outbound.closed_error
 
     @property
     def unreadable_messages(self) -> int:
-        """How many lines of the server's output weren't messages so far: see `ClientSettings.on_unreadable`."""
+        """The number of lines in the server's output that weren't messages so far: see
+        `ClientSettings.on_unreadable`."""
         return self._unreadable.count
 
     @property
@@ -177,7 +179,7 @@ class Client(Requests):
         """
         if self._discovered is None:
             return None
-        from .prior import saved  # lazy import: few programs save it
+        from .prior import saved  # lazy import: few programs save the discovery response
 
         return saved(self._discovered, self.server_info, self._target)
 
@@ -194,7 +196,8 @@ class Client(Requests):
         value: Any = None,
         **handlers: Unpack[CallHandlers],
     ) -> CallToolResult:
-        """Call a tool. If the tool itself fails, the result has ``is_error``; no exception is raised.
+        """Call a tool and return its result. If the tool itself fails, the result has ``is_error``, and no exception is
+        raised.
 
         If the server continues the call as a task, this method polls the task until it ends. Meanwhile your handlers
         answer its questions and ``on_progress`` gets its messages. Cancelling this method cancels the task; to start a
@@ -251,8 +254,9 @@ class Client(Requests):
     async def read_resource(
         self, uri: str, *, on_progress: OnProgress | None = None, meta: JSONObject | None = None, refresh: bool = False
     ) -> ReadResourceResult:
-        """Read a resource. Raises `PeerError` if the resource is unknown: code -32002 in legacy revisions, -32602 in
-        modern revisions. ``on_progress``: see `call_tool`; ``refresh``: see `request`."""
+        """Read a resource and return its contents. Raises `PeerError` if the resource is unknown, with code -32002 in
+        legacy revisions and -32602 in modern revisions. For ``on_progress``, see `call_tool`; for ``refresh``, see
+        `request`."""
         params = ReadResourceParams(uri)
         return await self.request(
             "resources/read", params, ReadResourceResult, on_progress=on_progress, meta=meta, refresh=refresh
@@ -266,8 +270,8 @@ class Client(Requests):
         on_progress: OnProgress | None = None,
         meta: JSONObject | None = None,
     ) -> GetPromptResult:
-        """Get a prompt with its arguments filled in. Raises `PeerError` (-32602) for an unknown prompt or argument.
-        ``on_progress``: see `call_tool`."""
+        """Return a prompt with its arguments filled in. Raises `PeerError` (-32602) if the prompt or an argument is
+        unknown. For ``on_progress``, see `call_tool`."""
         params = GetPromptParams(name, dict(arguments) if arguments is not None else None)
         return await self.request("prompts/get", params, GetPromptResult, on_progress=on_progress, meta=meta)
 
@@ -279,8 +283,8 @@ class Client(Requests):
         *,
         settled: Mapping[str, str] | None = None,
     ) -> Completion:
-        """Return completion suggestions for an argument of a prompt or resource template. The list is empty if there
-        are none.
+        """Return completion suggestions for an argument of a prompt or resource template. The list is empty if the
+        server has no suggestions.
 
         Args:
             ref: The prompt or resource template.
@@ -298,7 +302,7 @@ class Client(Requests):
     # Listing
 
     def list_tools(self, *, refresh: bool = False) -> AsyncIterator[Tool]:
-        """Iterate over the tools, page by page: ``async for tool in client.list_tools()``. ``refresh``: see `request`.
+        """Iterate over the server's tools: ``async for tool in client.list_tools()``. For ``refresh``, see `request`.
 
         Each page is requested when its first tool is needed. You may stop the iteration anywhere, and repeat a step
         that was cancelled. Raises the same errors as a call. If the server's list never ends (it repeats a cursor, has
@@ -308,21 +312,22 @@ class Client(Requests):
         return Pages(self, "tools/list", refresh=refresh)
 
     def list_resources(self, *, refresh: bool = False) -> AsyncIterator[Resource]:
-        """Iterate over the resources, page by page, like `list_tools`."""
+        """Iterate over the server's resources, page by page, like `list_tools`."""
         return Pages(self, "resources/list", refresh=refresh)
 
     def list_resource_templates(self, *, refresh: bool = False) -> AsyncIterator[ResourceTemplate]:
-        """Iterate over the resource templates, page by page, like `list_tools`."""
+        """Iterate over the server's resource templates, page by page, like `list_tools`."""
         return Pages(self, "resources/templates/list", refresh=refresh)
 
     def list_prompts(self, *, refresh: bool = False) -> AsyncIterator[Prompt]:
-        """Iterate over the prompts, page by page, like `list_tools`."""
+        """Iterate over the server's prompts, page by page, like `list_tools`."""
         return Pages(self, "prompts/list", refresh=refresh)
 
     # Skills
 
     def list_skills(self, *, refresh: bool = False) -> AsyncIterator[Skill]:
-        """Iterate over the skills that the server lists, page by page, like `list_tools`; no file is read.
+        """Iterate over the skills that the server lists, page by page, like `list_tools`. The skills' files aren't
+        read.
 
         The list may be empty, or lack skills that `get_skill` finds (SEP-2640). If the server hasn't declared the
         extension, the first step raises `MethodUnavailable`.
@@ -333,7 +338,8 @@ class Client(Requests):
         return Pages(self, "skills/list", refresh=refresh, request=self._request_skills, listing=listing)
 
     async def get_skill(self, uri: str, *, refresh: bool = False) -> Skill:
-        """Return the skill whose ``SKILL.md`` has this URI, whether it is listed or not. ``refresh``: see `request`.
+        """Return the skill whose ``SKILL.md`` has this URI, whether the server lists the skill or not. For ``refresh``,
+        see `request`.
 
         Raises:
             PeerError: The skill is unknown (-32602).
@@ -344,8 +350,8 @@ class Client(Requests):
         return (await self._request_skills("skills/get", GetSkillParams(uri), GetSkillResult, refresh=refresh)).skill
 
     async def load_skill(self, skill: Skill) -> LoadedSkill:
-        """Read the ``SKILL.md`` of a skill, and verify its size, digest and front matter against what the server
-        announced.
+        """Read the ``SKILL.md`` of a skill, and check that its size, digest and front matter match the server's
+        announcement.
 
         ``skill`` comes from `list_skills` or `get_skill` (SEP-2640, Integrity and Verification). `LoadedSkill.read`
         reads the other files when you need them. Needs the extra ``trio-mcp[skills]``. Raises the errors of a call as
@@ -362,7 +368,7 @@ class Client(Requests):
         return await load((self.read_resource, anew) if may_be_kept else (anew,), skill)
 
     def list_directory(self, uri: str) -> AsyncIterator[Resource]:
-        """Iterate over the direct contents of a folder of a skill, page by page; folders have the type
+        """Iterate over the files and folders that a folder of a skill contains, page by page. Folders have the type
         ``inode/directory``.
 
         ``uri`` is the URI of the folder, without a slash at the end. The first step raises `MethodUnavailable` if the
@@ -382,7 +388,8 @@ class Client(Requests):
     def listen(
         self, *, tools: bool = False, prompts: bool = False, resources: bool = False, uris: Sequence[str] = ()
     ) -> AbstractAsyncContextManager[Changes]:
-        """Listen for changes: ``async with client.listen(tools=True) as changes: async for change in changes``.
+        """Listen for changes of the server's lists and resources: ``async with client.listen(tools=True) as changes:
+        async for change in changes``.
 
         The block is entered when the server has acknowledged; `Changes.acknowledged` lists the changes that the server
         agreed to report. Leaving the block sends one cancel. You may have any number of blocks open. Modern revisions
@@ -401,7 +408,7 @@ class Client(Requests):
         return self._change_streams.listen(asked, partial(open_stream, self))
 
     async def subscribe(self, uri: str) -> None:
-        """Call ``on_resource_updated`` whenever this resource changes.
+        """Subscribe to a resource: from now on, the client calls ``on_resource_updated`` whenever the resource changes.
 
         In modern revisions this opens a stream for the resource. If the server ends the stream, the client reopens it
         after a delay, and calls the callback then, since changes may have been missed. Raises `PeerError` in all
@@ -414,8 +421,8 @@ class Client(Requests):
             self._legacy_session.uris[uri] = None
 
     async def unsubscribe(self, uri: str) -> None:
-        """Undo `subscribe`. In modern revisions this waits until the stream has ended, and does nothing if there is
-        none. In legacy revisions it sends a request to the server."""
+        """Undo `subscribe` for a resource. In modern revisions, wait until the resource's stream has ended, or do
+        nothing if there is no stream. In legacy revisions, send a request to the server."""
         if self.revision.changes == "listen":
             await self._change_streams.unsubscribe(uri)
         else:
@@ -423,7 +430,8 @@ class Client(Requests):
             await self.request("resources/unsubscribe", SubscribeParams(uri), EmptyResult)
 
     async def set_log_level(self, level: LogLevel | str) -> None:
-        """Receive log messages of ``level`` and above from now on. Raises `ValueError` for an unknown level.
+        """Request log messages of ``level`` and above from the server from now on. Raises `ValueError` if the level is
+        unknown.
 
         A legacy server gets a request with the level at once. A modern server gets the level with each later request,
         and sends no log messages before.
@@ -445,13 +453,13 @@ class Client(Requests):
             await self.request("server/discover", None, DiscoverResult, refresh=True)
 
     async def until_lost(self) -> NoReturn:
-        """Wait until the connection is lost, and raise its `ConnectionLost`."""
+        """Wait until the connection is lost, and then raise `ConnectionLost` with the reason."""
         with self._connection.outbound.while_connected():
             await trio.sleep_forever()
 
     async def roots_changed(self) -> None:
-        """Notify a legacy server that the client's roots changed, once the outbox has room; if cancelled before that,
-        nothing is sent.
+        """Notify a legacy server that the client's roots have changed. Waits until the outbox has room; if cancelled
+        before that, nothing is sent.
 
         Nothing is sent to modern servers, which request the roots each time they need them. Nothing is sent either
         unless the client declared ``list_changed`` of roots: without ``roots``, or with ``forwards`` that lack it.
@@ -474,7 +482,8 @@ class Client(Requests):
     @overload
     async def send_notification(self, method: str, params: JSONObject | None = None) -> None: ...
     async def send_notification(self, method: str | ExtensionNotification[Any], params: Any = None) -> None:
-        """Send any notification, once the outbox has room; if cancelled before that, nothing is sent.
+        """Send any notification to the server. Waits until the outbox has room; if cancelled before that, nothing is
+        sent.
 
         For a notification of an extension, pass an instance of its parameter class as ``params``. If this raises,
         nothing was sent.
@@ -496,16 +505,16 @@ class Client(Requests):
             await self._connection.room()
             self._connection.outbox.put_sealed(line)
 
-    # For code that opens clients, and for code that forwards, such as proxies
+    # For code that opens clients, and for code that forwards requests, such as proxies
 
     def _adopt_prior(self) -> bool:
-        """Use the revision and capabilities of the prior response, if there is one. Returns whether it was used: see
-        `PriorClient`."""
+        """Use the revision and capabilities of the earlier discovery response, if there is one. Returns whether it was
+        used: see `PriorClient`."""
         return False
 
     async def _request_skills(self, method: str, params: Any, kind: type[T], *, refresh: bool = False) -> T:
-        """Send a request of the skills extension. The client needn't have declared it, since SEP-2640 defines no
-        settings for clients."""
+        """Send a request of the skills extension and return its result. The client needn't have declared the extension,
+        since SEP-2640 defines no settings for clients."""
         from ..skills.loading import SKILLS
 
         row = next(each for each in SKILLS._rows if each.name == method)
@@ -516,7 +525,8 @@ class Client(Requests):
         return await self.request(method, params, kind, refresh=refresh)
 
     def _learn_skills(self) -> None:
-        """Let this client send the methods of the skills extension, whether it declares the extension or not."""
+        """Let this client send the methods of the skills extension, even if the client doesn't declare the
+        extension."""
         if self._knows_skills:
             return
         from ..skills.loading import SKILLS
@@ -528,17 +538,17 @@ class Client(Requests):
 
 
 def request_skills(client: Client, method: str, params: Any, kind: type[T]) -> Awaitable[T]:
-    """Send a request of the skills extension."""
+    """Send a request of the skills extension from ``client``, and return its result."""
     return client._request_skills(method, params, kind)
 
 
 def learn_skills(client: Client) -> None:
-    """Let ``client`` send the methods of the skills extension, whether it declares the extension or not."""
+    """Let ``client`` send the methods of the skills extension, even if it doesn't declare the extension."""
     client._learn_skills()
 
 
 def forward_to(client: Client, relay: Relay) -> None:
-    """Forward the server's notifications and questions from ``client`` to ``relay``.
+    """Forward the server's notifications and its requests (sampling, elicitation, roots) from ``client`` to ``relay``.
 
     Notifications go to ``relay`` as well as to the callbacks. Questions that the client declared to forward go to
     ``relay`` instead of the handlers. Raises `RuntimeError` if the client already has a relay.
@@ -557,7 +567,8 @@ def adopt(
     instructions: str | None,
     discovered: Discovered | None = None,
 ) -> None:
-    """Make ``client`` speak ``revision`` from now on. ``discovered``: the discovery response of a modern server."""
+    """Set the protocol revision that ``client`` speaks from now on. ``discovered`` is the discovery response of a
+    modern server."""
     client.revision = client._connection.state.revision = revision
     client._meta = {} if revision.handshake else meta_in(client, revision)
     client._tool_calls.adopt(revision, capabilities)
@@ -581,9 +592,10 @@ def _vocabulary_of(settings: ClientSettings, *more: Extension[Any, Any]) -> Voca
 
 @define(eq=False)
 class LegacySession:
-    """The state that a legacy server keeps for a client. The client restores it if the server has lost the session."""
+    """The state that a legacy server keeps for a client: log level and subscriptions. The client restores the state if
+    the server has lost the session."""
 
     log_level: LogLevel | None = None
-    """The least severe log level that the client wants; `None` if the client never set a level."""
+    """The lowest level of log messages that the client has requested; `None` if the client never set a level."""
     uris: dict[str, None] = attrs.field(factory=dict[str, None])
     """The resources that the client has subscribed to, in order."""

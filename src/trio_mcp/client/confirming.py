@@ -1,4 +1,4 @@
-"""confirm_cancels: wait, when a call is cancelled, until the server has really stopped, and report how each call ended.
+"""confirm_cancels: when a call is cancelled, wait until the server has really stopped, and report how each call ended.
 
 The caller of such a call is being cancelled and can't get a return value, so the endings are collected in a list. The
 wait is shielded and bounded; afterwards the cancellation continues unchanged.
@@ -36,9 +36,10 @@ EndState: TypeAlias = Literal[
 ]
 """How the handler of a cancelled request ended, according to the server."""
 _WITHOUT_HANDLER: Final = frozenset(("initialize", "ping", "server/discover", "logging/setLevel"))
-"""Methods without a handler that could be stopped: the server answers them at once."""
+"""The methods that have no handler to stop, since the server answers them at once."""
 _TRANSIT: Final = 0.25
-"""The server waits this many seconds less than we do, so that its answer arrives in time."""
+"""For how many seconds less than the client the server waits for a handler to end, so that the server's answer arrives
+in time."""
 _TOKEN_BYTES: Final = 16
 _DRIFT: Final = 1.01
 """The largest accepted ratio between the speeds of the server's clock and our clock."""
@@ -47,7 +48,7 @@ _ROUNDING_MS: Final = 2
 
 @frozen
 class CallEnding:
-    """How one call ended that was cancelled inside a `confirm_cancels` block.
+    """How a call that was cancelled inside a `confirm_cancels` block ended.
 
     ``method`` is the method of the call, and ``name`` the name of its tool or prompt, or the URI of its resource.
     ``state`` is one of
@@ -81,8 +82,8 @@ class CallEnding:
 
 @contextmanager
 def confirm_cancels(within: float = 6.0) -> Generator[list[CallEnding]]:
-    """Make each call that is cancelled inside the block wait until the server has stopped. Yields a list of the
-    endings.
+    """Make each call that is cancelled inside the block wait until the server has stopped its handler. Yields a list of
+    `CallEnding` objects.
 
         with confirm_cancels(within=6.0) as endings:
             with trio.move_on_after(2):
@@ -117,14 +118,14 @@ def confirm_cancels(within: float = 6.0) -> Generator[list[CallEnding]]:
 
 
 class ConfirmScope:
-    """The calls made in one `confirm_cancels` block."""
+    """The calls that are made in one `confirm_cancels` block."""
 
     def __init__(self, within: float) -> None:
         self.within = within
         self.endings: list[CallEnding] = []
 
     def track(self, requests: Requests, method: str, data: Mapping[str, Any]) -> Confirmation | None:
-        """Return a `Confirmation` that follows the call; `None` if its method has no handler to stop."""
+        """Return a `Confirmation` for a call, or `None` if the call's method has no handler to stop."""
         if method in _WITHOUT_HANDLER:
             return None
         name: Any = data.get("name", data.get("uri"))
@@ -132,7 +133,7 @@ class ConfirmScope:
 
 
 class Confirmation:
-    """Follows one call of ``method``. If the call is cancelled, asks the server how it ended."""
+    """Follows one call of ``method``. If the call is cancelled, requests from the server how the handler ended."""
 
     def __init__(self, scope: ConfirmScope, requests: Requests, method: str, name: str | None) -> None:
         self._scope = scope
@@ -142,20 +143,21 @@ class Confirmation:
         declared = requests.server_capabilities.extensions or {}
         here = any(extension.name == NAME for extension in requests.settings.extensions)
         self._token = secrets.token_urlsafe(_TOKEN_BYTES) if here and type(declared.get(NAME)) is dict else None
-        """Token that identifies the call; `None` if the server can't report how calls ended."""
+        """The token that identifies the call; `None` if the server can't report how calls ended."""
         self._sent = math.inf
-        """When the call was sent, on trio's clock."""
+        """The time at which the call was sent, on trio's clock."""
         self._server_notified = False
-        """True once the server has received the call and its cancel."""
+        """True once the server has received the call and its cancellation."""
         self._outcome: Literal["result", "error"] | None = None
-        """Kind of the reply that arrived although the call had been cancelled."""
+        """The kind of reply that arrived although the call had been cancelled."""
 
     def meta(self, given: JSONObject | None) -> JSONObject | None:
-        """Return the call's ``_meta``, with its token."""
+        """Return the ``_meta`` of the call, with the token that identifies the call."""
         return given if self._token is None else {**(given or {}), CANCEL_TOKEN: self._token}
 
     async def follow(self, sent: Awaitable[T]) -> T:
-        """Wait for ``sent``, the call. If it is cancelled, wait for its ending."""
+        """Wait for the awaitable ``sent``, which sends the call and returns its reply. If that is cancelled, wait until
+        the server reports how the handler ended."""
         self._sent = trio.current_time()
         before = on_leaving.set(self._on_left)
         try:
@@ -176,7 +178,7 @@ class Confirmation:
                 self._outcome = "result" if end.error is None else "error"
 
     async def _confirm(self, error: BaseException) -> None:
-        """Record how the call ended that was left with ``error``."""
+        """Record how a call ended that has raised ``error`` in the client."""
         began = trio.current_time()
         if not self._server_notified:
             state = "unsent" if self._outcome is None else "finished"
@@ -202,7 +204,7 @@ class Confirmation:
         )
 
     async def _ask(self, token: str, error: BaseException, began: float) -> CancelResult:
-        """Ask the server how the call ended, and wait for the answer."""
+        """Request from the server how the cancelled handler ended, and wait for the answer."""
         requests = self._requests
         within = min(self._scope.within, _remaining_grace(began))
         if within <= 0:
@@ -226,8 +228,8 @@ class Confirmation:
 
 
 def _remaining_grace(now: float) -> float:
-    """Return for how many seconds the current handler may still clean up, less a margin. Infinity if this isn't a
-    handler that was cancelled."""
+    """Return for how many seconds the current handler may still clean up, less a margin. Returns infinity outside of a
+    cancelled handler."""
     scope = current_request.get(None)
     if scope is None or scope.from_outside is None:
         return math.inf

@@ -1,4 +1,4 @@
-"""current_call: the client call that a handler or callback serves. `CallContexts` finds out which call that is.
+"""current_call: the client's call that a handler or callback belongs to. `CallContexts` determines that call.
 
 A modern server asks in the course of a call, so the handlers run in tasks of the caller. A legacy server sends
 questions and log messages separately. Over HTTP, each comes in the response to its call. On other transports, a message
@@ -36,20 +36,20 @@ class CallHandlers(TypedDict, total=False):
     the same form as in `ClientSettings`."""
 
     sampling: SamplingHandler
-    """Answers ``sampling/createMessage``."""
+    """Handler that answers ``sampling/createMessage``."""
     elicitation: ElicitationHandler
-    """Asks the user to fill in a form."""
+    """Handler that lets the user fill in a form."""
     elicitation_url: UrlElicitationHandler
-    """Asks the user to visit a URL."""
+    """Handler that asks the user to visit a URL."""
     roots: Sequence[Root] | RootsHandler
-    """The roots, or a function that returns the roots."""
+    """The roots of the client, or a function that returns the roots."""
     on_log: Callable[[LogParams], Any]
-    """Called for each log message of the call, even if the client has no callback for logs."""
+    """Callback for each log message of the call, used even if the client itself has no callback for log messages."""
 
 
 @frozen
 class CurrentCall:
-    """The call that a handler or callback serves: see `current_call`."""
+    """The client's call that a handler or callback belongs to: see `current_call`."""
 
     method: str
     """The method of the request: ``tools/call``, for example."""
@@ -58,18 +58,19 @@ class CurrentCall:
     arguments: Mapping[str, Any]
     """The arguments of the tool or prompt; empty for any other request."""
     value: Any = None
-    """The ``value=`` that the caller passed; `None` without one."""
+    """The ``value=`` that was passed to the call; `None` if no value was passed."""
 
 
 CallRecord: TypeAlias = tuple[str, JSONObject, Any, CallHandlers]
-"""A call: its method, its parameters, the caller's value, and the handlers for this call."""
+"""A call of the client: its method, its parameters, the ``value=`` passed to it, and the handlers for this call."""
 
 call_variable: Final[ContextVar[CallRecord | None]] = ContextVar("trio_mcp.current_call", default=None)
-"""The call that the current task makes or serves."""
+"""The client's call that the current task makes, or that the current handler belongs to."""
 
 
 def current_call() -> CurrentCall | None:
-    """Return the call that this handler or callback serves; `None` if it is unknown, and outside of handlers.
+    """Return the client's call that this handler or callback belongs to; `None` if the call is unknown, and outside of
+    handlers.
 
     Use it in handlers for sampling, elicitation and roots, and in callbacks for progress and logs. It also works in
     their child tasks and threads. If your handlers act for several users, call it first, and refuse a question that
@@ -84,7 +85,7 @@ def current_call() -> CurrentCall | None:
 
 @contextmanager
 def as_current_call(call: CallRecord | None) -> Generator[None]:
-    """Make ``call`` the current call inside the block, if it isn't `None`."""
+    """Make ``call`` the current call inside the block. Does nothing if ``call`` is `None`."""
     token = call_variable.set(call)
     try:
         yield
@@ -93,8 +94,8 @@ def as_current_call(call: CallRecord | None) -> Generator[None]:
 
 
 def check_handlers(method: Callable[..., Any], handlers: CallHandlers, settings: ClientSettings) -> None:
-    """Check the handlers that were passed to ``method`` of a client for one call. Raises `TypeError` for an unknown
-    handler, and `ValueError` for a kind of question that the client hasn't declared."""
+    """Check the ``handlers`` that were passed to ``method`` of a client for a single call. Raises `TypeError` if a
+    handler's name is unknown, and `ValueError` if the client hasn't declared that capability."""
     name = method.__name__
     check_keywords(method, handlers, f"Client.{name}")
     for kind in handlers:
@@ -117,13 +118,14 @@ class CallContexts:
         self._names_calls = names_calls
         self._of_opener = copy_context()
         self.connection: Connection | None = None
-        """The connection that the calls use; `None` before it exists."""
+        """The connection over which the calls are sent; `None` before the connection exists."""
         self._of_questions = WeakKeyDictionary[Any, Context]()
         self._of_tasks: dict[str, list[Context]] = {}
 
     def caller_of(self, params: JSONObject) -> Context | None:
-        """Return the context of the call that a message with ``params`` belongs to; `None` if the call is unknown.
-        Don't change the context. Call this in the reader, when the message has arrived."""
+        """Return the context variables of the client's call that a message of the server with ``params`` belongs to;
+        `None` if that call is unknown. Don't change the returned context. Must be called in the reader task, when the
+        message has just arrived."""
         connection = self.connection
         if connection is None:
             return None
@@ -139,14 +141,14 @@ class CallContexts:
         return waiting[-1] if waiting else None
 
     def call_of(self, params: JSONObject) -> CallRecord | None:
-        """Return the call that a message belongs to; `None` if it is unknown. Call this when `caller_of` may be
-        called."""
+        """Return the client's call that a message of the server belongs to; `None` if that call is unknown. May be
+        called only where `caller_of` may be called."""
         caller = self.caller_of(params)
         return None if caller is None else caller.get(call_variable)
 
     @contextmanager
     def waiting_for(self, task_id: str) -> Generator[None]:
-        """Wait for a task of the server inside the block: the task's messages belong to this call."""
+        """Attribute the messages of a server's task to the client's call that waits for the task, inside the block."""
         waiting, here = self._of_tasks.setdefault(task_id, []), copy_context()
         waiting.append(here)
         try:
@@ -157,17 +159,19 @@ class CallContexts:
                 del self._of_tasks[task_id]
 
     def record_caller(self, question: InboundRequest) -> None:
-        """Record which call a question belongs to that has just arrived."""
+        """Record which call of the client a request of the server (sampling, elicitation, roots) belongs to, when the
+        request has just arrived."""
         if (caller := self.caller_of(question.params)) is not None:
             self._of_questions[question] = caller.copy()
 
     def answering(self, question: InboundRequest, answer: Callable[[], Awaitable[T]]) -> Callable[[], Awaitable[T]]:
-        """Return a function that answers ``question`` in the context of its call."""
+        """Return a function that answers ``question``, a request of the server, in the context of the call that the
+        request belongs to."""
         context = self.copy_variables_to(self._of_questions.pop(question, None) or Context())
         return lambda: in_context(context, answer())
 
     def copy_variables_to(self, context: Context) -> Context:
-        """Copy to ``context`` the variables that the connection has set in this task since the client was opened: the
+        """Copy the variables that the connection has set in this task since the client was opened to ``context``: the
         server's share of the log, the request being answered, and its trace."""
         for variable, value in copy_context().items():
             if self._of_opener.get(variable, _NEVER_SET) is not value:

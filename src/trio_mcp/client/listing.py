@@ -30,30 +30,32 @@ K = TypeVar("K", bound=str)
 logger = logging.getLogger("trio_mcp")
 
 _MOST_IDLE: Final = 100
-"""How many empty pages in a row are accepted: a server that filters its pages may send some."""
+"""How many empty pages in a row a list may have, since a server that filters its pages may send some empty ones."""
 _MOST_BYTES: Final = 16 * 1024 * 1024
 _LONGEST_PROBLEM: Final = 300
 PATIENCE: Final = 2.0
-"""How many seconds the next lists wait for a list that isn't complete."""
+"""How many seconds `collect_each` waits for each further list once one list wasn't complete in time."""
 
 
 @frozen
 class ListMethod:
-    """A method that lists something of a server, in pages."""
+    """A method that requests one of the server's lists, page by page."""
 
     page: type[Any]
     items: str
-    """The key of a page that holds the items."""
+    """The key under which a page of the list holds its items."""
     identity: str
-    """The key of an item that identifies it."""
+    """The key of an item that identifies the item within the list."""
     convert: Callable[[Any], Any] | None = None
-    """Converts an item from the wire to the item that callers get; `None`: no conversion."""
+    """A function that converts an item from its wire form to the object that callers get; `None` if there is no
+    conversion."""
     call: str = ""
-    """Code that iterates over the list; by default the client's method ``list_`` followed by the key of the items."""
+    """The code with which users iterate over the list; by default the client's method ``list_`` followed by the key of
+    the items."""
 
     @property
     def usage(self) -> str:
-        """Code that collects the items in a Python list."""
+        """Return an expression that collects the items of the list in a Python list."""
         word = self.items.rpartition("_")[2].removesuffix("s")
         return f"[{self.call or f'{word} async for {word} in client.list_' + self.items + '()'}]"
 
@@ -91,23 +93,24 @@ class Pages(AsyncIterator[T], Generic[T]):
         self._list = listing or _LISTS[method]
         self._refresh = refresh
         self.is_undeclared = method == "tools/list" and client.server_capabilities.tools is None
-        """True if the server has tools although it doesn't declare any."""
+        """True if the server lists tools although it doesn't declare the capability ``tools``."""
         self.is_optional = self.is_undeclared or method == "resources/templates/list"
-        """True for a list that the server may not support: no capability says whether a server has templates."""
+        """True for a list that the server may not support. For example, no capability says whether a server has
+        resource templates."""
         self._items: deque[T] = deque()
         self._skipped: set[int] = set()
         self._yielded: set[int] = set()
-        """Hashes of the identities of all items so far. Identities may have any length, and so may cursors."""
+        """Hashes of the names or URIs of all items so far, since names and URIs may have any length."""
         self._cursor: str | None = None
         self._seen: set[int] = set()
-        """Hashes of the cursors so far."""
+        """Hashes of all cursors so far, since cursors may have any length."""
         self._idle = 0
         self._complete = False
         self.logs_problem = True
-        """False if the caller reports the problem itself."""
+        """False if the calling code reports problems of the list itself."""
         self.problem: str | None = None
-        """What is wrong with the list: unreadable items, or why the iteration ended although the server didn't end it.
-        `None` if everything read so far is fine."""
+        """A description of what is wrong with the list: unreadable items, or why the iteration stopped before the
+        server ended the list. `None` if everything read so far is valid."""
 
     def __await__(self) -> NoReturn:
         raise TypeError(f"listings arrive page by page, so iterate over them instead of awaiting: {self._list.usage}")
@@ -133,7 +136,7 @@ class Pages(AsyncIterator[T], Generic[T]):
                 return
             if self._refresh or self._cursor is None or error.code != INVALID_PARAMS:
                 raise
-            # 2026-07-28 caching, Interaction with Pagination: SHOULD re-fetch from the beginning.
+            # 2026-07-28 caching, Interaction with Pagination: clients SHOULD re-fetch a list from the beginning.
             self._refresh, self._cursor = True, None
             self._seen.clear()
             self._skipped, self._yielded = self._yielded, set()
@@ -165,7 +168,7 @@ class Pages(AsyncIterator[T], Generic[T]):
             logger.warning("%s: %s", self._method, problem)
 
     def _add_items(self, items: list[T]) -> bool:
-        """Add ``items``, and return whether any of them is new."""
+        """Add ``items`` to the items of the current page, and return whether any of them is new."""
         identities = [hash(getattr(item, self._list.identity)) for item in items]
         new = [(item, each) for item, each in zip(items, identities, strict=True) if each not in self._yielded]
         self._yielded.update(identities)
@@ -176,25 +179,26 @@ class Pages(AsyncIterator[T], Generic[T]):
 
 @frozen
 class Collected(Generic[T]):
-    """The items of a list that could be read, and what was wrong with the list."""
+    """The items of a list that could be read, and a description of what was wrong with the list."""
 
     items: list[T]
     problem: str | None = None
-    """What is wrong with the list, in one printable line; `None` if the list is whole."""
+    """A description of what is wrong with the list, in one printable line; `None` if the list is complete and valid."""
     error: Exception | None = None
-    """The exception that ended the list, if any."""
+    """The exception with which reading the list ended; `None` if there was no exception."""
     is_undeclared: bool = False
-    """See `Pages`."""
+    """True if the server lists tools although it doesn't declare the capability: see `Pages`."""
 
     @property
     def remark(self) -> str | None:
-        """A remark for people who look at the server: the problem, if any, or that the items are undeclared."""
+        """A remark about the list for people who inspect the server: the problem, or that the capability isn't
+        declared. `None` without either."""
         is_odd = self.is_undeclared and self.items
         return self.problem or ("the server lists them without declaring the capability" if is_odd else None)
 
 
 SILENT: Final = Collected[Any]([], "the server has not answered", trio.TooSlowError())
-"""The result for a list while the server hasn't answered."""
+"""The `Collected` of a list before the server has answered."""
 
 
 async def collect(pages: AsyncIterator[T], seconds: float = math.inf, limit: int = 10_000) -> Collected[T]:
@@ -209,7 +213,7 @@ async def collect(pages: AsyncIterator[T], seconds: float = math.inf, limit: int
     items: list[T] = []
     problem, error, size = None, None, 0
     try:
-        with fail_after_work(seconds):  # doesn't count the time in which the user signs in
+        with fail_after_work(seconds):  # doesn't count the time that the user takes to sign in
             async for item in pages:
                 size += len(repr(item))
                 if len(items) == limit or size > _MOST_BYTES:
@@ -225,13 +229,14 @@ async def collect(pages: AsyncIterator[T], seconds: float = math.inf, limit: int
     try:
         return Collected(items, problem and clean(problem[:_LONGEST_PROBLEM]), error, pages.is_undeclared)
     finally:
-        del error  # its traceback refers to this frame
+        del error  # the traceback refers to this frame: leave no reference cycle
 
 
 async def collect_each(
     lists: Mapping[K, AsyncIterator[Any]], seconds: float, on_collected: Callable[[K, Collected[Any]], None]
 ) -> None:
-    """Collect each of ``lists`` within ``seconds``, and call ``on_collected`` with its name and the result.
+    """Collect the items of several ``lists``, each within ``seconds``, and call ``on_collected`` with the name and the
+    result of each list.
 
     A list that isn't complete after `PATIENCE` seconds doesn't delay the next one: ``on_collected`` gets `SILENT` for
     it first.

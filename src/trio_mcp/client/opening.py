@@ -49,29 +49,32 @@ Negotiate: TypeAlias = Callable[[Client], Awaitable[None]]
 """Negotiates the revision of a client that is being opened."""
 
 _FALLBACKS: Final = ("2025-03-26", "2025-06-18")
-"""Revisions of Streamable HTTP to try if a server refuses the latest revision and names no other."""
+"""The revisions of Streamable HTTP that the client tries if a server refuses the latest revision without naming
+another."""
 _CLOSE_DEADLINE: Final = 1.0
 _LONGEST_TTL: Final = 24 * 3600 * 1000
-"""For how many milliseconds a response counts as fresh at most, as in `ResponseCache`."""
+"""The longest time for which a response counts as fresh, in milliseconds, as in `ResponseCache`."""
 _DISCOVER: Final = "server/discover"
 _REFUSALS: Final = (PeerError, UnreadableAnswer)
-"""Statuses with which servers without discovery answer. Some of them send bodies that aren't JSON-RPC."""
+"""The HTTP statuses with which servers without ``server/discover`` answer. Some of these servers send bodies that
+aren't JSON-RPC."""
 
 
 class LostInProbe(ConnectionLost):
-    """The server was gone before it answered ``server/discover``: some servers crash on that request."""
+    """The connection was lost before the server answered ``server/discover``. Some legacy servers crash on that
+    request."""
 
     @classmethod
     def of(cls, lost: ConnectionLost) -> LostInProbe:
-        """Convert ``error`` to a `LostInProbe`."""
+        """Return a `LostInProbe` with the details of the `ConnectionLost` in ``error``."""
         return cls(lost.reason, exit_status=lost.exit_status, stderr=lost.stderr)
 
 
 @async_with_only("client")
 @asynccontextmanager
 async def open_client(transport: Transport, **options: Unpack[ClientOptions]) -> AsyncGenerator[Client]:
-    """Open a client over a ``transport`` of your own; the client is closed at the end of the block. ``options``: see
-    `ClientSettings`.
+    """Open a client over a ``transport`` of your own. The client is closed at the end of the block. For ``options``,
+    see `ClientSettings`.
 
     Raises:
         trio.TooSlowError: Connecting takes longer than ``connect_timeout``.
@@ -85,21 +88,23 @@ async def open_client(transport: Transport, **options: Unpack[ClientOptions]) ->
 
 @frozen
 class Opening:
-    """The opening of one client: its settings, and the time to connect, which starts to run here."""
+    """The opening of one client: its settings, and the time limit for connecting, which starts when the object is
+    created."""
 
     settings: ClientSettings
     target: str | None = None
-    """The address or command of the server; `None` if it has neither."""
+    """The address or command of the server; `None` if the transport has neither."""
     timeouts: CallTimeouts = attrs.field(
         default=attrs.Factory(lambda self: CallTimeouts(self.settings.call_timeout), takes_self=True)
     )
     begun: float = attrs.field(factory=trio.current_time)
-    """When connecting began, on trio's clock."""
+    """The time at which connecting began, on trio's clock."""
 
     @classmethod
     def under_trio(cls, name: str, options: ClientOptions, target: str | None = None) -> Opening:
-        """Begin to open a client of the server at ``target``; ``name`` is the function that the user called. Raises
-        `RuntimeError` unless trio runs the caller, and `ValueError` if ``prior`` is the response of another server."""
+        """Begin to open a client of the server at ``target``. ``name`` is the function that the user called, for error
+        messages. Raises `RuntimeError` if the caller doesn't run under trio, and `ValueError` if ``prior`` is a
+        discovery response of another server."""
         check_opened_under_trio(name)
         settings = ClientSettings(**options)
         if settings.prior is not None:
@@ -110,8 +115,8 @@ class Opening:
 
     @contextmanager
     def connecting(self, outbound: Outbound | None = None) -> Generator[None]:
-        """Limit the time to connect in the block: raises `trio.TooSlowError` ``connect_timeout`` seconds after the
-        start.
+        """Limit the time to connect inside the block. Raises `trio.TooSlowError` if connecting takes longer than
+        ``connect_timeout``.
 
         Time in which the client's timeouts are paused doesn't count. The error quotes the last line of the server that
         wasn't a reply to a request of ``outbound``.
@@ -134,8 +139,8 @@ class Opening:
         legacy_first: bool = False,
         negotiate: Negotiate | None = None,
     ) -> AsyncGenerator[Client]:
-        """Open a client over a connected ``channel``, as `open_client` does. Raises `LostInProbe`, a kind of
-        `ConnectionLost`.
+        """Open a client over a connected ``channel``, as `open_client` does. Raises `LostInProbe`, a subclass of
+        `ConnectionLost`, if the connection is lost during detection.
 
         Args:
             watch: Runs beside the client, from before the opening until the block is left.
@@ -179,7 +184,8 @@ def _client_of(channel: FramedTransport, settings: ClientSettings, timeouts: Cal
 
 
 async def _follow_changes(client: Client) -> None:
-    """Open the streams on which a modern server reports the changes that the client's callbacks want."""
+    """Open the ``subscriptions/listen`` streams on which a modern server reports the changes that the client has
+    callbacks for."""
     settings, streams = client.settings, client._change_streams
     if client.revision.changes == "listen" and settings.on_list_changed is not None:
         await streams.follow_lists(client.server_capabilities, settings.probe_timeout, partial(open_stream, client))
@@ -189,7 +195,8 @@ async def _follow_changes(client: Client) -> None:
 
 
 def _streamed_extensions(client: Client) -> list[str]:
-    """Return the declared extensions that have a notification outside of requests and a callback for it."""
+    """Return the declared extensions whose notifications come outside of requests and have a callback in this
+    client."""
     rows = [row for row in client.settings.on_notification if not row.of_request and row.is_in(client.revision.name)]
     names = dict.fromkeys(str(row.extension) for row in rows if row.until is None)
     return [name for name in names if type((client.server_capabilities.extensions or {}).get(name)) is dict]
@@ -209,13 +216,13 @@ async def _negotiate(client: Client, legacy_first: bool) -> None:
             except ConnectionLost as error:
                 raise LostInProbe.of(error) from None
             except (PeerError, ProtocolViolation):
-                await _probe(client)  # the server may have become a modern one
+                await _probe(client)  # the server may have been replaced by a modern one
         case "auto":
             await _probe(client)
 
 
 async def negotiate_modern(client: Client) -> None:
-    """Negotiate a modern revision with a server that is known to have one. Raises the errors of `discover`."""
+    """Negotiate the revision with a server that is known to be modern. Raises the same errors as `discover`."""
     try:
         await discover(client)
     except PeerError as error:
@@ -225,8 +232,8 @@ async def negotiate_modern(client: Client) -> None:
 
 
 async def _probe(client: Client) -> None:
-    """Detect the era of the server (2026-07-28 stdio, Backward Compatibility): send ``server/discover`` first; any
-    error that isn't a modern error, or silence, means legacy.
+    """Detect whether the server is modern or legacy (2026-07-28 stdio, Backward Compatibility). The client sends
+    ``server/discover`` first; no answer, or an error that isn't a modern one, means a legacy server.
 
     A slow modern server isn't mistaken for a silent legacy server: the request stays open during the handshake, and a
     valid answer to it is used until the answer to the handshake has been acted on.
@@ -239,13 +246,14 @@ async def _probe(client: Client) -> None:
             raise
         raise LostInProbe.of(error) from None
     finally:
-        # The raised error refers to frames, and the frames to the attempts: leave no reference cycle.
+        # The raised error refers to frames, and these frames to the attempts: leave no reference cycle.
         discovered.error = initialized.error = None
 
 
 async def _first_success(client: Client, discovered: _Attempt, initialized: _Attempt) -> None:
-    """Act on the first of the two answers. Only this task acts, so the result doesn't depend on the order in which
-    tasks run: the answer to ``server/discover`` counts as soon as the reader has read it."""
+    """Use the first of the two answers, to ``server/discover`` or to ``initialize``. Only this task does so, so the
+    result doesn't depend on the order in which tasks run: the answer to ``server/discover`` counts as soon as the
+    reader has read it."""
     ended = trio.Semaphore(0)  # released at the end of each attempt
     async with open_service_nursery("the era is settled") as nursery:
         nursery.start_soon(discovered.run, ended, _discovered, client, discovered)
@@ -260,7 +268,7 @@ async def _first_success(client: Client, discovered: _Attempt, initialized: _Att
         while True:
             await ended.acquire()
             await _until_read(client, discovered)
-            # There is no checkpoint from here on, so nothing else can arrive.
+            # There is no checkpoint after this line, so no other message can arrive.
             if discovered.adopt is not None:
                 return discovered.adopt()
             if initialized.adopt is not None:
@@ -272,24 +280,25 @@ async def _first_success(client: Client, discovered: _Attempt, initialized: _Att
 
 
 async def _until_read(client: Client, discovered: _Attempt) -> None:
-    """Wait for the end of an attempt if the reader already has its answer."""
+    """Wait for the end of an attempt to open the connection, if the reader already has the server's answer to it."""
     asked = any(request.method.name == _DISCOVER for request in client._connection.state.outbound)
     if discovered.is_sent and (discovered.has_offer or not asked):
         await discovered.ended.wait()
 
 
 Adopt: TypeAlias = Callable[[], None]
-"""Acts on a server's answer. Afterwards the client uses the negotiated revision."""
+"""A function that handles a server's answer; afterwards the client uses the negotiated revision."""
 
 
 @define(eq=False)
 class _Attempt:
-    """One way to open the connection, tried in the background."""
+    """An attempt to open the connection with one request, such as ``server/discover``, in a background task."""
 
     is_sent: bool = False
-    """True once the request has been sent."""
+    """True once the attempt has sent its request."""
     has_offer: bool = False
-    """True once the server has offered a modern revision that we support, which takes a second request."""
+    """True once the server has offered a modern revision that the client supports. The client then sends a second
+    request."""
     adopt: Adopt | None = None
     error: MCPError | None = None
     ended: trio.Event = attrs.field(factory=trio.Event)
@@ -305,8 +314,8 @@ class _Attempt:
 
 
 async def discover(client: Client) -> None:
-    """Request the server's modern revisions, and adopt the newest that we have in common. Raises the error of the
-    request, and `PeerError` if the server has only legacy revisions."""
+    """Send ``server/discover``, and use the newest modern revision that client and server have in common. Raises the
+    error with which the server answers, and `PeerError` if the server has only legacy revisions."""
     (await _discovered(client))()
 
 
@@ -328,8 +337,8 @@ async def _discovered(client: Client, attempt: _Attempt | None = None) -> Adopt:
 
 
 async def _discovery(client: Client, revision: Revision, attempt: _Attempt | None) -> Any:
-    """Send ``server/discover`` in ``revision``, and again in a revision that the server offers instead (2026-07-28
-    versioning)."""
+    """Send ``server/discover`` in ``revision`` and return the response. If the server refuses that revision and offers
+    another, send the request again in the offered one (2026-07-28 versioning)."""
     try:
         return await _request_discovery(client, revision)
     except PeerError as error:
@@ -346,8 +355,8 @@ def _request_discovery(client: Client, revision: Revision) -> Awaitable[Any]:
 
 
 def legacy_offer(error: MCPError | None) -> tuple[Revision, ...]:
-    """Return the legacy revision that the server offers in an error that refuses all modern revisions. Returns `None`
-    for any other error, and without one. Raises `ProtocolViolation` if we know none of the offered revisions."""
+    """Return the legacy revision that the server offers in an error that refuses all modern revisions; `None` for any
+    other ``error`` and for `None`. Raises `ProtocolViolation` if the client supports none of the offered revisions."""
     if not isinstance(error, PeerError) or error.code != UNSUPPORTED_PROTOCOL_VERSION or error.data is None:
         return ()
     rows = [row for row in LEGACY_REVISIONS if row.name in _supported(error)]
@@ -357,7 +366,7 @@ def legacy_offer(error: MCPError | None) -> tuple[Revision, ...]:
 
 
 def _supported(error: PeerError) -> list[str]:
-    """Return the revisions that a refusal of our revision offers (2026-07-28 schema,
+    """Return the revisions that the server offers in an error that refuses the client's revision (2026-07-28 schema,
     UnsupportedProtocolVersionError)."""
     data: Any = error.data if error.code == UNSUPPORTED_PROTOCOL_VERSION else None
     versions = as_object(data).get("supported")
@@ -365,15 +374,16 @@ def _supported(error: PeerError) -> list[str]:
 
 
 def _nothing_in_common(error: PeerError) -> ProtocolViolation:
-    """Return the error for a modern server that has no revision in common with us; there is no fallback."""
+    """Return the error for a modern server that has no modern revision in common with the client. The client doesn't
+    try a legacy revision then."""
     names = ", ".join(name[:40] for name in _supported(error)[:10]) or "unknown"
     return ProtocolViolation(f"no modern revision in common with the server, which has {names}")
 
 
 async def initialize(client: Client, wanted: Revision = LATEST_LEGACY) -> None:
-    """Open a legacy session in the revision of the settings, by default ``wanted``, and adopt what the server agrees
-    to. Raises the error of the request, and `ProtocolViolation` if the server chooses a revision that we don't
-    support."""
+    """Open a legacy session with ``initialize`` and use the revision that the server chooses. The client offers the
+    revision of its settings, by default ``wanted``. Raises the error with which the server answers, and
+    `ProtocolViolation` if the server chooses a revision that the client doesn't support."""
     (await _initialized(client, wanted))()
 
 
@@ -392,7 +402,7 @@ async def _initialized(client: Client, wanted: Revision = LATEST_LEGACY) -> Adop
             if refusal is None:
                 raise
             try:
-                raise refusal from lost  # the server closed the connection after its refusal, which says why
+                raise refusal from lost  # the server sent an error with the reason, and closed the connection
             finally:
                 refusal = None  # leave no reference cycle
         except (PeerError, HTTPError) as error:
@@ -417,8 +427,9 @@ async def _initialized(client: Client, wanted: Revision = LATEST_LEGACY) -> Adop
 
 
 def _other_offer(error: PeerError | HTTPError, tried: list[Revision]) -> Revision | None:
-    """Return the newest legacy revision that a refusal of ``initialize`` names, in its data or its message. If it names
-    none, a refusal of the version, or HTTP status 400, may come from a server that only has older revisions."""
+    """Return the newest legacy revision that is named in the server's refusal of ``initialize``, in its data or its
+    message. If the refusal names no revision but is about the version, or has HTTP status 400, the server may only have
+    older revisions."""
     status: int | None = getattr(error, "status", None)
     if isinstance(error, HTTPError) and status not in (HTTPStatus.BAD_REQUEST, HTTPStatus.UNPROCESSABLE_ENTITY):
         return None
@@ -436,7 +447,8 @@ logger = logging.getLogger("trio_mcp")
 
 
 async def renew_session(client: Client) -> None:
-    """Send ``initialize`` again, and restore the session: the log level and the subscriptions to resources.
+    """Send ``initialize`` again after the server has lost the session, and restore the log level and the subscriptions
+    to resources.
 
     Afterwards the callbacks are called for the lists and resources whose changes the client may have missed. Raises the
     error of the request if there is no new session. If the server refuses to restore something, that is logged.
@@ -454,7 +466,8 @@ async def renew_session(client: Client) -> None:
 
 
 def notify_changes(client: Client) -> None:
-    """Call the callbacks for every list and resource whose changes the server reports, since each may have changed."""
+    """Call the callbacks for every list and resource whose changes the server reports, since the client may have missed
+    changes."""
     lists = changing_lists(client.server_capabilities)
     changes: list[tuple[str, JSONObject]] = [(f"notifications/{kind}/list_changed", {}) for kind in lists]
     changes += [("notifications/resources/updated", {"uri": uri}) for uri in client._legacy_session.uris]
@@ -475,11 +488,11 @@ class LegacyServers:
         self._known = BoundedDict[Hashable, None](_MOST_KNOWN)
 
     def is_known(self, server: Hashable) -> bool:
-        """Return whether ``server`` was a legacy server the last time."""
+        """Return whether ``server`` was a legacy server at the last connection."""
         return server in self._known
 
     def record(self, server: Hashable, *, is_legacy: bool) -> None:
-        """Record the era of ``server``."""
+        """Record whether ``server`` is modern or legacy."""
         if is_legacy:
             self._known[server] = None
         else:

@@ -1,5 +1,4 @@
-"""ClientSettings: the settings that a client is opened with. UnreadableMessage: output of the server that isn't a
-message, for the callback ``on_unreadable``."""
+"""The settings of a client, and the class for unreadable output of a server."""
 
 from __future__ import annotations
 
@@ -33,7 +32,7 @@ if TYPE_CHECKING:
     from ..recording.recorder import Recorder
 
 SamplingHandler: TypeAlias = Callable[[CreateMessageParams], Awaitable[CreateMessageResult] | CreateMessageResult]
-"""A function that answers a request for a completion by the client's model."""
+"""A function that answers a ``sampling/createMessage`` request with the client's model."""
 ElicitationHandler: TypeAlias = Callable[
     [ElicitFormParams], Awaitable[ElicitResult | JSONObject] | ElicitResult | JSONObject
 ]
@@ -46,13 +45,15 @@ RootsHandler: TypeAlias = Callable[[], Awaitable[Sequence[Root]] | Sequence[Root
 
 @cache
 def _default_info() -> Implementation:
-    """Return our own name and version. Cached, since the lookup reads files of the distribution."""
+    """Return the name and version of this library, as a client reports them. Cached, since the lookup reads files of
+    the distribution."""
     return Implementation("trio-mcp", version("trio-mcp"))
 
 
 @show_fields
 class UserOptions(TypedDict, total=False):
-    """The handlers that answer questions, as keyword arguments of every ``open_*``; `ClientSettings` documents them."""
+    """The handlers that answer the server's requests (sampling, elicitation, roots), as keyword arguments of every
+    ``open_*`` function. `ClientSettings` documents them."""
 
     sampling: SamplingHandler
     sampling_tools: bool
@@ -66,7 +67,7 @@ class UserOptions(TypedDict, total=False):
 
 @show_fields
 class ClientOptions(UserOptions, total=False):
-    """The keyword arguments of every ``open_*``, documented in `ClientSettings`."""
+    """The keyword arguments of every ``open_*`` function. `ClientSettings` documents them."""
 
     info: Implementation
     forwards: ClientCapabilities | None
@@ -100,9 +101,9 @@ class ClientOptions(UserOptions, total=False):
 
 
 def check_prior(_: Any, __: Any, prior: JSONObject | None) -> None:
-    """Raise `ValueError` unless ``prior`` is a saved response to ``server/discover``. A validator for attrs."""
+    """Raise `ValueError` unless ``prior`` is a saved response to ``server/discover``. This is a validator for attrs."""
     if prior is not None:
-        from .prior import read_prior  # lazy import: few clients have one
+        from .prior import read_prior  # lazy import: few clients have a prior response
 
         read_prior(prior)
 
@@ -157,7 +158,7 @@ def _check_answers_later(settings: ClientSettings, _: Any, later: ClientCapabili
 
 @frozen(kw_only=True)
 class ClientSettings:
-    """The settings of a client: its name, its handlers for questions, its callbacks, and its limits.
+    """The settings of a client: its name, its handlers for the server's requests, its callbacks, and its limits.
 
     Handlers and callbacks may be async or plain ``def`` functions. Plain handlers run in worker threads. Plain
     callbacks run in the client's own tasks, so they must be quick.
@@ -168,99 +169,104 @@ class ClientSettings:
     """
 
     info: Implementation = attrs.field(factory=_default_info)
-    """Name and version of the client, shown to people on the server's side."""
+    """The client's name and version, which servers may show to people."""
     sampling: SamplingHandler | None = None
-    """Answers ``sampling/createMessage``. Raise `CodedError` with code -1 if the user declines. A legacy server gets
-    that error as the answer. Modern revisions have no error answers: the call that asked raises the `CodedError`, and
-    the server is notified that the call was cancelled, with the error's message as the reason."""
+    """Handler that answers ``sampling/createMessage``. Raise `CodedError` with code -1 if the user declines. A legacy
+    server gets that error as the answer. Modern revisions have no error answers: the client's call, during which the
+    server sent the request, raises the `CodedError`, and the server is notified that the call was cancelled, with the
+    error's message as the reason."""
     sampling_tools: bool = False
     """True if the sampling handler supports tools."""
     sampling_context: bool = False
     """True if the sampling handler can include context from servers."""
     sampling_asks_user: bool = False
     """True if the sampling handler waits for the user (2025-11-25 sampling: there SHOULD always be a human in the
-    loop). Timeouts are paused while the handler runs, as for elicitation: see `fail_after_work`."""
+    loop). Timeouts are then paused while the handler runs, as they are for elicitation: see `fail_after_work`."""
     elicitation: ElicitationHandler | None = None
-    """Lets the user fill in a form. To accept the form, return a plain dict. Missing fields get the defaults of the
-    schema, if they are valid; a field that is `None` is left out. If the form then doesn't match the server's schema,
-    the handler fails with `ValueError`."""
+    """Handler that lets the user fill in a form. To accept the form, return a plain dict. Missing fields get the
+    defaults of the schema, if they are valid; a field that is `None` is left out. If the form then doesn't match the
+    server's schema, the handler fails with `ValueError`."""
     elicitation_url: UrlElicitationHandler | None = None
-    """Asks the user to visit a URL. The handler must show the URL and get consent before it opens anything."""
+    """Handler that asks the user to visit a URL. The handler must show the URL and get consent before it opens
+    anything."""
     roots: Sequence[Root] | RootsHandler | None = None
     """The client's roots, or a function that returns them."""
     forwards: ClientCapabilities | None = None
-    """Capabilities to declare instead of those of the handlers above, because a `proxy` forwards the server's questions
-    to its own clients. The questions are refused as long as there is no proxy."""
+    """Capabilities to declare instead of those of the handlers above, because a `proxy` forwards the server's requests
+    to its own clients. Until a proxy uses this client, such requests are refused."""
     answers_later: ClientCapabilities | None = attrs.field(default=None, validator=_check_answers_later)
-    """Kinds of questions (``sampling``, ``elicitation``, ``roots``) to declare although this client has no handler for
-    them: a task that is started here (`Client.start_task`) is resumed later by a client that has handlers
-    (`Client.resume_task`). A task's question then stays unanswered here, and counts among `Limits.max_in_flight`, until
-    the server withdraws it or the client is closed. Any other question is refused: a legacy server gets an error
-    (-32601); in modern revisions the call that asked raises `CodedError`."""
+    """Kinds of requests (``sampling``, ``elicitation``, ``roots``) that the client declares although it has no handler
+    for them, because another client answers them later. Use it for tasks: this client starts the task
+    (`Client.start_task`), and a client with handlers resumes it (`Client.resume_task`). A task's request then stays
+    unanswered in this client, and counts among `Limits.max_in_flight`, until the server withdraws it or the client is
+    closed. Any other request of these kinds is refused: a legacy server gets an error (-32601); in modern revisions the
+    client's call raises `CodedError`."""
     on_log: Callable[[LogParams], Any] | None = None
-    """Called for each log message, in the order in which they arrive, one at a time. A call returns only after the
-    callback has handled the messages that arrived during the call, with two exceptions: a call that the callback causes
-    doesn't wait for the callback, and no call waits longer than `Limits.callback_grace` for a single message. Progress
-    callbacks run concurrently, in the tasks of their calls."""
+    """Callback for each log message, called in the order in which the messages arrive, one at a time. A call of the
+    client returns only after the callback has handled the messages that arrived during the call, with two exceptions: a
+    call that the callback itself makes doesn't wait for the callback, and no call waits longer than
+    `Limits.callback_grace` for a single message. Progress callbacks run concurrently, in the tasks of their calls."""
     on_list_changed: Callable[[ChangedList], Any] | None = None
-    """Called when the server's tools, resources or prompts have changed. With a modern server, the client opens a
-    stream of ``subscriptions/listen`` for each of the three kinds whose changes the server declares. If the server ends
-    a stream, the client reopens it and calls the callback for its list. Callbacks for changes run one at a time, in
+    """Callback for changes of the server's tools, resources or prompts. With a modern server, the client opens a stream
+    of ``subscriptions/listen`` for each of the three kinds whose changes the server declares. If the server ends a
+    stream, the client reopens it and calls the callback for its list. Callbacks for changes run one at a time, in
     order; calls and log messages don't wait for them."""
     on_resource_updated: Callable[[str], Any] | None = None
-    """Called with the URI of a resource that has changed, after `Client.subscribe` for that URI."""
+    """Callback that gets the URI of a changed resource, for resources that `Client.subscribe` was called with."""
     extensions: Sequence[Extension[Any, Any]] = attrs.field(default=(), converter=tuple[Any, ...])
     """The extensions to declare to the server. `Client.server_extension` returns what the server has declared."""
     handlers: Mapping[ExtensionRequest[Any, Any], Callable[..., Any]] = attrs.field(
         factory=dict[Any, Any], validator=_check_handlers
     )
-    """Functions that answer requests of extensions. Each gets the request's parameters and returns its result, as
-    instances of the classes of the method. Only legacy servers send requests."""
+    """Functions that answer requests of extensions. Each function gets the request's parameters and returns the
+    request's result, as instances of the classes that the extension defines for the method. Only legacy servers send
+    requests."""
     on_notification: Mapping[ExtensionNotification[Any], Callable[[Any], Any]] = attrs.field(
         factory=dict[Any, Any], validator=_check_callbacks
     )
-    """Callbacks for notifications of extensions, each called with an instance of the notification's parameter class.
-    Notifications that belong to a request are handled in order with the log messages, as ``on_log`` is; all others as
-    ``on_list_changed``."""
+    """Callbacks for notifications of extensions. Each callback gets an instance of the notification's parameter class.
+    Notifications that belong to a request are handled in order with the log messages, like ``on_log``; all others are
+    handled like ``on_list_changed``."""
     on_unreadable: Callable[[UnreadableMessage], None] | None = attrs.field(default=None, validator=_check_plain)
-    """Called with output of the server that isn't a JSON-RPC message, mostly text printed to its standard output. The
+    """Callback for output of the server that isn't a JSON-RPC message, mostly text printed to its standard output. The
     server gets no reply. The output is also logged, and counted in `Client.unreadable_messages`. The callback must be a
     plain, quick function, since it runs while the server's output is read; its exceptions are logged."""
     on_elicitation_complete: Callable[[str], Any] | None = None
-    """Called with the id of a URL elicitation when the server reports that the user has completed it (2025-11-25 only).
-    It is called once, for an elicitation that the server requested, or that an error -32042 required, in order with the
-    callbacks for changes."""
+    """Callback for a completed URL elicitation (2025-11-25 only): it gets the elicitation's id when the server reports
+    that the user has completed it. The client calls it once, for an elicitation that the server requested, or that an
+    error -32042 required, in order with the callbacks for changes."""
     tasks: bool = True
-    """True: tool calls may become tasks of the server (`Client.call_tool`). False: the client doesn't declare the
-    extension to modern servers, and calls no tool as a task."""
+    """True if the server may continue tool calls as tasks (`Client.call_tool`). If False, the client doesn't declare
+    the tasks extension to modern servers, and calls no tool as a task."""
     question_tasks: TaskSettings | None = None
-    """Store and limits for sampling and elicitation requests that a server of 2025-11-25 makes as tasks, to fetch the
-    answer later. Applies to the kinds that have a handler. The tasks end with the client. `None`: such tasks aren't
-    declared."""
+    """Store and limits for sampling and elicitation requests that a server of 2025-11-25 sends as tasks, to fetch the
+    answer later. Applies to the kinds that have a handler. The tasks end with the client. If `None`, the client doesn't
+    declare such tasks."""
     max_rounds: int = attrs.field(default=32, validator=attrs.validators.ge(1))
-    """How often a modern server may ask for input during one call, and as often again during its task. Beyond that, the
-    call raises `ProtocolViolation`."""
+    """How many times a modern server may request input during one call, and as many times again during the call's task.
+    If the server requests input more often, the call raises `ProtocolViolation`."""
     max_input_requests: int = attrs.field(default=1000, validator=attrs.validators.ge(1))
-    """How many questions a modern server may ask at once, in a call or for a task; each is answered in a task of its
-    own. Beyond that, the call raises `ProtocolViolation`. The default equals `Limits.max_in_flight`, which limits the
-    requests of a legacy server."""
+    """How many requests (sampling, elicitation, roots) a modern server may send at once in a call or for a task. Each
+    request is answered in a task of its own. If the server sends more, the call raises `ProtocolViolation`. The default
+    equals `Limits.max_in_flight`, which limits the requests of a legacy server."""
     max_questions: int = attrs.field(default=4, validator=attrs.validators.ge(1))
     """How many handlers of a kind run concurrently (``sampling``; ``elicitation`` and ``elicitation_url`` together;
-    ``roots``), in all revisions. Further questions wait in order of arrival, within the two limits above and those of
-    `Limits`; the timeouts of calls are paused meanwhile (`fail_after_work`). A handler that calls a server doesn't
-    count until it has the reply, since that server may ask again. Forwarded questions don't count."""
+    ``roots``), in all revisions. Further requests of the server wait in order of arrival, within the two limits above
+    and those of `Limits`; the timeouts of calls are paused meanwhile (`fail_after_work`). A handler that calls a server
+    doesn't count until it has the reply, since that server may send a further request. Forwarded requests don't
+    count."""
     max_pages: int = attrs.field(default=10_000, validator=attrs.validators.ge(1))
-    """How many pages a listing may have; it ends there with a warning. The number of items isn't limited, since your
-    code may stop at any item."""
+    """How many pages a list of the server may have. After that many pages, the iteration ends with a warning. The
+    number of items isn't limited, since your code may stop at any item."""
     cache: CachePartition | None = attrs.field(factory=lambda: ResponseCache().partition())
-    """Cache for fresh responses of a modern server; by default this client has its own. `None` disables caching; most
-    servers don't ask for it anyway."""
+    """Cache for fresh responses of a modern server; by default this client has its own. `None` disables caching. Most
+    servers don't allow caching."""
     limits: Limits = attrs.field(default=None, converter=_limits)
-    """Limits on what the server may use of this client; `None` means the defaults of `Limits`."""
+    """Limits on the resources of this client that the server may use; `None` means the defaults of `Limits`."""
     tracing: OpenTelemetry | None = None
     """Creates spans and metrics for requests: `trio_mcp.otel.OpenTelemetry`."""
     record: Recorder | None = attrs.field(default=None, converter=_recorder)
-    """File to which the messages of the connection are recorded, with secrets masked, or a `Recorder`; `None` records
+    """File or `Recorder` to which the messages of the connection are recorded, with secrets masked; `None` records
     nothing."""
     era: Literal["auto", "modern", "legacy"] = attrs.field(
         default="auto", validator=attrs.validators.in_(("auto", "modern", "legacy"))
@@ -275,11 +281,11 @@ class ClientSettings:
     """Send the server with each call how many milliseconds are left until the call's deadline (``trio-mcp/remainingMs``
     in ``_meta``), so that the handler stops even if the cancel gets lost."""
     send_cancels: bool = True
-    """Notify the server when a call or a stream is cancelled. Some servers crash on that notification (``mcp`` 1.9.4 to
-    1.11.0): ``False`` never sends ``notifications/cancelled``. A cancelled call or stream then ends on the client's
-    side only, and late replies and notifications of the server are dropped."""
+    """True if the server is notified when a call or a stream is cancelled. Some servers crash on that notification
+    (``mcp`` 1.9.4 to 1.11.0): ``False`` never sends ``notifications/cancelled``. A cancelled call or stream then ends
+    on the client's side only, and late replies and notifications of the server are dropped."""
     connect_timeout: float = 60.0
-    """Seconds until the connection must be ready; then `trio.TooSlowError` is raised. Only connecting is limited."""
+    """How many seconds connecting may take before `trio.TooSlowError` is raised. Only connecting is limited."""
     probe_timeout: float = 2.0
     """Seconds to wait for an answer to ``server/discover`` before ``initialize`` is tried as well. Also the seconds to
     wait until the stream for ``on_list_changed`` is acknowledged; after that, the client is ready without it."""
@@ -288,7 +294,7 @@ class ClientSettings:
     raised, and the server is notified. This is a `fail_after_work`; your own `fail_after_work` or `fail_after_silence`
     around calls replaces it, and so may also allow more time."""
     keep_alive: KeepAlive | None = None
-    """Sends pings to an idle server; `None` sends none."""
+    """Settings of the pings that are sent to an idle server; `None` sends no pings."""
     prior: JSONObject | None = attrs.field(default=None, validator=check_prior, repr=False)
     """A saved `Client.discovery` of an earlier client of the same server: connecting then takes no round trip. The
     client sends ``server/discover`` after all, once, if the response has expired, if the server refuses a request in a
@@ -304,8 +310,8 @@ class ClientSettings:
 
 
 def speaking(revision: str | None, options: ClientOptions, prior: JSONObject | None = None) -> ClientOptions:
-    """Return ``options`` for a client that only speaks ``revision`` and opens with ``prior``. With `None`, the options
-    are unchanged. Raises `ValueError` for an unknown revision."""
+    """Return ``options`` changed for a client that only speaks ``revision`` and opens with ``prior``. If ``revision``
+    is `None`, the options are unchanged. Raises `ValueError` if the revision is unknown."""
     if prior is not None:
         options = {**options, "prior": prior}
     if revision is None:
@@ -318,7 +324,7 @@ def speaking(revision: str | None, options: ClientOptions, prior: JSONObject | N
 
 
 def check_revision(_: Any, __: Any, revision: str | None) -> None:
-    """Raise `ValueError` for an unknown revision, as `speaking` does. A validator for attrs."""
+    """Raise `ValueError` if the revision is unknown, as `speaking` does. This is a validator for attrs."""
     speaking(revision, {})
 
 
@@ -332,20 +338,21 @@ class UnreadableMessage:
     """A line of a server's output, or a message of its WebSocket, that isn't a JSON-RPC message."""
 
     reason: str
-    """Why it can't be read, as readable text."""
+    """The reason why the line can't be read, as readable text."""
     text: str
-    """The first 2,000 bytes; bytes that aren't UTF-8 are replaced. Untrusted."""
+    """The first 2,000 bytes of the line. Bytes that aren't UTF-8 are replaced. The text is untrusted."""
 
 
 class UnreadableMessages:
-    """Counts unreadable messages, and calls ``callback`` with each."""
+    """Counts unreadable lines of a server's output, and calls ``callback`` with each."""
 
     def __init__(self, callback: Callable[[UnreadableMessage], None] | None) -> None:
         self.count = 0
         self._callback = callback
 
     def add(self, reason: str, line: bytes | bytearray) -> None:
-        """Count a message that begins with ``line``, and call the callback. Raises nothing."""
+        """Count an unreadable line that begins with ``line``, and call the callback. Exceptions of the callback are
+        logged, not raised."""
         self.count += 1
         if self._callback is not None:
             try:

@@ -1,4 +1,4 @@
-"""Prior: an earlier response to ``server/discover``, with which a client opens without a round trip.
+"""Prior: an earlier response to ``server/discover``, which lets a client open without a round trip.
 
 `read_prior` checks a saved response, and `saved` makes one. Programs that do neither don't import this module.
 `PriorClient` uses the response.
@@ -24,28 +24,29 @@ _EXPIRES: Final = "trio-mcp/expires"
 """Key in ``_meta`` of a saved response: when its ``ttlMs`` ends, in seconds since 1970."""
 
 Discovered: TypeAlias = tuple[DiscoverResult, float | None]
-"""A response, and when it expires, in seconds since 1970; `None`: the server gave no time to live."""
+"""A discovery response, and the time at which it expires, in seconds since 1970; `None` if the server gave no time to
+live."""
 
 
 @frozen
 class Prior:
-    """An earlier response to ``server/discover``, already checked."""
+    """An earlier response to ``server/discover``, read and checked."""
 
     result: DiscoverResult
     revision: Revision
     """The newest revision in the response that this client supports."""
     info: Implementation | None
     server: str | None
-    """Hash of the address or command; `None` if unknown."""
+    """Hash of the server's address or command; `None` if neither is known."""
     expires: float | None
 
     @property
     def is_fresh(self) -> bool:
-        """False once the time to live that the server gave has ended."""
+        """True until the time to live that the server gave has ended."""
         return self.expires is None or time.time() < self.expires
 
     def check_server(self, server: str | None) -> None:
-        """Raise `ValueError` if the response comes from another server than ``server``, an address or a command."""
+        """Raise `ValueError` unless the response comes from ``server``, given by its address or command."""
         if server is not None and self.server is not None and self.server != _hashed(server):
             raise ValueError(
                 "prior= comes from another server, with another address or command: "
@@ -54,8 +55,8 @@ class Prior:
 
 
 def read_prior(data: Any) -> Prior:
-    """Read a saved `Client.discovery`, or a plain result of ``server/discover``. Raises `ValueError` for anything else,
-    and for a response without a modern revision that we support."""
+    """Read a discovery response: a saved `Client.discovery`, or a plain result of ``server/discover``. Raises
+    `ValueError` for anything else, and if the response has no modern revision that the client supports."""
     if not isinstance(data, Mapping):
         # Not a TypeError: the data in a file is wrong, not the program.
         raise ValueError(f"prior= must be the Client.discovery of an earlier client, not {data!r:.40}")  # noqa: TRY004
@@ -78,8 +79,8 @@ def read_prior(data: Any) -> Prior:
 
 
 def saved(discovered: Discovered, info: Implementation | None, server: str | None) -> JSONObject:
-    """Return a response of ``server``, an address or a command, as a JSON object for `read_prior`. ``info`` is the
-    server's name and version, as far as they could be read."""
+    """Return the discovery response of ``server``, an address or a command, as a JSON object for `read_prior`. ``info``
+    is the server's name and version, as far as they could be read."""
     result, expires = discovered
     known = {
         SERVER_INFO: None if info is None else unstructure(info, LATEST_MODERN),

@@ -1,4 +1,4 @@
-"""PriorClient: a client that opens with an earlier response to ``server/discover``, see `ClientSettings.prior`."""
+"""PriorClient: a client that opens with an earlier response to ``server/discover`` (`ClientSettings.prior`)."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ _NOT_RUN_STATUSES: Final = (HTTPStatus.BAD_REQUEST, HTTPStatus.NOT_FOUND, HTTPSt
 
 
 class PriorClient(Client):
-    """A client that opens with an earlier discovery response, until something suggests that the server has changed
-    since."""
+    """A client that opens with an earlier discovery response, and uses it until something suggests that the server has
+    changed since."""
 
     def __init__(
         self,
@@ -43,8 +43,8 @@ class PriorClient(Client):
         self._settling = trio.Lock()
 
     def _adopt_prior(self) -> bool:
-        """Use the revision and capabilities of the prior response. Returns whether that was done: only a fresh response
-        is used, and only at the opening."""
+        """Use the revision and capabilities of the earlier discovery response, and return whether that was done. Only a
+        fresh response is used, and only when the client opens."""
         if self.settings.prior is None or self._discovered is not None:
             return False
         prior = read_prior(self.settings.prior)
@@ -56,7 +56,8 @@ class PriorClient(Client):
         return True
 
     async def _ask(self) -> None:
-        """Negotiate with the server, unless that has been done. Raises the same errors as ``open_*``."""
+        """Negotiate the revision with the server, unless that has already been done. Raises the same errors as the
+        ``open_*`` functions."""
         async with self._settling:
             if self._settle is not None:
                 with self._timeouts.move_on_after(self.settings.connect_timeout) as scope:
@@ -75,7 +76,7 @@ class PriorClient(Client):
             try:
                 await self._ask()
             except (MCPError, trio.TooSlowError):
-                raise error from None  # it says more than the failure to negotiate
+                raise error from None  # the server's error says more than the failure to negotiate
             if self.revision is revision:
                 raise
         return await super()._request_plain(method, data, result_type, **options)
@@ -88,22 +89,22 @@ class PriorClient(Client):
             await super()._check_declared(row)
 
     async def start_task(self, *args: Any, **options: Any) -> RunningTask:
-        """Negotiate first, then start a task like every client."""
+        """Negotiate the revision if necessary, then start a task as `Client.start_task` does."""
         await self._ask()
         return await super().start_task(*args, **options)
 
     async def subscribe(self, uri: str) -> None:
-        """Negotiate first, then subscribe like every client."""
+        """Negotiate the revision if necessary, then subscribe as `Client.subscribe` does."""
         await self._ask()
         await super().subscribe(uri)
 
     async def set_log_level(self, level: LogLevel | str) -> None:
-        """Negotiate first, then set the level like every client."""
+        """Negotiate the revision if necessary, then set the log level as `Client.set_log_level` does."""
         await self._ask()
         await super().set_log_level(level)
 
 
 def _has_not_run(error: MCPError) -> bool:
-    """Return whether ``error`` shows that the request was refused before anything ran, as servers of another revision
-    or era refuse it."""
+    """Return whether ``error`` shows that the server refused the request before any handler ran, as servers with other
+    protocol revisions do."""
     return getattr(error, "code", None) in _NOT_RUN or getattr(error, "status", None) in _NOT_RUN_STATUSES

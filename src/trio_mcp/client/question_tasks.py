@@ -1,4 +1,5 @@
-"""QuestionTasks: questions that a server of 2025-11-25 asks as tasks, so that it can fetch the answers later."""
+"""QuestionTasks: sampling and elicitation requests that a server of 2025-11-25 sends as tasks, to fetch the answers
+later."""
 
 from __future__ import annotations
 
@@ -17,16 +18,17 @@ if TYPE_CHECKING:
 
 
 class QuestionTasks:
-    """The tasks that a client runs for its server in ``host``: questions that ``handler`` answers."""
+    """The tasks that a client runs for its server in ``host``: sampling and elicitation requests that ``handler``
+    answers."""
 
     def __init__(self, host: RequestHost, handler: RequestHandler, settings: TaskSettings) -> None:
-        self.host = TaskHost(host, handler, OutcomeReplies(), settings, lambda: ("",))  # questions have no names
+        self.host = TaskHost(host, handler, OutcomeReplies(), settings, lambda: ("",))  # these requests have no names
         self.methods = CoreMethods(self.host.records, self.host.questions, self.host.own_tasks)
-        """Answers the methods for tasks, such as ``tasks/get``."""
+        """Answers the server's requests about tasks, such as ``tasks/get``."""
 
     def task_for(self, scope: RequestScope) -> RequestTask | None:
-        """Return the task in which to answer this question, whose parameters have been checked; `None` if the server
-        didn't request a task. Raises `CodedError`."""
+        """Return the task in which to answer this request of the server, whose parameters have been checked; `None` if
+        the server didn't request a task. Raises `CodedError` if the task can't be created."""
         request, host = scope.request, self.host
         is_declared = request.revision.tasks == "core" and request.method.name != "roots/list"
         if not is_declared or request.params.get("task") is None:
@@ -34,7 +36,8 @@ class QuestionTasks:
         return RequestTask(host, scope, ttl_ms=asked_ttl(scope, host.settings), on_restart="fail", must_be=True)
 
     async def run_task(self, task: RequestTask, scope: RequestScope, answer: Answer) -> Any:
-        """Send the ``task`` to the server, then return the answer to the question, which the task stores."""
+        """Send the created ``task`` to the server, then return the answer to the sampling or elicitation request, which
+        the task stores."""
         scope.task = task
         await task.start()
         return await answer()

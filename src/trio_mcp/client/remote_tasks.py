@@ -30,7 +30,7 @@ from .options import ClientSettings
 from .results import AnswerQuestion, check_result_type, prepared
 
 WaitForResult: TypeAlias = Callable[[RemoteTask, OnProgress | None], Awaitable[CallToolResult]]
-"""Waits for the result of a task on the server."""
+"""Waits for the result of a task that the server runs."""
 
 
 class RunningTask:
@@ -48,7 +48,7 @@ class RunningTask:
 
     @property
     def id(self) -> str | None:
-        """The id of the task; `None` if there is no task.
+        """The id of the task; `None` if the server answered the call without a task.
 
         Save the id to resume the task with `Client.resume_task`, also from another process. Keep it secret: it may be
         all that somebody needs to read the result.
@@ -56,11 +56,11 @@ class RunningTask:
         return None if self._task is None else self._task.id
 
     async def get(self) -> TaskState:
-        """Request the state of the task. Raises `RuntimeError` if there is no task."""
+        """Request the state of the task from the server, and return it. Raises `RuntimeError` if there is no task."""
         return await self._there_is().get()
 
     async def result(self, *, on_progress: OnProgress | None = None) -> CallToolResult:
-        """Wait for the end of the task, and return its result. You may call this again.
+        """Wait for the end of the task, and return its result. You may call this method several times.
 
         Meanwhile the client's handlers answer the task's questions, and ``on_progress`` gets its messages, as in
         `Client.call_tool`. Cancelling the wait doesn't cancel the task. ``call_timeout`` limits each request for the
@@ -76,8 +76,8 @@ class RunningTask:
         return await self._wait(self._task, on_progress)
 
     async def cancel(self) -> None:
-        """Cancel the task, and wait until the server has confirmed. A task that has ended isn't changed. Raises
-        `RuntimeError` if there is no task."""
+        """Cancel the task, and wait until the server has confirmed the cancellation. A task that has already ended
+        doesn't change. Raises `RuntimeError` if there is no task."""
         await self._there_is().cancel()
 
     def _there_is(self) -> RemoteTask:
@@ -88,8 +88,8 @@ class RunningTask:
 
 @frozen
 class AnswerContext:
-    """What is needed to answer the questions of tasks in ``revision``: the handlers, and the settings with their
-    limits."""
+    """What is needed to answer the requests of tasks (sampling, elicitation, roots) in ``revision``: the handlers and
+    the client's limits."""
 
     answers: Answers
     settings: ClientSettings
@@ -97,7 +97,8 @@ class AnswerContext:
 
 
 class ExtensionRemoteTask(RemoteTask):
-    """A task on a server, in the form of the extension. Its questions are part of its state."""
+    """A task on a server, in the form of the tasks extension. The server's requests to the client (sampling,
+    elicitation, roots) are part of the task's state."""
 
     def __init__(
         self, task_id: str, ask: Ask, forget: SendCancel, answering: AnswerContext, known: TaskState | None = None
@@ -105,17 +106,17 @@ class ExtensionRemoteTask(RemoteTask):
         super().__init__(task_id, ask, forget)
         self._answering = answering
         self._known = known
-        """The state in the answer that created the task, until `result` has reported it."""
+        """The task's state in the server's answer to the call, until `result` has reported that state."""
         self.claimed: set[int] = set()
-        """Hashes of the keys of questions that some wait for the result is answering or has answered. Hashes, because a
-        server may send keys of any length."""
+        """Hashes of the keys of the server's requests that are being answered or have been answered. These are hashes
+        because a server may send keys of any length."""
 
     @classmethod
     def created(
         cls, method: str, result: Any, ask: Ask, forget: SendCancel, answering: AnswerContext
     ) -> ExtensionRemoteTask:
-        """Return the task that ``result``, the answer to a request of ``method``, describes. Raises
-        `ProtocolViolation`."""
+        """Return the task that a server created in reply to a request of ``method``; ``result`` is that reply. Raises
+        `ProtocolViolation` if the reply isn't a valid task."""
         state = created_state(method, result, CreatedTask, forget)
         return cls(state.id, ask, forget, answering, state)
 
@@ -163,18 +164,19 @@ class ExtensionRemoteTask(RemoteTask):
             questions.release()
 
     async def _update(self, given: dict[str, Any], schedule: PollSchedule) -> None:
-        """Send answers to questions of the task."""
+        """Send answers to the task's requests (sampling, elicitation, roots) to the server with ``tasks/update``."""
         try:
             await self._ask("tasks/update", {"taskId": self.id, "inputResponses": given})
         except PeerError:
             if not (await self.get()).is_final:
                 raise
-            schedule.poll_now()  # the task has ended meanwhile: fetch its end
+            schedule.poll_now()  # the task has ended meanwhile: fetch its last state
 
 
 @define(eq=False)
 class _TaskQuestions:
-    """The questions of a task while a caller waits for its result. Each is answered once, in a task of ``nursery``."""
+    """The requests of a task (sampling, elicitation, roots) while a caller waits for the task's result. Each request is
+    answered once, in a task of ``nursery``."""
 
     _task: ExtensionRemoteTask
     _context: AnswerContext
@@ -186,7 +188,7 @@ class _TaskQuestions:
     _failure: Exception | None = None
 
     def update(self, questions: dict[str, InputRequest]) -> None:
-        """Start answering new questions, and stop answering those that the server has withdrawn."""
+        """Start to answer the task's new requests, and stop answering requests that the server has withdrawn."""
         for key, scope in list(self._open.items()):
             if key not in questions:
                 scope.cancel(reason="the server does not ask any more")
@@ -219,25 +221,26 @@ class _TaskQuestions:
         self._schedule.wake()
 
     def unsent_answers(self) -> dict[str, Any]:
-        """Return the answers that haven't been sent yet. Raises the first exception of a handler."""
+        """Return the answers that haven't been sent to the server yet. Raises the first exception that a handler
+        raised."""
         if self._failure is not None:
             failure, self._failure = self._failure, None
             raise failure
         return dict(self._answers)
 
     def mark_sent(self, given: dict[str, Any]) -> None:
-        """Record that these answers were sent."""
+        """Record that these answers were sent to the server."""
         for key in given:
             del self._answers[key]
 
     def release(self) -> None:
-        """Let another wait or client answer the questions whose answers weren't sent."""
+        """Allow another waiting task or client to answer the requests whose answers weren't sent."""
         self._task.claimed.difference_update(map(hash, (*self._answers, *self._open)))
 
 
 def _check_parts(task: DetailedTask) -> None:
-    """Raise `ProtocolViolation` if a state lacks the part that its status requires (extension tasks, Task Polling:
-    MUST)."""
+    """Raise `ProtocolViolation` if a task's state lacks a field that its status requires (extension tasks, Task
+    Polling: MUST)."""
     error = task.error
     match task.status:
         case "completed" if task.result is None:
@@ -251,7 +254,8 @@ def _check_parts(task: DetailedTask) -> None:
 
 
 def _outcome(task: DetailedTask) -> JSONObject:
-    """Return the result of a task that has ended. Raises `PeerError` and `TaskCancelled`."""
+    """Return the result of a task that has ended. Raises `PeerError` if the task failed, and `TaskCancelled` if it was
+    cancelled."""
     if task.status == "cancelled":
         raise TaskCancelled(task.task_id, task.status_message)
     if task.error is not None and task.status == "failed":
@@ -262,8 +266,8 @@ def _outcome(task: DetailedTask) -> JSONObject:
 
 
 class TaskProgress:
-    """Reports a task's messages to ``on_progress``, after the progress of the call itself. Each message restarts the
-    `fail_after_silence` limits around the call."""
+    """Reports the messages of a task to ``on_progress``, after the progress of the call itself. Each message restarts
+    the `fail_after_silence` limits around the call."""
 
     def __init__(self, on_progress: OnProgress | None) -> None:
         self._on_progress = on_progress
@@ -274,7 +278,7 @@ class TaskProgress:
 
     @property
     def of_call(self) -> OnProgress | None:
-        """The callback for the progress of the call itself."""
+        """The callback for the progress of the call itself, before it continues as a task."""
         return None if self._on_progress is None else self._progressed
 
     def _progressed(self, progress: Progress) -> Awaitable[None] | None:
@@ -283,7 +287,8 @@ class TaskProgress:
         return self._on_progress(progress)
 
     async def report_state(self, state: TaskState) -> None:
-        """Report a state of the task. Progress must grow, so each new message counts as one more step."""
+        """Report a state of the task to ``on_progress``. Progress must grow, so each new message counts as one more
+        step."""
         heard = (state.status, state.message, state.updated_at)
         if heard == self._last_state:
             return

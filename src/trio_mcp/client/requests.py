@@ -1,4 +1,4 @@
-"""Requests: builds and sends a client's requests, unless a fresh response is cached."""
+"""Requests: builds and sends a client's requests, and uses fresh cached responses instead if there are any."""
 
 from __future__ import annotations
 
@@ -79,19 +79,19 @@ class Requests:
         self.settings = settings
         """The settings that the client was opened with."""
         self._timeouts = timeouts
-        """The timeouts of all calls, and of connecting."""
+        """The timeouts of all calls, and the timeout for connecting."""
         self._callbacks = callbacks
         self._urls = callbacks.urls
         self._outbound = outbound
-        """Sends the requests."""
+        """Sends the requests to the server over the connection."""
         self._answers = answers
-        """Answers the server's questions."""
+        """Answers the server's requests to the client (sampling, elicitation, roots)."""
         self._rounds = InputRounds(outbound, answers, settings)
-        """Repeats requests that a modern server answers with questions."""
+        """Sends a request again with the user's answers, if a modern server requires input for it."""
         self._tool_calls = ToolCalls(outbound, self._rounds, answers, timeouts, settings, contexts)
         """Calls tools, which may become tasks of the server."""
         self._output_schemas = OutputSchemas()
-        """The output schemas of the tools that were listed."""
+        """The output schemas of the tools that the client has listed."""
         self.revision: Revision = LATEST_LEGACY
         """The protocol revision of the connection."""
         self.server_capabilities = ServerCapabilities()
@@ -102,13 +102,13 @@ class Requests:
         """A random name for this client, sent in each modern request. `None` if the connection identifies the client,
         as on all transports but HTTP. See `trio_mcp.protocol.meta.CLIENT`."""
         self._faults = FaultLog()
-        """Logs the parts of the server's results that the client couldn't read."""
+        """Logs which parts of the server's results the client couldn't read."""
         self._meta: JSONObject = {}
-        """The ``_meta`` of each request in a modern revision."""
+        """The ``_meta`` that each request has in a modern revision."""
         self._log_level: JSONObject = {}
 
     async def _check_declared(self, row: Method) -> None:
-        """Raise `MethodUnavailable` for a method of an extension that the server has not declared."""
+        """Raise `MethodUnavailable` if the method belongs to an extension that the server hasn't declared."""
         assert row.extension is not None, "the methods of the specification are given by their names"
         declared = self.server_capabilities.extensions or {}
         if type(declared.get(row.extension)) is not dict:  # a value that isn't an object declares nothing
@@ -145,7 +145,7 @@ class Requests:
         meta: JSONObject | None = None,
         refresh: bool = False,
     ) -> T:
-        """Send any request, and return its result.
+        """Send any request to the server, and return its result.
 
         For a method of an extension, ``params`` and the result are instances of the method's classes. If a fresh
         response to the same request is cached, it is returned and nothing is sent: see `ClientSettings.cache`. Raises
@@ -182,7 +182,7 @@ class Requests:
         handlers: CallHandlers = _NO_HANDLERS,
     ) -> T:
         """Send a request as `request` does, with parameters that are already plain data in the form of the revision.
-        ``on_task``, ``value`` and ``handlers``: see `Client.call_tool`."""
+        For ``on_task``, ``value`` and ``handlers``, see `Client.call_tool`."""
         revision, turn = self.revision, current_turn.get()
         if turn is not None:
             turn.yield_turn()
@@ -229,8 +229,9 @@ class Requests:
         return {**data, "_meta": whole} if whole else data
 
     async def _waited_for(self, sent: Awaitable[T], limits: AbstractContextManager[Any]) -> T:
-        """Wait under ``limits`` for a task, or for a call that requests one. If a handler of ours is waiting, it gives
-        up its turn meanwhile, as in `_request_plain`, which does this inline to save a coroutine."""
+        """Wait under ``limits`` for a task's result, or for a call that starts a task. If this is called in a handler,
+        the handler gives up its `Turn` meanwhile, as in `_request_plain`, which contains the same code to save a
+        coroutine."""
         turn = current_turn.get()
         if turn is not None:
             turn.yield_turn()
@@ -247,8 +248,8 @@ class Requests:
     async def _send_unless_kept(
         self, method: str, params: JSONObject, revision: Revision, on_progress: OnProgress | None, *, refresh: bool
     ) -> Any:
-        """Send a request of one of the `CACHEABLE` methods unless a response is cached. Returns the result as plain
-        data that the caller may change. ``refresh``: send the request in any case, and cache the response.
+        """Return the result of a cacheable request as plain data that the caller may change, from the cache or from the
+        server. With ``refresh``, the request is always sent, and its response is cached.
 
         A cached response is returned only if the connection is alive, after a checkpoint. A result of more than one
         round isn't cached, since it depends on the answers given in between (2026-07-28 caching, Cache Key: MUST NOT).
@@ -286,8 +287,8 @@ class Requests:
         value: Any = None,
         **handlers: Unpack[CallHandlers],
     ) -> RunningTask:
-        """Call a tool as a task, and return as soon as the server has accepted it. The task outlives this call and this
-        client: a timeout around this call, or closing the client, doesn't cancel it.
+        """Call a tool as a task, and return as soon as the server has accepted the call. The task outlives this call
+        and this client: it isn't cancelled by a timeout around this call, or by closing the client.
 
         If the server doesn't run the call as a task, the returned `RunningTask` has no ``id``, and its `result` returns
         the call's result. Raises the same errors as `call_tool`.
@@ -317,7 +318,7 @@ class Requests:
         )
 
     async def _with_handlers(self, handlers: CallHandlers, called: Awaitable[T]) -> T:
-        """Wait for a call that has its own handlers."""
+        """Wait for the result of a call that was passed its own handlers."""
         own_logs = "on_log" in handlers
         self._callbacks.own_logs += own_logs
         try:
@@ -326,8 +327,8 @@ class Requests:
             self._callbacks.own_logs -= own_logs
 
     def resume_task(self, task_id: str) -> RunningTask:
-        """Return the task with the id ``task_id``, which another client or process may have started. Nothing is sent:
-        an unknown id raises an error when the task is first used."""
+        """Return the task with the id ``task_id``, which another client or process may have started. No request is
+        sent: if the id is unknown, the first use of the task raises an error."""
         task = self._tool_calls.known(task_id, self._with_meta({}), self.revision)
         return RunningTask(task, None, partial(self._result_of, None))
 
@@ -345,12 +346,12 @@ class Requests:
         return result if call is None else self._output_schemas.checked(call[1]["name"], result)
 
 
-# For code that opens clients, and for code that forwards, such as proxies
+# For code that opens clients, and for code that forwards requests, such as proxies
 
 
 def meta_in(requests: Requests, revision: Revision) -> JSONObject:
-    """Return the ``_meta`` that each request has in a modern revision (2026-07-28 basic, Per-request protocol
-    fields)."""
+    """Return the ``_meta`` that each request of a client has in a modern revision (2026-07-28 basic, Per-request
+    protocol fields)."""
     meta: JSONObject = {
         PROTOCOL_VERSION: revision.name,
         CLIENT_INFO: unstructure(requests.settings.info, revision),
@@ -362,7 +363,7 @@ def meta_in(requests: Requests, revision: Revision) -> JSONObject:
 
 
 def capabilities_in(requests: Requests, revision: Revision) -> ClientCapabilities:
-    """Return the capabilities to declare to a server that speaks ``revision``."""
+    """Return the capabilities that a client declares to a server that speaks ``revision``."""
     return requests._answers.capabilities_in(revision)
 
 
@@ -373,7 +374,8 @@ async def forward_request(
     on_progress: OnProgress | None = None,
     on_task: Callable[[str], None] | None = None,
 ) -> Any:
-    """Send a request for code that forwards. The result is returned unchanged, and never comes from the cache.
+    """Send a request on behalf of code that forwards requests, such as a proxy. The result is returned unchanged, and
+    never comes from the cache.
 
     ``params`` are complete: in modern revisions they have all fields of `meta_in`. Without ``on_task``, the result of a
     tool may be a task. With ``on_task``, which gets the id of the task, it isn't: see `ToolCalls.call`. The result of
@@ -399,8 +401,8 @@ async def forward_request(
 def open_stream(
     requests: Requests, asked: SubscriptionFilter, on_notification: OnNotification, meta: JSONObject | None = None
 ) -> Awaitable[Any]:
-    """Send ``subscriptions/listen``, and wait for the end of the stream. No timeout of calls ends the stream, and its
-    messages aren't stored.
+    """Send ``subscriptions/listen``, and wait until the stream ends. The timeouts of calls don't apply to the stream,
+    and its messages aren't stored.
 
     ``on_notification``: see `Outbound.request`. ``meta``: the fields of `meta_in`, for code that forwards.
     """
@@ -414,18 +416,18 @@ CACHEABLE: Final = frozenset(row.name for row in ROWS if row.cacheable)
 """The methods whose responses may be cached."""
 
 _WITHOUT_EFFECT: Final = frozenset({BAGGAGE, CANCEL_TOKEN, LOG_LEVEL, PROGRESS_TOKEN, TRACEPARENT, TRACESTATE})
-"""Keys of ``_meta`` that don't affect the result. All other keys are part of the cache key: a server may list other
-tools for a client that has more capabilities."""
+"""Keys of ``_meta`` that don't affect the result of a request. All other keys are part of the cache key, because a
+server may list other tools for a client with more capabilities, for example."""
 
 
 def _key_of(method: str, params: JSONObject) -> RequestKey | None:
-    """Return the cache key of a request; `None` if its response must not be cached."""
+    """Return the cache key of a request; `None` if the response must not be cached."""
     if "inputResponses" in params or "requestState" in params:
-        return None  # Cache Key: results of such requests MUST NOT be cached
+        return None  # 2026-07-28 caching, Cache Key: results of such requests MUST NOT be cached
     meta = {key: value for key, value in params.get("_meta", {}).items() if key not in _WITHOUT_EFFECT}
     try:
         text = canonical_value({**params, "_meta": meta})
     except NotSerializable:
-        return None  # can't be sent either: sending it raises the error
+        return None  # the request can't be sent either: sending it raises the error
     uri, cursor = params.get("uri"), params.get("cursor")
     return RequestKey(method, text, uri if isinstance(uri, str) else None, cursor if isinstance(cursor, str) else None)

@@ -1,4 +1,4 @@
-"""Results of a server: requested in as many rounds as the server needs, then checked and structured.
+"""Results of a server: requested in as many rounds as the server needs, then checked and converted to classes.
 
 OutputSchemas are the output schemas of the tools that a server has listed: a client SHOULD validate structured results
 (2025-11-25 and 2026-07-28 tools, Output Schema). The server isn't trusted: schemas that are large or have many patterns
@@ -44,20 +44,20 @@ _MOST_FAULTS: Final = 100
 
 
 class FaultLog:
-    """Logs the parts of a server's results that the client left out or replaced because it couldn't read them."""
+    """Logs which parts of a server's results the client left out or replaced because it couldn't read them."""
 
     def __init__(self) -> None:
         self._logged = BoundedDict[tuple[str, str], None](_MOST_FAULTS)
 
     def __call__(self, method: str, faults: str) -> None:
-        """Log the ``faults`` of a result once."""
+        """Log each of the ``faults`` of a result, unless the same fault was logged before."""
         if (method, faults) not in self._logged:
             self._logged[method, faults] = None
             log_faults(method, faults)
 
 
 def structured(method: str, result: Any, result_type: type[T], faults: FaultLog) -> T:
-    """Return ``result`` as a ``result_type``, without the parts that can't be read; these are passed to ``faults``.
+    """Return ``result`` as a ``result_type``, without the parts that can't be read, which are passed to ``faults``.
     Raises `ProtocolViolation` if ``result`` is unusable."""
     return result if result_type is dict else structure_result(method, result, result_type, faults)
 
@@ -74,20 +74,21 @@ def check_result_type(method: str, result: Any) -> None:
 
 @frozen
 class Completed:
-    """The final result of a call."""
+    """The final result of a request, after all rounds of input."""
 
     result: Any
     """The result, as plain data."""
     rounds: int
-    """How many requests were sent. If there was more than one, the result depends on the answers given in between, so
-    it isn't cached."""
+    """How many requests were sent for the result. If there was more than one, the result depends on the answers given
+    in between, so it isn't cached."""
     received: float = -inf
-    """When the result was read, on trio's clock. This may be long before the end of the callbacks that the call waited
-    for. Set for cacheable methods in modern revisions."""
+    """The time at which the result was read, on trio's clock. The call may return much later, because it waits for
+    callbacks. Set for cacheable methods in modern revisions."""
 
 
 class InputRounds:
-    """Sends requests, and answers the questions that the server asks before it returns a result.
+    """Sends requests, answers the server's requests for input (sampling, elicitation, roots), and sends each request
+    again with the answers until the server returns a result.
 
     All state of a call is local to its own `request`: answers and ``requestState`` of one call never reach another
     call.
@@ -107,7 +108,7 @@ class InputRounds:
         *,
         of_any_type: bool = False,
     ) -> Any:
-        """Send a request as `request` does, and return only its result."""
+        """Send a request as `request` does, and return only its result, without the number of rounds."""
         return (await self.request(method, params, revision, on_progress, of_any_type=of_any_type)).result
 
     async def request(
@@ -121,8 +122,8 @@ class InputRounds:
         tells_deadline: bool = True,
         of_any_type: bool = False,
     ) -> Completed:
-        """Send a request of a modern revision like `Connection.request`, in as many rounds as the server needs, up to
-        ``max_rounds``.
+        """Send a request of a modern revision like `Connection.request`, in as many rounds of input as the server
+        needs, up to ``max_rounds``.
 
         Each round has its own id and progress token. Otherwise it is the same request, with the answers and the exact
         ``requestState`` of the previous round. The handlers for the questions run concurrently in tasks of this call.
@@ -163,7 +164,8 @@ class InputRounds:
                 rounds += 1
 
     async def _answered(self, method: str, result: Any, revision: Revision, trips: RoundTrips) -> JSONObject:
-        """Answer the questions of ``result``. Returns the keys to add to the parameters of the next request."""
+        """Answer the requests for input in ``result``. Returns the keys to add to the parameters of the next round's
+        request."""
         try:
             asked = structure(result, InputRequiredResult)
         except ValueError as error:
@@ -177,17 +179,17 @@ class InputRounds:
             most = self._settings.max_input_requests
             answers = prepared(self._answers, method, asked.input_requests, revision, most)
             with self._outbound.while_connected():
-                # If the call is left, the server is notified at once, not after the cleanup of the last handler.
+                # If the call is cancelled, the server is notified at once, not after the cleanup of the last handler.
                 given = await run_together(list(answers.values()), trips.cancel)
                 more["inputResponses"] = dict(zip(answers, given, strict=True))
         if not more:
-            # mrtr, Server Requirements: MUST include at least one of the two.
+            # 2026-07-28 mrtr, Server Requirements: MUST include at least one of the two.
             raise ProtocolViolation(f"{method}: the server asked for input, but sent no questions and no requestState")
         return more
 
 
 AnswerQuestion: TypeAlias = Callable[[], Awaitable[Any]]
-"""Runs the handler for one question, and returns its answer as plain data."""
+"""A function that runs the handler for one request of the server, and returns the answer as plain data."""
 
 
 def prepared(
@@ -199,7 +201,8 @@ def prepared(
     *,
     of_task: bool = False,
 ) -> dict[str, AnswerQuestion]:
-    """Return a function for each of the ``questions`` that answers it. No handler runs yet.
+    """Return one function for each of the server's requests in ``questions``; calling the function answers the request.
+    No handler runs until then.
 
     The questions came in a result of ``method``, or from a task if ``of_task``. All of them are checked first, so that
     no user is asked in vain. Raises `ProtocolViolation` for a question that isn't allowed and for more than ``limit``
@@ -213,9 +216,9 @@ def prepared(
             for key, each in questions.items()
         }
     except AnsweredLater:
-        raise  # the server is allowed to ask, but no handler here can answer
+        raise  # the server may send this request, but this client has no handler for it
     except CodedError as error:
-        # mrtr, Server Requirements: MUST NOT send requests that the client did not declare.
+        # 2026-07-28 mrtr, Server Requirements: MUST NOT send requests that the client did not declare.
         raise ProtocolViolation(f"{method}: the server asked for input that we cannot give: {error}") from None
 
 
@@ -226,19 +229,19 @@ async def _given(answer: Callable[[], Awaitable[Any]], revision: Revision) -> An
 logger = logging.getLogger("trio_mcp")
 
 _MOST_BYTES: Final = 8 * 1024 * 1024
-"""Approximate limit for all schemas together."""
+"""Approximate size limit for all output schemas together."""
 _PARTS: Final = 2000
 _CHARACTERS: Final = 50_000
 _LEVELS: Final = 64
 _MOST_COMPILED: Final = 20
-"""How many compiled schemas are kept: those of the tools that were called last."""
+"""How many compiled schemas the client keeps, for the tools that were called last."""
 _MOST_PATTERNS: Final = 20
 _MOST_OF_PATTERN: Final = 256 * 1024
 _LONGEST_FAULT: Final = 500
 
 
 def tools_in(page: object) -> list[JSONObject]:
-    """Return the tools in a page of a list, without entries that aren't objects."""
+    """Return the tools on one page of ``tools/list``, without entries that aren't objects."""
     tools: Any = as_object(page).get("tools")
     return [each for each in cast("list[Any]", tools) if isinstance(each, dict)] if isinstance(tools, list) else []
 
@@ -248,13 +251,13 @@ class OutputSchemas:
 
     def __init__(self) -> None:
         self.known: dict[str, JSONObject] = {}
-        """The schemas, by the names of their tools."""
+        """The output schemas, by the names of their tools."""
         self._free_bytes = _MOST_BYTES
         self._checks: BoundedDict[str, _Check] = BoundedDict(_MOST_COMPILED)
         self._logged: set[str] = set()
 
     def changed(self, change: Change) -> None:
-        """Forget all schemas after a change of the tools."""
+        """Drop all output schemas after the server's tools have changed."""
         if change.kind == "tools":
             self.known.clear()
             self._checks.clear()
@@ -262,7 +265,7 @@ class OutputSchemas:
             self._free_bytes = _MOST_BYTES
 
     def add_page(self, page: object) -> None:
-        """Store the schemas in a page of ``tools/list``, a result as JSON data."""
+        """Store the output schemas of one page of ``tools/list``, given as JSON data."""
         for tool in tools_in(page):
             name, schema = tool.get("name"), tool.get("outputSchema")
             if not isinstance(name, str) or self.known.get(name) == schema:
@@ -275,8 +278,8 @@ class OutputSchemas:
                     self.known[name] = cast("JSONObject", schema)
 
     def checked(self, name: str, result: CallToolResult) -> CallToolResult:
-        """Return the ``result`` of a tool, with `CallToolResult.schema_error` if it doesn't match the schema. The first
-        such result of a tool is logged."""
+        """Return the ``result`` of a tool, with `CallToolResult.schema_error` if the result doesn't match the tool's
+        output schema. The first mismatch of each tool is logged."""
         if result.is_error or (schema := self.known.get(name)) is None:
             return result
         if name not in self._checks:
@@ -290,11 +293,11 @@ class OutputSchemas:
 
 
 _Check: TypeAlias = Callable[[Any], str | None]
-"""Returns what is wrong with a value; `None` if it is valid or isn't checked."""
+"""A function that returns what is wrong with a value; `None` if the value is valid or isn't checked."""
 
 
 def _check_of(schema: JSONObject) -> _Check:
-    from ..protocol.schema_growth import objects_in  # lazy import: only tools with output schemas need these
+    from ..protocol.schema_growth import objects_in  # lazy import: only tools with output schemas need this
     from ..protocol.schema_validator import TOO_LARGE, SchemaValidator
 
     named = [node.get("patternProperties") for node in objects_in(schema)]
@@ -305,7 +308,7 @@ def _check_of(schema: JSONObject) -> _Check:
     try:
         validator = SchemaValidator(schema, pattern_limit=_MOST_OF_PATTERN)
     except ValueError as error:
-        # A pattern may be too large for us, but fine for other clients.
+        # A regular expression may be too large for this client, but fine for others.
         unusable = None if patterns else f"the output schema is unusable: {error}"[:_LONGEST_FAULT]
         return lambda value: unusable
 

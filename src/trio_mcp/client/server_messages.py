@@ -1,5 +1,4 @@
-"""Messages that a server sends on its own: ServerMessages answers requests, Callbacks calls the callbacks for
-notifications.
+"""Messages that a server sends on its own: ServerMessages answers requests, and Callbacks handles notifications.
 
 OpenURLElicitations are the URL elicitations that the server hasn't reported as completed yet (2025-11-25 only).
 """
@@ -51,7 +50,7 @@ class _Unconnected:
 
 
 class Callbacks:
-    """Calls the callbacks that a client was opened with, and the watchers of changes.
+    """Calls the callbacks that a client was opened with, and the functions that watch for changes of the server.
 
     A plain callback for logs is called in the reader, as soon as its message is read: a queue and a task in between
     would double the cost of a log message. All other callbacks wait for their turn in a queue.
@@ -61,39 +60,39 @@ class Callbacks:
         self._settings = settings
         self._contexts = contexts or CallContexts()
         self.outbound: Outbound | _Unconnected = _Unconnected()
-        """Sends the calls that log messages belong to."""
+        """Sends the client's calls, which log messages may belong to."""
         self._log_context = Context()
-        """The context variables with which the callback for logs runs in the reader."""
+        """The context variables with which the callback for log messages runs in the reader task."""
         self._call: Any = _NO_CALL
-        """The only call in progress, if the last log message belongs to it. Then the next message belongs to it as
-        well, unless something has changed, and `_log_context` names the call."""
+        """The only call in progress, if the last log message belongs to it. The next log message then belongs to the
+        same call, unless a call has begun or ended since or `_log_context` names another."""
         self._on_log: Any = None
-        """The callback for log messages of that call."""
+        """The callback for log messages of the only call in progress."""
         self.own_logs = 0
-        """How many calls in progress have their own log callback."""
+        """How many calls in progress were passed their own callback for log messages."""
         self._log_at_once = not inspect.iscoroutinefunction(settings.on_log)
-        """True until the callback for logs has returned an awaitable."""
+        """True until the callback for log messages has returned an awaitable for the first time."""
         self._logging: tuple[NotificationReceived, Awaitable[Any]] | None = None
-        """The message for which the callback has returned an awaitable, until that is awaited."""
+        """The log message for which the callback has returned an awaitable, until the awaitable has been awaited."""
         self.urls = OpenURLElicitations()
         self.relay: Relay | None = None
-        """The relay that gets every notification: see `forward_to`."""
+        """The relay that receives every notification: see `forward_to`."""
         self.watchers: list[Callable[[Change], None]] = []
-        """Functions that are called for every change as soon as it is read, in all revisions: before any callback, any
-        listener and any later reply. They must be quick, and must not raise."""
+        """Functions that are called for each change of the server as soon as it is read, in all revisions: before any
+        callback, any listener and any later reply. These functions must be quick, and must not raise."""
 
     def forward_to(self, relay: Relay) -> None:
-        """Pass every notification to ``relay`` from now on."""
+        """Pass every notification of the server to ``relay`` from now on."""
         self.relay, self._call = relay, _NO_CALL
 
     def notify_watchers(self, change: Change) -> None:
-        """Call the watchers with ``change``."""
+        """Call the functions that watch for changes of the server with ``change``."""
         for watcher in self.watchers:
             watcher(change)
 
     def wants(self, event: NotificationReceived) -> bool:
-        """Return whether `notified` must be called for ``event``. See `RequestHandler.wants`."""
-        if event.method.name == _LOG:  # most notifications are log messages, many in a row for the same call
+        """Return whether `notified` must be called for the notification ``event``. See `RequestHandler.wants`."""
+        if event.method.name == _LOG:  # most notifications are log messages, often many in a row for the same call
             only: Any = self.outbound.only
             if only is not self._call or only.end is not None or "_meta" in event.params:
                 wanted = self._find_call(event)
@@ -111,14 +110,16 @@ class Callbacks:
             return pending is not None and self._is_pending(event, pending)
         change = change_in(event)
         if change is not None and event.revision.changes == "listen":
-            # 2026-07-28 subscriptions, Receiving Notifications: a notification on no stream belongs to no subscription.
-            # It still tells the cache that something changed (caching, Freshness Calculation).
+            # 2026-07-28 subscriptions, Receiving Notifications: a notification outside of a stream belongs to no
+            # subscription. The cache still uses the notification: the server's data has changed (caching, Freshness
+            # Calculation).
             self.notify_watchers(change)
             return False
         return self._receive(event, change)
 
     def receive(self, event: NotificationReceived) -> bool:
-        """Pass ``event`` to the relay and the watchers. Returns whether `notified` must be called for it."""
+        """Pass the notification ``event`` to the relay and to the functions that watch for changes. Returns whether
+        `notified` must be called for it."""
         return self.wants(event) if event.method.name == _LOG else self._receive(event, change_in(event))
 
     def _receive(self, event: NotificationReceived, change: Change | None) -> bool:
@@ -160,7 +161,7 @@ class Callbacks:
         return None
 
     def _is_pending(self, event: NotificationReceived, pending: object) -> bool:
-        """Return whether the callback for logs has returned an awaitable."""
+        """Return whether the callback for log messages has returned an awaitable that hasn't been awaited."""
         if not inspect.isawaitable(pending):
             return False
         event.note_call(self._log_context[call_variable])
@@ -176,7 +177,7 @@ class Callbacks:
         return settings.on_resource_updated if change.kind == "resource" else settings.on_list_changed
 
     async def notified(self, event: NotificationReceived) -> None:
-        """Call the callback for ``event``. See `RequestHandler.notified`."""
+        """Call the callback for the notification ``event``. See `RequestHandler.notified`."""
         if self._logging is not None:
             (begun, pending), self._logging = self._logging, None
             await in_context(self._context_of(begun), pending)
@@ -188,7 +189,8 @@ class Callbacks:
             await in_context(context, pending)
 
     def _context_of(self, event: NotificationReceived) -> Context:
-        """Return the context in which a callback runs. Its only variable is the call that the message belongs to."""
+        """Return the context in which a callback runs. The only variable in it is the call that the notification
+        belongs to."""
         context = self._contexts.copy_variables_to(Context())
         context.run(call_variable.set, event.served)
         return context
@@ -223,7 +225,8 @@ _LONGEST_ID: Final = 1000
 
 
 class OpenURLElicitations:
-    """The ids of URL elicitations that aren't complete: the last 1,000, of up to 1,000 characters each.
+    """The ids of URL elicitations that aren't complete. Only the last 1,000 ids are remembered, of up to 1,000
+    characters each.
 
     2025-11-25 elicitation, Completion Notifications: clients MUST ignore notifications referencing unknown or
     already-completed ids.
@@ -233,18 +236,19 @@ class OpenURLElicitations:
         self._ids = BoundedDict[str, None](_MOST_URLS)
 
     def add_question(self, params: JSONObject) -> None:
-        """Record a question if it is a URL elicitation. Its parameters needn't be checked."""
+        """Record the id of a request of the server if the request is a URL elicitation. The parameters may be
+        unchecked."""
         if params.get("mode") == "url":
             self._add(params.get("elicitationId"))
 
     def add_required(self, error: PeerError) -> None:
-        """Record the elicitations, if any, that an error of the server requires."""
+        """Record the ids of the URL elicitations, if any, that an error of the server requires."""
         if error.code != URL_ELICITATION_REQUIRED:
             return
         try:
             required = structure(error.data, URLElicitationRequiredData)
         except ValueError:
-            return  # the error itself is raised all the same
+            return  # the call still raises the error itself
         for each in required.elicitations:
             self._add(each.elicitation_id)
 
@@ -253,8 +257,8 @@ class OpenURLElicitations:
             self._ids[elicitation_id] = None
 
     def complete(self, params: JSONObject) -> bool:
-        """Return whether a notification with these unchecked parameters completes an open elicitation, and remove
-        that."""
+        """Return whether a notification with these unchecked parameters completes an open URL elicitation, and forget
+        that elicitation's id."""
         try:
             elicitation_id = structure(params, ElicitationCompleteParams).elicitation_id
         except ValueError:
@@ -266,7 +270,7 @@ class ServerMessages:
     """Answers the server's requests with the client's handlers, and calls its callbacks for notifications."""
 
     seal = None
-    """Empty, since clients don't answer requests with questions. See `RequestHandler.seal`."""
+    """Always empty, since clients don't answer a server's request with further requests. See `RequestHandler.seal`."""
 
     def __init__(
         self,
@@ -279,23 +283,23 @@ class ServerMessages:
         self._answers = answers
         self._contexts = contexts
         self.tasks: QuestionTasks | None = None
-        """The questions that are answered as tasks; `None` if there are none."""
+        """The sampling and elicitation requests that are answered as tasks; `None` if the client has no such tasks."""
         if tasks is not None:
             from .question_tasks import QuestionTasks  # lazy import: few clients run tasks
 
             self.tasks = QuestionTasks(host, self, tasks)
         self._callbacks = callbacks
         self.wants = callbacks.wants
-        """Returns whether `notified` must be called for an event. See `RequestHandler.wants`."""
+        """A function that returns whether `notified` must be called for a notification. See `RequestHandler.wants`."""
 
     def answer_now(self, request: InboundRequest, exchange: Exchange) -> Decision:
-        """Answer a request that doesn't have to wait. See `RequestHandler.answer_now`."""
+        """Return the answer to a request that can be answered at once. See `RequestHandler.answer_now`."""
         if request.method.name == "ping":
             return Now(EmptyResult())
         if request.method.name == "elicitation/create":
             self._callbacks.urls.add_question(
                 request.params
-            )  # now, since the end of the request may arrive in the same read
+            )  # record it now, since the end of the request may arrive in the same read
         if self._callbacks.relay is not None:
             self._callbacks.relay.on_question(request)
         if not self._answers.forwards(request.method.name):
@@ -303,30 +307,30 @@ class ServerMessages:
         return LATER
 
     async def answer(self, scope: RequestScope) -> Any:
-        """Answer a request with its handler, or as a task. See `RequestHandler.answer`."""
+        """Return the answer to a request of the server, from its handler or as a task. See `RequestHandler.answer`."""
         request, tasks = scope.request, self.tasks
         if tasks is not None and request.method.name.startswith("tasks/"):
             return await tasks.methods.answer(scope)
         of_task = RELATED_TASK in request.meta
         answer = self._answers.prepare(request.method.name, request.params, request.revision, of_task=of_task)
-        if not self._answers.forwards(request.method.name):  # a relay finds out itself which client a question is for
+        if not self._answers.forwards(request.method.name):  # a relay itself finds the client that must answer
             answer = self._contexts.answering(request, answer)
         if tasks is not None and (task := tasks.task_for(scope)) is not None:
             return _related(await tasks.run_task(task, scope, answer), request)
         return _related(await answer(), request)
 
     def notified(self, event: NotificationReceived) -> Awaitable[None]:
-        """Call the callback for ``event``. See `RequestHandler.notified`."""
+        """Call the callback for the notification ``event``. See `RequestHandler.notified`."""
         return self._callbacks.notified(event)
 
 
 def _related(result: Any, request: InboundRequest) -> Any:
     """Return ``result`` with the id of the server's task that the request belongs to (2025-11-25 tasks, Related Task
-    Metadata: MUST be in responses)."""
+    Metadata: the id MUST be in responses)."""
     related: Any = request.meta.get(RELATED_TASK)
     if not isinstance(related, dict):
         return result
-    if type(result) is dict:  # from another client, to which the question was forwarded
+    if type(result) is dict:  # the result is from another client, to which the request was forwarded
         plain = cast("JSONObject", result)
         return {**plain, "_meta": _with(related, plain.get("_meta"))}
     return attrs.evolve(result, meta=_with(related, result.meta))

@@ -1,4 +1,4 @@
-"""Streams of ``subscriptions/listen``, on which a modern server reports changes (2026-07-28 subscriptions).
+"""The ``subscriptions/listen`` streams on which a modern server reports changes (2026-07-28 subscriptions).
 
 ChangeStreams are all streams of one client. Changes is a stream that a caller iterates over. ReopenedStream is a stream
 for callbacks, which is reopened as long as the connection lives. Both contain a SubscriptionStream, which is one
@@ -46,7 +46,7 @@ logger = logging.getLogger("trio_mcp")
 
 
 class Changes(AsyncIterator[Change]):
-    """Iterates over the changes that the server reports, in order: see `Client.listen`.
+    """Iterates over the changes that a server reports, in order: see `Client.listen`.
 
     Changes wait until you iterate, and equal changes are merged. So no requested change is lost, and the connection
     never waits for your code. Each step is a checkpoint; a cancelled step loses nothing. Several tasks may iterate in
@@ -64,13 +64,14 @@ class Changes(AsyncIterator[Change]):
     ) -> None:
         self._stream = SubscriptionStream(asked)
         self.acknowledged = SubscriptionFilter()
-        """The changes that the server agreed to report; fewer than requested if it can't report all of them."""
+        """The changes that the server agreed to report. These are fewer than requested if the server can't report all
+        of them."""
         self.dropped = 0
-        """How many changes were dropped because too many were waiting: changes of resources that weren't requested by
-        name, such as parts of a requested resource."""
+        """How many changes were dropped because too many were waiting. Only changes of resources that weren't requested
+        by name are dropped, such as parts of a requested resource."""
         self._consumer: Callable[[Change], bool] | None = None
-        """A function that is offered each change right after it is read, while no other change waits. Returns whether
-        it has taken the change."""
+        """A function that is called with each change right after it is read, while no other change waits. It returns
+        whether it has handled the change."""
         self._uris = frozenset(asked.resource_subscriptions or ())
         self._kinds = kinds_in(asked)
         self._on_change = on_change
@@ -107,7 +108,7 @@ class Changes(AsyncIterator[Change]):
         return len(self._waiting) < limits.max_pending_notifications and self._bytes + size <= limits.max_inbound_bytes
 
     async def _hold(self, ask: Ask) -> None:
-        """Keep the stream open until its end."""
+        """Keep the ``subscriptions/listen`` stream open until its end."""
         try:
             await self._stream.run(ask, self._receive)
         finally:
@@ -125,7 +126,7 @@ class Changes(AsyncIterator[Change]):
         return change
 
     def take_all(self) -> list[Change]:
-        """Return and remove all waiting changes; for a caller that no longer iterates."""
+        """Remove and return all waiting changes, for a caller that no longer iterates."""
         return self._run.call(self._take_all)
 
     def _take_all(self) -> list[Change]:
@@ -136,8 +137,8 @@ class Changes(AsyncIterator[Change]):
 
 
 class ChangeStreams:
-    """The streams of one client. Callers open streams with ``ask``; streams for callbacks run in the nursery
-    ``services``, which is set by the code that opens the client."""
+    """The ``subscriptions/listen`` streams of one client. Callers open streams with ``ask``. Streams for callbacks run
+    in the nursery ``services``, which the code that opens the client sets."""
 
     services: ServiceNursery
 
@@ -146,7 +147,7 @@ class ChangeStreams:
         self._limits = limits
         self._callbacks = callbacks
         self._followed: dict[str, ReopenedStream] = {}
-        """The streams for callbacks, by URI."""
+        """The streams that serve callbacks for resources, by the URI of the resource."""
 
     @asynccontextmanager
     async def listen(
@@ -156,12 +157,12 @@ class ChangeStreams:
         on_task: OnNotification | None = None,
         on_notification: OnNotification | None = None,
     ) -> AsyncGenerator[Changes]:
-        """Keep a stream open inside the block. See `Client.listen`.
+        """Keep a ``subscriptions/listen`` stream open inside the block. See `Client.listen`.
 
         Code that forwards passes ``on_task`` and ``on_notification``: these get the states of tasks, and the
         notifications of extensions, as soon as they are read.
         """
-        await trio.lowlevel.checkpoint_if_cancelled()  # if the caller is cancelled, send no request at all
+        await trio.lowlevel.checkpoint_if_cancelled()  # if the caller is cancelled, don't send the request
         changes = Changes(asked, self._callbacks.notify_watchers, self._connection.limits, on_task, on_notification)
         async with open_service_nursery(LEFT) as nursery:
             nursery.start_soon(changes._hold, ask)
@@ -170,7 +171,8 @@ class ChangeStreams:
             yield changes
 
     async def follow_lists(self, declared: ServerCapabilities, patience: float, ask: Ask) -> None:
-        """Open a stream, so that the callbacks are called for changed lists, as far as such changes are ``declared``.
+        """Subscribe to changes of the server's lists, so that the callbacks are called. Only changes that are
+        ``declared`` in the server's capabilities are requested.
 
         Waits up to ``patience`` seconds for the acknowledgement, so that no change caused by later calls is missed. If
         a server breaks its declaration, that is logged; no error is raised.
@@ -178,7 +180,8 @@ class ChangeStreams:
         await self._follow_all("its lists", filter_of(changing_lists(declared)), patience, ask)
 
     async def follow_extensions(self, names: Sequence[str], patience: float, ask: Ask) -> None:
-        """Open a stream for the notifications of the extensions ``names`` outside of requests, like `follow_lists`."""
+        """Subscribe to the notifications that the extensions ``names`` send outside of requests, like
+        `follow_lists`."""
         await self._follow_all("its extensions", SubscriptionFilter(extensions=[*names] or None), patience, ask)
 
     async def _follow_all(self, what: str, asked: SubscriptionFilter, patience: float, ask: Ask) -> None:
@@ -195,7 +198,7 @@ class ChangeStreams:
                 logger.warning("the server declares that it reports changes of %s, but refused: %s", what, error)
 
     async def subscribe(self, uri: str, ask: Ask) -> None:
-        """Report the changes of a resource to the callback. See `Client.subscribe`."""
+        """Subscribe to a resource, so that the callback is called when it changes. See `Client.subscribe`."""
         await trio.lowlevel.checkpoint()
         if self._is_followed(uri):
             return
@@ -208,7 +211,7 @@ class ChangeStreams:
             following.cancel()
             raise
         is_honoured = uri in (honoured.resource_subscriptions or ())
-        if is_honoured and not self._is_followed(uri):  # otherwise another task has subscribed already
+        if is_honoured and not self._is_followed(uri):  # another task may have subscribed meanwhile
             interrupted = self._followed.get(uri)
             if interrupted is not None:
                 interrupted.cancel()
@@ -232,7 +235,7 @@ class ChangeStreams:
             self._connection.notified(event, size)
 
     async def unsubscribe(self, uri: str) -> None:
-        """Stop reporting the changes of a resource, and wait until the cancel has been sent. See
+        """End the subscription to a resource, and wait until the cancellation has been sent to the server. See
         `Client.unsubscribe`."""
         await trio.lowlevel.checkpoint()
         following = self._followed.pop(uri, None)
@@ -243,11 +246,12 @@ class ChangeStreams:
 
 _LONGEST_DELAY: Final = 60.0
 _STABLE_AFTER: Final = 60.0
-"""If a stream lasted for this many seconds, the delays before it is reopened start again from the shortest."""
+"""The number of seconds a stream must last, so that the delays before it is reopened start again from the shortest."""
 
 
 class ReopenedStream:
-    """A stream for callbacks that is reopened whenever it ends, since callbacks have no way to learn of an end.
+    """A ``subscriptions/listen`` stream for callbacks. The client reopens the stream whenever it ends, since callbacks
+    can't be notified of an end.
 
     A server may end a stream although the connection lives on. The client reopens it after growing delays, up to a
     minute, until the client is closed, the connection is lost, or the server reports none of the changes any more.
@@ -266,10 +270,11 @@ class ReopenedStream:
         self.stream = SubscriptionStream(asked)
         self._scope = trio.CancelScope()
         self.over = trio.Event()
-        """Set when the stream has ended and won't be reopened."""
+        """Event that is set when the stream has ended and won't be reopened."""
 
     async def run(self, ask: Ask) -> None:
-        """Keep the stream open, and reopen it after each end, until `cancel` or the final end."""
+        """Keep the stream open and reopen it after each end, until `cancel` is called or the server refuses the
+        stream."""
         attempt = 0
         acknowledged = False
         try:
@@ -302,7 +307,7 @@ class ReopenedStream:
         await trio.sleep(delay)
 
     def cancel(self) -> None:
-        """End the stream: the server gets one cancel, unless it has ended the stream already."""
+        """End the stream. The server gets one cancellation, unless it has ended the stream already."""
         self._scope.cancel(reason=LEFT)
 
     def _receive(self, event: NotificationReceived, size: int) -> None:
@@ -326,7 +331,7 @@ class ReopenedStream:
 
 
 Ask: TypeAlias = Callable[[SubscriptionFilter, OnNotification], Awaitable[Any]]
-"""Sends the request that opens a stream and returns at its end."""
+"""A function that sends the request for a stream, and returns when the stream ends."""
 
 LEFT: Final = "the client closed the stream"
 _ACKNOWLEDGED: Final = "notifications/subscriptions/acknowledged"
@@ -334,7 +339,7 @@ _ACKNOWLEDGED: Final = "notifications/subscriptions/acknowledged"
 
 @define(eq=False)
 class SubscriptionStream:
-    """One ``subscriptions/listen`` request of this client.
+    """A ``subscriptions/listen`` request of this client, and the stream that the request opens.
 
     ``on_acknowledged`` is called in the reader, with the changes that the server agreed to report, before any other
     message on the stream.
@@ -343,18 +348,19 @@ class SubscriptionStream:
     _asked: SubscriptionFilter
     _on_acknowledged: Callable[[SubscriptionFilter], None] | None = None
     acknowledged: SubscriptionFilter | None = attrs.field(default=None, init=False)
-    """The changes that the server agreed to report; `None` before the acknowledgement."""
+    """The changes that the server agreed to report; `None` before the server has acknowledged the stream."""
     failure: MCPError | None = attrs.field(default=None, init=False)
     """The error that ended the stream; `None` after a normal end."""
     over: trio.Event = attrs.field(factory=trio.Event, init=False)
     _settled: trio.Event = attrs.field(factory=trio.Event, init=False)
 
     async def run(self, ask: Ask, on_notification: OnNotification) -> None:
-        """Keep the stream open until the server closes it or the connection ends. ``on_notification`` gets the
-        notifications on the stream, except the acknowledgement. If this is cancelled, the server gets one cancel."""
+        """Keep the stream open until the server closes it or the connection ends. ``on_notification`` is called with
+        each notification on the stream, except the acknowledgement. If this is cancelled, the server gets one
+        cancellation."""
         try:
             result = await ask(self._asked, partial(self._receive, on_notification))
-            if result is not None:  # not cancelled by the server
+            if result is not None:  # the server didn't cancel the stream
                 check_result_type("subscriptions/listen", result)
         except MCPError as error:
             # The traceback refers to this frame, and so to this stream: leave no reference cycle.
@@ -381,7 +387,8 @@ class SubscriptionStream:
         return self.acknowledged is not None and not self.over.is_set()
 
     async def acknowledgement(self) -> SubscriptionFilter:
-        """Wait for the acknowledgement, and return its content. If an error ends the stream first, that is raised."""
+        """Wait for the server's acknowledgement of the stream, and return its content. If the stream ends with an error
+        before that, raise the error."""
         await self._settled.wait()
         if self.acknowledged is None:
             raise self.failure or ProtocolViolation("the server ended a subscription that it never acknowledged")

@@ -1,4 +1,5 @@
-"""CallTimeouts: timeouts for connecting and for the calls of one client. They are paused while the user is asked.
+"""CallTimeouts: the timeouts for connecting and for the calls of one client. They are paused while a handler waits for
+the user.
 
 KeepAlive detects that a silent server is gone.
 """
@@ -21,7 +22,7 @@ from ..runtime.connection import Connection
 from ..runtime.transport import ConnectionLost, HTTPError
 
 UNLIMITED: Final = nullcontext()
-"""A context manager without any timeout."""
+"""A context manager that applies no timeout."""
 
 
 class CallTimeouts:
@@ -39,16 +40,16 @@ class CallTimeouts:
         self._paused_seconds = 0.0
         self._paused_since = 0.0
         self.asked_in_calls = False
-        """True if `user_is_asked` runs inside the call that the question belongs to."""
+        """True if `user_is_asked` runs in a task of the call that the server's request belongs to."""
 
     @property
     def paused_seconds(self) -> float:
-        """For how many seconds all timeouts have been paused so far."""
+        """The number of seconds for which all timeouts have been paused so far."""
         return self._paused_seconds + (trio.current_time() - self._paused_since if self._questions else 0)
 
     @contextmanager
     def move_on_after(self, seconds: float) -> Generator[trio.CancelScope]:
-        """Limit the time of the block like `trio.move_on_after`, but don't count time in which all timeouts are paused:
+        """Limit the time of the block like `trio.move_on_after`, without the time in which all timeouts are paused:
         those of the calls, and `fail_after_work` around the block."""
         with trio.CancelScope() as scope:
             limit = TimeLimit(scope, seconds, inf, inf, renewed=False)
@@ -56,14 +57,15 @@ class CallTimeouts:
                 yield scope
 
     def around_call(self) -> AbstractContextManager[Any]:
-        """Apply the timeouts of a call to the block. Raises `trio.TooSlowError` for the client's own timeout."""
+        """Apply the timeouts of a call to the block. Raises `trio.TooSlowError` if the client's own timeout expires."""
         limits = call_limits()
         if limits:
             return self._known(limits)
         return UNLIMITED if self._seconds == inf else self._limited()
 
     def around_wait(self) -> AbstractContextManager[Any]:
-        """Apply the caller's timeouts to a block that waits for more than the answer to one request."""
+        """Apply the timeouts around the caller to a block that waits for more than the answer to one request, such as a
+        task."""
         limits = call_limits()
         return self._known(limits) if limits else UNLIMITED
 
@@ -79,7 +81,7 @@ class CallTimeouts:
                     hint = limits[-1].hint
         except trio.TooSlowError:
             if scope is None or not scope.cancelled_caught:
-                raise  # another timeout has expired
+                raise  # a timeout other than the client's own has expired
             # The caller set no timeout, so the error names the option that did.
             raise trio.TooSlowError(f"no answer within {self._seconds:g} s (call_timeout){hint}") from None
 
@@ -97,13 +99,13 @@ class CallTimeouts:
                 _resume(limits)
 
     def user_is_asked(self) -> AbstractContextManager[None]:
-        """Pause the timeouts while the user answers a question."""
+        """Pause the timeouts inside the block, in which the user answers a request of the server."""
         return _paused_limits(call_limits()) if self.asked_in_calls else self.pause_all()
 
     @contextmanager
     def pause_all(self) -> Generator[None]:
-        """Pause all timeouts, including the one for connecting, while the user answers a question: it is unknown which
-        call the question belongs to."""
+        """Pause all timeouts inside the block, including the one for connecting, while the user answers a request of
+        the server that may belong to any call."""
         self._questions += 1
         if self._questions == 1:
             self._paused_since = trio.current_time()
@@ -140,7 +142,7 @@ def _resume(limits: tuple[TimeLimit, ...]) -> None:
 
 @frozen(kw_only=True)
 class KeepAlive:
-    """Pings an idle server. If the server doesn't answer, the connection counts as lost, with all its calls.
+    """Pings an idle server. If the server doesn't answer, the connection counts as lost, and all its calls fail.
 
     No ping is sent while a request of this client is in progress: its caller decides how long to wait, and a busy
     server may be slow to answer a ping. Any answer is a sign of life, even an error, since many servers don't support
@@ -148,15 +150,15 @@ class KeepAlive:
     """
 
     interval: float = attrs.field(default=30.0, validator=positive)
-    """Seconds from the last sign of life to the next ping."""
+    """Seconds from the server's last message to the next ping."""
     timeout: float = attrs.field(default=10.0, validator=positive)
-    """Seconds after which a ping counts as missed."""
+    """Seconds to wait for the answer to a ping before the ping counts as missed."""
     misses: int = attrs.field(default=2, validator=positive)
     """How many pings in a row may be missed before the connection counts as lost (2025-11-25 ping: multiple failed
     pings MAY trigger connection reset)."""
 
     async def _run(self, connection: Connection, ping: Callable[[], Awaitable[None]]) -> None:
-        """Ping the server until the connection is lost: waiting calls then raise `ConnectionLost`, none is
+        """Ping the server until the connection is lost. Waiting calls then raise `ConnectionLost`; they aren't
         cancelled."""
         missed = 0
         try:
@@ -174,7 +176,8 @@ class KeepAlive:
 
 
 async def has_answered(ping: Callable[[], Awaitable[None]], seconds: float) -> bool:
-    """Return whether the server answers ``ping`` in this time, in any way. Raises `ConnectionLost`."""
+    """Return whether the server answers ``ping`` within this time, with a result or an error. Raises `ConnectionLost`
+    if the connection is lost."""
     try:
         with fail_after_work(seconds):
             await ping()
@@ -185,10 +188,10 @@ async def has_answered(ping: Callable[[], Awaitable[None]], seconds: float) -> b
     except ConnectionLost:
         raise
     except MCPError:
-        return True  # even an error counts as an answer, for example a missing token
+        return True  # an error is an answer as well, for example a missing token
     return True
 
 
 def in_progress(connection: Connection) -> bool:
-    """Return whether a request of this client is in flight, not counting streams."""
+    """Return whether a request of this client is in flight, not counting ``subscriptions/listen`` streams."""
     return any(not request.method.streams for request in connection.state.outbound)

@@ -1,5 +1,4 @@
-"""ToolCalls: calls of tools, which the server may continue as tasks. TaskSupports: which tools of a server of
-2025-11-25 are called as tasks."""
+"""Calls of tools, which the server may continue as tasks."""
 
 from __future__ import annotations
 
@@ -35,7 +34,8 @@ _CALL = "tools/call"
 
 
 class _ToolCall(NamedTuple):
-    """A call of a tool, and the parameters of the task that the caller wants; `None` if the caller wants the result."""
+    """A call of a tool, and the parameters of the task that the caller requested; `None` if the caller wants the result
+    of the call."""
 
     params: JSONObject
     revision: Revision
@@ -45,7 +45,7 @@ class _ToolCall(NamedTuple):
 
 @define(eq=False)
 class ToolCalls:
-    """Calls tools. If the server continues a call as a task, this waits for the end of the task."""
+    """Calls the server's tools. If the server continues a call as a task, waits until the task has ended."""
 
     _outbound: Outbound
     _rounds: InputRounds
@@ -54,15 +54,15 @@ class ToolCalls:
     _settings: ClientSettings
     _contexts: CallContexts
     may_become_tasks: bool = attrs.field(default=False, init=False)
-    """True if the server may continue calls as tasks, or has tools that must be called as tasks."""
+    """True if the server may continue tool calls as tasks, or has tools that must be called as tasks."""
     supports: TaskSupports | None = attrs.field(default=None, init=False)
-    """Which tools are called as tasks, in revisions in which the client decides that."""
+    """Which tools are called as tasks, in revisions in which the client decides whether a call is a task."""
     _followed: dict[RemoteTask, None] = attrs.field(factory=dict[RemoteTask, None], init=False)
 
     def adopt(self, revision: Revision, capabilities: ServerCapabilities) -> None:
-        """Set whether calls may become tasks, for a server with these ``capabilities``."""
+        """Enable or disable calls as tasks, according to the server's ``capabilities``."""
         if revision.result_type:
-            # The server's declaration doesn't matter: the client declares tasks in each request, and must accept one.
+            # The server's declaration doesn't matter: the client declares tasks in each request, and must accept them.
             self.may_become_tasks = self._answers.capabilities.supports(TASKS_CAPABILITY)
         else:
             self.may_become_tasks = self._settings.tasks and capabilities.supports("tasks.requests.tools.call")
@@ -74,7 +74,7 @@ class ToolCalls:
         return await self._outbound.request("tools/list", params or None, revision)
 
     def changed(self, change: Change) -> None:
-        """Handle a change that the server has reported."""
+        """Handle a change that the server has reported: forget the tools if their list has changed."""
         if self.supports is not None and change.kind == "tools":
             self.supports.forget()
 
@@ -85,8 +85,8 @@ class ToolCalls:
         on_progress: OnProgress | None,
         on_task: Callable[[str], None] | None = None,
     ) -> Any:
-        """Call a tool, and return the result, or the result of its task if the call became one. Cancelling the call
-        cancels the task.
+        """Call a tool, and return its result, or the result of its task if the server continued the call as a task.
+        Cancelling this cancels the task.
 
         ``on_task`` gets the id of the task. Code that forwards, and declares the extension itself, passes it too.
         """
@@ -105,19 +105,20 @@ class ToolCalls:
         return await self.finish(made, progress or TaskProgress(None), params, cancels=True)
 
     async def start(self, params: JSONObject, revision: Revision, task: JSONObject) -> Any:
-        """Call a tool, and return the task, or the result if the server doesn't start a task. ``task``: the parameters
-        of the task in 2025-11-25. The server doesn't get the caller's deadline, since the task outlives the call."""
+        """Call a tool as a task, and return the task, or the result if the server doesn't start a task. ``task`` has
+        the parameters of the task in 2025-11-25. The server doesn't get the caller's deadline, since the task outlives
+        the call."""
         call = _ToolCall(params, revision, None, task)
         return await (self._call(call) if revision.result_type else self._call_as_listed(call))
 
     async def send(self, params: JSONObject, revision: Revision, on_progress: OnProgress | None) -> Any:
-        """Call a tool in a modern revision, and return the server's answer, a result or a task, unchanged."""
+        """Call a tool in a modern revision, and return the server's answer (a result or a task) unchanged."""
         forget = self._forget_for(params, revision)
         return (await self._rounds.request(_CALL, params, revision, on_progress, forget)).result
 
     async def finish(self, task: RemoteTask, progress: TaskProgress, params: JSONObject, *, cancels: bool) -> Any:
-        """Return the result of a task. ``cancels``: cancelling the wait cancels the task, and so does `leave`.
-        ``params``: the parameters of the call."""
+        """Wait for the end of a task, and return its result. If ``cancels`` is true, the task is cancelled when this
+        wait is cancelled, or when `leave` is called. ``params`` are the parameters of the call."""
         if cancels:
             self._followed[task] = None
         try:
@@ -131,20 +132,20 @@ class ToolCalls:
             self._followed.pop(task, None)
 
     def leave(self) -> None:
-        """Cancel the tasks of all calls, since the connection is about to be closed."""
+        """Cancel the tasks of all calls, because the connection is about to be closed."""
         for task in self._followed:
             task.abandon()
 
     def known(self, task_id: str, params: JSONObject, revision: Revision) -> RemoteTask:
-        """Return the task with this id, of which only the id is known. ``params``: the parameters of a request without
-        any others."""
+        """Return an object for the task with this id, without a request to the server. ``params`` are the parameters of
+        a request that has no others."""
         ask, forget = self._ask_for(params, revision), self._forget_for(params, revision)
         if revision.result_type:
             return ExtensionRemoteTask(task_id, ask, forget, self._answering(revision))
         return CoreRemoteTask(task_id, ask, forget)
 
     async def _call(self, call: _ToolCall, *, takes_task: bool = False) -> Any:
-        """Call a tool in a modern revision. Returns its result, or the task."""
+        """Call a tool in a modern revision, and return its result or its task."""
         params, revision, on_progress, task = call
         if not (takes_task or self.may_become_tasks):
             return await self._rounds.result(_CALL, params, revision, on_progress)
@@ -159,8 +160,8 @@ class ToolCalls:
         return ExtensionRemoteTask.created(_CALL, result, ask, forget, by)
 
     async def _call_as_listed(self, call: _ToolCall) -> Any:
-        """Call a tool in a legacy revision, and return its result or the task. The call is a task if the server lists
-        the tool as one that requires tasks, or that allows the task that the caller wants.
+        """Call a tool in a legacy revision, and return its result or its task. The call is a task if the server lists
+        the tool as one that requires tasks, or if the caller wants a task and the tool allows it.
 
         If the server refuses such a call, the client calls again only if the server lists the tool differently now:
         then the refused call has not run (2025-11-25 tasks, Tool-Level Negotiation).
@@ -168,7 +169,7 @@ class ToolCalls:
         params, revision, on_progress, task = call
         as_tasks = ("required",) if task is None else _AS_TASKS
         supports = self.supports
-        if supports is None or "task" in params:  # a caller that builds a task request itself gets the plain answer
+        if supports is None or "task" in params:  # a caller that builds a task request itself gets the unchanged answer
             return await self._outbound.request(_CALL, params, revision, on_progress)
         listings = supports.listings
         as_task = await supports.of(params["name"]) in as_tasks
@@ -195,7 +196,7 @@ class ToolCalls:
             _CALL, params, revision, on_progress, cancel_task=forget, tells_deadline=task is None
         )
         if isinstance(result, dict) and "content" in result and "task" not in result:
-            return cast("JSONObject", result)  # mcp 1.x refuses a task with a result of the tool
+            return cast("JSONObject", result)  # mcp 1.x returns a tool's result if it refuses the task
         return CoreRemoteTask.created(_CALL, result, ask, forget)
 
     # Requests about a task
@@ -215,7 +216,7 @@ class ToolCalls:
         return partial(self._ask, _meta_of(params), revision)
 
     async def _ask(self, meta: JSONObject, revision: Revision, method: str, params: JSONObject) -> Any:
-        # tasks/result blocks until the task has ended, so no timeout for the answer to one request fits.
+        # tasks/result blocks until the task has ended, so the timeout for one request doesn't apply.
         with nullcontext() if method == "tasks/result" else self._limits.around_call():
             result = await self._outbound.request(method, {**params, **meta}, revision)
         if revision.result_type:
@@ -224,8 +225,8 @@ class ToolCalls:
 
 
 def _meta_of(params: JSONObject) -> JSONObject:
-    """Return the ``_meta`` of a call for the requests about its task, without the token, which identifies only the
-    call."""
+    """Return the ``_meta`` of a call for later requests about its task. The token is left out, since it identifies only
+    the call."""
     if "_meta" not in params:
         return {}
     return {"_meta": {name: value for name, value in params["_meta"].items() if name != CANCEL_TOKEN}}
@@ -235,7 +236,7 @@ TaskSupport: TypeAlias = Literal["forbidden", "optional", "required"]
 
 _AS_TASKS: Final = ("optional", "required")
 _MOST_TOOLS: Final = 10_000
-"""How many tools are remembered."""
+"""The maximum number of tools whose task support is remembered."""
 
 
 class TaskSupports:
@@ -252,23 +253,23 @@ class TaskSupports:
         self._is_whole = False
         self._listing = trio.Lock()
         self.listings = 0
-        """How many listings there were so far, so that a caller knows whether another listing may say more."""
+        """The number of listings so far, so that callers know whether another listing may return more."""
 
     def forget(self) -> None:
-        """Forget all tools, since they may have changed."""
+        """Forget the task support of all tools, since the tools may have changed."""
         self._known.clear()
         self._is_whole = False
 
     def add_page(self, page: object) -> None:
-        """Read a page of ``tools/list``, whichever code requested it."""
+        """Record the task support of the tools on one page of ``tools/list``, whichever code requested that page."""
         for tool in tools_in(page):
             name, support = tool.get("name"), as_object(tool.get("execution")).get("taskSupport")
             if isinstance(name, str):
                 self._known[name] = support if support in _AS_TASKS else "forbidden"
 
     async def of(self, name: str) -> TaskSupport:
-        """Return whether a tool supports, requires or forbids tasks. Raises the errors of ``request``, except a refusal
-        by the server."""
+        """Return whether a tool supports, requires or forbids tasks. Raises the errors of ``request``, except if the
+        server refuses to list its tools."""
         if name not in self._known and not self._is_whole:
             async with self._listing:
                 if name not in self._known and not self._is_whole:
@@ -278,7 +279,7 @@ class TaskSupports:
     async def _list(self) -> None:
         self.listings += 1
         cursor, seen = cast("str | None", None), set[int]()
-        self._is_whole = True  # unless `forget` has been called meanwhile
+        self._is_whole = True  # unless `forget` has been called since
         try:
             for _ in range(self._max_pages):
                 page = await self._request({} if cursor is None else {"cursor": cursor})
@@ -287,7 +288,7 @@ class TaskSupports:
                 if cursor is None:
                     return
         except PeerError:
-            return  # a server that refuses to list its tools declares no tool as a task
+            return  # a server that refuses to list its tools has no tool that is called as a task
         except BaseException:
             self._is_whole = False
             raise
