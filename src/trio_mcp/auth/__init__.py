@@ -1,4 +1,4 @@
-"""Authorization: identify the callers of a server over HTTP, and get tokens for a client (2026-07-28 authorization).
+"""Authorization over HTTP: servers identify their callers, and clients get tokens (2026-07-28 authorization).
 
 `resource_server` verifies the tokens of clients, `oauth_client` gets tokens for calls, and `storage` stores them.
 `fetching` sends requests to URLs that an untrusted party has named.
@@ -55,7 +55,7 @@ __all__ = [
 ]
 # fmt: on
 
-if not TYPE_CHECKING:  # type checkers see the real names, and report others
+if not TYPE_CHECKING:  # type checkers see the real names, and report unknown ones
     from ..lazy import lazy_names
 
     __getattr__, __dir__ = lazy_names(globals(), _NAMES)

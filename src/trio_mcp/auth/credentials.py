@@ -1,5 +1,5 @@
-"""Credentials: the interface through which an HTTP client gets its tokens, and `Bearer`, for a token that you have
-already.
+"""Credentials: the interface through which an HTTP client gets its tokens; `Bearer`: authorization with an existing
+token.
 
 An HTTP client requests the headers of each request, and reports each refusal. `ClientAuth` is what users pass: `Bearer`
 without any OAuth, or a configuration of `oauth_client`. If no token can be had or used, `AuthorizationError` is raised,
@@ -27,7 +27,7 @@ from ..transports.http_client.origins import host_names
 
 
 class AuthorizationError(MCPError):
-    """A request was refused because it needs a token, and no token could be had. Other calls aren't affected.
+    """A request was refused because it needs a token, and the client could get none. Other calls aren't affected.
 
     ``reason`` is written for the people who run the client, and contains no secret. ``code`` is the OAuth error, if a
     server has sent one (RFC 6749 sections 4.1.2.1 and 5.2; RFC 6750 section 3.1), ``"access_denied"`` for example.
@@ -40,7 +40,7 @@ class AuthorizationError(MCPError):
 
 
 class SignInNeeded(AuthorizationError):
-    """The user has to sign in, but `OAuth.asks_user` is false. Nothing was sent to an authorization server."""
+    """The user must sign in, but `OAuth.asks_user` is false. Nothing was sent to an authorization server."""
 
 
 logger = logging.getLogger("trio_mcp")
@@ -48,9 +48,8 @@ logger = logging.getLogger("trio_mcp")
 
 @contextmanager
 def calling_user_code(what: str) -> Generator[None]:
-    """Call ``what``, a function of the user, inside the block. If it raises, the exception is logged and converted to
-    an `AuthorizationError` that only names its type: the message may contain secrets, so it goes only to the user's
-    log."""
+    """Call ``what``, a function of the user, inside the block. If the function raises, the exception is logged and
+    converted to an `AuthorizationError` that only names the exception's type, since the message may contain secrets."""
     try:
         yield
     except AuthorizationError:
@@ -61,42 +60,44 @@ def calling_user_code(what: str) -> Generator[None]:
 
 
 UserIsAsked: TypeAlias = Callable[[], AbstractContextManager[None]]
-"""A context manager that pauses the timeouts of all calls while the user decides."""
+"""A context manager that pauses the timeouts of all calls while the user signs in or decides."""
 
 
 @frozen
 class RefusedRequest:
-    """A request that the server has refused by its status, and has not carried out."""
+    """A request that the server has refused with a status, before carrying it out."""
 
     status: int
     """The HTTP status: 400, 401 or 403."""
     challenges: str
-    """The value of ``WWW-Authenticate``, repeated headers joined with commas; empty if there was none."""
+    """The value of the header ``WWW-Authenticate``, with repeated headers joined by commas; empty without that
+    header."""
     sent: Sequence[tuple[bytes, bytes]] = attrs.field(repr=False)
-    """The headers that `Credentials.headers` returned for the request."""
+    """The authorization headers that `Credentials.headers` returned for the request."""
     attempt: int
-    """How often the request was sent so far; at least 1."""
+    """The number of times the request was sent so far; at least 1."""
     begun: float
-    """When the request was first sent, on trio's clock: a token that is younger, and was refused, is useless."""
+    """The time at which the request was first sent, on trio's clock. If a token is younger than that and was refused,
+    it is useless."""
     is_background: bool = False
-    """True if no caller waits for the request, so the user must not be asked because of this request alone."""
+    """True if no caller waits for the request, so that it must not be the reason to ask the user to sign in."""
 
 
 class Credentials(Protocol):
-    """The tokens for one server, shared by all requests of one client."""
+    """The tokens of a client for one server, shared by all requests of that client."""
 
     async def headers(self, method: str) -> Sequence[tuple[bytes, bytes]]:
-        """Return the headers that authorize one request by ``method`` to the server; empty before the server has
-        demanded any. Call this for each request. Raises `AuthorizationError`."""
+        """Return the headers that authorize one request by ``method`` to the server; empty until the server has
+        demanded authorization. Call this for each request. Raises `AuthorizationError` if no token is available."""
         ...
 
     def noticed(self, headers: Mapping[str, str]) -> None:
-        """Read the ``headers`` of any answer, names in lower case: they may contain a new nonce (RFC 9449 section 8.2).
-        Synchronous."""
+        """Read a new DPoP nonce from the ``headers`` of a response, if they contain one (RFC 9449 section 8.2). The
+        names of the headers are in lower case. Synchronous."""
         ...
 
     async def refused(self, request: RefusedRequest) -> None:
-        """Get the token that the server demands, and return when the request can be sent again.
+        """Get the token that the server demands for a refused request, and return when the request can be sent again.
 
         A background request waits until the user has been asked because of another request. Raises `AuthorizationError`
         if sending again wouldn't help.
@@ -108,13 +109,13 @@ class ClientAuth(Protocol):
     """Authorizes the requests of a client: the argument ``auth`` of `open_http`."""
 
     def _opened(self, server_url: str, user_is_asked: UserIsAsked) -> AbstractAsyncContextManager[Credentials]:
-        """Return the credentials for the server at ``server_url``, whose tasks end with the block. ``user_is_asked``
-        pauses the timeouts of calls."""
+        """Return the credentials for the server at ``server_url``; their background tasks end with the block.
+        ``user_is_asked`` pauses the timeouts of calls."""
         ...
 
 
 _TOKEN: Final = re.compile(r"[A-Za-z0-9\-._~+/]+=*")
-"""RFC 6750 section 2.1."""
+"""Matches a bearer token (RFC 6750 section 2.1)."""
 _MOST_BEARER_ATTEMPTS: Final = 2
 
 
@@ -125,18 +126,18 @@ def _is_token(_: Any, __: Any, token: str | Callable[[], Awaitable[str]]) -> Non
 
 @frozen
 class Bearer:
-    """Authorizes each request with a token that you have already, without any OAuth.
+    """Authorizes each request with a token that you already have, without OAuth.
 
     Raises `ValueError` if the token has characters that a header can't contain.
     """
 
     token: str | Callable[[], Awaitable[str]] = attrs.field(validator=_is_token, repr=False)
-    """The token, or an async function that returns the current one. The function is called for each request, so it
+    """The token, or an async function that returns the current token. The function is called for each request, so it
     should cache valid tokens. If the server refuses a token, the function is called again, and another token is tried
     once."""
     trusted_http_hosts: Collection[str] = attrs.field(default=frozenset[str](), converter=host_names, kw_only=True)
-    """Hosts of a private network to which the token may be sent over plain ``http``. Anybody who can read the traffic
-    of that network can use the token."""
+    """Hosts of a private network to which the token may be sent over plain ``http``. Anyone who can read the traffic of
+    that network can use the token."""
 
     @asynccontextmanager
     async def _opened(self, server_url: str, user_is_asked: UserIsAsked) -> AsyncGenerator[Credentials]:
@@ -174,13 +175,14 @@ class _BearerCredentials:
 _LONGEST_VALUE: Final = 32 * 1024
 _MOST_CHALLENGES: Final = 16
 _MOST_PARAMS: Final = 32
-"""How many parameters of one challenge are read."""
+"""The maximum number of parameters that are read from one challenge."""
 _MOST_PARTS: Final = 600
-"""How many parts of a value are read."""
+"""The maximum number of challenges and parameters together that are read from one header value."""
 
 _HTTP_TOKEN: Final = r"[!#$%&'*+.^_`|~0-9A-Za-z-]++"
 _QUOTED: Final = r'"(?:[^"\\\x00-\x08\x0a-\x1f\x7f]|\\[^\x00-\x08\x0a-\x1f\x7f])*+"'
-"""RFC 9110 section 5.6.4. No expression here backtracks, so each character is read a few times at most."""
+"""Regular expressions for RFC 9110 section 5.6.4. None of them backtracks, so each character is read only a few
+times."""
 _END: Final = r"[ \t]*+(?=,|\Z)"
 
 _GAP: Final = lazy_pattern(r"[ \t,]*+")
@@ -188,7 +190,7 @@ _SCHEME: Final = lazy_pattern(rf"({_HTTP_TOKEN})(?:{_END}|[ ]++)")
 _TOKEN68: Final = lazy_pattern(rf"([A-Za-z0-9._~+/-]++=*+){_END}")
 _PARAM_NAME: Final = lazy_pattern(rf"({_HTTP_TOKEN})[ \t]*+=[ \t]*+")
 _VALUE: Final = lazy_pattern(rf"(?:({_HTTP_TOKEN})|({_QUOTED}))(?:{_END}|[ \t]++(?={_HTTP_TOKEN}[ \t]*+=))")
-"""Matches a missing comma, which some servers forget before the next parameter."""
+"""Matches the place of a missing comma before the next parameter, since some servers forget that comma."""
 _ELEMENT: Final = lazy_pattern(rf'(?:[^",]|{_QUOTED})*+(?=,|\Z)')
 """Matches the text up to the next comma outside of quotes."""
 _ESCAPED: Final = lazy_pattern(r"\\(.)")
@@ -196,19 +198,19 @@ _ESCAPED: Final = lazy_pattern(r"\\(.)")
 
 @frozen
 class Challenge:
-    """One authentication scheme that a server offers (RFC 9110 section 11.3)."""
+    """A challenge in ``WWW-Authenticate``: one authentication scheme that a server offers (RFC 9110 section 11.3)."""
 
     scheme: str
     """The name of the scheme, in lower case."""
     params: Mapping[str, str] = attrs.field(factory=dict[str, str])
-    """The parameters, by names in lower case. Read-only."""
+    """The challenge's parameters, by their names in lower case. Read-only."""
     token68: str | None = attrs.field(default=None, repr=False)
-    """The token68 text that some schemes have instead of parameters."""
+    """The token68 string that some schemes have instead of parameters."""
 
 
 def parse_challenges(value: str) -> list[Challenge]:
-    """Return the challenges in the value of ``WWW-Authenticate``, in order, of any scheme (RFC 9110 section 11.6.1).
-    Repeated headers must be joined with commas.
+    """Return the challenges in the value of the header ``WWW-Authenticate``, in order, for all schemes (RFC 9110
+    section 11.6.1). Repeated headers must be joined with commas.
 
     Never raises: parts that can't be read are left out, as are repeated parameters, and everything beyond the limits. A
     value of more than 32 KiB isn't read at all. Takes linear time.
@@ -244,7 +246,7 @@ def _challenges(value: str) -> Iterator[Challenge]:
                     token68, at = text[1], text.end()
                 elif _PARAM_NAME.match(value, at):
                     continue
-        # After an open quote it is unclear what is a comma, so the rest isn't read.
+        # After an unclosed quote, commas can't be told apart from quoted ones, so the rest isn't read.
         rest = _ELEMENT.match(value, at)
         at = len(value) if rest is None else _match_end(_GAP, value, rest.end())
     if scheme is not None and found < _MOST_CHALLENGES:

@@ -1,4 +1,5 @@
-"""Fetching: requests to URLs that an untrusted party has named, the rules for such URLs, and the code that sends them.
+"""Fetching: HTTP requests to URLs from untrusted sources, the rules for such URLs, and the code that sends the
+requests.
 
 A server, or a document of an authorization server, names URLs for a client to request. Without limits, this would give
 an attacker access to the client's network (2026-07-28 security best practices, SSRF). `UrlRules` says which URLs are
@@ -27,20 +28,20 @@ from ..transports.http_client.origins import Origin, is_local_host, split_url
 
 
 class FetchFailed(Exception):
-    """The request brought no answer, or wasn't sent because its URL is forbidden. The message contains no secret, and
-    is meant only for the people who run the client."""
+    """The request got no response, or wasn't sent because its URL is forbidden. The message contains no secret, and is
+    meant only for the people who run the client."""
 
 
 @frozen(kw_only=True)
 class Fetch:
-    """An HTTP request to send. Its headers and form contain secrets, as far as ``secrets_of`` is set."""
+    """An HTTP request to send. If ``secrets_of`` is set, its headers and form contain secrets of that issuer."""
 
     method: Literal["GET", "POST"]
     url: str
     headers: Sequence[tuple[str, str]] = attrs.field(default=(), repr=False)
     body: bytes = attrs.field(default=b"", repr=False)
     content_type: str | None = None
-    """The content type of ``body``; `None` without one."""
+    """The content type of ``body``; `None` if there is no body."""
     secrets_of: str | None = None
     """The issuer whose credentials, codes or tokens the request contains; `None` if it contains none."""
 
@@ -51,15 +52,16 @@ class Fetched:
 
     status: int
     headers: Mapping[str, str] = attrs.field(repr=False)
-    """The headers, by names in lower case."""
+    """The response's headers, by their names in lower case."""
     body: bytes = attrs.field(repr=False)
 
 
 class Fetcher(Protocol):
-    """Sends a `Fetch`: `HttpFetcher`, or an object that you pass to a verifier, in tests for example."""
+    """Interface for sending a `Fetch`: an `HttpFetcher`, or for example a fake that you pass to a verifier in tests."""
 
     async def fetch(self, request: Fetch) -> Fetched:
-        """Return the response, whatever its status. Redirects aren't followed. Raises `FetchFailed`."""
+        """Return the response to a request, whatever the response's status. Redirects aren't followed. Raises
+        `FetchFailed` if there is no response, or if the URL is forbidden."""
         ...
 
 
@@ -72,41 +74,41 @@ _PUBLIC_6: Final = ipaddress.IPv6Network("2000::/3")
 _NOT_PUBLIC: Final = tuple(
     ipaddress.ip_network(network)
     for network in (
-        "100.64.0.0/10",  # RFC 6598: behind a provider's NAT; the metadata service of Alibaba Cloud
+        "100.64.0.0/10",  # RFC 6598: addresses behind a provider's NAT; also the metadata service of Alibaba Cloud
         "168.63.129.16/32",  # the metadata service of Azure
         "192.0.0.0/24",  # RFC 6890; the metadata service of Oracle Cloud
-        "192.88.99.0/24",  # RFC 7526: formerly the relay to IPv6
+        "192.88.99.0/24",  # RFC 7526: formerly the relay from IPv4 to IPv6
         "2001::/23",  # RFC 2928: among others Teredo (RFC 4380), whose addresses embed an IPv4 address
-        "2002::/16",  # RFC 3056: 6to4 addresses embed an IPv4 address as well
-        "3fff::/20",  # RFC 9637: for documentation
+        "2002::/16",  # RFC 3056: 6to4 addresses also embed an IPv4 address
+        "3fff::/20",  # RFC 9637: addresses for documentation
     )
 )
-"""Private networks besides those that `ipaddress` recognizes in all releases of Python."""
+"""Private networks that `ipaddress` doesn't recognize in all supported releases of Python."""
 _NAT64: Final = ipaddress.IPv6Network("64:ff9b::/96")
-"""RFC 6052 section 2.1: the last 32 bits are the embedded IPv4 address."""
+"""The prefix of IPv6 addresses whose last 32 bits are an embedded IPv4 address (RFC 6052 section 2.1)."""
 
 
 @frozen(kw_only=True)
 class UrlRules:
-    """The rules for URLs that a server, or a document of an authorization server, has named. Only ``https`` is allowed,
-    without user and fragment, and up to 2048 characters."""
+    """The rules for URLs that come from a server, or from a document of an authorization server. Only ``https`` is
+    allowed, without user and fragment, and up to 2048 characters."""
 
     loopback: bool = False
-    """True if the server runs on this machine: then URLs of this machine are allowed, even with ``http``."""
+    """True if the server runs on this machine. Then URLs of this machine are allowed, even with ``http``."""
     public_addresses_only: bool = False
-    """True refuses every address that isn't reachable from the public internet: private, link-local, multicast and
-    reserved addresses, addresses behind a provider's NAT and of metadata services, and such IPv4 addresses embedded in
-    IPv6 addresses. Loopback addresses are refused unless `loopback` is true. Use this for clients that run on servers.
-    The address of the connection is checked, not the name."""
+    """If true, every address that isn't reachable from the public internet is refused: private, link-local, multicast
+    and reserved addresses, addresses behind a provider's NAT and of metadata services, and such IPv4 addresses embedded
+    in IPv6 addresses. Loopback addresses are refused unless `loopback` is true. Use this for clients that run on
+    servers. The address of the connection is checked, not the name."""
     trusted_http_hosts: frozenset[str] = frozenset()
     """Hosts of a private network to which ``http`` is allowed as well, at addresses that aren't reachable from the
-    public internet. `public_addresses_only` doesn't apply to them."""
+    public internet. `public_addresses_only` doesn't apply to these hosts."""
 
     @classmethod
     def for_server(
         cls, url: str, *, public_addresses_only: bool = False, trusted_http_hosts: frozenset[str] = frozenset()
     ) -> UrlRules:
-        """Return the rules for URLs that the server at ``url`` names.
+        """Return the rules for URLs that come from the server at ``url``.
 
         ``trusted_http_hosts`` only apply if the server itself is reached with ``http`` at one of them: no other server
         can make a client send anything to these hosts. Raises `ValueError` for an invalid URL.
@@ -120,8 +122,8 @@ class UrlRules:
         )
 
     def check(self, url: str) -> Origin:
-        """Return the origin of ``url``. Raises `FetchFailed` with the reason if the URL is forbidden. A host name is
-        checked as text; `address_rule` checks its addresses."""
+        """Return the origin of ``url`` if the rules allow the URL. Raises `FetchFailed` with the reason if the URL is
+        forbidden. Only the host's name is checked, not the addresses it resolves to: see `address_rule`."""
         if len(url) > _LONGEST_URL:
             raise FetchFailed(f"refusing to fetch a URL of {len(url)} characters: {_LONGEST_URL} are allowed")
         try:
@@ -141,7 +143,7 @@ class UrlRules:
         return origin.host in self.trusted_http_hosts
 
     def _forbids(self, origin: Origin) -> bool:
-        """Return whether the host is a forbidden address, in any notation. Makes no DNS lookup."""
+        """Return whether the rules forbid the host because it is an address, in any notation. Makes no DNS lookup."""
         rule, address = self.address_rule(origin), _literal(origin.host)
         if rule is None:
             return False
@@ -151,8 +153,8 @@ class UrlRules:
         return near is not Nearness.ANYWHERE and not (self.loopback and near is Nearness.MACHINE)
 
     def address_rule(self, origin: Origin) -> AddressRule | None:
-        """Return the rule for addresses of ``origin``; `None` if all are allowed."""
-        if not origin.secure:  # only DNS knows where a name such as localhost leads
+        """Return the function that checks the addresses of ``origin``; `None` if all addresses are allowed."""
+        if not origin.secure:  # a name such as localhost may resolve to any address
             return is_private if self._trusts(origin) else _is_of_this_machine
         if not self.public_addresses_only or self._trusts(origin):
             return None
@@ -180,20 +182,21 @@ def is_public(address: _Address) -> bool:
 
 
 class Nearness(IntEnum):
-    """How near a host is, judged by its name or address alone: names are looked up again for each connection."""
+    """How near a host is: this machine, a private network, or the internet. Judged only by the host's name or address,
+    since names are looked up again for each connection."""
 
     ANYWHERE = 0
-    """A name, or an address of the public internet."""
+    """The host is a name, or an address of the public internet."""
     NETWORK = 1
-    """An address that isn't reachable from the public internet."""
+    """The host is an address that isn't reachable from the public internet."""
     MACHINE = 2
-    """This machine."""
+    """The host is this machine."""
 
 
 def nearness(host: str) -> Nearness:
-    """Return how near ``host`` is. A host is an ASCII name or an address, read as browsers do: ``127.1`` and
-    ``0x7f000001`` are addresses, and ``a.localhost`` is this machine (WHATWG URL, host parsing; RFC 6761 section
-    6.3)."""
+    """Return whether ``host`` is this machine, in a private network, or possibly on the internet. A host is an ASCII
+    name or an address, read as browsers do: ``127.1`` and ``0x7f000001`` are addresses, and ``a.localhost`` is this
+    machine (WHATWG URL, host parsing; RFC 6761 section 6.3)."""
     name = host.lower().removesuffix(".")
     if name == "localhost" or name.endswith(".localhost"):
         return Nearness.MACHINE
@@ -202,10 +205,10 @@ def nearness(host: str) -> Nearness:
         try:
             address = ipaddress.IPv4Address(socket.inet_aton(name))
         except OSError:
-            return Nearness.NETWORK  # no valid name ends with a number, so it is unclear where this leads
+            return Nearness.NETWORK  # no valid name ends with a number, so the host's address is unclear
     if address is None or is_public(address):
         return Nearness.ANYWHERE
-    # The unspecified address leads to this machine as well.
+    # The unspecified address (0.0.0.0 or ::) leads to this machine as well.
     return Nearness.MACHINE if _is_of_this_machine(address) or address.is_unspecified else Nearness.NETWORK
 
 
@@ -215,7 +218,8 @@ def _is_of_this_machine(address: _Address) -> bool:
 
 
 def _inner(address: ipaddress.IPv6Address) -> ipaddress.IPv4Address | None:
-    """Return the IPv4 address to which packets for ``address`` are sent."""
+    """Return the IPv4 address that is embedded in ``address``, if there is one: packets for ``address`` are sent to
+    it."""
     if address in _NAT64:
         return ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
     return address.ipv4_mapped
@@ -233,17 +237,18 @@ _OPENID_METADATA: Final = "/.well-known/openid-configuration"
 
 
 def server_metadata_urls(issuer: str) -> tuple[str, ...]:
-    """Return the URLs at which to look for the metadata of ``issuer``, in order (2026-07-28 authorization,
-    Authorization Server Metadata Discovery). Raises `ValueError` unless the issuer is an HTTP URL."""
+    """Return the URLs at which the metadata of the authorization server ``issuer`` may be found, in the order in which
+    to try them (2026-07-28 authorization, Authorization Server Metadata Discovery). Raises `ValueError` unless the
+    issuer is an HTTP URL."""
     origin, target = split_url(issuer)
-    # RFC 8414 section 3.1, OpenID Connect Discovery section 4: without the trailing slash.
+    # RFC 8414 section 3.1, OpenID Connect Discovery section 4: the issuer's path without the trailing slash.
     path = target.rstrip("/")
     appended = [f"{origin}{path}{_OPENID_METADATA}"] if path else []
     return (f"{origin}{_OAUTH_METADATA}{path}", f"{origin}{_OPENID_METADATA}{path}", *appended)
 
 
 def same_issuer(one: str, other: str) -> bool:
-    """Return whether two names of an issuer are equal, ignoring a trailing slash: both have their metadata at the same
+    """Return whether two issuer URLs are equal, ignoring a trailing slash. Both forms have their metadata at the same
     URLs, and many resources name their authorization server with or without the slash."""
     return one.removesuffix("/") == other.removesuffix("/")
 
@@ -253,18 +258,19 @@ _LONGEST_BODY: Final = 256 * 1024
 
 @frozen
 class HttpFetcher:
-    """A `Fetcher` that applies ``rules``. It follows no redirects, and reads no compressed responses."""
+    """A `Fetcher` that applies ``rules`` to URLs. It doesn't follow redirects, and doesn't read compressed
+    responses."""
 
     rules: UrlRules
     deadline: float = attrs.field(default=30.0, kw_only=True)
-    """Seconds that a request may take altogether, from the DNS lookup to the end of the body."""
+    """Seconds that a request may take in total, from the DNS lookup to the end of the body."""
     max_bytes: int = attrs.field(default=_LONGEST_BODY, kw_only=True)
-    """How many bytes the body of a response may have."""
+    """The maximum size of a response's body, in bytes."""
     ssl_context: ssl.SSLContext | None = attrs.field(default=None, kw_only=True, repr=False)
-    """TLS settings, instead of the system's defaults."""
+    """The TLS settings to use instead of the system's defaults."""
     http_proxy: str | Literal[True] | None = attrs.field(default=True, kw_only=True, repr=False)
-    """The URL of an HTTP proxy, `None` for none, or `True` for the proxy that the environment names. A proxy looks up
-    names itself, so with `UrlRules.public_addresses_only` the proxy of the environment isn't used. A proxy that you
+    """The URL of an HTTP proxy, `None` for no proxy, or `True` for the proxy that the environment names. A proxy looks
+    up names itself, so with `UrlRules.public_addresses_only` the proxy of the environment isn't used. A proxy that you
     pass here is used, and has to check the addresses of names. No proxy is used for URLs of this machine and for
     ``http`` URLs."""
 
@@ -275,7 +281,7 @@ class HttpFetcher:
         try:
             with trio.move_on_after(self.deadline):
                 return await self._exchange(request, origin)
-        except UnicodeEncodeError:  # its message contains a character of a secret
+        except UnicodeEncodeError:  # the exception's message contains a character of a secret
             failure = "a header that is not ASCII cannot be sent"
         except (ConnectionLost, ValueError) as error:
             failure = str(error)

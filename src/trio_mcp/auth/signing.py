@@ -1,4 +1,4 @@
-"""Signing: the JWTs with which a client proves its identity and its keys.
+"""Signing: the JWTs with which a client proves its identity and the possession of its keys.
 
 `client_assertion` authenticates a client at an endpoint of an authorization server (RFC 7523), as `basic_credentials`
 does with a secret. `ProofKey` makes DPoP proofs, which show that the sender of a token has its key (RFC 9449). joserfc
@@ -23,7 +23,7 @@ ASSERTION_TYPE: Final = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
 """The ``client_assertion_type`` of RFC 7523 section 2.2."""
 _ASSERTION_SECONDS: Final = 60
 _CURVES: Final = {"P-256": "ES256", "P-384": "ES384", "P-521": "ES512", "Ed25519": "Ed25519"}
-"""Algorithms by curve: RFC 7518 section 3.4, RFC 9864."""
+"""The signature algorithms, by the curve of the key (RFC 7518 section 3.4, RFC 9864)."""
 _ASSERTION_ALGORITHMS: Final = frozenset(
     ("ES256", "ES384", "ES512", "RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "EdDSA", "Ed25519")
 )
@@ -31,7 +31,7 @@ _ASSERTION_ALGORITHMS: Final = frozenset(
 
 def basic_credentials(client_id: str, client_secret: str) -> str:
     """Return the value of the Authorization header for a client with a secret (RFC 6749 section 2.3.1)."""
-    # Both parts are form-encoded first, so that a colon in them isn't the separator.
+    # The id and the secret are form-encoded first, so that a colon in them isn't taken for the separator.
     pair = f"{quote_plus(client_id)}:{quote_plus(client_secret)}"
     return f"Basic {b64encode(pair.encode()).decode()}"
 
@@ -87,7 +87,7 @@ def _imported(private_key: str | Mapping[str, Any]) -> Key:
 
     if isinstance(private_key, Mapping):
         return import_key({**private_key})
-    # Without its type, text that isn't a PEM would be read as a symmetric key.
+    # Without the key's type, a string that isn't a PEM would be read as a symmetric key.
     for kind in (ECKey, RSAKey, OKPKey):
         try:
             return kind.import_key(private_key)
@@ -101,7 +101,7 @@ def _usual_algorithm(key: Key, supported: Collection[str] | None) -> str:
         return "PS256" if supported is not None and "RS256" not in supported and "PS256" in supported else "RS256"
     usual = _CURVES[str(key.as_dict(private=False)["crv"])]
     if usual == "Ed25519" and supported is not None and "Ed25519" not in supported and "EdDSA" in supported:
-        return "EdDSA"  # its name before RFC 9864
+        return "EdDSA"  # the name of the algorithm before RFC 9864
     return usual
 
 
@@ -112,8 +112,8 @@ _PROOF_KEY_KIND: Final = {"kty": "EC", "crv": _PROOF_CURVE}
 
 @final
 class ProofKey:
-    """A private key that tokens are bound to, on the curve of ES256. Create it with `generate` or `from_jwk`; both need
-    the extra ``trio-mcp[auth]``, and raise `ImportError` without it."""
+    """A private DPoP key that tokens are bound to, on the curve of ES256. Create it with `generate` or `from_jwk`; both
+    need the extra ``trio-mcp[auth]``, and raise `ImportError` without it."""
 
     __slots__ = ("_key", "_public", "thumbprint")
 
@@ -129,13 +129,13 @@ class ProofKey:
 
     @classmethod
     def generate(cls) -> ProofKey:
-        """Return a new key."""
+        """Return a new random private key."""
         return cls(_key_class().generate_key(_PROOF_CURVE))
 
     @classmethod
     def from_jwk(cls, jwk: Mapping[str, object]) -> ProofKey:
-        """Return the key that `to_jwk` has written. Raises `ValueError` for anything but a private key for ES256; the
-        message contains nothing of the key."""
+        """Return the private key in ``jwk``, which `to_jwk` has written. Raises `ValueError` if it isn't a private key
+        for ES256. The message contains nothing of the key."""
         key_class = _key_class()
         members = {name: value for name in ("kty", "crv", "x", "y", "d") if isinstance(value := jwk.get(name), str)}
         if members.items() >= _PROOF_KEY_KIND.items() and "d" in members:
@@ -150,8 +150,8 @@ class ProofKey:
         return {**self._public, "d": str(self._key.as_dict(private=True)["d"])}
 
     def proof(self, method: str, url: str, *, token: str | None = None, nonce: str | None = None, now: float) -> str:
-        """Return a new proof for one request by ``method`` to ``url``, sent at ``now``, in seconds since the epoch (RFC
-        9449 section 4.2).
+        """Return a new DPoP proof for one request by ``method`` to ``url``, sent at ``now``, in seconds since the epoch
+        (RFC 9449 section 4.2).
 
         ``token`` is the access token of the request, if any; ``nonce`` is the last one that the server has sent. Raises
         `ValueError` unless ``url`` is an HTTP URL.

@@ -1,4 +1,5 @@
-"""The authorization of a client at one server: the tokens in use, their stored record, and how new tokens are acquired.
+"""The authorization of a client at one server: the current tokens, their stored record, and the steps to get new
+tokens.
 
 `TokensInUse` are the tokens with which requests are sent, and what is known about them. `Record` is the record in the
 storage, and the grant that could not be stored. A `TokenSource` creates the machine (a generator) of a grant, and
@@ -32,34 +33,35 @@ from ..storage.records import IssuerRecord, StoredAuthorization, Tokens, TokenSt
 from .grants import Grant, GrantContext, Machine, Step, Visit
 
 _REFRESH_MARGIN: Final = 20.0
-"""How many seconds before their expiry long-lived tokens are refreshed."""
+"""How many seconds before they expire long-lived tokens are refreshed."""
 _REFRESH_SHARE: Final = 0.25
-"""The last fraction of their life in which other tokens are refreshed."""
+"""The fraction of a short-lived token's lifetime, at its end, in which the token is refreshed."""
 
 
 @define(eq=False)
 class TokensInUse:
-    """The tokens from one authorization server that are in use."""
+    """The tokens that the client currently uses, from one authorization server."""
 
     _tokens: Tokens = attrs.field(repr=False)
     requested_scopes: tuple[str, ...]
-    """All scopes requested so far, granted or not."""
+    """All scopes that were requested so far, granted or not."""
     key: ProofKey | None
-    """The key that the tokens are bound to; `None` if they aren't bound to a key."""
+    """The DPoP key that the tokens are bound to; `None` if they aren't bound to a key."""
     since: float = -math.inf
-    """When the tokens were acquired, on trio's clock; ``-inf`` if another client or process acquired them."""
+    """The time at which the tokens were acquired, on trio's clock; ``-inf`` if another client or process acquired
+    them."""
     is_granted: bool = False
-    """True if the tokens come from a sign-in or from machine credentials; false if they were refreshed."""
+    """True if the tokens come from a sign-in or from machine credentials; false if they come from a refresh."""
     refresh_at: float = math.inf
-    """When to refresh the tokens, before the server refuses them, in seconds since the epoch. ``inf``: refresh only
-    when the server refuses the token."""
+    """The time at which to refresh the tokens, before the server refuses them, in seconds since the epoch. ``inf``
+    means that they are refreshed only when the server refuses the token."""
 
     @classmethod
     def of(
         cls, stored: StoredAuthorization, now: float, *, since: float = -math.inf, is_granted: bool = False
     ) -> TokensInUse | None:
-        """Return the tokens in ``stored`` that are in use, at time ``now`` in seconds since the epoch. Returns `None`
-        if there are none, or if their key is lost."""
+        """Return the current tokens of the record ``stored``. ``now`` is the time in seconds since the epoch. Returns
+        `None` if the record has no tokens, or if the key that they are bound to is lost."""
         record = stored.issuers.get(stored.current or "")
         tokens = None if record is None else record.tokens
         if record is None or tokens is None:
@@ -74,12 +76,12 @@ class TokensInUse:
 
     @property
     def token(self) -> str:
-        """The access token."""
+        """The current access token."""
         return self._tokens.access_token
 
     @property
     def is_refreshable(self) -> bool:
-        """True if there is a refresh token that hasn't been refused."""
+        """True if there is a refresh token that the authorization server hasn't refused."""
         return self._tokens.refresh_token is not None
 
     def forget_refresh_token(self) -> None:
@@ -87,8 +89,8 @@ class TokensInUse:
         self._tokens = attrs.evolve(self._tokens, refresh_token=None)
 
     def headers(self, method: str, url: str, nonce: str | None, now: float) -> list[tuple[bytes, bytes]]:
-        """Return the headers of one request by ``method`` to ``url``, with a new DPoP proof if the tokens need one (RFC
-        9449 section 7.1)."""
+        """Return the authorization headers of one request by ``method`` to ``url``, with a new DPoP proof if the tokens
+        need one (RFC 9449 section 7.1)."""
         if self.key is None:
             return [(b"Authorization", b"Bearer " + self.token.encode("ascii"))]
         proof = self.key.proof(method, url, token=self.token, nonce=nonce, now=now)
@@ -103,7 +105,8 @@ def _key_of(record: IssuerRecord) -> ProofKey | None:
 
 
 def token_in(sent: Sequence[tuple[bytes, bytes]]) -> str | None:
-    """Return the access token in headers that `TokensInUse.headers` has returned; `None` if there are no headers."""
+    """Return the access token in ``headers`` that `TokensInUse.headers` has returned; `None` if the headers are
+    empty."""
     found = next((value for name, value in sent if name == b"Authorization"), None)
     return None if found is None else found.partition(b" ")[2].decode("ascii")
 
@@ -113,7 +116,8 @@ class _NonceClaim(msgspec.Struct):
 
 
 def nonce_in(sent: Sequence[tuple[bytes, bytes]]) -> str | None:
-    """Return the nonce in the headers' DPoP proof; `None` without a proof, or without a nonce."""
+    """Return the nonce in the DPoP proof of the ``headers``; `None` if there is no proof, or if the proof has no
+    nonce."""
     proof = next((value for name, value in sent if name == b"DPoP"), None)
     if proof is None:
         return None
@@ -126,25 +130,25 @@ logger = logging.getLogger("trio_mcp")
 
 @define(eq=False)
 class Record:
-    """The stored record of the server at ``server_url``."""
+    """The stored record of the client's authorization at ``server_url``."""
 
     _server_url: str
     _storage: TokenStorage
     _unsaved: Grant | None = attrs.field(default=None, init=False)
 
     def lock(self) -> AbstractAsyncContextManager[None]:
-        """Lock the record for this task, among all processes: see `TokenStorage.lock`."""
+        """Lock the stored record for this task, among all tasks and processes: see `TokenStorage.lock`."""
         return self._storage.lock(self._server_url)
 
     async def load(self) -> StoredAuthorization:
-        """Return the record. It includes the last grant even if the storage failed to save that."""
+        """Return the stored record. It includes the last grant, even if the storage failed to save that grant."""
         with calling_user_code("the storage of tokens"):
             stored = await self._storage.load(self._server_url) or StoredAuthorization()
         return stored if self._unsaved is None else stored._with_record(self._unsaved.issuer, self._unsaved.record)
 
     async def save(self, grant: Grant, stored: StoredAuthorization) -> None:
-        """Add ``grant`` to ``stored``, which was loaded under the lock, and save it. A failure of the storage is only
-        logged: the new tokens are valid, and the old ones may not be."""
+        """Add ``grant`` to the record ``stored``, which was loaded under the lock, and save it. A failure of the
+        storage is only logged: the new tokens are valid, and the old ones may not be."""
         self._unsaved = grant
         try:
             with calling_user_code("the storage of tokens"):
@@ -156,30 +160,34 @@ class Record:
 
 
 Visitor: TypeAlias = Callable[[Visit], Awaitable[str]]
-"""Sends the user to a URL, and returns the URL that the browser was redirected to. Raises `AuthorizationError`."""
+"""A function that sends the user to a URL, and returns the URL that the browser was redirected to. Raises
+`AuthorizationError` if the user doesn't arrive there."""
 
 
 RunMachine: TypeAlias = Callable[[Machine[Grant], Visitor | None], Awaitable[None]]
-"""Runs the machine of a grant to its end, and stores the grant. The visitor is `None` if no user takes part."""
+"""A function that runs a machine (the generator of a grant) to its end, and stores the grant. The visitor is `None` if
+no user takes part."""
 
 
 class TokenSource(ABC):
-    """A kind of grant, with its credentials. By default it needs no user, and its tokens aren't refreshed."""
+    """A kind of grant, with its credentials. By default the grant needs no user, and its tokens aren't refreshed."""
 
     asks_user: ClassVar[bool] = False
-    """True if a grant needs the user."""
+    """True if a user must sign in for each grant."""
 
     def _turn(self) -> AbstractAsyncContextManager[None]:
-        """Wait until no other task asks the same user for tokens of the same server; inside the block, this task
-        may."""
+        """Wait until no other task asks the same user to sign in to the same server. Inside the block, only this task
+        may ask the user."""
         return nullcontext()
 
     @abstractmethod
     async def _acquire(self, context: GrantContext, run: RunMachine) -> None:
-        """Get a new grant with ``run``; this may ask the user. Raises `AuthorizationError`."""
+        """Get a new grant with ``run``, which may ask the user to sign in. Raises `AuthorizationError` if there is no
+        grant."""
 
     def _refreshing(self, context: GrantContext) -> Machine[Grant] | None:
-        """Return the machine that refreshes the stored tokens; `None` if a new grant is just as good.
+        """Return the machine that refreshes the stored tokens; `None` if the client should get a new grant instead of a
+        refresh.
 
         If the machine raises `AuthorizationError`, its code is the code of the server's refusal; `None` if no server
         has refused.
@@ -197,7 +205,8 @@ async def drive(
     before_secrets: Callable[[], None],
     settle: Callable[[], Awaitable[None]] | None = None,
 ) -> T:
-    """Run ``machine`` and return its result. The machine is closed in any case. Raises `AuthorizationError`.
+    """Run ``machine`` to its end, and return its result. The machine is closed in any case. Raises `AuthorizationError`
+    if a step fails.
 
     Args:
         before_secrets: Called before each request with credentials, codes or tokens: from then on an authorization
@@ -214,7 +223,7 @@ async def drive(
             try:
                 outcome = await _carried_out(step, fetcher, visitor)
             except FetchFailed as error:
-                error.__traceback__ = None  # its frames contain the request
+                error.__traceback__ = None  # the traceback's frames contain the request
                 step = machine.throw(error)
             else:
                 step = machine.send(outcome)
@@ -237,8 +246,8 @@ _CLOSING_SECONDS: Final = 5.0
 
 
 class CompletionShield:
-    """Shields an acquisition while cancelling it would do harm: the authorization server has consumed a code or a
-    refresh token, and the new tokens aren't stored yet."""
+    """Shields an acquisition of tokens while a cancellation would lose them: the authorization server has consumed a
+    code or a refresh token, and the new tokens aren't stored yet."""
 
     def __init__(self) -> None:
         self._seconds = _SHIELDED_SECONDS
@@ -246,8 +255,8 @@ class CompletionShield:
 
     @contextmanager
     def shielded_after_start(self) -> Generator[Callable[[], None]]:
-        """Yield a function. From its first call on, the block is shielded for a minute. Raises `AuthorizationError` if
-        that wasn't enough."""
+        """Yield a function that begins the shielding. Once it is called, the rest of the block is shielded for at most
+        a minute. Raises `AuthorizationError` if the block takes longer."""
         with trio.CancelScope() as scope:
 
             def begin() -> None:
@@ -264,7 +273,7 @@ class CompletionShield:
             raise AuthorizationError("the authorization server, or the token storage, was too slow")
 
     def shorten(self) -> None:
-        """Limit the rest to a few seconds, since the client is being closed."""
+        """Limit the rest of the shielded time to a few seconds, since the client is being closed."""
         self._seconds = _CLOSING_SECONDS
         end = trio.current_time() + _CLOSING_SECONDS
         for scope in self._started:
@@ -272,7 +281,7 @@ class CompletionShield:
 
 
 class Acquisition:
-    """One acquisition of a token, shared by all requests that wait for it.
+    """The acquisition of a token, shared by all requests that wait for the token.
 
     It runs in its own task, so if one waiter is cancelled, the others still get the token. When the last waiter has
     left, the acquisition is cancelled, as far as that is harmless. ``is_refresh``: the user isn't asked.
@@ -281,24 +290,25 @@ class Acquisition:
     def __init__(self, *, is_refresh: bool) -> None:
         self.is_refresh = is_refresh
         self.failure: AuthorizationError | None = None
-        """Why there is no token; `None` if the acquisition is running, was successful, or was cancelled."""
+        """The error because of which there is no token; `None` if the acquisition is running, was successful, or was
+        cancelled."""
         self.failed = -math.inf
-        """When it failed, on trio's clock."""
+        """The time at which the acquisition failed, on trio's clock."""
         self._scope = trio.CancelScope()
         self._ended = trio.Event()
         self._waiters = 0
 
     async def run(self, acquire: Callable[[], Awaitable[None]]) -> None:
-        """Run ``acquire``. Raises nothing except cancellation from outside."""
+        """Run ``acquire`` and record how it ended. Raises nothing except a cancellation from outside."""
         try:
             with self._scope:
                 await acquire()
         except AuthorizationError as error:
-            # Frames contain secrets, and keep objects alive.
+            # The traceback's frames contain secrets, and keep objects alive.
             error.__traceback__ = error.__context__ = error.__cause__ = None
             self._fail(error)
         except Exception as error:
-            # The message may contain a secret, so only the type and the places are logged.
+            # The message may contain a secret, so only the exception's type and the places in the code are logged.
             places = "".join(traceback.format_tb(error.__traceback__))
             logger.error("getting a token failed: %s\n%s", type(error).__name__, places)  # noqa: TRY400 -- see above
             words = str(error) if isinstance(error, ImportError) else type(error).__name__
@@ -310,7 +320,8 @@ class Acquisition:
         self.failure, self.failed = error, trio.current_time()
 
     async def wait(self) -> None:
-        """Wait for the end: there may be a new token, or none if the acquisition was cancelled. Raises the failure."""
+        """Wait until the acquisition has ended. Afterwards there may be a new token, or none if the acquisition was
+        cancelled. Raises the error with which the acquisition failed."""
         self._waiters += 1
         try:
             await self._ended.wait()

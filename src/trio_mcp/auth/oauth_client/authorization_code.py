@@ -1,4 +1,4 @@
-"""Authorization code grant: a user signs in with a browser (2026-07-28 authorization, Authorization Flow Steps), or
+"""The authorization code grant: a user signs in with a browser (2026-07-28 authorization, Authorization Flow Steps), or
 signs out.
 
 `OAuth` is the configuration, and `sign_in` the machine (a generator). `refresh` gets new tokens without the user, with
@@ -63,7 +63,8 @@ _MOST_PARAMETERS: Final = 32
 
 @frozen(kw_only=True)
 class _SignInRequest:
-    """An authorization request, with everything that its answer is checked against (RFC 9207 section 2.4, RFC 7636)."""
+    """An authorization request, with all values that the response to it is checked against (RFC 9207 section 2.4, RFC
+    7636)."""
 
     server: ServerMetadata
     redirect_uri: str
@@ -72,7 +73,8 @@ class _SignInRequest:
 
 
 def sign_in(settings: OAuthSettings, context: GrantContext) -> Machine[Grant]:
-    """Find the authorization server, register the client if needed, let the user sign in, and return the tokens.
+    """Sign the user in: find the authorization server, register the client if needed, open the sign-in page, and return
+    the tokens.
 
     If the challenge says ``insufficient_scope``, this is a step-up: it also requests all scopes that were requested
     before.
@@ -87,7 +89,7 @@ def sign_in(settings: OAuthSettings, context: GrantContext) -> Machine[Grant]:
     server = found.metadata
     if settings.client is not None:
         context.claim(settings.client, found.issuer)
-    # Without S256, a thief could redeem a stolen code (Authorization Code Protection).
+    # Without the challenge method S256, a thief could redeem a stolen code (Authorization Code Protection).
     methods = server.code_challenge_methods_supported
     if "S256" not in (methods or ()) and not (methods is None and settings.auth.assume_pkce):
         hint = ": its metadata don't say so; if you know that it does, use assume_pkce=True" if methods is None else ""
@@ -95,7 +97,8 @@ def sign_in(settings: OAuthSettings, context: GrantContext) -> Machine[Grant]:
     record = context.stored.issuers.get(found.issuer, IssuerRecord())
     wanted = scopes_at(found, settings.auth.scopes, context)
     scopes = wanted
-    # Refresh Tokens: only if the authorization server lists the scope. On its own, it would replace the default scopes.
+    # 2026-07-28 authorization, Refresh Tokens: request offline_access only if the authorization server lists
+    # that scope. As the only scope, it would replace the default scopes.
     if wanted and settings.auth.refresh and OFFLINE_ACCESS in (server.scopes_supported or ()):
         scopes = tuple(dict.fromkeys((*wanted, OFFLINE_ACCESS)))
     named = scopes_to_register(found, scopes)
@@ -105,7 +108,8 @@ def sign_in(settings: OAuthSettings, context: GrantContext) -> Machine[Grant]:
     try:
         tokens = yield from visit(client)
     except AuthorizationError as error:
-        # RFC 6749 section 5.2: the server has forgotten a client that had registered itself, as some servers do.
+        # RFC 6749 section 5.2: the server has forgotten a client that had registered itself. Some servers do
+        # that.
         if error.code != "invalid_client" or client.registration is not record.client:
             raise
     if tokens is None:
@@ -126,7 +130,7 @@ def _tokens_of_user(
     scopes: tuple[str, ...],
     context: GrantContext,
 ) -> Machine[Tokens]:
-    """Let the user sign in, and exchange the code that the browser brings for tokens with ``scopes``."""
+    """Let the user sign in, exchange the code in the redirect for tokens with ``scopes``, and return the tokens."""
     request = _SignInRequest(
         server=found.metadata,
         redirect_uri=settings.redirect_uri,
@@ -149,8 +153,8 @@ def _tokens_of_user(
 def _authorize_url(
     request: _SignInRequest, client: TokenClient, scopes: tuple[str, ...], resource: str, configured: Sequence[str]
 ) -> str:
-    """Return the URL for the browser. Raises `AuthorizationError` for an endpoint that no browser should open
-    (2026-07-28 security best practices, OAuth Authorization URL Validation).
+    """Return the URL of the sign-in page for the browser. Raises `AuthorizationError` if a browser must not open the
+    endpoint (2026-07-28 security best practices, OAuth Authorization URL Validation).
 
     An untrusted server must not make the browser send requests to services of this machine, or of a private network,
     unless one of the URLs that people have ``configured`` leads there.
@@ -182,15 +186,15 @@ def _authorize_url(
     }
     if OFFLINE_ACCESS in scopes:
         parameters["prompt"] = "consent"  # OpenID Connect Core section 11
-    # RFC 6749 section 3.1: keep the query of the endpoint, and repeat no parameter.
+    # RFC 6749 section 3.1: keep the query of the endpoint's URL, and don't repeat a parameter.
     path, _, query = target.partition("?")
     kept = [pair for pair in query.split("&") if pair and unquote_plus(pair.partition("=")[0]) not in parameters]
     return f"{origin}{path}?{'&'.join([*kept, urlencode(parameters)])}"
 
 
 def _code(callback: str, request: _SignInRequest) -> str:
-    """Return the code in the URL that the browser was redirected to. The order of checks matters: nothing of an answer
-    that may belong to another request or server is used, not even its error."""
+    """Return the authorization code in the URL that the browser was redirected to. The order of the checks matters: if
+    the response may belong to another request or server, nothing in it is used, not even its error."""
     try:
         pairs = parse_qsl(urlsplit(callback).query, keep_blank_values=True, max_num_fields=_MOST_PARAMETERS)
     except ValueError:
@@ -215,8 +219,9 @@ def _code(callback: str, request: _SignInRequest) -> str:
 
 
 def refresh(settings: OAuthSettings, context: GrantContext) -> Machine[Grant]:
-    """Return the tokens that the current authorization server grants for the stored refresh token. They contain its new
-    refresh token, or else the old one (RFC 6749 section 6). The scopes stay the same: a step-up needs `sign_in`.
+    """Exchange the stored refresh token for new tokens at the current authorization server, and return these. They
+    include the new refresh token, or the old one if there is no new one (RFC 6749 section 6). The scopes stay the same:
+    for more scopes, `sign_in` is needed.
 
     Fetches at most four URLs, besides the repeated request that a DPoP nonce demands. Raises `AuthorizationError`: with
     the code ``"invalid_grant"`` if the refresh token is no longer usable, or there is none. With any other code, or
@@ -234,7 +239,7 @@ def refresh(settings: OAuthSettings, context: GrantContext) -> Machine[Grant]:
         context.claim(settings.client, issuer)
     form = {"grant_type": "refresh_token", "refresh_token": record.tokens.refresh_token}
     old = record.tokens
-    # RFC 8707 section 2.2: the same resource as in the grant
+    # RFC 8707 section 2.2: a refresh names the same resource as the grant
     found = AuthorizationServer(metadata=server, resource=record.resource or context.server_url)
     tokens = yield from tokens_by(form, found, client, old.scopes, context)
     if tokens.refresh_token is None:
@@ -243,7 +248,7 @@ def refresh(settings: OAuthSettings, context: GrantContext) -> Machine[Grant]:
 
 
 _SIGN_OUT_DEADLINE: Final = 10.0
-"""Seconds that all revocations together may take."""
+"""Seconds that all revocations of a sign-out together may take."""
 
 
 async def sign_out(
@@ -254,7 +259,7 @@ async def sign_out(
     *,
     now: Callable[[], float] = time.time,
 ) -> list[str] | None:
-    """Delete the record of the server at ``server_url``, and revoke its tokens.
+    """Sign out of the server at ``server_url``: delete the stored record, and revoke its tokens.
 
     Returns the reasons why some tokens may still be valid; `None` if there was no record. The record is deleted first,
     readable or not; then the tokens are revoked at each authorization server, within ten seconds altogether. Raises
@@ -274,7 +279,7 @@ async def sign_out(
         for issuer in stored.issuers:
             context = GrantContext(server_url=server_url, stored=stored, now=now, bindings=bindings)
             try:
-                # Cancelling a revocation halfway does no harm, so nothing has to be shielded.
+                # If a revocation is cancelled before its end, no token is lost, so no shield is needed.
                 await drive(revoke(settings, context, issuer), fetcher, None, lambda: None, bindings.settle)
             except AuthorizationError as error:
                 reasons.append(str(error))
@@ -284,8 +289,8 @@ async def sign_out(
 
 
 def revoke(settings: OAuthSettings, context: GrantContext, issuer: str) -> Machine[None]:
-    """Revoke the stored tokens that ``issuer`` has granted; the refresh token first, since that invalidates the access
-    tokens as well (RFC 7009 section 2.1). Fetches at most five URLs.
+    """Revoke the stored tokens that ``issuer`` has granted. The refresh token comes first, since revoking it also
+    invalidates the access tokens (RFC 7009 section 2.1). Fetches at most five URLs.
 
     Raises `AuthorizationError` if a token may still be valid.
     """
@@ -300,7 +305,8 @@ def revoke(settings: OAuthSettings, context: GrantContext, issuer: str) -> Machi
     if client is None:
         if record.client is None:
             raise AuthorizationError("it is unknown which client the tokens were granted to")
-        # Of a client that was created with other settings, only the id is known: that is enough without a secret.
+        # If the client was created with other settings, only its id is known. The id is enough for a client
+        # without a secret.
         client = TokenClient(client_id=record.client.client_id, auth_method="none", registration=record.client)
     elif settings.client is not None:
         context.claim(settings.client, issuer)
@@ -309,7 +315,7 @@ def revoke(settings: OAuthSettings, context: GrantContext, issuer: str) -> Machi
         if token is not None:
             form = {"token": token, "token_type_hint": hint}
             answer = yield from post_form("revocation", url, form, server, client, context.now())
-            if answer.status != HTTPStatus.OK:  # an unknown token is answered with 200 as well (RFC 7009 section 2.2)
+            if answer.status != HTTPStatus.OK:  # the status for an unknown token is 200 as well (RFC 7009 section 2.2)
                 what = f"the revocation endpoint of {shown(server.issuer)} refused"
                 raise refused(what, error_code(answer.body), answer.status, (token, client.client_secret))
 
@@ -324,7 +330,7 @@ def _redirect(auth: OAuth, _: Any, uri: str | None) -> None:
 
 @frozen(kw_only=True)
 class OAuth(OAuthClient):
-    """Signs the user in with the browser when a server first requires a token, and when it requires more scopes
+    """Signs the user in with the browser when a server first requires a token, and again when it requires more scopes
     (authorization code with PKCE; 2026-07-28 authorization).
 
         async with open_http("https://example.com/mcp", auth=OAuth(client_name="My editor")) as client:
@@ -335,36 +341,36 @@ class OAuth(OAuthClient):
     """
 
     client_name: str = "trio-mcp"
-    """The name of this client that the user sees at the authorization server."""
+    """The name of this client that the authorization server shows to the user."""
     client_id: str | None = None
     """The client id, if the client is already registered at the authorization server."""
     client_secret: str | None = attrs.field(default=None, repr=False)
     issuer: str | None = None
     """The authorization server that ``client_id`` and ``client_secret`` belong to, compared character by character
     except for a trailing slash. Without an issuer, a ``client_secret`` is sent to the first authorization server that
-    any server names. That choice is kept in ``storage``: a server with another authorization server then raises an
-    error."""
+    any server names. That choice is stored in ``storage``; if a server names another authorization server later, an
+    error is raised."""
     client_metadata_url: str | None = None
-    """The URL of a client id metadata document of this client."""
+    """The URL of a client id metadata document that describes this client."""
     on_visit: OnVisit | None = attrs.field(default=None, repr=False)
     """An async function that gets the URL for the user's browser, instead of opening it. It shows or opens the URL. It
-    returns `None`, or the URL that the browser was redirected to, if the function receives that."""
+    returns `None`, or the URL that the browser was redirected to, if the function receives that URL."""
     asks_user: bool = True
-    """False for non-interactive programs: the tokens in ``storage`` are used and refreshed; if these aren't enough,
+    """False for non-interactive programs: the tokens in ``storage`` are used and refreshed, and if these aren't enough,
     calls raise `SignInNeeded`."""
     redirect_uri: str | None = attrs.field(default=None, validator=_redirect)
-    """Where the browser is redirected after the user has decided, as agreed with the authorization server. For a URI of
-    this machine, such as ``http://localhost:3000/callback``, trio-mcp listens there. `None`: any free port of
-    127.0.0.1."""
+    """The URL that the browser is redirected to after the user has decided, as registered at the authorization server.
+    For a URI of this machine, such as ``http://localhost:3000/callback``, trio-mcp listens at that URI. `None` means
+    any free port of 127.0.0.1."""
     refresh: bool = True
-    """True: refresh tokens are requested and used."""
+    """True if refresh tokens are requested and used."""
     assume_pkce: bool = False
     """True for an authorization server that supports S256 but lists no PKCE methods in its metadata, such as Microsoft
-    Entra ID; by default such a server is refused. A server that lists only other methods is always refused."""
+    Entra ID. By default, such a server is refused. A server that lists only other methods is always refused."""
     sign_in_timeout: float = attrs.field(default=300.0, validator=attrs.validators.gt(0))
-    """Seconds that the user has for each sign-in. All other timeouts are paused meanwhile."""
+    """Seconds that the user may take for each sign-in. All other timeouts are paused meanwhile."""
     _turns: dict[str, trio.Lock] = attrs.field(init=False, factory=dict[str, trio.Lock], eq=False, repr=False)
-    """Locks, by server, so that two clients don't ask the user for the same tokens."""
+    """Locks, by server, so that two clients don't ask the user to sign in for the same tokens."""
 
     def _opened(self, server_url: str, user_is_asked: UserIsAsked) -> AbstractAsyncContextManager[Credentials]:
         """Return the credentials for one server: see `ClientAuth`."""
@@ -372,7 +378,7 @@ class OAuth(OAuthClient):
         return self._open_keeper(server_url, _UserTokens(self, user_is_asked, lock))
 
     def _settings(self) -> OAuthSettings:
-        """Return the settings for the machines of OAuth."""
+        """Return the settings for the generators that run the OAuth flows."""
         client = None
         if self.client_id is not None:
             client = PreregisteredClient(client_id=self.client_id, client_secret=self.client_secret, issuer=self.issuer)
@@ -385,14 +391,15 @@ class OAuthSettings:
 
     auth: OAuth = attrs.field(factory=OAuth)
     client: PreregisteredClient | None = None
-    """The client of ``auth``, with the issuer that its secret is bound to."""
+    """The client registration of ``auth``, with the issuer that its secret is bound to."""
     redirect_uri: str = ""
-    """The URL that the browser is redirected to after the user has decided; for a loopback listener, with its port."""
+    """The URL that the browser is redirected to after the user has decided. For a loopback listener, the URL includes
+    the port."""
 
 
 @frozen
 class _UserTokens(TokenSource):
-    """The `TokenSource` of one server."""
+    """The `TokenSource` for one server at which a user signs in."""
 
     auth: OAuth
     user_is_asked: UserIsAsked
@@ -417,7 +424,7 @@ class _UserTokens(TokenSource):
             raise SignInNeeded("the user has to sign in, but asks_user is False")
         settings = auth._settings()
         client = None if settings.client is None else await context.bound(settings.client)
-        # The redirect URIs that are registered at authorization servers
+        # The redirect URIs that are registered at the authorization servers
         known = [each.client for each in context.stored.issuers.values() if each.client is not None]
         is_elsewhere = uri is not None and not is_loopback_uri(uri)
         listening = open_loopback(uri, [each for client in known for each in client.redirect_uris])
@@ -428,5 +435,5 @@ class _UserTokens(TokenSource):
             await run(sign_in(settings, context), browser.make)
 
     def _refreshing(self, context: GrantContext) -> Machine[Grant] | None:
-        # Without a visit, no redirect URI is needed.
+        # If no user signs in, no redirect URI is needed.
         return refresh(self.auth._settings(), context) if self.auth.refresh else None

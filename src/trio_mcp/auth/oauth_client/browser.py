@@ -1,4 +1,4 @@
-"""Browser: sends a user to an authorization server, and waits for the redirect.
+"""The user's browser: sends the user to an authorization server, and waits for the redirect.
 
 `LoopbackListener` receives the redirect on this machine after the user has decided (RFC 8252 section 7.3). A listener
 accepts one redirect URI, and answers one callback there; all other requests get 404. Other programs that can reach the
@@ -24,15 +24,15 @@ from ..credentials import AuthorizationError, UserIsAsked, calling_user_code
 from .grants import Visit
 
 OnVisit: TypeAlias = Callable[[str], Awaitable[str | None]]
-"""Shows the URL to the user, or opens it. Returns the URL that the browser was redirected to; `None`: the listener will
-receive the redirect."""
+"""A function that shows the URL to the user, or opens it. It returns the URL that the browser was redirected to, or
+`None` if the listener receives the redirect."""
 
 _LONGEST_URL: Final = 16 * 1024
 
 
 @frozen
 class Browser:
-    """The browser of the user.
+    """The user's browser, which opens the sign-in page.
 
     ``listener`` is `None` if only ``on_visit`` learns where the browser was redirected. The sign-in fails if the user
     hasn't decided after ``timeout`` seconds. ``user_is_asked`` pauses the timeouts of calls.
@@ -44,7 +44,7 @@ class Browser:
     user_is_asked: UserIsAsked
 
     async def make(self, visit: Visit) -> str:
-        """Return the callback URL: see `Visitor`."""
+        """Send the user to a URL, and return the URL that the browser was redirected to: see `Visitor`."""
         _check(visit.url)
         answer = AwaitedCallback()
         with self.user_is_asked(), trio.move_on_after(self.timeout):
@@ -60,7 +60,7 @@ class Browser:
             with calling_user_code("the function on_visit"):
                 callback = await self.on_visit(url)
         except AuthorizationError as error:
-            error.__traceback__ = error.__context__ = None  # its frames contain the URL
+            error.__traceback__ = error.__context__ = None  # the traceback's frames contain the URL
             answer.fail(error)
             return
         if callback is not None:
@@ -70,7 +70,7 @@ class Browser:
 
 
 def _check(url: str) -> None:
-    """Raise `AuthorizationError` for a URL that a browser must not open, whatever its origin (2026-07-28 security best
+    """Raise `AuthorizationError` if a browser must not open this URL, whatever its origin (2026-07-28 security best
     practices, OAuth Authorization URL Validation)."""
     try:
         origin, _ = split_url(url)
@@ -81,16 +81,18 @@ def _check(url: str) -> None:
 
 
 async def open_in_browser(url: str) -> None:
-    """Open ``url`` in the user's browser: an `OnVisit`. Uses no shell, and may be cancelled at any time."""
+    """Open ``url`` in the user's browser, as an `OnVisit` function. Uses no shell, and may be cancelled at any time."""
     import webbrowser  # lazy import: servers have no use for a browser
 
-    # A terminal browser ends only when the user quits; if cancelled, its thread is abandoned.
+    # A text-mode browser ends only when the user quits it. If this is cancelled, the thread that waits for it
+    # is abandoned.
     if not await trio.to_thread.run_sync(webbrowser.open, url, abandon_on_cancel=True, limiter=trio.CapacityLimiter(1)):
         raise AuthorizationError("no browser can be opened here: pass OAuth(on_visit=...) to show the URL to the user")
 
 
 class AwaitedCallback:
-    """The end of a visit: several tasks may set it, and one task waits for it."""
+    """The callback URL that a task waits for, or the error with which the sign-in ended. Several tasks may set
+    either."""
 
     def __init__(self) -> None:
         self._given = trio.Event()
@@ -98,19 +100,19 @@ class AwaitedCallback:
         self._failure: AuthorizationError | None = None
 
     def set_url(self, url: str) -> None:
-        """End the visit with the callback URL. No effect if it has ended."""
+        """Set the callback URL, so that `wait` returns. Has no effect if a URL or an error has been set before."""
         if not self._given.is_set():
             self._url = url
             self._given.set()
 
     def fail(self, failure: AuthorizationError) -> None:
-        """End the visit with an error. No effect if it has ended."""
+        """Set the error that `wait` raises. Has no effect if a URL or an error has been set before."""
         if not self._given.is_set():
             self._failure = failure
             self._given.set()
 
     async def wait(self) -> str:
-        """Wait for the end, and return the URL, or raise the failure."""
+        """Wait for the callback URL and return it, or raise the error that was set."""
         await self._given.wait()
         if self._failure is not None:
             raise self._failure
@@ -118,14 +120,14 @@ class AwaitedCallback:
 
 
 _HOSTS: Final = {"127.0.0.1": "127.0.0.1", "localhost": "127.0.0.1", "::1": "::1"}
-"""The address to listen on for each host of a redirect URI."""
+"""The address to listen on, for each host that a loopback redirect URI may have."""
 _PATH: Final = "/callback"
 _LONGEST_HEAD: Final = 32 * 1024
 _READ: Final = 16 * 1024
 _PATIENCE: Final = 10.0
-"""Seconds that a connection may take from its beginning to its end."""
+"""Seconds that a connection to the loopback listener may take, from its beginning to its end."""
 _MOST_CONNECTIONS: Final = 16
-"""How many connections are served concurrently. Browsers open some in advance."""
+"""How many connections the loopback listener serves concurrently. Browsers open some connections in advance."""
 _BACKLOG: Final = 16
 _DONE: Final = "You can close this page and return to the application."
 _NOTHING: Final = "There is nothing here."
@@ -138,7 +140,7 @@ def is_loopback_uri(uri: str) -> bool:
 
 
 class LoopbackListener:
-    """Listens on the port of ``redirect_uri`` for the answer to one request."""
+    """Listens on the port of ``redirect_uri`` for the browser's redirect after an authorization request."""
 
     def __init__(self, redirect_uri: str) -> None:
         self.redirect_uri: Final = redirect_uri
@@ -150,12 +152,12 @@ class LoopbackListener:
         self._state = ""
 
     def expect(self, url: str, answer: AwaitedCallback) -> None:
-        """Pass ``answer`` the callback of the authorization request at ``url``, when it arrives."""
+        """Set the callback URL in ``answer`` when the browser arrives after the authorization request at ``url``."""
         self._state = _state_in(url)
         self._answer = answer
 
     async def serve(self, stream: trio.SocketStream) -> None:
-        """Answer the one request of a connection."""
+        """Answer the only request on a connection of the browser."""
         with until_broken(), trio.move_on_after(_PATIENCE):
             async with stream, self._places:
                 request = await _read_request(stream)
@@ -163,23 +165,25 @@ class LoopbackListener:
                 await stream.send_all(_page(200, _DONE) if callback is not None else _page(404, _NOTHING))
                 if callback is not None and self._answer is not None:
                     self._answer.set_url(callback)
-                with trio.move_on_after(1):  # closing with unread bytes would reset the connection
+                with trio.move_on_after(1):  # closing a connection with unread bytes would reset it
                     await stream.send_eof()
                     while await stream.receive_some(_READ):
                         pass
 
     def _callback(self, request: h11.Request) -> str | None:
-        """Return the URL that the browser was redirected to; `None` for any other request."""
+        """Return the URL that the browser was redirected to; `None` if the request is for another URL."""
         if self._answer is None or request.method != b"GET":
             return None
-        # A web page can make its name point here (DNS rebinding), but it can't send another Host header.
+        # A web page can make its own host name resolve to this machine (DNS rebinding), but it can't change the
+        # Host header.
         if [value.lower() for name, value in request.headers if name == b"host"] != [self._host]:
             return None
         path, _, query = request.target.decode("ascii").partition("?")
         if path != self._path:
             return None
-        # RFC 6749 sections 4.1.2 and 4.1.2.1: answers and errors contain the state. Without this check, any web page
-        # could send a browser here, and end the wait with an answer of its own.
+        # RFC 6749 sections 4.1.2 and 4.1.2.1: successful and failed responses contain the state. Without this
+        # check, any web page could send a browser to this listener, and end the sign-in with a response of its
+        # own.
         state = _state_in(f"?{query}")
         if not hmac.compare_digest(state.encode(errors="replace"), self._state.encode()):
             return None
@@ -188,8 +192,9 @@ class LoopbackListener:
 
 @asynccontextmanager
 async def open_loopback(redirect_uri: str | None, former: Iterable[str] = ()) -> AsyncGenerator[LoopbackListener]:
-    """Listen at ``redirect_uri``. With `None`, listen at one of the ``former`` URIs whose port is free, since an
-    authorization server may only accept those, or at any port. Raises `AuthorizationError` if the port is taken."""
+    """Listen at ``redirect_uri`` for the browser's redirect. If that is `None`, listen at one of the ``former`` URIs
+    whose port is free, since an authorization server may accept only those, or else at any port. Raises
+    `AuthorizationError` if the port is taken."""
     listeners, uri = await _listeners(redirect_uri, former)
     listener = LoopbackListener(uri)
     async with open_service_nursery("the visit is over") as nursery:
@@ -224,7 +229,7 @@ async def _listen(port: int, host: str) -> list[trio.SocketListener]:
 
 
 def _state_in(url: str) -> str:
-    """Return the state in the query of ``url``; empty if there is none."""
+    """Return the parameter ``state`` in the query of ``url``; empty if there is none."""
     try:
         values = parse_qs(urlsplit(url).query, max_num_fields=64).get("state")
     except ValueError:
@@ -233,7 +238,7 @@ def _state_in(url: str) -> str:
 
 
 async def _read_request(stream: trio.SocketStream) -> h11.Request | None:
-    """Return the head of a request; `None` if it isn't an HTTP request."""
+    """Return the head of a request from ``stream``; `None` if the bytes aren't an HTTP request."""
     parser = h11.Connection(h11.SERVER, max_incomplete_event_size=_LONGEST_HEAD)
     while True:
         try:
@@ -248,7 +253,7 @@ async def _read_request(stream: trio.SocketStream) -> h11.Request | None:
 
 
 def _page(status: int, text: str) -> bytes:
-    """Return a response with a page of one sentence that loads and runs nothing."""
+    """Return a response with a web page of one sentence. The page loads and runs nothing."""
     body = f"<!doctype html><meta charset=utf-8><title>{text}</title><p>{text}</p>\n".encode()
     reason = "OK" if status == 200 else "Not Found"
     head = (

@@ -1,4 +1,4 @@
-"""Discovery: find the authorization server of a resource, its endpoints, and the scopes to request.
+"""Discovery: find the authorization server of a protected resource, its endpoints, and the scopes to request.
 
 Which URL is fetched next depends only on the outcomes so far. No URL is fetched unnecessarily (2026-07-28
 authorization, Authorization Server Discovery). The scopes follow from what was found, and from the challenge (Scope
@@ -23,10 +23,10 @@ from .grants import GrantContext, Machine, PreregisteredClient, check_belonging,
 T = TypeVar("T")
 
 _RESOURCE_METADATA: Final = "/.well-known/oauth-protected-resource"
-"""RFC 9728 section 3."""
+"""The well-known path of the protected resource metadata (RFC 9728 section 3)."""
 
 _LATER: Final = (408, 429)
-"""Statuses after which the request is repeated."""
+"""HTTP statuses after which a metadata request is repeated."""
 _JSON: Final = (("accept", "application/json"),)
 
 
@@ -35,21 +35,21 @@ class AuthorizationServer:
     """The authorization server of a resource."""
 
     metadata: ServerMetadata
-    """The metadata of the server. For a server without metadata (2025-03-26 only), the endpoints at their default
-    paths."""
+    """The metadata of the authorization server. If the server has none (2025-03-26 only), this has the endpoints at
+    their default paths."""
     resource: str
-    """The ``resource`` in all token requests (RFC 8707 section 2)."""
+    """The parameter ``resource`` of all token requests (RFC 8707 section 2)."""
     resource_scopes: tuple[str, ...] | None = None
-    """The ``scopes_supported`` of the resource."""
+    """The ``scopes_supported`` in the metadata of the resource."""
 
     @property
     def issuer(self) -> str:
-        """The name of the server, as in its metadata."""
+        """The issuer URL of the authorization server, as in its metadata."""
         return self.metadata.issuer
 
 
 def discover(context: GrantContext, only: str | None = None) -> Machine[AuthorizationServer]:
-    """Return the authorization server of the resource. Fetches at most six URLs.
+    """Find and return the authorization server of a protected resource. Fetches at most six URLs.
 
     The choice is: ``only``, if the credentials belong to that issuer alone; else one where the client is registered;
     else the first that is named.
@@ -74,8 +74,8 @@ def discover(context: GrantContext, only: str | None = None) -> Machine[Authoriz
 
 
 def metadata_of(issuer: str, server_url: str | None = None) -> Machine[ServerMetadata]:
-    """Return the metadata of a known ``issuer``: one that was used for the resource at ``server_url`` before, or that
-    the configuration names. Fetches at most three URLs."""
+    """Return the metadata of a known ``issuer``, which was used for the resource at ``server_url`` before, or which the
+    configuration names. Fetches at most three URLs."""
     metadata = yield from _metadata(issuer)
     if metadata is None and server_url is not None and issuer == _origin(server_url):
         metadata = _fixed_paths(issuer)
@@ -85,23 +85,23 @@ def metadata_of(issuer: str, server_url: str | None = None) -> Machine[ServerMet
 
 
 def known_issuer(client: PreregisteredClient, stored: StoredAuthorization) -> str | None:
-    """Return the only issuer that may get the credentials of ``client``; `None` if the first use decides."""
+    """Return the only issuer to which the credentials of ``client`` may be sent; `None` if the first use decides."""
     if client.issuer is not None:
         return client.issuer
     for issuer, record in stored.issuers.items():
         kept = record.client
-        # A client that has registered itself has redirect URIs. A hostile server can give it any id.
+        # A client that has registered itself has redirect URIs. A hostile server can give such a client any id.
         if kept is not None and kept.client_id == client.client_id and not kept.redirect_uris:
             return issuer
     return None
 
 
 def _resource_metadata(context: GrantContext) -> Machine[ResourceMetadata | None]:
-    """Return the metadata of the resource; `None` if it has none, as every resource in 2025-03-26."""
+    """Return the protected resource metadata of the server; `None` if there is none, as in revision 2025-03-26."""
     named = None if context.challenge is None else context.challenge.params.get("resource_metadata")
     origin, target = split_url(context.server_url)
     path = target.partition("?")[0].rstrip("/")
-    # RFC 9728 sections 5.1 and 3.1
+    # RFC 9728 sections 5.1 and 3.1: the URL in the challenge first, then the well-known URLs
     urls = (
         *([] if named is None else [named]),
         *([f"{origin}{_RESOURCE_METADATA}{path}"] if path else []),
@@ -114,11 +114,12 @@ def _resource_metadata(context: GrantContext) -> Machine[ResourceMetadata | None
 
 
 def _metadata(issuer: str) -> Machine[ServerMetadata | None]:
-    """Return the metadata of ``issuer``; `None` if it has none."""
+    """Return the metadata of the authorization server ``issuer``; `None` if it has none."""
 
     def read(body: bytes) -> ServerMetadata:
         metadata = ServerMetadata.from_json(body)
-        # RFC 8414 section 3.3, OpenID Connect Discovery section 4.3: identical, except for a trailing slash.
+        # RFC 8414 section 3.3, OpenID Connect Discovery section 4.3: the issuer must be identical, except for a
+        # trailing slash.
         if not same_issuer(metadata.issuer, issuer):
             raise InvalidDocument(f"metadata of another issuer, {shown(metadata.issuer)}")
         return metadata
@@ -137,8 +138,9 @@ def _metadata_urls(issuer: str) -> tuple[str, ...]:
 
 
 def _first(urls: Sequence[str], read: Callable[[bytes], T]) -> Machine[T | None]:
-    """Return the first document at one of the ``urls``; `None` if all answer that there is none. Raises
-    `AuthorizationError` if that is unclear, so that a failure isn't mistaken for an old server without metadata."""
+    """Return the first metadata document at one of the ``urls``; `None` if all URLs answer that there is no document.
+    Raises `AuthorizationError` if a URL can't be read, so that a failure isn't mistaken for an old server without
+    metadata."""
     failures: list[str] = []
     for url in urls:
         try:
@@ -160,8 +162,9 @@ def _first(urls: Sequence[str], read: Callable[[bytes], T]) -> Machine[T | None]
 
 
 def _chosen(named: Sequence[str], only: str | None, stored: StoredAuthorization) -> str:
-    """Return the authorization server to use (RFC 9728 section 7.6; 2026-07-28 authorization, Authorization Server
-    Binding). Raises `AuthorizationError` if the credentials belong to none of the ``named`` servers."""
+    """Return the authorization server to use, out of the ``named`` ones (RFC 9728 section 7.6; 2026-07-28
+    authorization, Authorization Server Binding). Raises `AuthorizationError` if the client's credentials belong to none
+    of them."""
     if only is not None:
         check_belonging(only, named)
         return only
@@ -171,7 +174,7 @@ def _chosen(named: Sequence[str], only: str | None, stored: StoredAuthorization)
 
 
 def _covers(resource: str, server_url: str) -> bool:
-    """Return whether ``resource`` is the server itself, or has a prefix of its path at the same origin."""
+    """Return whether ``resource`` has the same origin as the server's URL, and the same path or a prefix of it."""
     try:
         (origin, path), (own_origin, own_target) = split_url(resource), split_url(server_url)
     except ValueError:
@@ -183,8 +186,8 @@ def _covers(resource: str, server_url: str) -> bool:
 
 
 def _fixed_paths(origin: str) -> ServerMetadata:
-    """Return the endpoints at their default paths (2025-03-26 authorization, Fallbacks for Servers without Metadata
-    Discovery)."""
+    """Return an authorization server with its endpoints at their default paths (2025-03-26 authorization, Fallbacks for
+    Servers without Metadata Discovery)."""
     return ServerMetadata(
         issuer=origin,
         authorization_endpoint=f"{origin}/authorize",
@@ -202,19 +205,20 @@ OFFLINE_ACCESS: Final = "offline_access"
 """The scope with which some authorization servers issue a refresh token (OpenID Connect Core section 11)."""
 
 _SCOPE: Final = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]+")
-"""RFC 6749 section 3.3."""
+"""Matches one scope (RFC 6749 section 3.3)."""
 _LONGEST_SCOPES: Final = 4096
-"""How many characters all scopes together may have: a request has them in its URL."""
+"""The maximum length of all scopes together, in characters, since they are part of a URL."""
 
 
 def scopes_in(text: str) -> tuple[str, ...]:
-    """Return the scopes in a parameter ``scope``, without duplicates, in order. Invalid scopes are left out."""
+    """Return the scopes in the value of a parameter ``scope``, without duplicates, in order. Invalid scopes are left
+    out."""
     return _each_once(text.split())
 
 
 def scopes_at(found: AuthorizationServer, configured: tuple[str, ...] | None, context: GrantContext) -> tuple[str, ...]:
-    """Return the scopes to request at the authorization server that was ``found``. If there are none, the request has
-    no parameter ``scope``.
+    """Return the scopes to request at the authorization server ``found``. If there are none, the request has no
+    parameter ``scope``.
 
     The result includes the scopes that were requested there before, so that a step-up loses none. It also includes the
     ``configured`` scopes or, without them, what the server suggests: the challenge, else the ``scopes_supported`` of
@@ -236,8 +240,8 @@ def scopes_at(found: AuthorizationServer, configured: tuple[str, ...] | None, co
 
 
 def scopes_to_register(found: AuthorizationServer, asked: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the scopes with which a client registers: those that it is about to request, and the others of the
-    resource, for a later step-up.
+    """Return the scopes with which a client registers: those of its next request, and the other scopes of the resource
+    for a later step-up.
 
     Returns none if the authorization server that was ``found`` doesn't list all scopes to request, since many servers
     refuse to register such a client.
@@ -251,7 +255,7 @@ def scopes_to_register(found: AuthorizationServer, asked: tuple[str, ...]) -> tu
 
 
 def scope_parameter(scopes: tuple[str, ...]) -> dict[str, str]:
-    """Return the parameter ``scope`` for ``scopes``; empty if there are none."""
+    """Return a dict with the request parameter ``scope`` for ``scopes``; empty if there are no scopes."""
     return {"scope": " ".join(scopes)} if scopes else {}
 
 

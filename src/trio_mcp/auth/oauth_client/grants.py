@@ -1,4 +1,4 @@
-"""Grants: the building blocks of all ways to get tokens.
+"""Grants: the building blocks of all ways to get a token.
 
 Each way to get tokens is a `Machine`, a generator without I/O. A machine starts from settings, which the people who run
 a client choose, and from a `GrantContext`. It yields a bounded number of steps to its driver, each a `Fetch` or a
@@ -29,7 +29,8 @@ from ..signing import ProofKey
 from ..storage.records import BINDING, IssuerRecord, StoredAuthorization, TokenStorage
 
 AuthMethod: TypeAlias = Literal["none", "client_secret_basic", "client_secret_post", "private_key_jwt"]
-"""How a client authenticates at a token endpoint (RFC 7591 section 2, ``token_endpoint_auth_method``)."""
+"""The methods with which a client authenticates at a token endpoint (RFC 7591 section 2,
+``token_endpoint_auth_method``)."""
 
 
 @frozen(kw_only=True)
@@ -48,12 +49,13 @@ class PreregisteredClient:
     private_key: str | Mapping[str, Any] | None = attrs.field(default=None, repr=False)
     """The private key that signs assertions (RFC 7523), as PEM or JWK."""
     signing_algorithm: str | None = None
-    """The algorithm of the key (RFC 7518). `None`: the usual one for the key, ``ES256`` for a key on P-256."""
+    """The algorithm of the key (RFC 7518). `None` means the usual algorithm for the key, such as ``ES256`` for a key on
+    P-256."""
     key_id: str | None = None
-    """The ``kid`` by which the authorization server finds the public key; `None`: the ``kid`` of the JWK."""
+    """The ``kid`` by which the authorization server finds the public key. `None` means the ``kid`` of the JWK."""
     auth_method: AuthMethod | None = None
-    """How the client authenticates. `None`: the best method that the credentials allow and the authorization server
-    supports."""
+    """The method with which the client authenticates. `None` means the best method that the credentials allow and the
+    authorization server supports."""
     issuer: str | None = None
 
 
@@ -68,11 +70,11 @@ class ClientBindings:
     def __init__(self, storage: TokenStorage) -> None:
         self._storage = storage
         self._claimed: dict[str, str] = {}
-        """Issuers to which clients are about to be bound, by the names of the bindings."""
+        """The issuers to which credentials are about to be bound, by the names of the bindings."""
 
     async def issuer_of(self, client: PreregisteredClient) -> str | None:
         """Return the issuer that the credentials of ``client`` belong to; `None` if the first use decides. Raises
-        `AuthorizationError`."""
+        `AuthorizationError` if the stored binding can't be read."""
         name = _name_of_binding(client)
         if client.issuer is not None or name is None:
             return client.issuer
@@ -81,14 +83,15 @@ class ClientBindings:
         return None if stored is None else stored.current
 
     def claim(self, client: PreregisteredClient, issuer: str) -> None:
-        """Request that `settle` binds the credentials of ``client`` to ``issuer``. Synchronous."""
+        """Record that the credentials of ``client`` are about to be used at ``issuer``, so that `settle` binds them to
+        it. Synchronous."""
         name = _name_of_binding(client)
         if name is not None:
             self._claimed[name] = issuer
 
     async def settle(self) -> None:
-        """Store the requested bindings. Raises `AuthorizationError` if the credentials already belong to another
-        issuer, or if the binding can't be stored: then nothing must be sent."""
+        """Store the bindings that `claim` has recorded. Raises `AuthorizationError` if the credentials already belong
+        to another issuer, or if the binding can't be stored. After such an error, the credentials must not be sent."""
         while self._claimed:
             name, issuer = next(iter(self._claimed.items()))
             with calling_user_code("the storage of tokens"):
@@ -102,8 +105,8 @@ class ClientBindings:
 
 
 def _name_of_binding(client: PreregisteredClient) -> str | None:
-    """Return the name of the binding of ``client``, which doesn't reveal its secret; `None` for a client without a
-    secret."""
+    """Return the name under which the binding of ``client`` is stored, which doesn't reveal the client's secret; `None`
+    if the client has no secret."""
     if client.client_secret is None and client.private_key is None:
         return None
     key = client.private_key if isinstance(client.private_key, str | None) else dict(client.private_key)
@@ -122,29 +125,31 @@ def check_belonging(issuer: str, named: Sequence[str]) -> None:
 
 
 def shown(text: str) -> str:
-    """Return ``text``, which comes from an untrusted party, in the form in which errors quote it."""
+    """Return ``text``, which comes from an untrusted source, in the form in which error messages quote it."""
     return repr(text[:200])
 
 
 @frozen(kw_only=True)
 class GrantContext:
-    """What a machine starts from."""
+    """What the generator of a grant starts with: the server, the stored record, the challenge and the keys."""
 
     server_url: str
     """The canonical URL of the MCP server (2026-07-28 authorization, Canonical Server URI)."""
     stored: StoredAuthorization
     """The stored record of the client's authorization at this server."""
     challenge: Challenge | None = None
-    """The Bearer or DPoP challenge of the server's refusal; `None` if there was no challenge or no refusal."""
+    """The Bearer or DPoP challenge in the server's refusal; `None` if there was no challenge or no refusal."""
     now: Callable[[], float] = time.time
-    """Returns the current time in seconds since the epoch. A user may take minutes between two steps."""
+    """A function that returns the current time in seconds since the epoch. A user may take minutes between two
+    steps."""
     proof_key: ProofKey | None = attrs.field(default=None, repr=False)
-    """The DPoP key, also proven at the token endpoint; `None` without DPoP."""
+    """The DPoP key, which is also proven at the token endpoint; `None` without DPoP."""
     bindings: ClientBindings | None = attrs.field(default=None, repr=False)
-    """Binds credentials to the first issuer in use; `None` if no bindings are stored."""
+    """Binds credentials to the first issuer at which they are used; `None` if no bindings are stored."""
 
     async def bound(self, client: PreregisteredClient) -> PreregisteredClient:
-        """Return ``client`` with its issuer, as far as that is known. Raises `AuthorizationError`."""
+        """Return ``client`` with the issuer that its credentials belong to, if that is known. Raises
+        `AuthorizationError` if the stored binding can't be read."""
         if self.bindings is None:
             return client
         return attrs.evolve(client, issuer=await self.bindings.issuer_of(client))
@@ -157,13 +162,14 @@ class GrantContext:
 
 @frozen(kw_only=True)
 class Grant:
-    """The result of a machine, to be stored with ``stored._with_record(issuer, record)``."""
+    """The tokens and the issuer that a grant's generator returns. They are stored with ``stored._with_record(issuer,
+    record)``."""
 
     issuer: str
-    """The authorization server, as named in its metadata."""
+    """The issuer URL of the authorization server, as in its metadata."""
     record: IssuerRecord
-    """The new record of that server, including tokens. The proof key is the one that was stored before; the
-    `TokenKeeper` adds a new one."""
+    """The new record of that authorization server, including tokens. The DPoP key is the one that was stored before;
+    the `TokenKeeper` adds a new one."""
 
 
 T = TypeVar("T")
@@ -171,18 +177,19 @@ T = TypeVar("T")
 
 @frozen(kw_only=True)
 class Visit:
-    """Send the user to ``url``, and wait until the browser is redirected to ``redirect_uri``. The outcome is the URL of
-    the redirect as a `str`, including its query."""
+    """A step in which the user is sent to ``url``, until the browser is redirected to ``redirect_uri``. The step's
+    outcome is the URL of the redirect as a `str`, including its query."""
 
     url: str = attrs.field(repr=False)
     redirect_uri: str
 
 
 Step: TypeAlias = Fetch | Visit
-"""A `Fetch`, whose outcome is a `Fetched` (or `FetchFailed`, raised inside the machine), or a `Visit`."""
+"""A step of a grant: a `Fetch`, whose outcome is a `Fetched` (or `FetchFailed`, raised inside the generator), or a
+`Visit`."""
 
 Machine: TypeAlias = Generator[Step, Any, T]
-"""A machine that returns a ``T``, or raises `AuthorizationError`."""
+"""A generator that yields the steps of an OAuth flow, and returns a ``T`` or raises `AuthorizationError`."""
 
 
 _CODES: Final = frozenset(
@@ -201,13 +208,13 @@ _CODES: Final = frozenset(
 
 
 _LIKE_A_CODE: Final = re.compile(r"[A-Za-z]+[0-9]*(?:[ _.:-](?:[A-Za-z]+[0-9]*|[0-9]+[A-Za-z]*))*")
-"""Matches codes made of words, such as ``bad_redirect_uri``, but no URLs and no random letters and digits of a
-secret."""
+"""Matches error codes that consist of words, such as ``bad_redirect_uri``, but not URLs, and not the random letters and
+digits of a secret."""
 _LONGEST_CODE: Final = 64
 
 
 def error_code(body: bytes) -> str | None:
-    """Return the ``error`` in a response, which is untrusted text; `None` if there is none."""
+    """Return the error code in the field ``error`` of a response, which is untrusted text; `None` if there is none."""
     try:
         return OAuthErrorResponse.from_json(body).error
     except InvalidDocument:
@@ -217,8 +224,9 @@ def error_code(body: bytes) -> str | None:
 def refused(
     what: str, error: str | None, status: int | None = None, secrets: Collection[str | None] = ()
 ) -> AuthorizationError:
-    """Return the error that ``what``, a sentence, was refused with the OAuth error ``error`` and the HTTP status. An
-    unregistered ``error`` is quoted only if it looks like a code and contains none of the ``secrets``."""
+    """Return the exception for a refusal with the OAuth error ``error`` and the HTTP status. ``what`` is a sentence
+    about what was refused. An unregistered ``error`` is quoted only if it looks like an error code and contains none of
+    the ``secrets``."""
     known = error if error in _CODES else None
     word = f"status {status}" if status is not None and error is None else "an unknown error"
     if known is None and error is not None and len(error) <= _LONGEST_CODE and _LIKE_A_CODE.fullmatch(error):

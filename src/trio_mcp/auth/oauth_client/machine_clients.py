@@ -1,4 +1,4 @@
-"""Machine clients: programs, workloads and enterprise-managed clients get tokens without user interaction.
+"""Machine clients: programs, workloads and enterprise-managed clients, which get tokens without user interaction.
 
 Each configuration has its grant below: client credentials (RFC 6749 section 4.4; the extension
 ``io.modelcontextprotocol/oauth-client-credentials``), a signed statement about the caller (JWT bearer, RFC 7523 section
@@ -27,7 +27,7 @@ from .token_keeper import OAuthClient
 from .token_request import TokenClient, ask, granted, preregistered
 
 _Text: TypeAlias = str | Callable[[], Awaitable[str]]
-"""A secret, or an async function that returns the current one."""
+"""A secret, or an async function that returns the current secret."""
 
 
 @frozen(kw_only=True)
@@ -47,34 +47,35 @@ class ClientCredentials(_MachineClient):
 
     client_id: str
     client_secret: str | None = attrs.field(default=None, repr=False, kw_only=True)
-    """The client's secret at the authorization server."""
+    """The client's secret at the authorization server, or an async function that returns it."""
     private_key: str | Mapping[str, Any] | None = attrs.field(default=None, repr=False, kw_only=True)
     """The private key that signs assertions (RFC 7523), as PEM or JWK. Needs ``trio-mcp[auth]``."""
     signing_algorithm: str | None = attrs.field(default=None, kw_only=True)
-    """The algorithm of the key; `None`: the usual one for the key."""
+    """The algorithm of the key. `None` means the usual algorithm for the key."""
     key_id: str | None = attrs.field(default=None, kw_only=True)
-    """The ``kid`` by which the authorization server finds the public key; `None`: the ``kid`` of the JWK, if any."""
+    """The ``kid`` by which the authorization server finds the public key. `None` means the ``kid`` of the JWK, if it
+    has one."""
     auth_method: AuthMethod | None = attrs.field(default=None, kw_only=True)
-    """How the client authenticates. `None`: the best method that the credentials allow and the authorization server
-    supports."""
+    """The method with which the client authenticates. `None` means the best method that the credentials allow and the
+    authorization server supports."""
     issuer: str | None = attrs.field(default=None, kw_only=True)
     """The authorization server that the credentials belong to, compared character by character except for a trailing
-    slash. `None`: the first one that any server names. That choice is kept in ``storage``: a server with another
-    authorization server then raises an error."""
+    slash. `None` means the first authorization server that any server names. That choice is stored in ``storage``; if a
+    server names another authorization server later, an error is raised."""
 
     def __attrs_post_init__(self) -> None:
         if self.client_secret is None and self.private_key is None:
             raise ValueError("ClientCredentials needs a client_secret or a private_key")
 
     async def _acquire(self, context: GrantContext, run: RunMachine) -> None:
-        """Get a grant: see `TokenSource`."""
+        """Get a new grant with the client's credentials: see `TokenSource`."""
         client = PreregisteredClient(**{each: getattr(self, each) for each in attrs.fields_dict(PreregisteredClient)})
         await run(client_credentials(await context.bound(client), context, self.scopes), None)
 
 
 @frozen
 class WorkloadIdentity(_MachineClient):
-    """Authorizes a program with a JWT that its platform has issued for it (RFC 7523 section 2.1).
+    """Authorizes a program with a JWT (assertion) that its platform has issued for it (RFC 7523 section 2.1).
 
     ``assertion`` is the JWT, with the authorization server as its audience, or an async function that returns the
     current one and is called for each new token.
@@ -84,10 +85,11 @@ class WorkloadIdentity(_MachineClient):
     client_id: str | None = attrs.field(default=None, kw_only=True)
     """The client id at the authorization server; `None` if the assertion identifies the client."""
     issuer: str | None = attrs.field(default=None, kw_only=True)
-    """The authorization server that may get the assertion; `None`: any that the assertion names as audience."""
+    """The authorization server that may receive the assertion. `None` means any server that the assertion names as
+    audience."""
 
     async def _acquire(self, context: GrantContext, run: RunMachine) -> None:
-        """Get a grant: see `TokenSource`."""
+        """Get a new grant with the platform's assertion: see `TokenSource`."""
         assertion = await _present(self.assertion, "assertion")
         await run(workload_identity(attrs.evolve(self, assertion=assertion), context), None)
 
@@ -104,17 +106,17 @@ class EnterpriseManaged(_MachineClient):
     idp_issuer: str = attrs.field(kw_only=True)
     """The issuer URL of the identity provider."""
     idp_client: PreregisteredClient = attrs.field(kw_only=True)
-    """The client that is registered at the identity provider."""
+    """The client's registration at the identity provider."""
     subject_token: _Text = attrs.field(repr=False, kw_only=True)
     client: PreregisteredClient = attrs.field(kw_only=True)
-    """The client that is registered at the authorization server of the MCP server."""
+    """The client's registration at the authorization server of the MCP server."""
     idp_token_endpoint: str | None = attrs.field(default=None, kw_only=True)
-    """The token endpoint of the identity provider; `None`: the one in its metadata."""
+    """The token endpoint of the identity provider. `None` means the endpoint in the provider's metadata."""
     subject_token_type: str = attrs.field(default="urn:ietf:params:oauth:token-type:id_token", kw_only=True)
-    """Type of ``subject_token`` (RFC 8693)."""
+    """The type of ``subject_token`` (RFC 8693)."""
 
     async def _acquire(self, context: GrantContext, run: RunMachine) -> None:
-        """Get a grant: see `TokenSource`."""
+        """Get a new grant from the identity provider: see `TokenSource`."""
         subject_token = await _present(self.subject_token, "subject_token")
         client = await context.bound(self.client)
         await run(enterprise_managed(attrs.evolve(self, subject_token=subject_token, client=client), context), None)
@@ -130,7 +132,7 @@ async def _present(text: _Text, name: str) -> str:
 def client_credentials(
     known: PreregisteredClient, context: GrantContext, configured: tuple[str, ...] | None = None
 ) -> Machine[Grant]:
-    """Find the authorization server, and return the tokens that the client gets there in its own name.
+    """Find the authorization server, and return the tokens that it issues for the client's own credentials.
 
     If the challenge says ``insufficient_scope``, all scopes that were requested before are requested as well.
     ``configured``: see `scopes_at`. Fetches at most seven URLs, besides the repeated request that a DPoP nonce demands.
@@ -150,7 +152,7 @@ class _AudienceClaim(msgspec.Struct):
 
 
 def workload_identity(settings: WorkloadIdentity, context: GrantContext) -> Machine[Grant]:
-    """Find the authorization server, and return the tokens for the platform's assertion, which is a string here.
+    """Find the authorization server, and return the tokens that it issues for the platform's assertion, a string.
 
     Fetches at most seven URLs, besides the repeated request that a DPoP nonce demands. A refusal is final: another
     assertion may help, the same one won't (``"invalid_grant"``, ``"invalid_scope"``, ``"unauthorized_client"``).
@@ -158,7 +160,8 @@ def workload_identity(settings: WorkloadIdentity, context: GrantContext) -> Mach
     assert isinstance(settings.assertion, str), "the function was called"
     found = yield from discover(context, settings.issuer)
     if settings.issuer is None and not _is_audience(found, settings.assertion):
-        # Otherwise a hostile server could name any authorization server, and redeem the assertion at the right one.
+        # Without this check, a hostile server could name any authorization server, and redeem the assertion at
+        # the right one.
         raise AuthorizationError(
             f"the assertion is not for this server's authorization server, {found.issuer[:200]!r}: use an assertion"
             " with that audience or, if you trust the issuer, pass it as issuer="
@@ -179,8 +182,8 @@ def assertion_form(assertion: str) -> dict[str, str]:
 
 
 def _is_audience(found: AuthorizationServer, assertion: str) -> bool:
-    """Return whether ``assertion`` names that server as audience, by its issuer or its token endpoint (RFC 7523 section
-    3). The signature isn't verified here: that is up to the server."""
+    """Return whether ``assertion`` names that authorization server as its audience, by its issuer URL or token endpoint
+    (RFC 7523 section 3). The signature isn't verified here, since the authorization server does that."""
     try:
         claims = assertion.split(".")[1]
         audience = msgspec.json.decode(decode_base64url(claims, padded=False), type=_AudienceClaim).aud
@@ -196,8 +199,8 @@ _ID_JAG: Final = "urn:ietf:params:oauth:token-type:id-jag"
 
 
 def enterprise_managed(settings: EnterpriseManaged, context: GrantContext) -> Machine[Grant]:
-    """Find the authorization server, exchange the user's token at the identity provider for a grant, and return the
-    tokens for that grant. The user's token is a string here.
+    """Find the authorization server, exchange the user's token (a string) at the identity provider for a grant, and
+    return the tokens that the authorization server issues for that grant.
 
     Fetches at most eleven URLs, besides the repeated request that a DPoP nonce demands.
     """
@@ -208,7 +211,7 @@ def enterprise_managed(settings: EnterpriseManaged, context: GrantContext) -> Ma
         provider = yield from metadata_of(settings.idp_issuer)
     else:
         provider = ServerMetadata(issuer=settings.idp_issuer, token_endpoint=settings.idp_token_endpoint)
-    # RFC 8693 section 2: the grant that the identity provider issues for the authorization server
+    # RFC 8693 section 2: the identity provider issues a grant for the authorization server
     assert isinstance(settings.subject_token, str), "the function was called"
     form = {
         "grant_type": _EXCHANGE,
@@ -220,9 +223,10 @@ def enterprise_managed(settings: EnterpriseManaged, context: GrantContext) -> Ma
         "subject_token_type": settings.subject_token_type,
     }
     client = preregistered(settings.idp_client, provider)
-    # The grant isn't bound to a key, so the identity provider gets no proof.
+    # The grant isn't bound to a key, so the identity provider gets no DPoP proof.
     answer = yield from ask(form, provider, client, attrs.evolve(context, proof_key=None))
-    # RFC 8693 section 2.2.1: any other token is for the client alone: the authorization server must not get it.
+    # RFC 8693 section 2.2.1: any other token is only for the client, so the authorization server must not get
+    # it.
     if answer.issued_token_type != _ID_JAG:
         raise AuthorizationError("the identity provider returned another kind of token than a grant for the server")
     client = preregistered(settings.client, found.metadata)

@@ -1,4 +1,4 @@
-"""TokenKeeper: the tokens for one server, for all requests of one client.
+"""TokenKeeper: the tokens for one server, which all requests of one client share.
 
 `OAuthClient`, the base class of all configurations, opens the keeper. When the server refuses a request, its challenge
 says which token to get; if no other token would help, the refusal is final.
@@ -46,20 +46,21 @@ from .grants import ClientBindings, Grant, GrantContext, Machine
 logger = logging.getLogger("trio_mcp")
 
 _MOST_ATTEMPTS: Final = 6
-"""How often one request is sent: without a token, with one, with a nonce, with more scopes, and some spare attempts."""
+"""How often one request is sent at most: without a token, with one, with a nonce, with more scopes, and some spare
+attempts."""
 _MOST_STEPS_UP: Final = 2
-"""How often more scopes are requested because of one request."""
+"""How often more scopes are requested for a single refused request."""
 _NONCE: Final = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]{1,1024}")
-"""RFC 9449 section 8.1."""
+"""Matches a DPoP nonce (RFC 9449 section 8.1)."""
 _PASSING: Final = frozenset((None, "temporarily_unavailable", "server_error"))
-"""Errors of a refresh that don't mean that the refresh token is invalid."""
+"""Error codes of a refresh that don't mean that the refresh token is invalid."""
 _USELESS: Final = frozenset(("invalid_grant", "invalid_client"))
-"""RFC 6749 section 5.2: errors of a refresh that mean that the refresh token, or the client, is invalid."""
+"""Error codes of a refresh that mean that the refresh token, or the client, is invalid (RFC 6749 section 5.2)."""
 
 
 @define(eq=False)
 class TokenKeeper:
-    """The `Credentials` for the server at ``server_url``: gets tokens from ``source``, keeps them in ``storage``, and
+    """The `Credentials` for the server at ``server_url``. Gets tokens from ``source``, stores them in ``storage``, and
     refreshes them.
 
     Only one acquisition runs at a time, and all requests that need a token wait for it. Before a refresh, the record is
@@ -82,23 +83,23 @@ class TokenKeeper:
     _nonce: str | None = attrs.field(default=None, init=False)
     _acquisition: Acquisition | None = attrs.field(default=None, init=False)
     _failed: dict[bool, Acquisition] = attrs.field(factory=dict[bool, Acquisition], init=False)
-    """The last refresh that failed (key true), and the last grant that failed (key false)."""
+    """The last refresh that failed (under the key true), and the last new grant that failed (under false)."""
     _stepped_up: deque[float] = attrs.field(factory=partial(deque[float], maxlen=_MOST_STEPS_UP), init=False)
     _background: trio.lowlevel.ParkingLot = attrs.field(factory=trio.lowlevel.ParkingLot, init=False)
-    """Background requests that wait until the user has been asked because of another request."""
+    """Background requests that were refused, and that wait until another request has made the user sign in."""
     _finishing: CompletionShield = attrs.field(factory=CompletionShield, init=False)
 
     def __attrs_post_init__(self) -> None:
         self._record = Record(self._server_url, self._storage)
 
     def close(self) -> None:
-        """Limit everything that must be finished to a few seconds, since the client is being closed."""
+        """Limit all unfinished work to a few seconds, since the client is being closed."""
         self._finishing.shorten()
 
     # The interface for the HTTP client
 
     async def headers(self, method: str) -> Sequence[tuple[bytes, bytes]]:
-        """Return the headers of one request: see `Credentials.headers`."""
+        """Return the authorization headers of one request: see `Credentials.headers`."""
         await self._load_once()
         held = self._current
         if held is not None and self._acquisition is None and self._now() >= held.refresh_at:
@@ -109,19 +110,19 @@ class TokenKeeper:
             except AuthorizationError as error:
                 logger.info(
                     "the token is not refreshed: %s", error
-                )  # the server will say whether the token is still valid
+                )  # if the refresh fails, the server's response shows whether the token is still valid
         if self._current is None:
             return ()
         return self._current.headers(method, self._server_url, self._nonce, self._now())
 
     def noticed(self, headers: Mapping[str, str]) -> None:
-        """Read the headers of an answer: see `Credentials.noticed`."""
+        """Read the headers of a response: see `Credentials.noticed`."""
         nonce = headers.get("dpop-nonce")
         if nonce is not None and _NONCE.fullmatch(nonce):
             self._nonce = nonce
 
     async def refused(self, request: RefusedRequest) -> None:
-        """Get the token that the server demands: see `Credentials.refused`."""
+        """Get the token that the server demands for a refused request: see `Credentials.refused`."""
         challenge = challenge_of(request, is_dpop=self._is_dpop)
         error = None if challenge is None else challenge.params.get("error")
         if request.attempt >= _MOST_ATTEMPTS:
@@ -136,7 +137,7 @@ class TokenKeeper:
         while True:
             held = self._current
             if (None if held is None else held.token) != token_in(request.sent):
-                return  # meanwhile there is another token
+                return  # another token has been acquired meanwhile
             is_young = held is not None and held.since >= request.begun
             is_refresh = held is not None and held.is_refreshable and not is_young and not steps_up
             asks = not (is_refresh if self._acquisition is None else self._acquisition.is_refresh)
@@ -159,10 +160,11 @@ class TokenKeeper:
         steps_up: bool,
         is_refresh: bool,
     ) -> None:
-        """Start an acquisition that may bring a better token than ``held``. Raises `AuthorizationError` if that was
+        """Start to acquire a token that may be better than the token ``held``. Raises `AuthorizationError` if that was
         already tried for this request."""
         if held is not None and held.since >= request.begun and held.is_granted:
-            # 2026-07-28 authorization, Step-Up Authorization Flow: the union of scopes has already been requested.
+            # 2026-07-28 authorization, Step-Up Authorization Flow: the union of all scopes has already been
+            # requested.
             scopes = scopes_in("" if challenge is None else challenge.params.get("scope", ""))
             if not steps_up or set(scopes) <= set(held.requested_scopes):
                 raise final_refusal(request, "insufficient_scope" if steps_up else None, "although the token is new")
@@ -194,7 +196,7 @@ class TokenKeeper:
                 self._failed[acquisition.is_refresh] = acquisition
 
     async def _get(self, held: TokensInUse | None, challenge: Challenge | None) -> None:
-        """Get a new grant, or use one that another client or process has got."""
+        """Get a new grant, or use a grant that another client or process has acquired."""
         async with self._source._turn():
             stored = await self._record.load()
             if self._adopts(stored, held):
@@ -216,15 +218,15 @@ class TokenKeeper:
 
     async def _refresh(self, held: TokensInUse) -> None:
         """Refresh the tokens, or use tokens that another process has refreshed. If the refresh token is no longer
-        valid, only that is recorded."""
-        held.refresh_at = math.inf  # after a failure, don't try again at once
+        valid, record that."""
+        held.refresh_at = math.inf  # after a failure, don't refresh again at once
         async with self._record.lock():
             stored = await self._record.load()
             if self._adopts(stored, held):
                 return
             bindings = ClientBindings(self._storage)
             machine = self._source._refreshing(self._grant_context(stored, bindings, held.key))
-            if machine is None or stored.tokens is None:  # for example because another process has signed the user out
+            if machine is None or stored.tokens is None:  # another process may have signed the user out, for example
                 held.forget_refresh_token()
                 return
             with self._finishing.shielded_after_start() as begin:
@@ -253,7 +255,8 @@ class TokenKeeper:
                 self._is_loaded = True
 
     def _adopts(self, stored: StoredAuthorization, held: TokensInUse | None) -> bool:
-        """Use the tokens of ``stored``, and return true, if they differ from ``held`` and may be valid."""
+        """Use the tokens of the record ``stored`` if they differ from the tokens ``held`` and may be valid. Returns
+        whether they are used."""
         tokens = stored.tokens
         if tokens is None or (held is not None and tokens.access_token == held.token):
             return False
@@ -296,7 +299,7 @@ def _without_refresh_token(stored: StoredAuthorization, error: str | None) -> Gr
     assert record.tokens is not None, "there are tokens"
     client = record.client
     if error == "invalid_client" and client is not None and client.redirect_uris:
-        client = None  # the authorization server has forgotten the client, which had registered itself: register again
+        client = None  # the authorization server has forgotten the client that had registered itself: register again
     tokens = attrs.evolve(record.tokens, refresh_token=None)
     return Grant(issuer=stored.current, record=attrs.evolve(record, client=client, tokens=tokens))
 
@@ -311,8 +314,9 @@ _METADATA: Final = "resource_metadata"
 
 
 def challenge_of(request: RefusedRequest, *, is_dpop: bool) -> Challenge | None:
-    """Return the challenge that demands a token, with ``is_dpop`` one that is bound to a key; `None` if the server sent
-    none. Its resource metadata (RFC 9728 section 5.1) may come from any of the challenges."""
+    """Return the challenge that demands a token; with ``is_dpop``, a token that is bound to a key. Returns `None` if
+    the server sent no such challenge. The URL of the resource metadata (RFC 9728 section 5.1) may come from any of the
+    challenges."""
     found = [each for each in parse_challenges(request.challenges) if each.scheme in ("bearer", "dpop")]
     if not found:
         return None
@@ -325,7 +329,8 @@ def challenge_of(request: RefusedRequest, *, is_dpop: bool) -> Challenge | None:
 
 
 def final_refusal(request: RefusedRequest, error: str | None, why: str) -> AuthorizationError:
-    """Return the error for a request that the server has refused with the code ``error``, and would refuse again."""
+    """Return the exception for a request that the server has refused with the error code ``error``, and would refuse
+    again."""
     known = error if error in _CHALLENGE_CODES else None
     word = "" if known is None else f" ({known})"
     return AuthorizationError(
@@ -341,31 +346,32 @@ def _scopes(scopes: Sequence[str] | None) -> tuple[str, ...] | None:
 
 @frozen(kw_only=True)
 class OAuthClient(ClientAuth):
-    """The settings that all OAuth configurations have in common."""
+    """The settings that all OAuth configurations of clients have in common."""
 
     scopes: tuple[str, ...] | None = attrs.field(default=None, converter=_scopes)
     """Scopes to request instead of those that the server suggests."""
     storage: TokenStorage = attrs.field(factory=MemoryTokenStorage)
-    """Where the tokens are stored; by default in the memory of this object, so a user signs in once for each
+    """The storage for the tokens. By default this is the memory of this object, so a user signs in once for each
     process."""
     dpop: bool = False
-    """True requires tokens that are bound to a key (DPoP, RFC 9449). Needs ``trio-mcp[auth]``."""
+    """True if tokens must be bound to a key (DPoP, RFC 9449). Needs ``trio-mcp[auth]``."""
     public_addresses_only: bool = False
-    """True for clients that run on servers: URLs that a server names must not lead to a private network."""
+    """True for clients that run on servers: URLs that come from an MCP server must not lead to a private network."""
     ssl_context: ssl.SSLContext | None = attrs.field(default=None, repr=False)
-    """TLS settings for authorization servers, instead of the system's defaults."""
+    """The TLS settings for authorization servers, instead of the system's defaults."""
     http_proxy: str | Literal[True] | None = attrs.field(default=True, repr=False)
-    """The URL of an HTTP proxy for requests to authorization servers, `None` for none, or `True` for the proxy that the
-    environment names. With ``public_addresses_only`` that proxy isn't used, as it would look up names itself."""
+    """The URL of an HTTP proxy for requests to authorization servers, `None` for no proxy, or `True` for the proxy that
+    the environment names. With ``public_addresses_only`` the proxy of the environment isn't used, as it would look up
+    names itself."""
     trusted_http_hosts: Collection[str] = attrs.field(default=frozenset[str](), converter=host_names)
     """Hosts of a private network to which tokens may be sent over plain ``http``: servers, and authorization servers of
-    servers that are themselves reached with ``http`` at one of these hosts. Anybody who can read the traffic of that
+    servers that are themselves reached with ``http`` at one of these hosts. Anyone who can read the traffic of that
     network can use the tokens."""
 
     @asynccontextmanager
     async def _open_keeper(self, server_url: str, source: TokenSource) -> AsyncGenerator[Credentials]:
-        """Open the keeper of the tokens of ``source`` for one server. Raises `ValueError` for a server to which no
-        token is sent, because the token could be read on the way (OAuth 2.1, draft 13, section 1.5)."""
+        """Open the `TokenKeeper` that gets tokens from ``source`` for one server. Raises `ValueError` if the server's
+        URL isn't secure, so that a token could be read on the way (OAuth 2.1, draft 13, section 1.5)."""
         if names_socket(server_url):
             raise ValueError("OAuth does not work with a server on a Unix socket: pass auth=Bearer(token)")
         origin = split_url(server_url)[0]

@@ -1,4 +1,4 @@
-"""Token requests to a token endpoint, for every kind of grant (RFC 6749 section 5), and the client that sends them.
+"""Requests to a token endpoint, for every kind of grant (RFC 6749 section 5), and the client that sends them.
 
 `authentication` says how a client authenticates there: by its id alone, with a secret, or with a signed assertion.
 `client_at` finds or registers the client at an authorization server (2026-07-28 authorization, Client Registration).
@@ -29,15 +29,15 @@ if TYPE_CHECKING:
 
 _FORM: Final = "application/x-www-form-urlencoded"
 _TOKEN: Final = re.compile(r"[\x21-\x7e]{1,16384}")
-"""Matches text that fits into a header and into a form. RFC 6749 appendix A.12 also allows a space."""
+"""Matches strings that are valid in a header and in a form. RFC 6749 appendix A.12 also allows a space."""
 _NONCE: Final = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]{1,1024}")
-"""RFC 9449 section 8.1."""
+"""Matches a DPoP nonce (RFC 9449 section 8.1)."""
 _LONGEST_SECONDS: Final = 10 * 365 * 24 * 60 * 60.0
 _SECRETS: Final = ("code", "code_verifier", "refresh_token", "assertion", "subject_token")
-"""Parameters of token requests that no error message quotes."""
+"""Parameters of token requests that error messages never quote."""
 _FORM_TEXT: Final = re.compile(rb"[\w.~%+*&=/:@,!$'()-]+\s*")
 _MOST_PARAMETERS: Final = 50
-"""How many parameters a response in form encoding may have."""
+"""The maximum number of parameters in a form-encoded response."""
 _OTHER_TYPES: Final = frozenset(("dpop", "mac", "pop", "n_a"))
 """Types of tokens that must not be sent as bearer tokens. Any other type is a provider's own name for a bearer token,
 such as ``user`` and ``bot`` at Slack."""
@@ -50,8 +50,8 @@ def granted(
     scopes: tuple[str, ...],
     context: GrantContext,
 ) -> Machine[Grant]:
-    """Return the grant: the tokens with ``scopes`` that the authorization server that was ``found`` issues for
-    ``form``."""
+    """Send ``form`` to the token endpoint of the authorization server ``found``, and return the grant with the issued
+    tokens and ``scopes``."""
     tokens = yield from tokens_by({**form, **scope_parameter(scopes)}, found, client, scopes, context)
     record = context.stored.issuers.get(found.issuer, IssuerRecord())
     kept = None if client is None else client.registration
@@ -66,8 +66,8 @@ def tokens_by(
     scopes: tuple[str, ...],
     context: GrantContext,
 ) -> Machine[Tokens]:
-    """Return the tokens for the resource that the token endpoint of the authorization server that was ``found`` issues
-    for the grant in ``form``, which requests ``scopes``.
+    """Send the grant in ``form``, which requests ``scopes``, to the token endpoint of the authorization server
+    ``found``, and return the issued tokens.
 
     Sends one request, and a second one if the endpoint demands a nonce (RFC 9449 section 8). Raises
     `AuthorizationError` with the error code of the endpoint, and no other text of its response: see `refused`.
@@ -83,7 +83,7 @@ def tokens_by(
     return Tokens(
         access_token=answer.access_token,
         token_type="DPoP" if kind == "dpop" else "Bearer",
-        # RFC 6749 section 5.1: without the parameter, all requested scopes are granted
+        # RFC 6749 section 5.1: if the response has no parameter scope, all requested scopes are granted
         scopes=scopes if answer.scope is None else scopes_in(answer.scope),
         expires_at=expires_at,
         # Many servers send an empty refresh token instead of none.
@@ -94,8 +94,8 @@ def tokens_by(
 def ask(
     form: Mapping[str, str], server: ServerMetadata, client: TokenClient | None, context: GrantContext
 ) -> Machine[TokenResponse]:
-    """Return the response of the token endpoint of ``server`` to ``form``. Only the characters of its token have been
-    checked."""
+    """Send ``form`` to the token endpoint of ``server``, and return the response. Only the characters of the token in
+    the response have been checked."""
     url = server.token_endpoint
     if url is None:
         raise AuthorizationError("the authorization server has no token endpoint")
@@ -111,11 +111,11 @@ def ask(
 
     answer = yield from post_form("token", url, form, server, client, context.now(), headers())
     nonce = answer.headers.get("dpop-nonce", "")
-    # 401 is the status of a resource server, but some token endpoints send it (RFC 9449 section 8).
+    # 401 is a status for resource servers, but some token endpoints send it (RFC 9449 section 8).
     demanded = answer.status in (400, 401) and error_code(answer.body) == "use_dpop_nonce"
     if demanded and context.proof_key is not None and _NONCE.fullmatch(nonce):
         answer = yield from post_form("token", url, form, server, client, context.now(), headers(nonce))
-    # RFC 6749 section 5.2; some servers send errors with status 200
+    # RFC 6749 section 5.2 describes error responses; some servers send them with status 200
     if (error := error_code(answer.body)) is not None or answer.status not in (200, 201):
         secrets = [*map(form.get, _SECRETS), None if client is None else client.client_secret]
         raise refused(f"the token endpoint of {shown(server.issuer)} refused", error, answer.status, secrets)
@@ -137,8 +137,8 @@ def post_form(
     now: float,
     headers: Mapping[str, str] = MappingProxyType({}),
 ) -> Machine[Fetched]:
-    """Return the response of an ``endpoint`` of ``server`` to ``form``, authenticated as ``client``. Raises
-    `AuthorizationError`."""
+    """Send ``form`` to an ``endpoint`` of ``server``, authenticated as ``client``, and return the response. Raises
+    `AuthorizationError` if the client's key can't be used."""
     own, named = ({}, {}) if client is None else authentication(client, server, now)
     try:
         answer: Fetched = yield Fetch(
@@ -156,8 +156,8 @@ def post_form(
 
 
 def _as_json(body: bytes) -> bytes:
-    """Convert a token or an error in form encoding to a JSON object; leave any other response unchanged. Some servers
-    respond in the encoding of the request."""
+    """Convert a form-encoded token or error response to a JSON object, and return any other response unchanged. Some
+    servers respond in the encoding of the request."""
     try:
         if not _FORM_TEXT.fullmatch(body):  # an HTML page, or JSON, may quote a form that an attacker has written
             return body
@@ -165,28 +165,28 @@ def _as_json(body: bytes) -> bytes:
     except ValueError:
         return body
     members = dict(pairs)
-    # RFC 6749 section 5: no parameter may be repeated
+    # RFC 6749 section 5: a parameter must not be repeated
     is_answer = len(members) == len(pairs) and ("access_token" in members or "error" in members)
     return json.dumps(members).encode("ascii") if is_answer else body
 
 
 SECRET_METHODS: Final[tuple[AuthMethod, ...]] = ("client_secret_post", "client_secret_basic")
-"""Authentication methods of clients with a secret, the more reliable one first. All servers read a body in the same
-way. With a header, some servers require the ``client_id`` in the body and others forbid it; some decode the parts of
-the header and others don't."""
+"""Authentication methods of clients with a secret, the more reliable one first. All servers read a secret in the body
+in the same way. With a secret in a header, some servers require the ``client_id`` in the body and others forbid it;
+some decode the parts of the header and others don't."""
 
 
 @frozen(kw_only=True)
 class TokenClient:
-    """A client, with everything that it needs to authenticate at a token endpoint."""
+    """A client, with all data that it needs to authenticate at a token endpoint."""
 
     client_id: str
     auth_method: AuthMethod
     client_secret: str | None = attrs.field(default=None, repr=False)
     key: PreregisteredClient | None = attrs.field(default=None, repr=False)
-    """The client whose key signs assertions; `None` without a key."""
+    """The registration with the key that signs assertions; `None` if the client has no key."""
     registration: RegisteredClient
-    """The part that is stored. Secrets from the configuration aren't part of it."""
+    """The stored part of the client. Secrets from the configuration aren't in it."""
 
 
 def _listed_methods(server: ServerMetadata) -> Collection[str]:
@@ -196,7 +196,7 @@ def _listed_methods(server: ServerMetadata) -> Collection[str]:
 
 
 def _secret_method(usable: Collection[str], otherwise: AuthMethod) -> AuthMethod:
-    """Return the best ``usable`` method for a client with a secret; ``otherwise`` if there is none."""
+    """Return the best of the ``usable`` methods for a client with a secret; ``otherwise`` if none is usable."""
     for method in SECRET_METHODS:
         if method in usable:
             return method
@@ -204,8 +204,8 @@ def _secret_method(usable: Collection[str], otherwise: AuthMethod) -> AuthMethod
 
 
 def preregistered(client: PreregisteredClient, server: ServerMetadata) -> TokenClient:
-    """Return a client that is registered at ``server``, with the first of its methods that the server lists: an
-    assertion before a secret, and a secret in the body before one in a header."""
+    """Return a client that is registered at ``server``, with the best of its authentication methods that the server
+    lists: an assertion before a secret, and a secret in the body before one in a header."""
     method: AuthMethod = "none"
     if client.auth_method is not None:
         method = client.auth_method
@@ -228,7 +228,7 @@ def preregistered(client: PreregisteredClient, server: ServerMetadata) -> TokenC
 
 def authentication(client: TokenClient, server: ServerMetadata, now: float) -> tuple[dict[str, str], dict[str, str]]:
     """Return the headers and form parameters that authenticate ``client`` in one request to an endpoint of ``server``.
-    Raises `AuthorizationError` if its key can't be used.
+    Raises `AuthorizationError` if the client's key can't be used.
 
     RFC 6749 sections 2.3.1 and 3.2.1, RFC 7523 section 2.2.
     """
@@ -245,7 +245,8 @@ def authentication(client: TokenClient, server: ServerMetadata, now: float) -> t
 
 
 def _assertion(client: TokenClient, server: ServerMetadata, now: float) -> str:
-    """Return a new JWT for one request. Its only audience is the issuer, so it is useless elsewhere."""
+    """Return a new JWT that authenticates the client in one request. The JWT's only audience is the issuer, so it is
+    useless elsewhere."""
     key = client.key
     assert key is not None
     assert key.private_key is not None
@@ -270,7 +271,8 @@ _LOOPBACK: Final = frozenset(("127.0.0.1", "::1", "localhost"))
 def client_at(
     server: ServerMetadata, record: IssuerRecord, settings: OAuthSettings, scopes: tuple[str, ...], now: float
 ) -> Machine[TokenClient]:
-    """Return the client of ``settings`` at ``server``, whose stored record is ``record``. Sends at most one request.
+    """Return the client that ``settings`` describe at ``server``. ``record`` is the server's stored record. Sends at
+    most one request.
 
     This is the preregistered client; else its metadata document, if the server supports these; else the client that has
     registered itself, which happens now if needed. It registers for ``scopes``, since some servers let a client request
@@ -295,7 +297,7 @@ def client_at(
 
 
 def client_of(server: ServerMetadata, record: IssuerRecord, settings: OAuthSettings, now: float) -> TokenClient | None:
-    """Return the client to which the tokens of ``record`` were issued; `None` if ``settings`` are now for another
+    """Return the client to which the tokens of ``record`` were issued; `None` if ``settings`` now describe another
     client."""
     kept = record.client
     if kept is None or _is_expired(kept, now):
@@ -317,8 +319,9 @@ def _post_json(url: str, body: bytes) -> Fetch:
 def _register(
     url: str, server: ServerMetadata, settings: OAuthSettings, scopes: tuple[str, ...]
 ) -> Machine[TokenClient]:
-    """Register the client for ``scopes``, and return it (RFC 7591 section 3)."""
-    # A program on the user's machine can't keep a secret from the user, so it registers without one.
+    """Register the client at the authorization server for ``scopes``, and return the registered client (RFC 7591
+    section 3)."""
+    # A program on the user's machine can't hide a secret from the user, so it registers without a secret.
     listed = _listed_methods(server)
     wanted: AuthMethod = "none" if "none" in listed else _secret_method(listed, "none")
     native = urlsplit(settings.redirect_uri).hostname in _LOOPBACK
@@ -328,7 +331,8 @@ def _register(
         grant_types=("authorization_code", "refresh_token") if settings.auth.refresh else ("authorization_code",),
         response_types=("code",),
         token_endpoint_auth_method=wanted,
-        # Otherwise OpenID Connect assumes a web server, which must not have loopback redirects.
+        # Without this parameter, OpenID Connect assumes a web application, which must not have loopback
+        # redirects.
         application_type="native" if native else "web",
         scope=" ".join(scopes) or None,
     )
@@ -355,21 +359,23 @@ def _register(
         secret_expires_at=made.client_secret_expires_at or None,  # 0 means never
         auth_method=made.token_endpoint_auth_method or otherwise,
         redirect_uris=(settings.redirect_uri,),
-        # RFC 7591 section 3.2.1: the response says what was registered. What was refused isn't requested again.
+        # RFC 7591 section 3.2.1: the response contains what was registered. What the server refused isn't
+        # requested again.
         scopes=None if made.scope is None else tuple(dict.fromkeys((*scopes, *scopes_in(made.scope)))),
     )
     return _registered(kept)
 
 
 def _documented(url: str) -> TokenClient:
-    """Return the client whose metadata document is at ``url``."""
+    """Return the client whose client id is ``url``, the URL of its metadata document."""
     if not url.startswith("https://") or not urlsplit(url).path.strip("/"):
         raise AuthorizationError("client_metadata_url must be an https URL with a path")
     return TokenClient(client_id=url, auth_method="none", registration=RegisteredClient(client_id=url))
 
 
 def _registered(registration: RegisteredClient) -> TokenClient:
-    """Return the client that has registered itself. Without a secret, it authenticates by its id alone."""
+    """Return the client that has registered itself at the authorization server. If it has no secret, it authenticates
+    by its id alone."""
     method = _secret_method(() if registration.client_secret is None else (registration.auth_method,), "none")
     return TokenClient(
         client_id=registration.client_id,

@@ -1,1 +1,2 @@
-"""Resource server: identifies callers and what they may do (2026-07-28 authorization, for servers over HTTP)."""
+"""Resource server: identifies the callers of a server over HTTP and checks their permissions (2026-07-28
+authorization)."""

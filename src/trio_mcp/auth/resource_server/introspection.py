@@ -1,4 +1,4 @@
-"""IntrospectionVerifier verifies access tokens with requests to their issuer (RFC 7662)."""
+"""IntrospectionVerifier: verifies access tokens with requests to their issuer (RFC 7662)."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ from .verification import (
 logger = logging.getLogger("trio_mcp")
 
 _LONGEST: Final = 8 * 1024
-"""How many characters a token may have."""
+"""The maximum length of a token, in characters."""
 _TYPES: Final = frozenset(("bearer", "dpop", "access_token"))
-"""Accepted values of ``token_type``, in lower case: an issuer may also report refresh tokens as active, which aren't
+"""Accepted values of ``token_type``, in lower case. An issuer may also report refresh tokens as active; those aren't
 accepted here."""
 
 
@@ -54,27 +54,28 @@ class IntrospectionVerifier(BuiltInVerifier):
     client_secret: str | None = attrs.field(default=None, repr=False)
     """The secret of this server at the issuer."""
     private_key: str | Mapping[str, Any] | None = attrs.field(default=None, repr=False)
-    """A private key, as PEM or JWK, instead of the secret (``private_key_jwt``). Needs the extra ``trio-mcp[auth]``."""
+    """The private key that is used instead of the secret (``private_key_jwt``), as PEM or JWK. Needs the extra
+    ``trio-mcp[auth]``."""
     secret_in: Literal["header", "body"] = attrs.field(
         default="header", validator=attrs.validators.in_(("header", "body"))
     )
     """How the secret is sent: ``client_secret_basic`` in a header, or ``client_secret_post`` in the body."""
     issuer: str | None = None
-    """The issuer of the tokens; `None`: the one in ``authorization_servers`` of `Protected`."""
+    """The issuer of the tokens. `None` means the only one in ``authorization_servers`` of `Protected`."""
     audience: str | Sequence[str] | None = None
-    """Names of this server, one of which must be in ``aud``; `None`: the ``resource`` of `Protected`."""
+    """Names of this server, one of which must be in the claim ``aud``. `None` means the ``resource`` of `Protected`."""
     require_audience: bool = True
-    """False accepts tokens for which the issuer reports no ``aud``: use it for issuers whose tokens are all for this
-    server."""
+    """If false, tokens are also accepted if the issuer reports no ``aud`` for them. Use this for issuers whose tokens
+    are all for this server."""
     cache_for: float = attrs.field(default=60.0, validator=attrs.validators.ge(0))
-    """For how many seconds a response is cached. A revoked token stays valid that long."""
+    """How many seconds a response is cached. A revoked token stays valid that long."""
     leeway: float = attrs.field(default=60.0, validator=attrs.validators.ge(0))
-    """By how many seconds the clocks of the issuer and of this machine may differ."""
+    """How many seconds the clocks of the issuer and of this machine may differ."""
     _fetcher: Fetcher | None = attrs.field(default=None, repr=False, alias="_fetcher")
-    """Sends the requests. `None`: a fetcher that only allows ``https``, and ``http`` if the issuer is on this
-    machine."""
+    """The `Fetcher` that sends the requests. `None` means a fetcher that only allows ``https``, and ``http`` if the
+    issuer is on this machine."""
     trusted_http_hosts: Collection[str] = attrs.field(default=frozenset[str](), converter=host_names)
-    """Hosts of a private network to which plain ``http`` is allowed, in addition to those of `Protected`. Anybody who
+    """Hosts of a private network to which plain ``http`` is allowed, in addition to those of `Protected`. Anyone who
     can read the traffic of that network sees the tokens and the secret."""
 
     def __attrs_post_init__(self) -> None:
@@ -84,7 +85,7 @@ class IntrospectionVerifier(BuiltInVerifier):
 
     @property
     def _holds_for(self) -> float:
-        """For how many seconds a response is cached."""
+        """The number of seconds for which an answer of the verifier is cached."""
         return self.cache_for
 
     def _at(
@@ -94,7 +95,7 @@ class IntrospectionVerifier(BuiltInVerifier):
         now: Callable[[], float] = time.time,
         trusted_http_hosts: frozenset[str] = frozenset(),
     ) -> VerifyingObject:
-        """Return the verifier for ``resource``: see `BuiltInVerifier`."""
+        """Return the verifier for tokens of ``resource``: see `BuiltInVerifier`."""
         issuers = tuple(authorization_servers) if self.issuer is None else (self.issuer,)
         if len(issuers) != 1:
             raise ValueError("an introspection endpoint has the tokens of one issuer only: pass issuer=")
@@ -109,7 +110,7 @@ class IntrospectionVerifier(BuiltInVerifier):
 
 @frozen
 class _Introspection:
-    """Verifies tokens of ``issuer`` with the credentials in ``settings``."""
+    """Verifies tokens of ``issuer`` by introspection, with the credentials in ``settings``."""
 
     _settings: IntrospectionVerifier
     _issuer: str
@@ -118,7 +119,8 @@ class _Introspection:
     _now: Callable[[], float]
 
     async def verify(self, token: str) -> Principal | None:
-        """Return the principal of ``token``, or `None` if the token isn't valid here. Raises `VerifierUnavailable`."""
+        """Return the principal of ``token``, or `None` if the token isn't valid for this server. Raises
+        `VerifierUnavailable` if the issuer can't be reached."""
         if len(token) > _LONGEST:
             return None
         try:
@@ -173,8 +175,9 @@ class _Introspection:
 
 
 def _read(fetched: Fetched, endpoint: str) -> Mapping[str, Any]:
-    """Return the response (RFC 7662 section 2.2). Raises `VerifierUnavailable` for any other response, which says
-    nothing about the token: the credentials of this server may be wrong, for example."""
+    """Return the issuer's introspection response for a token (RFC 7662 section 2.2). Raises `VerifierUnavailable` if
+    the issuer sends an error or something else: that says nothing about the token, since for example the credentials of
+    this server may be wrong."""
     if fetched.status != HTTPStatus.OK:
         raise VerifierUnavailable(f"{endpoint}: status {fetched.status}")
     try:

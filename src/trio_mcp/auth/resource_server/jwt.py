@@ -1,4 +1,4 @@
-"""JWTVerifier verifies signed access tokens (RFC 9068)."""
+"""JWTVerifier: verifies signed access tokens (RFC 9068)."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from .verification import (
 logger = logging.getLogger("trio_mcp")
 
 _LONGEST: Final = 8 * 1024
-"""How many characters a token may have. Tokens of the largest issuers have 2 to 4 KiB."""
+"""The maximum length of a token, in characters. Tokens of the largest issuers have 2 to 4 KiB."""
 _TYPES: Final = frozenset(("at+jwt", "application/at+jwt"))
 _ANY_TYPES: Final = frozenset(("jwt", "application/jwt", *_TYPES))
 
@@ -48,38 +48,41 @@ def _algorithms(values: Sequence[str]) -> tuple[str, ...]:
 
 @frozen(kw_only=True)
 class JWTVerifier(BuiltInVerifier):
-    """Verifies tokens that are JWTs, signed by their issuer (RFC 9068): signature, issuer, audience and times.
+    """Verifies tokens that are JWTs, signed by their issuer (RFC 9068). It checks the signature, issuer, audience and
+    times.
 
     The keys of the issuer are fetched when needed, and cached. Needs the extra ``trio-mcp[auth]``. Raises `ValueError`
     for invalid values, and `ImportError` without the extra.
     """
 
     issuer: str | Sequence[str] | None = attrs.field(default=None, converter=attrs.converters.optional(_texts))
-    """The accepted issuers, exactly as in the claim ``iss``; `None`: the ``authorization_servers`` of `Protected`."""
+    """The accepted issuers, exactly as in the claim ``iss``. `None` means the ``authorization_servers`` of
+    `Protected`."""
     audience: str | Sequence[str] | None = attrs.field(default=None, converter=attrs.converters.optional(_texts))
-    """Names of this server, one of which must be in ``aud``; `None`: the ``resource`` of `Protected`. Tokens for any
-    other audience are always refused."""
+    """Names of this server, one of which must be in the claim ``aud``. `None` means the ``resource`` of `Protected`.
+    Tokens for any other audience are always refused."""
     client_ids: str | Sequence[str] | None = attrs.field(default=None, converter=attrs.converters.optional(_texts))
-    """Clients whose tokens are accepted without an ``aud``, for issuers that write none, such as Amazon Cognito: the
-    token's ``client_id`` must be one of these names. Such a token is valid at every server that accepts that client, so
-    only name clients of this server. If a token has an ``aud``, it's checked as always."""
+    """Client ids whose tokens are accepted without an ``aud``, for issuers that don't write that claim, such as Amazon
+    Cognito: the token's ``client_id`` must be one of these. Such a token is valid at every server that accepts that
+    client, so only name clients of this server. If a token has an ``aud``, it's checked as always."""
     jwks_uri: str | None = None
-    """The URL of the issuer's keys; `None`: the one in the issuer's metadata."""
+    """The URL of the issuer's keys. `None` means the URL in the issuer's metadata."""
     keys: Mapping[str, Any] | None = attrs.field(default=None, repr=False)
-    """A JWK set to use instead of fetching keys."""
+    """The JWK set that is used instead of fetching keys."""
     algorithms: Sequence[str] = attrs.field(default=ASYMMETRIC, converter=_algorithms)
     """The accepted signature algorithms. Symmetric algorithms aren't supported."""
     leeway: float = attrs.field(default=60.0, validator=attrs.validators.ge(0))
-    """By how many seconds the clocks of the issuer and of this machine may differ."""
+    """How many seconds the clocks of the issuer and of this machine may differ."""
     require_typ: bool = True
-    """True accepts only tokens of the type ``at+jwt``, that is, access tokens (RFC 9068 section 4). False also accepts
-    tokens of issuers that write ``JWT`` or no type. Then only ``audience`` distinguishes them from ID tokens, so no ID
-    token may be issued to a client of that name."""
+    """If true, only tokens of the type ``at+jwt`` are accepted, that is, access tokens (RFC 9068 section 4). If false,
+    tokens with the type ``JWT`` or without a type are accepted as well. Then only ``audience`` distinguishes them from
+    ID tokens, so no ID token may be issued to a client of that name."""
     _fetcher: Fetcher | None = attrs.field(default=None, repr=False, alias="_fetcher")
-    """Fetches the keys. `None`: a fetcher that only allows ``https``, and ``http`` if the issuer is on this machine."""
+    """The `Fetcher` that fetches the keys. `None` means a fetcher that only allows ``https``, and ``http`` if the
+    issuer is on this machine."""
     trusted_http_hosts: Collection[str] = attrs.field(default=frozenset[str](), converter=host_names)
     """Hosts of a private network from which keys may be fetched over plain ``http``, in addition to those of
-    `Protected`. Anybody who can change the traffic of that network can forge tokens."""
+    `Protected`. Anyone who can change the traffic of that network can forge tokens."""
 
     def __attrs_post_init__(self) -> None:
         check_extra()
@@ -97,7 +100,7 @@ class JWTVerifier(BuiltInVerifier):
         now: Callable[[], float] = time.time,
         trusted_http_hosts: frozenset[str] = frozenset(),
     ) -> VerifyingObject:
-        """Return the verifier for ``resource``: see `BuiltInVerifier`."""
+        """Return the verifier for tokens of ``resource``: see `BuiltInVerifier`."""
         issuers = _texts(self.issuer) or tuple(authorization_servers)
         if self.jwks_uri is not None and len(issuers) > 1:
             raise ValueError("one jwks_uri cannot have the keys of several issuers: pass one issuer=")
@@ -121,7 +124,7 @@ class JWTVerifier(BuiltInVerifier):
 
 @frozen
 class _SignatureCheck:
-    """Verifies tokens of the issuers whose keys are in ``sources``."""
+    """Verifies tokens that are signed by the issuers whose keys are in ``sources``."""
 
     _expected: ExpectedClaims
     _sources: Mapping[str, KeySource]
@@ -131,7 +134,7 @@ class _SignatureCheck:
     _now: Callable[[], float]
 
     async def verify(self, token: str) -> Principal | None:
-        """Return the principal of ``token``, or `None` if the token isn't valid here."""
+        """Return the principal of ``token``, or `None` if the token isn't valid for this server."""
         try:
             return await self._checked(token)
         except Untrusted as reason:
@@ -142,8 +145,8 @@ class _SignatureCheck:
         signed = read_signed(token, self._algorithms, _LONGEST)
         self._check_type(signed)
         claims, expected = signed.claims, self._expected
-        # Check the signature before reading untrusted claims in detail. The issuer's name is compared literally, and
-        # how often an issuer's keys are fetched doesn't depend on tokens.
+        # Check the signature before reading untrusted claims in detail. The issuer's URL is compared literally,
+        # and tokens don't affect how often an issuer's keys are fetched.
         issuer = expected.check_issuer(claims)
         if not await self._sources[issuer].has_signed(signed):
             raise Untrusted(f"not signed by a key of {issuer}")

@@ -1,4 +1,4 @@
-"""Keys: public keys of issuers and of clients, read from JWKs (RFC 7517), within limits.
+"""Public keys of issuers and of clients, read from JWKs (RFC 7517), within limits.
 
 A `KeySource` has the keys of one issuer, and fetches them when needed, but not too often. `fetch_keys` fetches them
 from the URL in the metadata of the issuer (RFC 8414). Checking signatures needs joserfc.
@@ -41,39 +41,41 @@ _ALGORITHMS: Final[Mapping[tuple[str, str | None], tuple[str, ...]]] = {
     ("EC", "P-521"): ("ES512",),
     ("OKP", "Ed25519"): ("Ed25519", "EdDSA"),
 }
-"""Algorithms by type and curve of the key (RFC 7518 section 3.1, RFC 9864). A key of another type has no algorithm, so
-a public key is never used as the secret of an HMAC."""
+"""The signature algorithms for each type and curve of a key (RFC 7518 section 3.1, RFC 9864). A key of another type has
+no algorithm, so a public key is never used as the secret of an HMAC."""
 
 ASYMMETRIC: Final = tuple(algorithm for algorithms in _ALGORITHMS.values() for algorithm in algorithms)
-"""All algorithms whose signatures can be checked."""
+"""All signature algorithms that can be checked."""
 
 _MEMBERS: Final = {"RSA": ("n", "e"), "EC": ("x", "y"), "OKP": ("x",)}
 _PRIVATE: Final = frozenset(("d", "p", "q", "dp", "dq", "qi", "oth", "k"))
 _RSA_BITS: Final = range(2048, 8192 + 1)
-"""RFC 7518 section 3.3: at least 2048 bits. The time for a check grows with the square of the length."""
+"""The minimum and maximum length of an RSA key in bits: at least 2048 (RFC 7518 section 3.3). The time for a check
+grows with the square of the length."""
 _LONGEST_MEMBER: Final = 1400
-"""How many characters a member may have: 8192 bits."""
+"""The maximum length of a field of a JWK, in characters (8192 bits)."""
 _LONGEST_EXPONENT: Final = 6
-"""How many characters the exponent may have (32 bits): the time for a check grows with it."""
+"""The maximum length of an RSA key's exponent, in characters (32 bits). The time for a check grows with that length."""
 _BASE64URL: Final = re.compile(r"[A-Za-z0-9_-]+")
 _MOST_KEYS: Final = 100
 
 
 def check_extra() -> None:
-    """Raise `ImportError` unless joserfc is installed."""
+    """Raise `ImportError` unless the package joserfc is installed, which the extra ``trio-mcp[auth]`` requires."""
     require(jws)
 
 
 class UnusableKey(ValueError):
-    """The JWK isn't a public key that can check signatures here. The message contains nothing of the key."""
+    """The JWK isn't a public key that this server can use to check signatures. The message contains nothing of the
+    key."""
 
 
 @frozen
 class VerificationKey:
-    """A public key."""
+    """A public key that checks signatures."""
 
     kid: str | None
-    """The key id (``kid``) that its owner has chosen."""
+    """The id of the key (``kid``), which the key's owner has chosen."""
     algorithms: frozenset[str]
     """The algorithms for which the key may be used."""
     _key: RSAKey | ECKey | OKPKey = attrs.field(repr=False)
@@ -91,8 +93,8 @@ class VerificationKey:
 
 
 def read_key(jwk: Mapping[str, Any]) -> VerificationKey:
-    """Return the public key in ``jwk``. Raises `UnusableKey`, also for a private key: a key that was disclosed proves
-    nothing."""
+    """Return the public key in ``jwk``. Raises `UnusableKey` if it isn't a supported public key, and also if it is a
+    private key: a key that was disclosed proves nothing."""
     kind, curve, kid, algorithm = (jwk.get(name) for name in ("kty", "crv", "kid", "alg"))
     if not isinstance(kind, str) or not (curve is None or isinstance(curve, str)):
         raise UnusableKey("the key has no type (kty)")
@@ -132,19 +134,19 @@ def _imported(kind: str, curve: str | None, members: Mapping[str, str]) -> RSAKe
         raise UnusableKey(f"an RSA key of {bits} bits")
     try:
         return kinds[kind].import_key({**named, **members})
-    except Exception:  # broken keys raise all kinds of errors, some with the key in them
+    except Exception:  # broken keys raise all kinds of errors, some of which contain the key
         raise UnusableKey("a key with invalid numbers") from None
 
 
 def _bits(modulus: str) -> int:
     try:
         return int.from_bytes(decode_base64url(modulus, padded=False), "big").bit_length()
-    except ValueError:  # the text has a length that no base64url text has
+    except ValueError:  # the length of the text is impossible for base64url
         return 0
 
 
 def read_key_set(document: bytes | str | Mapping[str, Any]) -> tuple[VerificationKey, ...]:
-    """Return the usable keys of a JWK set; the others are ignored (RFC 7517 section 5). Raises `UnusableKey` unless
+    """Return the usable keys of a JWK set, ignoring the other keys (RFC 7517 section 5). Raises `UnusableKey` unless
     this is a set of 1 to 100 keys, and if none of them is usable."""
     try:
         found: object = document
@@ -171,37 +173,38 @@ def read_key_set(document: bytes | str | Mapping[str, Any]) -> tuple[Verificatio
 logger = logging.getLogger("trio_mcp")
 
 _PAUSE_WITH_KEYS: Final = 30.0
-"""Seconds between two requests for keys. Otherwise a client that invents key ids would cause a request for each
-token."""
+"""The minimum number of seconds between two requests for keys. Without this limit, a client that invents key ids would
+cause a request for each token."""
 _PAUSE_WITHOUT_KEYS: Final = 5.0
-"""The same while there are no keys at all, so that no token can be verified."""
+"""The minimum number of seconds between two requests while there are no keys, so that no token can be verified."""
 _MAX_AGE: Final = 600.0
-"""Seconds after which keys are fetched again: an issuer may have withdrawn one."""
+"""The number of seconds after which the keys are fetched again, since an issuer may have withdrawn one."""
 _DEADLINE: Final = 10.0
-"""Seconds within which the issuer has to respond."""
+"""The number of seconds within which the issuer has to respond."""
 
 
 class KeySource(Protocol):
-    """The keys of one issuer."""
+    """The source of one issuer's public keys."""
 
     async def has_signed(self, signed: Signed) -> bool:
-        """Return whether one of the keys has signed. Raises `VerifierUnavailable` if that is unknown at the moment."""
+        """Return whether a token was signed with one of the issuer's keys. Raises `VerifierUnavailable` if the keys
+        can't be fetched at the moment."""
         ...
 
 
 @frozen
 class FixedKeys:
-    """Keys that never change."""
+    """A `KeySource` whose keys never change."""
 
     _keys: Sequence[VerificationKey]
 
     async def has_signed(self, signed: Signed) -> bool:
-        """Return whether one of the keys has signed: see `KeySource`."""
+        """Return whether a token was signed with one of these keys: see `KeySource`."""
         return any(key.has_signed(signed) for key in self._keys if _may_be(key, signed))
 
 
 class FetchedKeys:
-    """The keys that ``fetch`` gets from ``issuer``.
+    """A `KeySource` with the keys that ``fetch`` gets from ``issuer``.
 
     Keys are fetched before the first check, when they are old, and for a signature that none of the known keys has
     made; in any case at most once in half a minute. Known keys stay valid while the issuer doesn't respond.
@@ -212,21 +215,21 @@ class FetchedKeys:
         self._fetch = fetch
         self._keys: Sequence[VerificationKey] = ()
         self._asked_at = self._got_at = -math.inf
-        """Times of `trio.current_time`."""
+        """The times of the last request for keys and of the last response with keys, on trio's clock."""
         self._failed = False
         """True if the last request for keys failed."""
         self._asking = trio.Lock()
 
     async def has_signed(self, signed: Signed) -> bool:
-        """Return whether one of the keys has signed: see `KeySource`."""
+        """Return whether a token was signed with one of the fetched keys: see `KeySource`."""
         if trio.current_time() >= self._got_at + _MAX_AGE and not (self._keys and self._asking.locked()):
-            await self._refresh()  # one client waits for this; the others continue with the old keys
+            await self._refresh()  # one caller waits for the new keys; the others continue with the old ones
         if not self._keys:
             raise VerifierUnavailable(f"the keys of {self._issuer} could not be fetched")
         candidates = [key for key in self._keys if _may_be(key, signed)]
         if any(key.has_signed(signed) for key in candidates):
             return True
-        # The signature may be made with a new key. Don't fetch keys for a known key id.
+        # The token may be signed with a new key. If its key id is known, the keys aren't fetched.
         if candidates and signed.kid is not None and all(key.kid is not None for key in candidates):
             return False
         before = self._keys
@@ -240,14 +243,15 @@ class FetchedKeys:
         return False
 
     async def _refresh(self) -> None:
-        """Fetch the keys, unless that was done recently. If there is no response, the old keys are kept."""
+        """Fetch the keys of the issuer, unless that was done recently. If there is no response, the old keys stay in
+        use."""
         async with self._asking:
             now = trio.current_time()
             if now < self._asked_at + (_PAUSE_WITH_KEYS if self._keys else _PAUSE_WITHOUT_KEYS):
                 return
             self._asked_at = now
             self._failed = True
-            # Shielded: otherwise clients that disconnect at once would keep the keys from being fetched.
+            # Shielded: otherwise clients that disconnect at once could prevent the keys from being fetched.
             with trio.move_on_after(_DEADLINE, shield=True):
                 try:
                     self._keys = await self._fetch()
@@ -260,14 +264,15 @@ class FetchedKeys:
 
 
 def _may_be(key: VerificationKey, signed: Signed) -> bool:
-    """Return whether a token with this header may be signed with ``key``."""
+    """Return whether a token with this header may have been signed with ``key``."""
     if signed.algorithm not in key.algorithms:
         return False
     return signed.kid is None or key.kid is None or key.kid == signed.kid
 
 
 def check_jwks_uri(url: str, trusted_http_hosts: Collection[str]) -> str:
-    """Return ``url`` if keys may be fetched from it. Otherwise raises `ValueError`, which says what to do instead."""
+    """Return ``url`` if keys may be fetched from it. Otherwise raises `ValueError`, whose message suggests a
+    solution."""
     try:
         return check_endpoint(url, trusted_http_hosts)
     except ValueError as error:
@@ -277,8 +282,8 @@ def check_jwks_uri(url: str, trusted_http_hosts: Collection[str]) -> str:
 async def fetch_keys(
     issuer: str, jwks_uri: str | None, fetcher: Fetcher, trusted_http_hosts: Collection[str] = ()
 ) -> Sequence[VerificationKey]:
-    """Return the keys at ``jwks_uri``. With `None`, use the URL in the metadata of ``issuer``. Raises `FetchFailed` and
-    `UnusableKey`."""
+    """Fetch the keys at ``jwks_uri``, or at the URL in the metadata of ``issuer`` if ``jwks_uri`` is `None`, and return
+    them. Raises `FetchFailed` if there is no response, and `UnusableKey` if there is no usable key."""
     uri = await _jwks_uri(issuer, fetcher) if jwks_uri is None else jwks_uri
     try:
         return read_key_set(await _fetched(uri, fetcher))

@@ -1,4 +1,5 @@
-"""ProofChecks: checks that the sender of a token has the key that the token is bound to (DPoP, RFC 9449 section 4.3).
+"""ProofChecks: checks that the sender of a token has the private key that the token is bound to (DPoP, RFC 9449 section
+4.3).
 
 `ProofNonces` creates values that clients repeat in their proofs (section 9). `ProofReplayGuard` remembers the proofs
 that were used (section 11.1). The module needs joserfc.
@@ -26,29 +27,29 @@ from .refusals import USED_BEFORE
 from .verification import Signed, Untrusted, canonical, read_signed
 
 _LONGEST: Final = 8 * 1024
-"""How many characters a proof may have. Proofs with the largest keys have 4 KiB."""
+"""The maximum length of a DPoP proof, in characters. Proofs with the largest keys have 4 KiB."""
 _WINDOW: Final = 60.0
-"""Without nonces: how many seconds old a proof may be, and by how much clocks may differ."""
+"""The maximum age of a proof in seconds if no nonces are used, and by how much the clocks may differ."""
 _MOST_PROOFS: Final = 100_000
 _MOST_KEYS: Final = 1000
 
 
 @frozen
 class UsedProof:
-    """A valid proof, which is now used."""
+    """A valid DPoP proof that has now been used, and must not be used again."""
 
     digest: bytes
-    """SHA-256 of the proof's id and its key."""
+    """SHA-256 hash of the proof's id and key."""
     ttl: int
     """Milliseconds until the proof is too old for every process, however much their clocks differ."""
 
 
 class ProofChecks:
-    """Checks the proofs of requests to ``resource``. With ``nonces``, each proof has to repeat one, and the client's
-    clock doesn't matter. ``now`` returns the time in seconds since the epoch."""
+    """Checks the DPoP proofs of requests to ``resource``. With ``nonces``, each proof must contain a nonce of the
+    server, and the client's clock doesn't matter. ``now`` returns the time in seconds since the epoch."""
 
     algorithms = ASYMMETRIC
-    """The accepted algorithms of proofs."""
+    """The accepted signature algorithms of DPoP proofs."""
 
     def __init__(self, resource: str, nonces: ProofNonces | None, now: Callable[[], float]) -> None:
         check_extra()
@@ -57,19 +58,21 @@ class ProofChecks:
         self._now = now
         self._seen = ProofReplayGuard(_MOST_PROOFS)
         self._keys = BoundedDict[str, tuple[Mapping[str, Any], VerificationKey]](_MOST_KEYS)
-        """The keys that have signed a proof, with their JWKs, by thumbprint; those used last are kept."""
+        """The public keys that have signed a proof, with their JWKs, by thumbprint. Only the most recently used keys
+        are stored."""
 
     def share(self, secret: bytes) -> None:
-        """If nonces are used, but only this process recognizes them, accept those of all processes that have
-        ``secret``."""
+        """Accept the nonces of all processes that have ``secret``, if nonces are used and the author hasn't passed a
+        secret."""
         if self._nonces is not None:
             self._nonces.share(secret)
 
     def check(self, proof: str, method: str, token: str, principal: Principal) -> UsedProof:
-        """Check that ``proof`` was made for this request by ``method``, with the key that ``token`` of ``principal`` is
-        bound to, and wasn't used before. Returns the proof, which is then used. Raises `Untrusted`, `NonceNeeded` and
-        `TooManyProofs`."""
-        # The numbers refer to the list in RFC 9449 section 4.3.
+        """Check the DPoP ``proof`` of a request by ``method``. The proof must be made for this request, with the key
+        that ``token`` of ``principal`` is bound to, and must not have been used before. Returns the proof, which then
+        counts as used. Raises `Untrusted` if the proof is invalid, `NonceNeeded` if it needs another nonce, and
+        `TooManyProofs` if the client used too many."""
+        # The numbers in the following comments refer to the list in RFC 9449 section 4.3.
         signed = read_signed(proof, self.algorithms, _LONGEST)  # 2, 5
         if signed.header.get("typ") != "dpop+jwt":  # 4
             raise Untrusted("the typ of a proof must be dpop+jwt")
@@ -83,14 +86,15 @@ class ProofChecks:
         if not key.has_signed(signed):  # 6
             raise Untrusted("the proof is signed by another key")
         self._keys[thumbprint] = jwk, key
-        # As a hash, every proof takes the same space, however long its id is.
+        # A hash takes the same space for every proof, however long the proof's id is.
         digest = hashlib.sha256(f"{thumbprint} {proof_id}".encode()).digest()
         if not self._seen.add(principal.id, digest, ends_at, now):  # section 11.1
             raise Untrusted(USED_BEFORE)
         return UsedProof(digest, math.ceil((ends_at - now + _WINDOW) * 1000))
 
     def _key(self, signed: Signed, thumbprint: str) -> tuple[Mapping[str, Any], VerificationKey]:
-        """Return the key in the header of a proof, as its JWK and ready for use, if the key has this ``thumbprint``."""
+        """Return the public key in the header of a proof, as its JWK and as a key object. Raises `Untrusted` if the key
+        doesn't have this ``thumbprint``."""
         jwk: object = signed.header.get("jwk")
         if not isinstance(jwk, dict):
             raise Untrusted("the proof has no key (jwk)")
@@ -108,7 +112,8 @@ class ProofChecks:
         return found, key
 
     def _checked_claims(self, claims: Mapping[str, Any], method: str, token: str) -> str:
-        """Return the id of the proof, if the proof is for this request."""
+        """Return the id of a proof. Raises `Untrusted` if the claims show that the proof was made for another
+        request."""
         proof_id, target, ath = (claims.get(name) for name in ("jti", "htu", "ath"))
         if not isinstance(proof_id, str) or not proof_id:
             raise Untrusted("the proof has no id (jti)")
@@ -122,7 +127,7 @@ class ProofChecks:
         return proof_id
 
     def _expires_at(self, claims: Mapping[str, Any], now: float) -> float:
-        """Return the time from which the proof is too old."""
+        """Return the time from which the proof is too old to be accepted."""
         issued_at = claims.get("iat")
         if isinstance(issued_at, bool) or not isinstance(issued_at, int | float):
             raise Untrusted("the proof has no time (iat)")
@@ -147,15 +152,16 @@ def _without_query(url: str) -> str:
 
 
 _GOOD_FOR: Final = 300
-"""For how many seconds a nonce is valid."""
+"""The number of seconds for which a nonce is valid."""
 _TIME_BYTES: Final = 8
 _SEAL_BYTES: Final = 16
 _NONCE_LENGTH: Final = (_TIME_BYTES + _SEAL_BYTES) * 4 // 3
-"""Length in base64url characters; there is no padding, since the number of bytes is a multiple of three."""
+"""The length of a nonce in base64url characters. There is no padding, since the number of bytes is a multiple of
+three."""
 
 
 class NonceNeeded(Exception):
-    """The proof must be made again, with this ``nonce``."""
+    """The client must make its DPoP proof again, with this ``nonce``."""
 
     def __init__(self, nonce: str) -> None:
         super().__init__("a proof with a nonce is needed")
@@ -163,26 +169,26 @@ class NonceNeeded(Exception):
 
 
 class ProofNonces:
-    """Creates nonces and recognizes its own without storing them: each nonce is its creation time, signed with
-    ``secret``. Processes that share the secret accept each other's nonces; with `None`, a secret is generated for this
-    process."""
+    """Creates DPoP nonces and recognizes them without storing them: each nonce is its creation time, signed with
+    ``secret``. Processes that share the secret accept each other's nonces. If ``secret`` is `None`, one is generated
+    for this process."""
 
     def __init__(self, secret: bytes | None) -> None:
         self._is_own = secret is None
         self._secret = secrets.token_bytes(32) if secret is None else secret
 
     def share(self, secret: bytes) -> None:
-        """Derive the secret from one that other processes have, unless the author has passed one."""
+        """Derive the secret for nonces from ``secret``, which all processes have, unless the author has passed one."""
         if self._is_own:
             self._secret = derived_key(secret, b"trio-mcp DPoP-Nonce 1")
 
     def make(self, now: float) -> str:
-        """Return a nonce that is valid for five minutes from ``now``, in seconds since the epoch."""
+        """Return a new nonce that is valid for five minutes from ``now``, in seconds since the epoch."""
         time = int(now).to_bytes(_TIME_BYTES, "big")
         return urlsafe_b64encode(time + self._seal(time)).decode("ascii")
 
     def ends_at(self, nonce: str) -> float | None:
-        """Return when ``nonce`` expires; `None` if it wasn't created with this secret."""
+        """Return the time at which ``nonce`` expires; `None` if the nonce wasn't created with this secret."""
         if len(nonce) != _NONCE_LENGTH or not nonce.isascii():
             return None
         try:
@@ -199,11 +205,11 @@ class ProofNonces:
 
 
 class TooManyProofs(Exception):
-    """The client has used so many proofs recently that no more can be remembered."""
+    """The client has used so many DPoP proofs recently that the server can't remember another one."""
 
 
 class ProofReplayGuard:
-    """Remembers at most ``limit`` proofs, each until the proof is too old to be used again.
+    """Remembers at most ``limit`` used DPoP proofs, each until it is too old to be used again.
 
     No proof is forgotten earlier; otherwise a client that uses many proofs could make room for a replay. A principal
     that has its fair share of the places, with however many keys, is refused further proofs until its first ones are
@@ -214,9 +220,9 @@ class ProofReplayGuard:
         self._limit = limit
         self._seen = set[bytes]()
         self._by_expiry: dict[int, list[tuple[Hashable, bytes]]] = {}
-        """Principals and proofs, by the second after which the proofs are too old."""
+        """Principals and their used proofs, by the second after which the proofs are too old."""
         self._counts = Counter[Hashable]()
-        """Number of proofs by principal."""
+        """The number of remembered proofs, by principal."""
         self._looked_at = -1
 
     def __len__(self) -> int:
@@ -224,8 +230,8 @@ class ProofReplayGuard:
         return len(self._seen)
 
     def add(self, principal: Hashable, digest: bytes, ends_at: float, now: float) -> bool:
-        """Remember the ``digest`` of a proof that ``principal`` has used, and that is too old from ``ends_at`` on.
-        Returns whether the proof is new. Raises `TooManyProofs`."""
+        """Remember the ``digest`` of a proof that ``principal`` has used, until the proof is too old at ``ends_at``.
+        Returns whether the proof is new. Raises `TooManyProofs` if no more proofs can be remembered."""
         self._discard_expired(now)
         if digest in self._seen:
             return False

@@ -1,4 +1,4 @@
-"""Protected: authorization for a server over HTTP, as authors configure it.
+"""Protected: the authorization of a server over HTTP, as authors configure it.
 
 `Protected._gate` creates the `Gate` of a running endpoint. The gate identifies the caller of each request by the token
 in the Authorization header, and publishes the metadata of the resource (RFC 9728).
@@ -31,14 +31,15 @@ if TYPE_CHECKING:
 logger = logging.getLogger("trio_mcp")
 
 _SCOPE: Final = lazy_pattern(r"[\x21\x23-\x5b\x5d-\x7e]+")
-"""RFC 6749 section 3.3, ``scope-token``."""
+"""Matches one scope (RFC 6749 section 3.3, ``scope-token``)."""
 _RESOURCE_METADATA: Final = "/.well-known/oauth-protected-resource"
-"""RFC 9728 section 3."""
+"""The well-known path of the protected resource metadata (RFC 9728 section 3)."""
 _OFFLINE: Final = "offline_access"
 
 
 def scope_tokens(scopes: Iterable[str]) -> frozenset[str]:
-    """Return ``scopes`` as a set. Raises `ValueError` for an invalid scope, and `TypeError` for a single string."""
+    """Return ``scopes`` as a set. Raises `ValueError` if a scope is invalid, and `TypeError` if ``scopes`` is a single
+    string."""
     if isinstance(scopes, str):
         raise TypeError(f"scopes must be a list of strings: write [{scopes!r}], not {scopes!r}")
     found = frozenset(scopes)
@@ -52,11 +53,11 @@ def scope_tokens(scopes: Iterable[str]) -> frozenset[str]:
 
 @frozen
 class PublishedMetadata:
-    """The metadata of one protected resource (RFC 9728 section 2)."""
+    """The metadata that one protected resource publishes (RFC 9728 section 2)."""
 
     settings: Protected
     proof_algorithms: Sequence[str]
-    """Algorithms of DPoP proofs; empty without DPoP."""
+    """The accepted signature algorithms of DPoP proofs; empty without DPoP."""
 
     @property
     def url(self) -> str:
@@ -67,15 +68,15 @@ class PublishedMetadata:
 
     @property
     def paths(self) -> frozenset[str]:
-        """The paths that serve the metadata: the one of `url`, and the root path. Each works with and without a
-        trailing slash, since clients disagree about it."""
+        """The paths at which the metadata is served: the path of `url`, and the root path. Each works with and without
+        a trailing slash, since clients disagree about it."""
         path = urlsplit(self.settings.resource).path.rstrip("/")
         return frozenset(
             (_RESOURCE_METADATA, *((f"{_RESOURCE_METADATA}{path}", f"{_RESOURCE_METADATA}{path}/") if path else ()))
         )
 
     def to_json(self) -> bytes:
-        """Return the metadata as JSON."""
+        """Return the metadata as a JSON document."""
         settings = self.settings
         scopes = settings.scopes if settings.scopes_supported is None else settings.scopes_supported
         document: dict[str, Any] = {
@@ -88,7 +89,7 @@ class PublishedMetadata:
             "dpop_signing_alg_values_supported": self.proof_algorithms,
             "dpop_bound_access_tokens_required": settings.dpop == "required",
         }
-        # RFC 9728 section 3.2: parameters without a value are left out.
+        # RFC 9728 section 3.2: parameters without a value are left out of the document.
         return msgspec.json.encode({name: value for name, value in document.items() if value})
 
 
@@ -125,56 +126,58 @@ class Protected:
     machine. All URLs that the server sends to clients are derived from it, never from a Host header. Tokens must be
     issued for this URL."""
     authorization_servers: Sequence[str] = attrs.field(converter=_issuers)
-    """The issuers of the tokens, from which clients get tokens. Most clients use the first one."""
+    """The issuers of the tokens: the authorization servers from which clients get tokens. Most clients use the first
+    one."""
     verifier: Verifier | BuiltInVerifier = attrs.field(repr=False)
-    """Verifies tokens: `JWTVerifier`, `IntrospectionVerifier`, or any ``async def verify(token)`` that returns a
+    """The verifier of tokens: `JWTVerifier`, `IntrospectionVerifier`, or any ``async def verify(token)`` that returns a
     `Principal`, or `None` for an invalid token. The function must refuse tokens for other resources."""
     scopes: frozenset[str] = attrs.field(default=frozenset[str](), converter=scope_tokens)
     """Scopes that every request needs."""
     scopes_supported: frozenset[str] | None = attrs.field(
         default=None, converter=attrs.converters.optional(scope_tokens)
     )
-    """Scopes that a client should request first; as few as possible. `None`: the same as ``scopes``."""
+    """Scopes that a client should request first, as few as possible. `None` means the same as ``scopes``."""
     satisfies: Satisfies | None = None
-    """A function of ``(granted, needed)`` that returns whether one of the granted scopes includes the needed scope. It
-    isn't called for a scope that was itself granted."""
+    """A function ``(granted, needed)`` that returns whether one of the granted scopes includes the needed scope. It
+    isn't called if the needed scope was itself granted."""
     dpop: Literal["off", "accepted", "required"] = attrs.field(
         default="off", validator=attrs.validators.in_(("off", "accepted", "required"))
     )
-    """Whether to accept or require tokens that are bound to a key of the client (RFC 9449), so that a stolen token is
-    useless. Needs the extra ``trio-mcp[auth]``."""
+    """Whether to accept or require DPoP tokens, which are bound to a key of the client (RFC 9449), so that a stolen
+    token is useless. Needs the extra ``trio-mcp[auth]``."""
     dpop_nonces: bool | bytes = attrs.field(default=False, validator=_nonces, repr=False)
-    """True makes clients repeat a value of the server in each proof: proofs can't be made in advance, and clocks
-    needn't agree. Replicas that share storage accept each other's values. For other processes, pass the same secret of
-    at least 32 bytes to all of them."""
+    """True if clients must repeat a nonce of the server in each DPoP proof. Then proofs can't be made in advance, and
+    clocks needn't agree. Replicas that share storage accept each other's nonces. For other processes, pass the same
+    secret of at least 32 bytes to all of them."""
     on_authenticated: OnAuthenticated | None = attrs.field(default=None, repr=False)
-    """An async function of the `Principal` and the headers of a request that returns the content of `Auth.extra`. It is
-    called once for each request."""
+    """An async function that gets the `Principal` and the headers of a request, and returns the content of
+    `Auth.extra`. It is called once for each request."""
     resource_name: str | None = None
-    """The name of the server, for users who decide whether a client may use it."""
+    """The server's name, shown to users who decide whether a client may use the server."""
     resource_documentation: str | None = None
     """The URL of a documentation page for developers of clients."""
     max_cached: int = attrs.field(default=10_000, validator=positive)
-    """How many valid tokens are cached, so that each is verified once. Invalid tokens are counted separately."""
+    """How many valid tokens are cached, so that each is verified only once. Invalid tokens are counted separately."""
     cache_for: float | None = attrs.field(default=None, validator=attrs.validators.optional(positive))
-    """Seconds after which a valid token is verified again; set it for tokens that may be revoked. `None`: when the
-    token expires, or after a minute if the verifier doesn't know when that is."""
+    """Seconds after which a valid token is verified again. Set it if tokens may be revoked. `None` means: when the
+    token expires, or after a minute if the expiry is unknown."""
     max_verifications: int = attrs.field(default=100, validator=positive)
     """How many tokens are verified concurrently. Further requests get status 503."""
     trusted_http_hosts: Collection[str] = attrs.field(default=frozenset[str](), converter=host_names)
-    """Hosts of a private network for which ``resource`` and ``authorization_servers`` may use plain ``http``. Anybody
-    who can read the traffic of that network sees the tokens; anybody who can change it can forge them."""
+    """Hosts of a private network for which ``resource`` and ``authorization_servers`` may use plain ``http``. Anyone
+    who can read the traffic of that network sees the tokens; anyone who can change it can forge them."""
 
     def __attrs_post_init__(self) -> None:
         check_resource(self.resource, self.trusted_http_hosts)
         for issuer in self.authorization_servers:
             check_issuer(issuer, self.trusted_http_hosts)
-        # 2026-07-28 authorization, Refresh Tokens: these concern only clients and their authorization server.
+        # 2026-07-28 authorization, Refresh Tokens: these scopes concern only clients and their authorization
+        # server.
         if _OFFLINE in self.scopes or _OFFLINE in (self.scopes_supported or ()):
             raise ValueError("remove the scope offline_access: clients request it themselves")
 
     def _gate(self, *, now: Callable[[], float] = time.time) -> Gate:
-        """Return a new gate. ``now`` returns the time in seconds since the epoch."""
+        """Return a new `Gate`, which identifies callers. ``now`` returns the time in seconds since the epoch."""
         proofs = self._proofs(now)
         algorithms = () if proofs is None else proofs.algorithms
         metadata = PublishedMetadata(self, algorithms)
@@ -204,7 +207,7 @@ class Protected:
         return ProofChecks(self.resource, nonces, now)
 
     def _verify(self, now: Callable[[], float]) -> tuple[Verify, float]:
-        """Return the function that verifies tokens, and for how many seconds its answers are cached."""
+        """Return the function that verifies tokens, and the number of seconds for which its answers are cached."""
         verifier = self.verifier
         if isinstance(verifier, BuiltInVerifier):
             trusted = frozenset(self.trusted_http_hosts)
@@ -213,9 +216,9 @@ class Protected:
 
 
 OnAuthenticated: TypeAlias = Callable[[Principal, Mapping[str, str]], Awaitable[Mapping[str, Any]]]
-"""An async function that returns the `Auth.extra` of a principal whose request has these headers."""
+"""An async function that returns the `Auth.extra` for a principal and the headers of its request."""
 Satisfies: TypeAlias = Callable[[frozenset[str], str], bool]
-"""A function that returns whether the granted scopes include the needed one."""
+"""A function that returns whether the granted scopes include the needed scope."""
 
 _NO_TOKEN: Final = "the Authorization header has no token after its scheme"
 
@@ -230,18 +233,19 @@ class HttpHead(Protocol):
 
     @property
     def headers(self) -> Mapping[str, str]:
-        """The headers, by names in lower case; the values of a repeated header are joined with commas."""
+        """The request's headers, by their names in lower case. The values of a repeated header are joined with
+        commas."""
         ...
 
     @property
     def repeated(self) -> Collection[str]:
-        """Names of headers that came more than once."""
+        """The names of headers that occur more than once in the request."""
         ...
 
 
 @final
 class Gate:
-    """Identifies the callers of one endpoint. Created by `Protected._gate`, once for each running endpoint."""
+    """Identifies the callers of one HTTP endpoint. `Protected._gate` creates one for each running endpoint."""
 
     def __init__(
         self,
@@ -255,7 +259,8 @@ class Gate:
         self.metadata = metadata.to_json()
         """The protected resource metadata (RFC 9728 section 2), as JSON."""
         self.metadata_paths = metadata.paths
-        """The paths that serve the metadata: with the path of the resource, and at the root (RFC 9728 section 3.1)."""
+        """The paths at which the metadata is served: with the path of the resource, and at the root (RFC 9728 section
+        3.1)."""
         self._tokens = tokens
         self._refusals = refusals
         self._scopes = refusals.scopes
@@ -264,19 +269,20 @@ class Gate:
         self._satisfies = satisfies
         self._on_authenticated = on_authenticated
         self._replay_guard: ReplayGuard | None = None
-        """Remembers the proofs that were used on any replica; `None` without replicas."""
+        """Remembers the DPoP proofs that were used on any replica; `None` without replicas."""
         self._may_ask = on_authenticated is not None
-        """True if a request needs more checks than the verifier's."""
+        """True if a request needs more checks than the verifier makes."""
 
     def share(self, replay_guard: ReplayGuard, secret: bytes) -> None:
-        """Accept each proof once for all replicas together, which remember proofs in ``replay_guard``. Replicas
-        recognize each other's nonces by ``secret``, unless the author has passed a secret for nonces."""
+        """Let all replicas together accept each DPoP proof only once, by remembering used proofs in ``replay_guard``.
+        Replicas recognize each other's nonces by ``secret``, unless the author has passed a secret for nonces."""
         if self._proofs is not None:
             self._replay_guard, self._may_ask = replay_guard, True
             self._proofs.share(secret)
 
     def known(self, head: HttpHead) -> Auth | Refusal | None:
-        """Return the caller, or the refusal; `None` if only `ask` can decide. Synchronous."""
+        """Return the caller who made the request, or the refusal to send, if that is known without waiting; `None` if
+        `ask` must be called. Synchronous."""
         came = self._presented(head)
         if isinstance(came, Refusal):
             return came
@@ -289,8 +295,8 @@ class Gate:
         return self._decide(head, came, found)
 
     async def ask(self, head: HttpHead) -> Auth | Refusal:
-        """Return the caller who made the request, or the refusal to send. Raises nothing except cancellation: if one of
-        the author's functions raises, the error is logged and the request is refused with status 500."""
+        """Return the caller who made the request, or the refusal to send. Raises nothing except a cancellation: if one
+        of the author's functions raises, the error is logged and the request is refused with status 500."""
         came = self._presented(head)
         if isinstance(came, Refusal):
             return came
@@ -314,8 +320,8 @@ class Gate:
             return broken()
 
     def missing(self, auth: Auth, needed: Collection[str]) -> Refusal | None:
-        """Return the refusal if the caller lacks one of the ``needed`` scopes. The refusal names all needed scopes
-        (2026-07-28 authorization, Runtime Insufficient Scope Errors). Synchronous."""
+        """Return the refusal to send if the caller lacks one of the ``needed`` scopes, else `None`. The refusal names
+        all needed scopes (2026-07-28 authorization, Runtime Insufficient Scope Errors). Synchronous."""
         try:
             if self._holds(auth.principal.scopes, needed):
                 return None
@@ -332,7 +338,8 @@ class Gate:
         return satisfies is not None and all(scope in granted or satisfies(granted, scope) for scope in needed)
 
     def _presented(self, head: HttpHead) -> PresentedToken | Refusal:
-        # 2026-07-28 authorization, Token Requirements: only this header is read, never the query.
+        # 2026-07-28 authorization, Token Requirements: the token is read only from this header, never from the
+        # query.
         if "authorization" in head.repeated:
             return self._refusals.malformed("there must be exactly one Authorization header")
         try:
@@ -360,29 +367,31 @@ class Gate:
         return auth if refusal is None else refusal
 
     def _is_asked_for(self, principal: Principal) -> bool:
-        """Return whether the proofs of ``principal`` must be checked with the other replicas."""
+        """Return whether the other replicas must be asked whether a DPoP proof of ``principal`` is new."""
         return self._replay_guard is not None and principal.key_thumbprint is not None
 
     async def _unproven_anywhere(self, head: HttpHead, came: PresentedToken, principal: Principal) -> Refusal | None:
-        """Return the refusal unless the client proves that the token is its own, with a proof that no replica has seen.
-        If that can't be checked, the request is refused."""
+        """Return the refusal to send unless the request has a valid DPoP proof that no replica has seen. If that can't
+        be checked, the request is refused."""
         proof = self._proof(head, came, principal)
         if proof is None or isinstance(proof, Refusal):
             return proof
         assert self._replay_guard is not None, "other replicas are asked"
         try:
             is_new = await self._replay_guard.add(proof.digest, ttl_ms=proof.ttl)
-        except OSError as error:  # the storage logs its outages; a log entry here could be triggered by any client
+        except OSError as error:  # the storage logs its own outages, and clients must not cause log entries
             logger.debug("no proof can be checked, since the replicas cannot tell which were used: %s", error)
             return unavailable()
         return None if is_new else self._refusals.bad_proof(USED_BEFORE)
 
     def _proof(self, head: HttpHead, came: PresentedToken, principal: Principal) -> UsedProof | Refusal | None:
-        """Return the proof that the token is the client's own, or the refusal; `None` if no proof is needed."""
+        """Return the DPoP proof that the client has the key of its token, or the refusal to send; `None` if no proof is
+        needed."""
         if came.scheme == "bearer" or self._proofs is None:
             if principal.key_thumbprint is None:
                 return None
-            # RFC 9449 section 7.2: a thief would send a stolen bound token as a bearer token.
+            # RFC 9449 section 7.2: a thief would send a stolen token as a bearer token, although it is bound to a
+            # key.
             return self._refusals.bad_token(came.scheme, "the access token is bound to a key; send a DPoP proof")
         from .proof_checks import NonceNeeded, TooManyProofs
 
@@ -399,32 +408,32 @@ class Gate:
 
 
 _TOKEN: Final = lazy_pattern(r"[A-Za-z0-9._~+/-]+=*")
-"""RFC 6750 section 2.1, ``b64token``; RFC 9449 section 7.1, ``token68``."""
+"""Matches a token (RFC 6750 section 2.1, ``b64token``; RFC 9449 section 7.1, ``token68``)."""
 _SCHEME: Final = lazy_pattern(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
-"""RFC 9110 section 11.1."""
+"""Matches the name of an authentication scheme (RFC 9110 section 11.1)."""
 
 
 class Malformed(Exception):
-    """The Authorization header has a supported scheme, but no token after it."""
+    """The Authorization header has a supported scheme, but no valid token after it."""
 
 
 @define(eq=False)
 class PresentedToken:
-    """A token, and the scheme with which it was sent."""
+    """The token in a request, and the scheme with which it was sent."""
 
     scheme: Literal["bearer", "dpop"]
     token: str = attrs.field(repr=False)
 
     def check(self) -> None:
-        """Raise `Malformed` if the token has characters that tokens can't have. This is the slowest step here, so
-        tokens that are already known aren't checked again."""
+        """Raise `Malformed` if the token has characters that are invalid in tokens. This is the slowest part of reading
+        a token, so it isn't repeated for tokens that are already known."""
         if not _TOKEN.fullmatch(self.token):
             raise Malformed
 
 
 def presented_token(authorization: str | None, schemes: Container[str]) -> PresentedToken | None:
-    """Return the token in the value of an Authorization header; `None` without a header, and for a scheme that isn't in
-    ``schemes`` (``bearer``, ``dpop``, or both). Raises `Malformed`."""
+    """Return the token in the value of an Authorization header. Returns `None` if there is no header, or if its scheme
+    isn't in ``schemes`` (``bearer``, ``dpop``, or both). Raises `Malformed` if there is no token after the scheme."""
     if not authorization:
         return None
     name, _, token = authorization.partition(" ")  # RFC 9110 section 11.4

@@ -1,4 +1,5 @@
-"""Refusals: the responses with which an endpoint refuses a caller (RFC 6750 section 3, RFC 9449 section 7.1, RFC 9728).
+"""Refusals: the HTTP responses with which an endpoint refuses a caller (RFC 6750 section 3, RFC 9449 section 7.1, RFC
+9728).
 
 A server without authorization imports only this module of the package.
 """
@@ -15,39 +16,39 @@ from ...classes import frozen
 from ...lazy import lazy_pattern
 
 USED_BEFORE: Final = "the proof was used before"
-"""Reason for refusing a proof that was already used."""
+"""The reason in the response if a DPoP proof was already used."""
 
 
 @frozen
 class Refusal:
-    """The response to a request whose caller is unknown, or lacks permission."""
+    """The HTTP response to a request whose caller is unknown, or lacks permission."""
 
     status: HTTPStatus
     reason: str
-    """A sentence for the people who run the client; it reveals nothing internal."""
+    """A sentence for the people who run the client. It reveals nothing internal."""
     headers: tuple[tuple[str, str], ...] = ()
-    """``WWW-Authenticate``, and ``DPoP-Nonce`` if a proof needs one."""
+    """The headers of the response: ``WWW-Authenticate``, and ``DPoP-Nonce`` if a proof needs a nonce."""
 
 
 @frozen(kw_only=True)
 class Refusals:
-    """The refusals of one endpoint."""
+    """Creates the HTTP responses with which one endpoint refuses callers."""
 
     metadata_url: str
     scopes: frozenset[str]
-    """Scopes that every caller needs."""
+    """The scopes that every caller needs."""
     takes_bearer: bool
     proof_algorithms: Sequence[str]
-    """Algorithms of DPoP proofs; empty without DPoP."""
+    """The accepted signature algorithms of DPoP proofs; empty without DPoP."""
 
     @property
     def schemes(self) -> frozenset[str]:
-        """The accepted schemes, in lower case."""
+        """The accepted authentication schemes, in lower case."""
         return frozenset((*(("bearer",) if self.takes_bearer else ()), *(("dpop",) if self.proof_algorithms else ())))
 
     def no_token(self) -> Refusal:
         """Return the response to a request without a token."""
-        # RFC 6750 section 3.1: no error code if the client didn't try to authenticate.
+        # RFC 6750 section 3.1: the response has no error code if the client didn't try to authenticate.
         return self._refused(HTTPStatus.UNAUTHORIZED, None, "a token is required")
 
     def malformed(self, reason: str) -> Refusal:
@@ -80,9 +81,9 @@ class Refusals:
     def _refused(
         self, status: HTTPStatus, code: str | None, reason: str, scheme: str | None = None, needed: Iterable[str] = ()
     ) -> Refusal:
-        """Return a refusal with a challenge for each accepted scheme. The error ``code`` is in the challenge of the
-        ``scheme`` that was used (RFC 9449 section 7.2), or in each challenge if that scheme is unknown or isn't
-        accepted."""
+        """Return a refusal with a ``WWW-Authenticate`` challenge for each accepted scheme. The error ``code`` is only
+        in the challenge of the ``scheme`` that the client used (RFC 9449 section 7.2). If that scheme is unknown or
+        isn't accepted, each challenge has the code."""
         error = {} if code is None else {"error": code, "error_description": reason}
         scope = " ".join(sorted(self.scopes.union(needed)))
         common = {"resource_metadata": self.metadata_url, **({"scope": scope} if scope else {})}
@@ -98,13 +99,13 @@ class Refusals:
 
 
 def unavailable() -> Refusal:
-    """Return the response for when tokens can't be verified at the moment."""
+    """Return the response to a request whose token can't be verified at the moment (status 503)."""
     reason = "tokens cannot be checked at the moment; try again later"
     return Refusal(HTTPStatus.SERVICE_UNAVAILABLE, reason, (("Retry-After", "5"),))
 
 
 def broken() -> Refusal:
-    """Return the response for when a function of the author has failed."""
+    """Return the response to a request for which a function of the server's author has failed (status 500)."""
     return Refusal(HTTPStatus.INTERNAL_SERVER_ERROR, "the server failed to identify the caller")
 
 
@@ -113,8 +114,8 @@ _WRITTEN: Final = lazy_pattern(r"[\x20-\x7e]*")
 
 
 def challenge_text(scheme: str, params: Mapping[str, str]) -> str:
-    """Return a challenge for ``WWW-Authenticate``, with all values quoted. Raises `ValueError` for a name that isn't a
-    token, and for a value that isn't printable ASCII; the message doesn't contain the value."""
+    """Return a challenge for the header ``WWW-Authenticate``, with all values quoted. Raises `ValueError` if a name
+    isn't a token or a value isn't printable ASCII. The message doesn't contain the value."""
     for name in (scheme, *params):
         if not _NAME.fullmatch(name):
             raise ValueError(f"{name[:100]!r} is not a valid name of a scheme or parameter of WWW-Authenticate")

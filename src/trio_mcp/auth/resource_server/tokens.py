@@ -1,4 +1,4 @@
-"""TokenCheck: verifies tokens with a verifier, each once, and caches the answers for a while.
+"""TokenCheck: verifies each token once with a verifier, and caches the answers for a while.
 
 Concurrent requests with the same token share one verification (`SingleFlight`). If a verifier of the author fails, that
 is logged, without the token.
@@ -24,15 +24,16 @@ from .verification import VerifierUnavailable, Verify
 logger = logging.getLogger("trio_mcp")
 
 _PATIENCE: Final = 30.0
-"""Seconds within which a verifier has to answer."""
+"""The number of seconds within which a verifier has to answer."""
 _BAD_FOR: Final = 10.0
-"""For how many seconds an invalid token is cached: long enough that sending it repeatedly costs nothing, and short
-enough for a token that becomes valid, for example because its issuer has a new key."""
+"""The number of seconds for which an invalid token is cached. That is long enough that sending the token repeatedly
+costs nothing, and short enough for a token that becomes valid, for example because its issuer has a new key."""
 _UNKNOWN_FOR: Final = 60.0
-"""For how many seconds a valid token with an unknown expiry is cached."""
+"""The number of seconds for which a valid token with an unknown expiry is cached."""
 
 Verdict: TypeAlias = Principal | Literal["bad"] | Refusal
-"""The principal of a token; ``"bad"`` for an invalid token; a refusal if tokens can't be verified at the moment."""
+"""The result of verifying a token: its principal; ``"bad"`` for an invalid token; a refusal if tokens can't be verified
+at the moment."""
 
 
 @frozen
@@ -55,17 +56,17 @@ class TokenCheck:
         self._verify = verify
         self._cache_for = cache_for
         self._now = now
-        # Invalid tokens have their own cache: a client that invents tokens must not displace valid ones.
+        # Invalid tokens have a cache of their own: a client that invents tokens must not displace valid ones.
         self._good = BoundedDict[bytes, _CachedVerdict](max_cached)
         self._bad = BoundedDict[bytes, _CachedVerdict](max_cached)
         self._asked = SingleFlight[bytes, Verdict](max_concurrent)
 
     def known(self, token: str) -> Principal | Literal["bad"] | None:
-        """Return the cached answer for ``token``; `None` without one. Synchronous."""
+        """Return the cached result for ``token``; `None` if nothing is cached. Synchronous."""
         return self._cached(_digest(token))
 
     async def find(self, token: str) -> Verdict:
-        """Return the cached answer for ``token``, or verify it. Raises nothing except cancellation."""
+        """Return the cached result for ``token``, or verify the token. Raises nothing except a cancellation."""
         digest = _digest(token)
         return self._cached(digest) or await self._asked.ask(digest, lambda: self._ask(digest, token), unavailable())
 
@@ -101,8 +102,8 @@ class TokenCheck:
 
 
 def _digest(token: str) -> bytes:
-    # Tokens aren't stored: a stored token might leak, and a hash only takes 32 bytes. In the course of a request,
-    # BLAKE2 takes two thirds of the time of SHA-256 in OpenSSL.
+    # The tokens themselves aren't stored, since a stored token might leak, and a hash only takes 32 bytes.
+    # Within a request, BLAKE2 takes two thirds of the time of SHA-256 in OpenSSL.
     return hashlib.blake2b(token.encode(), digest_size=32).digest()
 
 
@@ -111,17 +112,18 @@ T = TypeVar("T")
 
 
 class SingleFlight(Generic[K, T]):
-    """Deduplicates concurrent questions by key: one task asks, the others wait for its answer. At most ``limit``
-    questions are open."""
+    """Merges concurrent calls with the same key: one task makes the call, and the others wait for its result. At most
+    ``limit`` calls run concurrently."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._open: dict[K, tuple[trio.Event, list[T]]] = {}
-        """The end of each open question, and its answer; without one if the asking task was cancelled or failed."""
+        """For each running call, the event of its end and its result. The result is missing if the calling task was
+        cancelled or failed."""
 
     async def ask(self, key: K, question: Callable[[], Awaitable[T]], too_many: T) -> T:
-        """Return the answer to the ``question`` with this ``key``. If another task is asking the same, wait for its
-        answer.
+        """Return the result of ``question``, an async function. If another task is running the call with the same
+        ``key``, wait for its result instead.
 
         If that task is cancelled or fails, one of the waiting tasks asks again. Returns ``too_many`` at once if too
         many questions are open.
@@ -143,7 +145,8 @@ class SingleFlight(Generic[K, T]):
 
 
 def log_defect(what: str, error: Exception, token: str) -> None:
-    """Log ``error`` with its traceback, with ``token`` removed from it: authors put values into their errors."""
+    """Log ``error`` with its traceback, from which ``token`` is removed: functions of the author may have put the token
+    into the message."""
     text = "".join(traceback.format_exception(error))
     if token in text:
         logger.error("%s\n%s", what, text.replace(token, "<token>").rstrip())

@@ -1,4 +1,4 @@
-"""Verification: find the principal of a token, by its signature or by a request to its issuer.
+"""Verification: find the principal of a token, either by the token's signature or by a request to its issuer.
 
 All verifiers of this package share the classes here: the checked claims of a token, and the principal that follows from
 them (RFC 7519 section 4.1, RFC 9068); the parts of a signed token or proof, which aren't trusted yet (RFC 7515 section
@@ -30,26 +30,26 @@ if TYPE_CHECKING:
 
 
 def check_resource(url: str, trusted_http_hosts: Collection[str] = ()) -> str:
-    """Return ``url`` if it may be the URL of a resource. Raises `ValueError`."""
+    """Return ``url`` if it is valid as the URL of a protected resource. Raises `ValueError` otherwise."""
     return _checked("resource", url, trusted_http_hosts)
 
 
 def check_issuer(url: str, trusted_http_hosts: Collection[str] = ()) -> str:
-    """Return ``url`` if it may name an authorization server. Raises `ValueError`."""
+    """Return ``url`` if it is valid as the issuer of an authorization server. Raises `ValueError` otherwise."""
     if "?" in url:  # RFC 8414 section 2
         raise ValueError(f"an authorization server must be a URL without a query, its issuer, not {url[:300]!r}")
     return _checked("authorization server", url, trusted_http_hosts)
 
 
 def check_endpoint(url: str, trusted_http_hosts: Collection[str] = ()) -> str:
-    """Return ``url`` if it may be an endpoint of an authorization server. Raises `ValueError`."""
+    """Return ``url`` if it is valid as an endpoint of an authorization server. Raises `ValueError` otherwise."""
     return _checked("endpoint", url, trusted_http_hosts)
 
 
 def _checked(what: str, url: str, trusted_http_hosts: Collection[str]) -> str:
     origin, _ = split_url(url)
-    # 2026-07-28 authorization, Communication Security: https is required, except on this machine, or in a network that
-    # the author trusts.
+    # 2026-07-28 authorization, Communication Security: https is required, except on this machine, or in a
+    # network that the author trusts.
     if not origin.secure and not is_local_host(origin.host) and origin.host not in trusted_http_hosts:
         raise ValueError(
             f"the URL of the {what} must begin with https://, or with http:// on this machine or at a host in "
@@ -60,39 +60,40 @@ def _checked(what: str, url: str, trusted_http_hosts: Collection[str]) -> str:
 
 def canonical(url: str) -> str:
     """Return ``url`` in a normal form in which equal URLs compare equal (RFC 3986 sections 6.2.2.1 and 6.2.3): scheme
-    and host in lower case, no default port, no empty path. Raises `ValueError`."""
+    and host in lower case, no default port, no empty path. Raises `ValueError` if the URL is invalid."""
     origin, target = split_url(url)
     return f"{origin}{target}"
 
 
 Verify: TypeAlias = Callable[[str], Awaitable[Principal | None]]
-"""An async function that returns the principal of a token; `None` for a token that isn't valid."""
+"""An async function that returns the principal of a token; `None` if the token isn't valid."""
 
 
 class VerifyingObject(Protocol):
     """An object with a method ``verify`` that verifies tokens."""
 
     async def verify(self, token: str) -> Principal | None:
-        """Return the principal of ``token``, or `None` if the token isn't valid here. The issuer must have issued the
-        token for this server: a token for another resource isn't valid. Raises `VerifierUnavailable`."""
+        """Return the principal of ``token``, or `None` if the token isn't valid for this server. The issuer must have
+        issued the token for this server: a token for another resource isn't valid. Raises `VerifierUnavailable` if the
+        token can't be verified at the moment."""
         ...
 
 
 Verifier: TypeAlias = Verify | VerifyingObject
-"""A function ``verify``, or an object with such a method."""
+"""An async function that verifies tokens, or an object with such a method ``verify``."""
 
 
 class VerifierUnavailable(Exception):
-    """Raise this from a verifier if the token can't be verified at the moment: the client gets status 503, and keeps
+    """Raise this from a verifier if the token can't be verified at the moment. The client gets status 503, and keeps
     its token. The message is for the log."""
 
 
 class BuiltInVerifier(ABC):
-    """A verifier of this package, which takes the resource of the tokens from `Protected`."""
+    """A verifier of this package, which gets the expected resource of the tokens from `Protected`."""
 
     @property
     def _holds_for(self) -> float:
-        """For how many seconds an answer is cached."""
+        """The number of seconds for which an answer of the verifier is cached."""
         return math.inf
 
     @abstractmethod
@@ -103,7 +104,7 @@ class BuiltInVerifier(ABC):
         now: Callable[[], float],
         trusted_http_hosts: frozenset[str] = frozenset(),
     ) -> VerifyingObject:
-        """Return the verifier for ``resource``. By default its tokens come from ``authorization_servers``.
+        """Return the verifier for tokens of ``resource``. By default their issuers are the ``authorization_servers``.
 
         ``now`` returns the time in seconds since the epoch. ``trusted_http_hosts`` are those of `Protected`. Raises
         `ValueError` if the settings of the verifier and of `Protected` contradict each other.
@@ -112,16 +113,16 @@ class BuiltInVerifier(ABC):
 
 @frozen(kw_only=True)
 class ExpectedClaims:
-    """The claims that valid tokens must have."""
+    """The values that the claims of a valid token must have."""
 
     issuers: Collection[str]
     audiences: frozenset[str]
-    """The names of this resource: see `audiences`."""
+    """The accepted audiences, which are names of this resource: see `audiences`."""
     leeway: float
-    """By how many seconds clocks may differ."""
+    """How many seconds the clocks of the issuer and of this machine may differ."""
 
     def check_times(self, claims: Mapping[str, Any], now: float) -> None:
-        """Raise `Untrusted` if the token is expired or not valid yet at ``now``."""
+        """Raise `Untrusted` if the token has expired or isn't valid yet at the time ``now``."""
         expires_at, begins_at, issued_at = (_time(claims, name) for name in ("exp", "nbf", "iat"))
         if expires_at is not None and now >= expires_at + self.leeway:
             raise Untrusted(f"expired {now - expires_at:g} s ago")
@@ -130,22 +131,23 @@ class ExpectedClaims:
                 raise Untrusted(f"{name} is {begins - now:g} s in the future")
 
     def check_issuer(self, claims: Mapping[str, Any]) -> str:
-        """Return the issuer. Raises `Untrusted` for a token of any other issuer."""
+        """Return the issuer that the token's claims name. Raises `Untrusted` if it isn't one of the expected
+        issuers."""
         issuer = claims.get("iss")
-        # RFC 9068 section 4: identical, character by character.
+        # RFC 9068 section 4: the issuer must be identical, character by character.
         if not isinstance(issuer, str) or issuer not in self.issuers:
             raise Untrusted(f"the issuer is {issuer!a:.200}")
         return issuer
 
     def check_audience(self, claims: Mapping[str, Any]) -> None:
-        """Raise `Untrusted` unless the token was issued for this resource."""
-        # 2026-07-28 authorization, Access Token Privilege Restriction: MUST be issued for this server.
+        """Raise `Untrusted` if the token's claims show that it wasn't issued for this resource."""
+        # 2026-07-28 authorization, Access Token Privilege Restriction: the token MUST be issued for this server.
         names, own = _texts(claims, "aud"), self.audiences
         if own.isdisjoint(names) and own.isdisjoint(map(_comparable, _at_hosts_of(own, names))):
             raise Untrusted(f"the audience is {claims.get('aud')!a:.200}")
 
     def principal(self, claims: Mapping[str, Any], issuer: str | None) -> Principal:
-        """Return the principal that checked ``claims`` describe. Raises `Untrusted` if there is none."""
+        """Return the principal that the checked ``claims`` describe. Raises `Untrusted` if they describe none."""
         subject = _text(claims, "sub")
         client_id = next(filter(None, (_text(claims, name) for name in _CLIENT_CLAIMS)), None)
         if not subject and not client_id:
@@ -165,26 +167,26 @@ class ExpectedClaims:
 
 
 _CLIENT_CLAIMS: Final = ("client_id", "azp", "cid", "appid")
-"""Claims that contain the client id: of RFC 9068 section 2.2, OpenID Connect, Okta and Entra ID v1, in this order.
-Without the client id, a program without a user would be mistaken for a user."""
+"""Claims that contain the client id: those of RFC 9068 section 2.2, OpenID Connect, Okta and Entra ID v1, in this
+order. Without the client id, a program without a user would be mistaken for a user."""
 
 
 def audiences(names: Iterable[str]) -> frozenset[str]:
-    """Return the ``names`` of a resource in all forms that tokens contain: as given, and normalized as URLs."""
+    """Return the ``names`` of a resource in all forms that tokens may contain: unchanged, and normalized as URLs."""
     return frozenset(form for name in names for form in (name, _canonical(name)))
 
 
 def _at_hosts_of(own: frozenset[str], names: Iterable[str]) -> Iterable[str]:
-    """Return those of ``names``, without duplicates, that may be URLs on a host in ``own``. Parsing a URL is slow, and
-    a token may name any number of audiences."""
+    """Return those of ``names``, without duplicates, that may be URLs on the same hosts as the URLs in ``own``. Parsing
+    a URL is slow, and a token may name any number of audiences."""
     starts = _starts(own)
     return {name for name in names if name.lower().startswith(starts)}
 
 
 @lru_cache
 def _starts(own: frozenset[str]) -> tuple[str, ...]:
-    """Return the prefixes, in lower case, of all URLs with the scheme and host of a URL in ``own``. An IPv6 address can
-    be written in many ways, so it isn't part of its prefix."""
+    """Return the prefixes, in lower case, of all URLs with the same scheme and host as a URL in ``own``. An IPv6
+    address can be written in many ways, so it isn't part of its prefix."""
     starts = set[str]()
     for name in own:
         try:
@@ -196,8 +198,8 @@ def _starts(own: frozenset[str]) -> tuple[str, ...]:
 
 
 def _comparable(audience: str) -> str:
-    """Return the ``audience`` of a token in the form in which URLs are compared. Text beyond ASCII is returned
-    unchanged, so that an untrusted token can't cause slow lookups of international domain names."""
+    """Return the ``audience`` of a token in the form in which URLs are compared. A string beyond ASCII is returned
+    unchanged, so that an untrusted token can't cause slow conversions of international domain names."""
     return _canonical(audience) if audience.isascii() else audience
 
 
@@ -216,7 +218,7 @@ def _time(claims: Mapping[str, Any], name: str) -> float | None:
         raise Untrusted(f"the claim {name} must be a number")
     try:
         return float(value)
-    except OverflowError:  # the integer has hundreds of digits
+    except OverflowError:  # the integer in the token has hundreds of digits
         raise Untrusted(f"the claim {name} is not a time") from None
 
 
@@ -237,8 +239,8 @@ def _texts(claims: Mapping[str, Any], name: str) -> list[str]:
 
 
 def _thumbprint(claims: Mapping[str, Any]) -> str | None:
-    """Return the thumbprint of the key that the token is bound to (RFC 9449 section 6.1); `None` if it isn't bound.
-    Raises `Untrusted` for a binding of another kind (RFC 7800), which can't be checked here."""
+    """Return the thumbprint of the key that the token is bound to (RFC 9449 section 6.1); `None` if the token isn't
+    bound. Raises `Untrusted` if it is bound in another way (RFC 7800), which can't be checked here."""
     confirmation: object = claims.get("cnf")
     if confirmation is None:
         return None
@@ -252,26 +254,26 @@ _SEGMENT: Final = lazy_pattern(r"[A-Za-z0-9_-]+")
 
 
 class Untrusted(Exception):
-    """The token or proof cannot be trusted. The message is meant for the server's log and contains no secrets."""
+    """The token or DPoP proof can't be trusted. The message is meant for the server's log and contains no secrets."""
 
 
 @frozen
 class Signed:
-    """A token whose signature hasn't been checked yet."""
+    """A signed token whose signature hasn't been checked yet."""
 
     header: Mapping[str, Any]
     claims: Mapping[str, Any] = attrs.field(repr=False)
     algorithm: str
-    """The algorithm of the signature, one of the accepted algorithms."""
+    """The algorithm of the signature, which is one of the accepted algorithms."""
     kid: str | None
-    """The key id (``kid``)."""
+    """The id of the key that the token was signed with (``kid``)."""
     signed: bytes = attrs.field(repr=False)
     signature: bytes = attrs.field(repr=False)
 
 
 def read_signed(text: str, algorithms: Collection[str], longest: int) -> Signed:
-    """Return the parts of ``text``, a JWS in compact form of at most ``longest`` characters. Raises `Untrusted` for
-    anything but a JSON object signed with one of ``algorithms``.
+    """Parse ``text``, a JWS in compact form of at most ``longest`` characters, and return its parts. Raises `Untrusted`
+    for anything but a JSON object signed with one of ``algorithms``.
 
     Only ``alg``, ``kid`` and ``typ`` of the header are used: a key that is sent with a token proves nothing.
     """
@@ -293,8 +295,8 @@ def read_signed(text: str, algorithms: Collection[str], longest: int) -> Signed:
 
 
 def _decoded(segment: str) -> bytes:
-    """Decode ``segment``, which must be in the canonical form of base64url: otherwise the same token could be written
-    in several valid ways."""
+    """Decode ``segment``, a part of a token. It must be in the canonical form of base64url, otherwise the same token
+    could be written in several valid ways."""
     if _SEGMENT.fullmatch(segment) and len(segment) % 4 != 1:
         decoded = decode_base64url(segment, padded=False)
         if urlsafe_b64encode(decoded).rstrip(b"=").decode("ascii") == segment:
@@ -314,14 +316,15 @@ def _object(text: bytes) -> Mapping[str, Any]:
 
 
 _ISSUER_DEADLINE: Final = 10.0
-"""Seconds within which an issuer has to respond."""
+"""The number of seconds within which an issuer has to respond."""
 
 
 def fetcher_for(url: str, trusted_http_hosts: frozenset[str]) -> Fetcher:
-    """Return a fetcher for ``url``, and for URLs in its response. It only allows ``https``, ``http`` if both are on
-    this machine, and ``http`` for ``trusted_http_hosts``. Raises `ValueError`."""
+    """Return a fetcher for ``url``, and for the URLs in its response. It only allows ``https``, ``http`` if both URLs
+    are on this machine, and ``http`` for ``trusted_http_hosts``. Raises `ValueError` if ``url`` is forbidden."""
     from ..fetching import HttpFetcher, UrlRules
 
-    # The author of this server has named the URL, not an untrusted party: so the hosts apply, whatever the URL is.
+    # The URL comes from the author of this server, not from an untrusted source, so the trusted hosts apply
+    # to any URL.
     rules = attrs.evolve(UrlRules.for_server(url), trusted_http_hosts=trusted_http_hosts)
     return HttpFetcher(rules, deadline=_ISSUER_DEADLINE)

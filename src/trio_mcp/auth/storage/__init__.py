@@ -1,1 +1,1 @@
-"""Storage: where a client stores its tokens, and what it stores for each authorization server."""
+"""Storage: the places where a client stores its tokens, and the data it stores for each authorization server."""

@@ -1,4 +1,4 @@
-"""FileTokenStorage: token records in files that only this user can read, in a PrivateFolder.
+"""FileTokenStorage: stores token records in files of a private folder that only this user can read.
 
 PrivateFolder: files that only their owner can read, each replaced atomically; for worker threads. `file_lock` holds a
 lock that spans processes; waiting for it can be cancelled at any time.
@@ -36,15 +36,16 @@ _FOLDER: Final = 0o700
 _OTHERS: Final = 0o077
 _OTHERS_WRITE: Final = 0o022
 _LEFTOVER_SECONDS: Final = 3600.0
-"""Age in seconds after which a partial file was left by a dead process: no write takes that long."""
+"""The age in seconds from which a partial file must come from a dead process, since no write takes that long."""
 
 
 def state_folder() -> Path:
-    """Return the folder in which programs store their state on this platform. Raises `TokenStorageFailed`."""
+    """Return the folder in which programs store their state on this platform. Raises `TokenStorageFailed` if there is
+    no such folder."""
     try:
         if sys.platform == "darwin":
             return Path.home() / "Library" / "Application Support" / "trio-mcp"
-        # A relative path must be ignored (XDG base directory specification).
+        # XDG base directory specification: a relative path must be ignored.
         told = Path(os.environ.get("XDG_STATE_HOME", ""))
         return (told if told.is_absolute() else Path.home() / ".local" / "state") / "trio-mcp"
     except RuntimeError:
@@ -53,7 +54,7 @@ def state_folder() -> Path:
 
 @frozen
 class PrivateFolder:
-    """A private folder, created when the first file is written, and its files, by their names.
+    """A folder that only this user can read, and its files. The folder is created when the first file is written.
 
     Other users can never read a file, nor replace it: a folder that belongs to another user, or that others can write
     to, is refused. If others can read a file, their permission is removed, with a warning. Symbolic links are never
@@ -63,7 +64,8 @@ class PrivateFolder:
     path: Path
 
     def read(self, name: str, limit: int) -> bytes | None:
-        """Return the contents; `None` if there is no such file. Contents longer than ``limit`` bytes are refused."""
+        """Return the contents of a file; `None` if there is no such file. Raises `TokenStorageFailed` if the file is
+        longer than ``limit`` bytes."""
         with self._opened("read") as folder:
             if folder is None:
                 return None
@@ -78,7 +80,7 @@ class PrivateFolder:
         return data
 
     def replace(self, name: str, data: bytes) -> None:
-        """Replace the contents with ``data``, atomically and durably."""
+        """Replace the contents of a file with ``data``, atomically and durably."""
         with self._opened("written", made=True) as folder:
             assert folder is not None
             self._sweep(folder, name, _LEFTOVER_SECONDS)
@@ -97,7 +99,7 @@ class PrivateFolder:
             os.fsync(folder)
 
     def remove(self, name: str) -> bool:
-        """Remove the file, and return whether there was one."""
+        """Remove a file, and return whether it existed."""
         with self._opened("removed") as folder:
             if folder is None:
                 return False
@@ -110,13 +112,13 @@ class PrivateFolder:
             return True
 
     def names(self) -> list[str]:
-        """Return the names of all complete files."""
+        """Return the names of all complete files in the folder."""
         with self._opened("listed") as folder:
             return [] if folder is None else sorted(one for one in os.listdir(folder) if not one.startswith("."))
 
     def locked(self, name: str) -> int:
-        """Wait for the lock of an empty lock file, among all processes. Returns the descriptor that holds it: see
-        `unlock`. The file is never deleted."""
+        """Wait for the lock of an empty lock file, among all processes. Returns the file descriptor that holds the
+        lock: see `unlock`. The lock file is never deleted."""
         with self._opened("locked", made=True) as folder:
             from fcntl import LOCK_EX, flock  # Windows has none
 
@@ -131,8 +133,8 @@ class PrivateFolder:
 
     @contextmanager
     def _opened(self, what: str, *, made: bool = False) -> Generator[int | None]:
-        """Open the folder; `None` if it doesn't exist and ``made`` is false. Errors of the block are reported as "the
-        files cannot be ``what``"."""
+        """Open the folder, and return its descriptor; `None` if it doesn't exist and ``made`` is false. Errors in the
+        block are reported as "the files cannot be ``what``"."""
         if not IS_POSIX:
             raise TokenStorageFailed("token files are supported on POSIX systems only: use KeyringTokenStorage")
         try:
@@ -166,7 +168,7 @@ class PrivateFolder:
             raise TokenStorageFailed(f"{self.path / name} must be a regular file of this user")
 
     def _opened_file(self, folder: int, name: str, flags: int) -> int:
-        # A named pipe is opened without waiting for a writer, and then refused.
+        # With this flag, a named pipe is opened without waiting for a writer; it is then refused.
         descriptor = os.open(name, flags | os.O_NOFOLLOW | os.O_NONBLOCK, _FILE, dir_fd=folder)
         try:
             status = os.fstat(descriptor)
@@ -180,7 +182,7 @@ class PrivateFolder:
         return descriptor
 
     def _sweep(self, folder: int, name: str, age: float) -> None:
-        """Remove partial files that are older than ``age`` seconds: their process is dead."""
+        """Remove partial files that are older than ``age`` seconds, since the process that wrote them is dead."""
         for one in os.listdir(folder):
             if one.startswith(f".{name}."):
                 with suppress(FileNotFoundError):
@@ -193,13 +195,13 @@ def unlock(descriptor: int) -> None:
     from fcntl import LOCK_UN, flock
 
     try:
-        flock(descriptor, LOCK_UN)  # closing alone isn't enough while a forked process has a copy
+        flock(descriptor, LOCK_UN)  # closing alone doesn't unlock while a forked process has a copy
     finally:
         os.close(descriptor)
 
 
 def _make(path: Path) -> None:
-    """Create the folder and its missing parents, for this user alone."""
+    """Create the folder and its missing parents, readable by this user alone."""
     if not path.parent.exists():
         _make(path.parent)
     with suppress(FileExistsError):
@@ -213,7 +215,8 @@ _turns: trio.lowlevel.RunVar[_Turns] = trio.lowlevel.RunVar("trio_mcp.file_lock_
 
 @asynccontextmanager
 async def file_lock(folder: PrivateFolder, name: str) -> AsyncGenerator[None]:
-    """Hold the lock of the lock file ``name``, exclusively among all tasks and processes. Raises `TokenStorageFailed`.
+    """Hold the lock of the lock file ``name`` inside the block, exclusively among all tasks and processes. Raises
+    `TokenStorageFailed` if the file can't be locked.
 
     If a wait is cancelled, its thread is abandoned: it continues to wait, releases the lock as soon as it gets it, and
     ends. The system offers no better way. At most one thread waits for a lock, however many tasks are cancelled.
@@ -227,7 +230,7 @@ async def file_lock(folder: PrivateFolder, name: str) -> AsyncGenerator[None]:
 
 
 def _turn(folder: PrivateFolder, name: str) -> trio.CapacityLimiter:
-    """Return the limiter for threads that wait for the lock: an abandoned thread keeps its place until it ends."""
+    """Return the limiter for threads that wait for the lock. An abandoned thread occupies its place until it ends."""
     try:
         turns = _turns.get()
     except LookupError:
@@ -237,7 +240,7 @@ def _turn(folder: PrivateFolder, name: str) -> trio.CapacityLimiter:
 
 
 class _Claim:
-    """A claim to a lock, shared by a thread that waits for the lock and a task that may be cancelled."""
+    """A lock that a thread waits for on behalf of a task, which may be cancelled meanwhile."""
 
     def __init__(self, folder: PrivateFolder, name: str) -> None:
         self._folder = folder
@@ -247,7 +250,7 @@ class _Claim:
         self._given_up = False
 
     def wait(self) -> None:
-        """Wait for the lock; runs in a thread."""
+        """Wait for the lock. This runs in a thread."""
         with self._mutex:
             if self._given_up:
                 return
@@ -259,7 +262,7 @@ class _Claim:
         unlock(descriptor)
 
     def give_up(self) -> None:
-        """Release the lock, or let the thread release it."""
+        """Release the lock; if the thread is still waiting for it, the thread releases the lock."""
         with self._mutex:
             self._given_up = True
             descriptor, self._descriptor = self._descriptor, None
@@ -271,7 +274,7 @@ T = TypeVar("T")
 
 
 _MAX_RECORD_BYTES: Final = 1 << 20
-"""How many bytes a record may have."""
+"""The maximum size of a token record, in bytes."""
 _ENDING: Final = ".json"
 
 
@@ -285,13 +288,14 @@ class _StoredFile:
     record: msgspec.Raw = attrs.field(repr=False)
 
 
-# Created here: if two threads prepare to decode a class at the same moment, the process crashes (msgspec 0.22).
+# Created here, because the process crashes if two threads prepare to decode a class at the same moment
+# (msgspec 0.22).
 _stored_files: Final = msgspec.json.Decoder(_StoredFile)
 
 
 @frozen
 class FileTokenStorage(TokenStorage):
-    """Keeps token records in a folder, one file for each server, readable only by this user. Safe for concurrent
+    """Stores token records in a folder, in one file for each server that only this user can read. Safe for concurrent
     processes.
 
     The default ``folder`` is ``$XDG_STATE_HOME/trio-mcp/tokens`` (``~/.local/state``), on macOS ``~/Library/Application
@@ -304,11 +308,11 @@ class FileTokenStorage(TokenStorage):
 
     @property
     def folder(self) -> Path:
-        """The folder of the files."""
+        """The folder in which the files are stored."""
         return self._folder.path
 
     async def load(self, server_url: str) -> StoredAuthorization | None:
-        """Return the record: see `TokenStorage.load`."""
+        """Return the record of a server: see `TokenStorage.load`."""
 
         def load() -> StoredAuthorization | None:
             name = _name(server_url)
@@ -325,18 +329,18 @@ class FileTokenStorage(TokenStorage):
         return await _in_thread(load)
 
     async def save(self, server_url: str, stored: StoredAuthorization) -> None:
-        """Store ``stored`` instead of the previous record: see `TokenStorage.save`."""
+        """Replace the record of a server with ``stored``: see `TokenStorage.save`."""
         data = msgspec.json.encode(_StoredFile(server_url, msgspec.Raw(stored.to_json())))
         if len(data) > _MAX_RECORD_BYTES:
             raise TokenStorageFailed(f"a record must have at most {_MAX_RECORD_BYTES} bytes, not {len(data)}")
         await _in_thread(lambda: self._folder.replace(_name(server_url), data))
 
     async def remove(self, server_url: str) -> bool:
-        """Delete the record, readable or not: see `TokenStorage.remove`."""
+        """Delete the record of a server, even if it is unreadable: see `TokenStorage.remove`."""
         return await _in_thread(lambda: self._folder.remove(_name(server_url)))
 
     def lock(self, server_url: str) -> AbstractAsyncContextManager[None]:
-        """Lock the record for this task: see `TokenStorage.lock`."""
+        """Lock the record of a server for this task: see `TokenStorage.lock`."""
         return file_lock(self._folder, f"{name_of_record(server_url)}.lock")
 
     async def server_urls(self) -> list[str]:
@@ -364,7 +368,7 @@ class FileTokenStorage(TokenStorage):
             raise self._unreadable(name, error) from None
 
     def _unreadable(self, name: str, error: Exception) -> TokenStorageFailed:
-        """Return an error that names the file, and reveals nothing of its contents."""
+        """Return an error that names the unreadable file, and reveals nothing of its contents."""
         return TokenStorageFailed(
             f"{self.folder / name} is not a record that this version can read ({type(error).__name__}); "
             "remove it to sign in again"
@@ -376,7 +380,7 @@ def _name(server_url: str) -> str:
 
 
 async def _in_thread(call: Callable[[], T]) -> T:
-    """Return the result of ``call`` in a thread.
+    """Run ``call`` in a thread, and return its result.
 
     A call that has begun isn't abandoned: a record would change after its lock was released. The thread isn't counted
     among those of handlers, since handlers may wait for tokens.

@@ -1,4 +1,4 @@
-"""KeyringTokenStorage: records in the keyring of the user's desktop."""
+"""KeyringTokenStorage: stores token records in the keyring of the user's desktop."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _SERVICE: Final = "trio-mcp"
-"""The service name of the records in the keyring; the user name is the server's URL."""
+"""The service name of the records in the keyring. Their user name is the server's URL."""
 
 _turn: trio.lowlevel.RunVar[trio.CapacityLimiter] = trio.lowlevel.RunVar("trio_mcp.keyring_turn")
-"""Limits the keyring to one thread. A thread that was abandoned while the user was asked keeps its place until it
-ends."""
+"""Limits the use of the keyring to one thread. A thread that was abandoned while the keyring asked the user occupies
+its place until it ends."""
 
 
 def _lock_folder(path: str | os.PathLike[str] | None) -> PrivateFolder:
@@ -34,8 +34,8 @@ def _lock_folder(path: str | os.PathLike[str] | None) -> PrivateFolder:
 
 @frozen(kw_only=True)
 class KeyringTokenStorage(TokenStorage):
-    """Keeps token records in the keyring of the user's desktop, with the package ``keyring`` (``trio-mcp[keyring]``):
-    encrypted, and unlocked while the user is logged in.
+    """Stores token records in the keyring of the user's desktop, with the package ``keyring`` (``trio-mcp[keyring]``).
+    The records are encrypted, and unlocked while the user is logged in.
 
     A machine without a desktop has no keyring. Then ``fallback`` is used, a `FileTokenStorage` for example; without a
     fallback all methods raise `TokenStorageFailed`. The user may have to unlock the keyring; a `load` can be cancelled
@@ -51,7 +51,7 @@ class KeyringTokenStorage(TokenStorage):
     _lock_folder: PrivateFolder = attrs.field(default=None, converter=_lock_folder, repr=False)
 
     async def load(self, server_url: str) -> StoredAuthorization | None:
-        """Return the record: see `TokenStorage.load`."""
+        """Return the record of a server: see `TokenStorage.load`."""
         if (other := await self._in_place()) is not None:
             return await other.load(server_url)
         text = await _used(lambda keyring: keyring.get_password(_SERVICE, server_url), can_be_left=True)
@@ -64,7 +64,7 @@ class KeyringTokenStorage(TokenStorage):
             ) from None
 
     async def save(self, server_url: str, stored: StoredAuthorization) -> None:
-        """Store ``stored`` instead of the previous record: see `TokenStorage.save`."""
+        """Replace the record of a server with ``stored``: see `TokenStorage.save`."""
         if (other := await self._in_place()) is not None:
             return await other.save(server_url, stored)
         text = stored.to_json().decode()
@@ -75,7 +75,7 @@ class KeyringTokenStorage(TokenStorage):
         return await _used(save)
 
     async def remove(self, server_url: str) -> bool:
-        """Delete the record: see `TokenStorage.remove`."""
+        """Delete the record of a server: see `TokenStorage.remove`."""
 
         def removed(keyring: KeyringBackend) -> bool:
             if keyring.get_password(_SERVICE, server_url) is None:
@@ -89,14 +89,16 @@ class KeyringTokenStorage(TokenStorage):
 
     @asynccontextmanager
     async def lock(self, server_url: str) -> AsyncGenerator[None]:
-        """Lock the record for this task: see `TokenStorage.lock`. Keyrings have no locks, so this locks a file."""
+        """Lock the record of a server for this task: see `TokenStorage.lock`. Keyrings have no locks, so this locks a
+        file."""
         other = await self._in_place()
         lock = file_lock(self._lock_folder, name_of_record(server_url)) if other is None else other.lock(server_url)
         async with lock:
             yield
 
     async def _in_place(self) -> TokenStorage | None:
-        """Return the storage to use if there is no keyring; `None` if there is one. Raises `TokenStorageFailed`."""
+        """Return the storage to use if the desktop has no keyring; `None` if it has one. Raises `TokenStorageFailed` if
+        there is neither."""
         missing = await _in_thread(_missing, can_be_left=True)
         if missing is None:
             return None
@@ -106,7 +108,7 @@ class KeyringTokenStorage(TokenStorage):
 
 
 def _missing() -> str | None:
-    """Return why there is no keyring; `None` if there is one."""
+    """Return the reason why there is no keyring; `None` if there is one."""
     try:
         import keyring
         from keyring.backends import fail, null
@@ -114,7 +116,7 @@ def _missing() -> str | None:
         return "keyrings need an extra: install 'trio-mcp[keyring]'"
     try:
         backend = keyring.get_keyring()
-    except Exception as error:  # this imports and runs any backend that keyring's configuration names
+    except Exception as error:  # importing runs any backend that keyring's configuration names
         return f"the keyring cannot be opened ({type(error).__name__})"
     if isinstance(backend, null.Keyring):
         return "the keyring is disabled by its configuration"
@@ -122,8 +124,8 @@ def _missing() -> str | None:
 
 
 async def _used(use: Callable[[KeyringBackend], T], *, can_be_left: bool = False) -> T:
-    """Return the result of ``use`` in a thread. Raises `TokenStorageFailed`, without the message of the backend, which
-    may be third-party code."""
+    """Call ``use`` in a thread, and return its result. Raises `TokenStorageFailed` without the message of the backend,
+    which may be third-party code."""
 
     def call() -> T:
         import keyring
@@ -137,8 +139,8 @@ async def _used(use: Callable[[KeyringBackend], T], *, can_be_left: bool = False
 
 
 async def _in_thread(call: Callable[[], T], *, can_be_left: bool) -> T:
-    """Return the result of ``call`` in a thread. A change isn't abandoned, since it would happen after the lock was
-    released."""
+    """Run ``call`` in a thread, and return its result. A call that changes a record isn't abandoned, since the change
+    would happen after the lock was released."""
     try:
         turn = _turn.get()
     except LookupError:

@@ -1,4 +1,4 @@
-"""Records: what a client stores of its authorization at one server, as versioned JSON.
+"""Token records: what a client stores about its authorization at one server, as versioned JSON.
 
 `TokenStorage` is the interface to store such records, and `MemoryTokenStorage` keeps them in memory.
 """
@@ -21,29 +21,31 @@ from ..credentials import AuthorizationError
 
 _VERSION: Final = 1
 BINDING: Final = "urn:trio-mcp:client:"
-"""Prefix of the names of records that don't belong to a server: they say which issuer a client's secret belongs to."""
+"""Prefix of the names of records that don't belong to a server, but contain the issuer that a client's secret belongs
+to."""
 
 
 class UnreadableTokens(ValueError):
-    """The text isn't a record of this version. The message contains nothing of the text."""
+    """The stored text isn't a token record of this version. The message contains nothing of the text."""
 
 
 @frozen(kw_only=True)
 class RegisteredClient:
-    """A client as registered at one authorization server (RFC 7591 section 3.2.1)."""
+    """A client, as registered at one authorization server (RFC 7591 section 3.2.1)."""
 
     client_id: str
-    """The client id there."""
+    """The client id at that authorization server."""
     client_secret: str | None = attrs.field(default=None, repr=False)
     """The secret of the client; `None` for a public client."""
     secret_expires_at: float | None = None
-    """When the secret expires, in seconds since the epoch; `None`: never."""
+    """The time at which the secret expires, in seconds since the epoch; `None` if it never expires."""
     auth_method: str = "none"
-    """How the client authenticates at the token endpoint (RFC 7591 section 2, ``token_endpoint_auth_method``)."""
+    """The method with which the client authenticates at the token endpoint (RFC 7591 section 2,
+    ``token_endpoint_auth_method``)."""
     redirect_uris: tuple[str, ...] = ()
-    """The redirect URIs that the server has accepted."""
+    """The redirect URIs that the authorization server has accepted."""
     scopes: tuple[str, ...] | None = None
-    """The scopes that the client may request, if the server has listed them; `None`: any."""
+    """The scopes that the client may request, if the server has listed them; `None` if it may request any."""
 
 
 @frozen(kw_only=True)
@@ -55,56 +57,57 @@ class Tokens:
     token_type: str = "Bearer"
     """``Bearer`` or ``DPoP``."""
     scopes: tuple[str, ...] = ()
-    """The granted scopes; the requested ones if the server didn't say."""
+    """The granted scopes; the requested scopes if the server's response didn't list any."""
     expires_at: float | None = None
-    """When the access token expires, in seconds since the epoch; `None` if the server didn't say."""
+    """The time at which the access token expires, in seconds since the epoch; `None` if it is unknown."""
     refresh_token: str | None = attrs.field(default=None, repr=False)
     """The refresh token, a secret; `None` if there is none."""
 
 
 @frozen(kw_only=True)
 class IssuerRecord:
-    """The record of one authorization server. Nothing of it is ever sent to another (2026-07-28 authorization,
-    Authorization Server Binding)."""
+    """The stored record of one authorization server. Its contents are never sent to another server (2026-07-28
+    authorization, Authorization Server Binding)."""
 
     client: RegisteredClient | None = None
-    """The registration; `None` if the client isn't registered here."""
+    """The client's registration at this authorization server; `None` if there is none."""
     tokens: Tokens | None = None
-    """The tokens; `None` before the first sign-in, and after the last token was refused."""
+    """The current tokens; `None` before the first sign-in, and after the last token was refused."""
     requested_scopes: tuple[str, ...] = ()
-    """All scopes that were requested so far; a step-up adds to them."""
+    """All scopes that were requested so far. A step-up adds further scopes."""
     resource: str | None = None
-    """The resource of the tokens, as in the server's metadata (RFC 9728 section 2); `None` before the first sign-in."""
+    """The resource that the tokens are for, as in the server's metadata (RFC 9728 section 2); `None` before the first
+    sign-in."""
     proof_key: Mapping[str, str] | None = attrs.field(default=None, repr=False)
     """The private DPoP key as a JWK, without which the tokens are useless; `None` without DPoP."""
 
 
 @frozen(kw_only=True)
 class StoredAuthorization:
-    """What a client stores of its authorization at one server, by authorization server."""
+    """What a client stores about its authorization at one MCP server: a record for each authorization server."""
 
     issuers: Mapping[str, IssuerRecord] = attrs.field(factory=dict[str, IssuerRecord])
-    """The record of each authorization server, by its issuer."""
+    """The records of the authorization servers, by their issuer URLs."""
     current: str | None = None
     """The issuer whose tokens the client used last; `None` before the first sign-in."""
 
     @property
     def tokens(self) -> Tokens | None:
-        """The tokens of the `current` issuer."""
+        """The tokens of the `current` issuer; `None` if there are none."""
         record = self.issuers.get(self.current or "")
         return None if record is None else record.tokens
 
     def _with_record(self, issuer: str, record: IssuerRecord) -> StoredAuthorization:
-        """Return a copy with ``record`` for ``issuer``, which becomes the current issuer."""
+        """Return a copy with ``record`` as the record of ``issuer``, which becomes the current issuer."""
         return StoredAuthorization(issuers={**self.issuers, issuer: record}, current=issuer)
 
     def to_json(self) -> bytes:
-        """Return the record as JSON, including secrets."""
+        """Return the record as a JSON document, including secrets."""
         return msgspec.json.encode(_File(_VERSION, self))
 
     @classmethod
     def from_json(cls, data: bytes) -> StoredAuthorization:
-        """Read a record that `to_json` has written. Raises `UnreadableTokens`."""
+        """Read a record that `to_json` has written. Raises `UnreadableTokens` if the text isn't such a record."""
         try:
             return _files.decode(data).stored
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
@@ -122,7 +125,8 @@ class _File:
     stored: StoredAuthorization
 
 
-# Created here: if two threads prepare to decode a class at the same moment, the process crashes (msgspec 0.22).
+# Created here, because the process crashes if two threads prepare to decode a class at the same moment
+# (msgspec 0.22).
 _files: Final = msgspec.json.Decoder(_File)
 
 
@@ -131,13 +135,13 @@ class TokenStorageFailed(AuthorizationError):
 
 
 def name_of_record(server_url: str) -> str:
-    """Return a file name for the record of the server, of 32 hexadecimal digits: URLs are long, and contain characters
-    that file names can't have."""
+    """Return a file name of 32 hexadecimal digits for the record of a server, since URLs are long and contain
+    characters that are invalid in file names."""
     return hashlib.sha256(server_url.encode()).hexdigest()[:32]
 
 
 class TokenStorage(Protocol):
-    """The interface for storing token records, each under the URL of an MCP server, or under a name like
+    """The interface for storing token records. Each has as its key the URL of an MCP server, or a name like
     ``urn:trio-mcp:client:…`` for the credentials of a client.
 
     All methods may be cancelled at any checkpoint, and leave a complete record, the old or the new one. All raise
@@ -145,24 +149,24 @@ class TokenStorage(Protocol):
     """
 
     async def load(self, server_url: str) -> StoredAuthorization | None:
-        """Return the record; `None` if there is none."""
+        """Return the record of a server; `None` if there is none."""
         ...
 
     async def save(self, server_url: str, stored: StoredAuthorization) -> None:
-        """Store ``stored`` instead of the previous record, durably if the storage is durable."""
+        """Replace the record of a server with ``stored``. The change is durable if the storage is."""
         ...
 
     async def remove(self, server_url: str) -> bool:
-        """Delete the record, and return whether there was one."""
+        """Delete the record of a server, and return whether it existed."""
         ...
 
     def lock(self, server_url: str) -> AbstractAsyncContextManager[None]:
-        """Lock the record for this task, among all tasks and processes that share the storage."""
+        """Lock the record of a server inside the block, among all tasks and processes that share the storage."""
         ...
 
 
 class MemoryTokenStorage(TokenStorage):
-    """Keeps token records in memory: a user signs in again each time the process is started."""
+    """Stores token records in memory. A user signs in again each time the process is started."""
 
     def __init__(self) -> None:
         self._records: dict[str, StoredAuthorization] = {}
@@ -172,23 +176,23 @@ class MemoryTokenStorage(TokenStorage):
         return f"<MemoryTokenStorage, {len(self._records)} records>"
 
     async def load(self, server_url: str) -> StoredAuthorization | None:
-        """Return the record: see `TokenStorage.load`."""
+        """Return the record of a server: see `TokenStorage.load`."""
         await trio.lowlevel.checkpoint()
         return self._records.get(server_url)
 
     async def save(self, server_url: str, stored: StoredAuthorization) -> None:
-        """Store ``stored`` instead of the previous record: see `TokenStorage.save`."""
+        """Replace the record of a server with ``stored``: see `TokenStorage.save`."""
         await trio.lowlevel.checkpoint()
         self._records[server_url] = stored
 
     async def remove(self, server_url: str) -> bool:
-        """Delete the record: see `TokenStorage.remove`."""
+        """Delete the record of a server: see `TokenStorage.remove`."""
         await trio.lowlevel.checkpoint()
         return self._records.pop(server_url, None) is not None
 
     @asynccontextmanager
     async def lock(self, server_url: str) -> AsyncGenerator[None]:
-        """Lock the record for this task: see `TokenStorage.lock`."""
+        """Lock the record of a server for this task: see `TokenStorage.lock`."""
         lock = self._locks.setdefault(server_url, trio.Lock())
         async with lock:
             yield
