@@ -1,1 +1,1 @@
-"""Proxying: servers that forward to another server, the upstream server, which is reached through a client."""
+"""Servers that forward requests to another server, the upstream server, through a client."""

@@ -52,10 +52,10 @@ from .upstream import Upstream
 
 _DONE: Final = EmptyResult()
 _VERSIONS: Final = [row.name for row in MODERN_REVISIONS]
-"""Versions that a client may speak to the proxy, whatever the version of the upstream server."""
+"""The protocol versions that a client may speak to the proxy, whatever version the upstream server speaks."""
 _NOT_FORWARDED: Final = frozenset(("notifications/initialized", "notifications/cancelled", "notifications/progress"))
 _UNNAMED: Final = Implementation("unknown", "0")
-"""The name for a modern upstream server without one, since a legacy server must have a name."""
+"""The name reported for a modern upstream server that has none, since a legacy server must have a name."""
 
 
 class ProxyConnection:
@@ -78,7 +78,7 @@ class ProxyConnection:
         self._server_info: dict[Revision, Any] = {}
         self._round_states = RoundStates(cipher, host.limits.retry_timeout)
         self.seal = self._round_states.seal
-        """Creates ``requestState``. See `RequestHandler.seal`."""
+        """Creates the ``requestState`` of a response. See `RequestHandler.seal`."""
         self._load = host.load
         self.connection = Connection(
             transport,
@@ -101,8 +101,9 @@ class ProxyConnection:
         }
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Serve the client: see `Connection.run`. An upstream connection that was opened for this client is closed with
-        the client. If that connection is lost, this one ends once all calls have been answered."""
+        """Serve the client until the connection ends: see `Connection.run`. An upstream connection that was opened for
+        this client is closed with the client. If that connection is lost, this one ends once all calls have been
+        answered."""
         self._load.connections += 1
         try:
             async with open_service_nursery("the client is gone") as services, trio.open_nursery() as own:
@@ -124,7 +125,8 @@ class ProxyConnection:
                     await upstream.unsubscribe_all(list(self._state.subscriptions))
 
     def everything_changed(self) -> None:
-        """Notify the client that everything may have changed. See `ServedConnection.everything_changed`."""
+        """Notify the client that all lists and resources may have changed. See
+        `ServedConnection.everything_changed`."""
         reached = self._tenants.reached(self.connection.exchange.peer.principal)
         if reached is not None and self._state.revision is not None and self._state.initialized:
             notify_everything_changed(self.connection, reached[1].capabilities)
@@ -132,7 +134,7 @@ class ProxyConnection:
     # Requests
 
     def answer_now(self, request: InboundRequest, exchange: Exchange) -> Decision:
-        """Answer a request at once, if possible: see `RequestHandler.answer_now`."""
+        """Return the answer to a request that can be answered at once: see `RequestHandler.answer_now`."""
         if request.method.ahead:
             return cancel_abandoned(request, exchange, self.connection.host)
         reached, name = self._tenants.reached(exchange.peer.principal), request.method.name
@@ -156,12 +158,12 @@ class ProxyConnection:
         return LATER
 
     def _is_for(self, upstream: Upstream | None, method: str) -> bool:
-        """Return whether the upstream server is connected and knows ``method``. Then it gives the answer itself, as a
-        sign of life."""
+        """Return whether the upstream server is connected and knows ``method``. If so, the request is forwarded, and
+        the upstream server's reply shows that it is alive."""
         return upstream is not None and method in upstream.revision._methods and not self.connection.is_ending
 
     async def answer(self, scope: RequestScope) -> Any:
-        """Answer a request: see `RequestHandler.answer`."""
+        """Return the answer to a request of the client: see `RequestHandler.answer`."""
         request = scope.request
         if request.method.ahead:
             return await wait_for_call_end(scope, self.connection.host)
@@ -230,7 +232,7 @@ class ProxyConnection:
             return _DONE
         if len(subscriptions) >= self.connection.limits.max_subscriptions:
             raise too_many_subscriptions()
-        subscriptions.add(uri)  # before the reply, so that no change is missed
+        subscriptions.add(uri)  # before the reply is sent, so that no change is missed
         try:
             await upstream.subscribe(uri)
         except BaseException:
@@ -248,8 +250,8 @@ class ProxyConnection:
     # Notifications
 
     def wants(self, event: NotificationReceived) -> bool:
-        """Return whether to handle the notification: see `RequestHandler.wants`. Notifications of the handshake were
-        handled before; progress is handled with its request."""
+        """Return whether `notified` must be called for a notification of the client: see `RequestHandler.wants`. It
+        isn't called for notifications of the handshake and of progress, which are handled elsewhere."""
         return event.method.name not in _NOT_FORWARDED
 
     async def notified(self, event: NotificationReceived) -> None:
@@ -269,7 +271,7 @@ class ProxyConnection:
 async def _forward_notification(
     downstream: ProxyClient, upstream: Upstream, sent: InboundRequest | NotificationReceived
 ) -> None:
-    """Forward a notification of an extension, if the extension may pass."""
+    """Forward a notification of an extension to the upstream server, if the proxy forwards that extension."""
     if _forwards(downstream, upstream, sent):
         await upstream.send_extension_notification(sent.method.name, sent.params or None)
 
@@ -283,23 +285,23 @@ def _discovered(downstream: ProxyClient, upstream: Upstream, request: InboundReq
 
 
 class ReadingOrder:
-    """Restores the order in which a connection's requests were read: each runs in its own task, and trio starts tasks
-    in any order."""
+    """Restores the order in which a connection's requests were read. Each request runs in its own task, and trio starts
+    tasks in any order."""
 
     def __init__(self) -> None:
         self._numbers: WeakKeyDictionary[InboundRequest, int] = WeakKeyDictionary()
         self._count = count()
         self._turns: list[tuple[int, trio.Event]] = []
-        """The requests that wait for their turn, or have it, in the order of reading, each with the event of its
-        turn."""
+        """The requests that are waiting for their turn, or have it, in the order of reading. Each has the event that
+        starts its turn."""
 
     def add(self, request: InboundRequest) -> None:
-        """Record that ``request`` was read now."""
+        """Record that ``request`` was read now, after all requests added before."""
         self._numbers[request] = next(self._count)
 
     async def wait_for_turn(self, request: InboundRequest) -> None:
-        """Wait for the requests that were read before ``request`` and call this method before it or at the same time.
-        The next request waits until the caller of this method blocks."""
+        """Wait until all requests that were read before ``request`` have had their turn, if they call this method at
+        the same time or earlier. The next request's turn begins when the caller of this method blocks."""
         turn = self._numbers.pop(request), trio.Event()
         insort(self._turns, turn)
         try:

@@ -1,4 +1,4 @@
-"""Downstream: a client of a proxy or a gateway, as seen from the upstream server; and its calls in flight."""
+"""The clients of a proxy or a gateway, as seen from the upstream server, and their calls in flight."""
 
 from __future__ import annotations
 
@@ -48,21 +48,21 @@ _MAX_IDS: Final = 64
 
 
 def record_request(request_id: RequestId) -> None:
-    """Record that a request was sent upstream for the call that this task forwards, if any."""
+    """Record that a request was sent upstream for the client's call that this task forwards, if there is one."""
     call = _current_call.get()
     if call is not None:
         call.record_request_id(request_id)
 
 
 class ForwardedCall:
-    """A client's request that was forwarded and isn't answered yet. ``known`` has all such calls of the upstream
+    """A client's request that was forwarded and isn't answered yet. ``known`` contains all such calls of the upstream
     server."""
 
     def __init__(self, scope: RequestScope, downstream: Downstream, known: dict[RequestId, ForwardedCall]) -> None:
         self.scope = scope
         self.downstream = downstream
         self.task_id: str | None = None
-        """The task as which the upstream server continues the call, if the proxy waits for it."""
+        """The task with which the upstream server continues the call, if the proxy waits for that task."""
         self._questions: set[trio.CancelScope] = set()
         self._known = known
         self._ids = deque[RequestId]()
@@ -70,7 +70,7 @@ class ForwardedCall:
 
     @property
     def revision(self) -> Revision:
-        """The revision that the client speaks in this call."""
+        """The protocol revision that the client speaks in this call."""
         return self.scope.request.revision
 
     @property
@@ -79,30 +79,31 @@ class ForwardedCall:
         return self.scope.request.capabilities
 
     def record_request_id(self, request_id: RequestId) -> None:
-        """Record the id of a request that was sent upstream for the call. Messages in the responses to the latest 64
-        requests are recognized as belonging to the call."""
+        """Record the id of a request that was sent upstream for the call. A message in the response to one of the
+        latest 64 requests is recognized as belonging to the call."""
         self._known[request_id] = self
         self._ids.append(request_id)
         if len(self._ids) > _MAX_IDS:
             del self._known[self._ids.popleft()]
 
     def record_task(self, task_id: str) -> None:
-        """Record that the upstream server continues the call as a task, for which the proxy waits."""
+        """Record that the upstream server continues the call as a task that the proxy waits for."""
         self.task_id = task_id
 
     @property
     def is_cancelled(self) -> bool:
-        """True once the request was cancelled."""
+        """True once the client's request was cancelled."""
         return self.scope.is_cancelled
 
     @property
     def may_ask(self) -> bool:
-        """True if the client can be asked a question in this call."""
+        """True if a request (sampling, elicitation, roots) can be sent to the client in this call."""
         return self.revision.server_requests or self.scope.request.method.may_ask
 
     async def ask(self, method: str, params: JSONObject, on_progress: OnProgress | None, key: str | None) -> Any:
-        """Return the client's answer, as plain data. The request to the client ends with the call. Raises `CodedError`,
-        and the errors of `Connection.request`."""
+        """Send a request of the upstream server (sampling, elicitation, roots) to the client, and return the client's
+        answer as plain data. The request is cancelled when the call ends. Raises `CodedError` if the client can't be
+        asked, and the errors of `Connection.request`."""
         await self.caught_up()
         if sends_questions(self.scope) or (self.revision.server_requests and method not in ASKABLE):
             return await self.scope.ask(method, params, self.revision, on_progress)
@@ -117,9 +118,9 @@ class ForwardedCall:
         raise CodedError(INTERNAL_ERROR, _OVER)
 
     def notify(self, event: NotificationReceived) -> None:
-        """Send a notification of the call on the call's own channel; a log message only if the client wants it. If
-        there is no room, notifications wait, within the limits of a `NotificationQueue`, without blocking other
-        calls."""
+        """Send a notification of the call to the client, on the call's own channel. A log message is only sent if the
+        client wants it. If there is no room, notifications wait, within the limits of a `NotificationQueue`, without
+        blocking other calls."""
         scope, nursery = self.scope, self.scope.nursery
         if nursery is None or not scope.sends or (event.method.name == LOG and not self._wants(event)):
             return
@@ -139,7 +140,7 @@ class ForwardedCall:
         level: Any = event.params.get("level")
         request = self.scope.request
         minimum = request.log_level
-        if request.revision.handshake:  # all levels, until the client sets one
+        if request.revision.handshake:  # messages of all levels, until the client sets one
             minimum = self.downstream.log_level if self.downstream.level_is_set else "debug"
         return isinstance(level, str) and minimum is not None and should_log(level, minimum)
 
@@ -152,14 +153,14 @@ class ForwardedCall:
         late.flushed.set()
 
     async def caught_up(self) -> None:
-        """Wait until all notifications that have arrived for the client are in the outbox."""
+        """Wait until all notifications that the upstream server has sent for the client are in the outbox."""
         await self.downstream.caught_up()
         while self._pending_logs is not None:
             await self._pending_logs.flushed.wait()
 
     def close(self) -> None:
         """Cancel the requests to the client, because the call was answered or cancelled, and send no further
-        notifications."""
+        notifications of the call."""
         while self._ids:
             del self._known[self._ids.popleft()]
         for question in tuple(self._questions):
@@ -169,7 +170,7 @@ class ForwardedCall:
 
 
 class _PendingLogs:
-    """Log messages of a call that wait for room in the outbox."""
+    """The log messages of a call that are waiting for room in the outbox."""
 
     def __init__(self, limits: Limits) -> None:
         self.lines = Backlog[bytes](limits.max_pending_notifications, limits.max_inbound_bytes)
@@ -184,60 +185,62 @@ class Downstream(ABC):
     limits: Limits
     _state: ConnectionState
     principal: PrincipalId | None
-    """The principal of the client, if the transport knows it."""
+    """The principal of the client; `None` if the transport doesn't know it."""
     shared_extensions: SharedExtensions
-    """The extensions that pass even if other clients share the upstream connection."""
+    """The extensions that are forwarded even if other clients share the upstream connection."""
     is_connectionless: bool
-    """True if this stands for many clients: all clients of an HTTP endpoint with one principal or with none, whose
-    requests belong to no connection. Only a call identifies such a client."""
+    """True if this object represents many clients: all clients of an HTTP endpoint with one principal or with none,
+    whose requests belong to no connection. Only a call identifies such a client."""
     calls: dict[RequestScope, ForwardedCall] = attrs.field(factory=dict[Any, Any], init=False)
-    """Calls in flight, by their scopes, oldest first."""
+    """The client's calls in flight, by their scopes, oldest first."""
     urls: OpenURLElicitations = attrs.field(factory=OpenURLElicitations, init=False)
-    """The client's URL elicitations, which the upstream server may report as complete."""
+    """The URL elicitations that were sent to the client, which the upstream server may report as complete."""
     level_is_set: bool = attrs.field(default=False, init=False)
     """True once the client has set a log level."""
 
     @property
     @abstractmethod
     def legacy(self) -> Revision | None:
-        """The revision of the client's handshake; `None` without one, or if nothing is sent outside of calls."""
+        """The revision of the client's handshake; `None` if there was no handshake, or if nothing is sent outside of
+        calls."""
 
     @property
     @abstractmethod
     def revision(self) -> Revision:
-        """The revision in which the client is asked questions."""
+        """The protocol revision of requests to the client (sampling, elicitation, roots)."""
 
     @property
     @abstractmethod
     def capabilities(self) -> ClientCapabilities:
-        """The capabilities that the client declared in its handshake, or for the call in which it is asked."""
+        """The capabilities that the client declared in its handshake, or for the call in which a request is sent to
+        it."""
 
     @property
     @abstractmethod
     def party(self) -> object:
-        """The client as a party: see `Exchange.party`."""
+        """The identity of the client for limits and accounting: see `Exchange.party`."""
 
     @abstractmethod
     async def ask(self, method: str, params: JSONObject, on_progress: OnProgress | None, key: str | None) -> Any:
-        """Return the client's answer to a request of which only the client is known. Raises the errors of
-        `Connection.request`."""
+        """Send the client a request (sampling, elicitation, roots) that names no call, and return the client's answer.
+        Raises the errors of `Connection.request`."""
 
     @abstractmethod
     def put(self, event: NotificationReceived, *, named: bool) -> None:
-        """Receive a notification of the upstream server that may be for this client. ``named`` is true if some client
-        has subscribed to its resource under exactly this URI."""
+        """Handle a notification of the upstream server that may be for this client. ``named`` is true if some client
+        has subscribed to the notification's resource under exactly this URI."""
 
     @abstractmethod
     def put_in_call(self, call: ForwardedCall, event: NotificationReceived) -> None:
-        """Receive a notification of the upstream server that came in the response to ``call``."""
+        """Handle a notification of the upstream server that came in the response to ``call``."""
 
     @abstractmethod
     async def caught_up(self) -> None:
-        """Wait until all notifications that have arrived are in the outbox."""
+        """Wait until all notifications for the client that have arrived are in the outbox."""
 
     @abstractmethod
     def close(self, reason: str) -> None:
-        """Close the connection to the client, if it has one that serves only the upstream server."""
+        """Close the connection to the client, if that connection only serves the upstream server."""
 
     @property
     def is_waiting(self) -> bool:
@@ -246,12 +249,12 @@ class Downstream(ABC):
 
     @property
     def log_level(self) -> str:
-        """The least severe log level that the client wants on its connection: see `ConnectionState.log_level`."""
+        """The lowest level of log messages that the client wants on its connection: see `ConnectionState.log_level`."""
         return self._state.log_level
 
     @contextmanager
     def calling(self, scope: RequestScope, known: dict[RequestId, ForwardedCall]) -> Generator[ForwardedCall]:
-        """While inside the block, the request of ``scope`` counts as forwarded; ``known`` has the calls of the upstream
+        """Count the request of ``scope`` as forwarded inside the block. ``known`` contains the calls of the upstream
         server."""
         call = self.calls[scope] = ForwardedCall(scope, self, known)
         token = _current_call.set(call)
@@ -263,19 +266,20 @@ class Downstream(ABC):
             call.close()
 
     def log_in_calls(self, event: NotificationReceived) -> None:
-        """Send a log message in the call whose task the message names, or else in every call in flight."""
+        """Send a log message to the client, in the call whose task the message names, or in every call in flight if it
+        names none."""
         task_id = related_task_of(event.params)
         for call in tuple(self.calls.values()):
             if task_id is None or call.task_id == task_id:
                 call.notify(event)
 
     def declared(self) -> list[ClientCapabilities]:
-        """Return the capabilities that the client has declared, in its handshake and in its calls in flight."""
+        """Return the capabilities that the client has declared in its handshake and in its calls in flight."""
         return [self.capabilities, *(call.capabilities for call in self.calls.values())]
 
 
 class ProxyClient(Downstream):
-    """A client of a proxy: gets the upstream server's notifications, and its requests outside of any call.
+    """A client of a proxy, which gets the upstream server's notifications, and its requests outside of calls.
 
     Each notification is put into a queue as soon as it is read, and moved to the outbox when there is room. So a client
     that doesn't read never blocks another client. It loses the oldest notifications beyond the limits of a
@@ -303,7 +307,7 @@ class ProxyClient(Downstream):
 
     @property
     def revision(self) -> Revision:
-        """The revision of the client's handshake. Only valid after a handshake."""
+        """The revision of the client's handshake. Only valid after the handshake."""
         assert self.legacy is not None, "outside of calls, only legacy clients can be asked"
         return self.legacy
 
@@ -314,12 +318,13 @@ class ProxyClient(Downstream):
 
     @property
     def party(self) -> object:
-        """The client as a party: see `Exchange.party`."""
+        """The identity of the client for limits and accounting: see `Exchange.party`."""
         scope = next(iter(self.calls), None)
         return (self.connection if scope is None else scope).exchange.party
 
     async def ask(self, method: str, params: JSONObject, on_progress: OnProgress | None, key: str | None) -> Any:
-        """Return the client's answer to a request outside of any call. Raises the errors of `Connection.request`.
+        """Send a request to the client outside of any call, and return the client's answer. Raises the errors of
+        `Connection.request`.
 
         The request is sent on the channel of the latest legacy call, since a client over HTTP need not listen to
         anything else. ``key`` is ignored, since these requests have ids.
@@ -335,21 +340,23 @@ class ProxyClient(Downstream):
         self.level_is_set = True
 
     def mark_shared(self) -> None:
-        """Record that other clients share the upstream connection: its log messages may belong to their calls."""
+        """Record that other clients share the upstream connection, so that its log messages may belong to their
+        calls."""
         self._is_shared = True
 
     def close(self, reason: str) -> None:
-        """Close the connection to the client, unless it is already ending: then its last replies are being sent."""
+        """Close the connection to the client, unless that connection is already ending and its last replies are being
+        sent."""
         if not self.connection.is_ending:
             self.connection.shut_down(reason)
 
     def start_in(self, nursery: trio.Nursery) -> None:
-        """Start the task that moves queued notifications to the client, in ``nursery``."""
+        """Start the task in ``nursery`` that moves queued notifications to the client."""
         self._queue.task.start_in(nursery, copy_context())
 
     def put(self, event: NotificationReceived, *, named: bool) -> None:
-        """Receive a notification of the upstream server that may be for this client. ``named`` is true if some client
-        has subscribed to its resource under exactly this URI.
+        """Handle a notification of the upstream server that may be for this client. ``named`` is true if some client
+        has subscribed to the notification's resource under exactly this URI.
 
         If this stands for many clients, a log message goes to the call whose task it names, or else to every call in
         flight.
@@ -366,14 +373,14 @@ class ProxyClient(Downstream):
         self._queue.put(event, size)
 
     def put_in_call(self, call: ForwardedCall, event: NotificationReceived) -> None:
-        """Receive a notification that came in the response to ``call``: see `Downstream.put_in_call`."""
+        """Handle a notification that came in the response to ``call``: see `Downstream.put_in_call`."""
         if call.scope.outbox is self._outbox:
             self.put(event, named=False)  # in order with all other notifications
         else:
             call.notify(event)
 
     async def caught_up(self) -> None:
-        """Wait until all notifications that have arrived are in the outbox."""
+        """Wait until all notifications for the client that have arrived are in the outbox."""
         await self._queue.wait_until_handled(self._queue.received)
 
     def _is_for_us(self, event: NotificationReceived, named: bool) -> bool:
@@ -383,24 +390,25 @@ class ProxyClient(Downstream):
             return isinstance(level, str) and self._wants_log(log_level_rank(level), event.revision)
         if is_unknown(name):
             return self.speaks_as(event.revision)
-        # In modern revisions, changes are reported on streams, which are handled by their requests.
+        # In modern revisions, changes are reported on streams, and the requests for these streams send them.
         if legacy is None or not self._state.initialized or name not in legacy._methods:
             return False
         if name != "notifications/resources/updated":
             return True
         subscriptions = self._state.subscriptions
-        # Otherwise it belongs to a subscribed resource; its URI need not show which one.
+        # Otherwise the change belongs to a subscribed resource, although its URI may not show which one.
         return event.params.get("uri") in subscriptions or (not named and bool(subscriptions))
 
     def speaks_as(self, revision: Revision) -> bool:
-        """Return whether the client can receive messages of an extension now, in the era of ``revision``: after its
-        handshake or, in modern revisions, while it waits for a response."""
+        """Return whether the client can receive messages of an extension now, with a protocol revision of the same kind
+        (modern or legacy) as ``revision``: in legacy revisions after its handshake, in modern revisions while it waits
+        for a response."""
         if revision.handshake:
             return self.legacy is not None and self._state.initialized
         return any(not call.revision.handshake for call in self.calls.values())
 
     def _wants_log(self, rank: int, said: Revision) -> bool:
-        """Return whether the client wants a log message of ``rank`` that names no request.
+        """Return whether the client wants a log message of level ``rank`` that names no request.
 
         In modern revisions every log message belongs to a request. If a modern server sends it, it is for clients that
         wait for a response. A modern client gets log messages only at the level of a request that it waits for.
@@ -428,13 +436,14 @@ class ProxyClient(Downstream):
         await outbox.room()
         if not self._is_for_us(event, named=True):
             return  # the call was cancelled while its notification waited
-        # What was put before the end of the call precedes its reply. After the reply, the client no longer reads the
-        # response.
+        # Notifications that were queued before the end of the call are sent before its reply. After the reply,
+        # the client no longer reads the response.
         (self._outbox if scope is None or not scope.sends else outbox).put(line)
 
     def _only_legacy_call(self) -> RequestScope | None:
-        """Return the request to which a log message, or a notification of an extension, belongs: the only one in
-        flight. Its channel is used as for questions, since a client over HTTP need not listen to anything else."""
+        """Return the client's only request in flight, to which a log message or a notification of an extension then
+        belongs; `None` if there isn't exactly one. The message is sent on the request's own channel, since a client
+        over HTTP need not listen to anything else."""
         waiting = [call.scope for call in self.calls.values() if call.scope.sends]
         if self._is_shared or len(waiting) != 1 or not waiting[0].request.revision.server_requests:
             return None
@@ -445,5 +454,6 @@ class ProxyClient(Downstream):
 
 
 def _passes(rank: int, minimum: str) -> bool:
-    """Return whether a log message passes the minimum level. A level that isn't in RFC 5424 always passes."""
+    """Return whether a log message has at least the minimum level. A level that isn't in RFC 5424 is always high
+    enough."""
     return not 0 <= rank < log_level_rank(minimum)

@@ -1,4 +1,5 @@
-"""Which extensions pass through a proxy that doesn't know them, so that no message of one client can reach another.
+"""Which extensions a proxy forwards although it doesn't know them, without letting a message of one client reach
+another.
 
 An extension is offered to a client, and its declaration forwarded to the upstream server, only if its messages may pass
 as well: both sides must be modern or both legacy, and the upstream connection must serve this client, or its principal,
@@ -45,27 +46,29 @@ if TYPE_CHECKING:
 CANCELS: Final = CancelAcknowledged()
 _NOTIFICATION_PREFIX: Final = "notifications/"
 _KNOWN: Final = (TASKS_EXTENSION, APPS_EXTENSION, SKILLS_EXTENSION, CANCEL_ACKNOWLEDGED)
-"""Extensions without methods, which needn't be known here."""
+"""Extensions that have no methods, so that the proxy needs no data about them."""
 _OF_ALL: Final = (APPS_EXTENSION, SKILLS_EXTENSION)
-"""Extensions that always pass."""
+"""Extensions that are always forwarded."""
 SKILLS_METHODS: Final = frozenset(row.name for row in SKILLS._rows)
 VOCABULARY: Final = with_unknown(vocabulary_of([SKILLS, CANCELS]))
-"""The methods of the specification, those for skills and cancelled calls, and those of unknown extensions."""
+"""The methods of the specification, and of the extensions for skills and cancelled calls. Any other method may belong
+to an unknown extension."""
 _OF_VIEWS: Final = "ui/"
 
 
 @frozen
 class SharedExtensions:
-    """The extensions that pass over connections of several clients, because the proxy's configuration says so."""
+    """The extensions that are forwarded over connections shared by several clients, because the proxy's configuration
+    names them."""
 
     names: frozenset[str] = frozenset()
     methods: Mapping[str, str] = MappingProxyType({})
-    """The extensions whose methods are known, by the name of each method."""
+    """The forwarded extensions whose methods are known, by the name of each method."""
 
     @classmethod
     def of(cls, passes: Iterable[str | Extension[Any, Any]]) -> SharedExtensions:
-        """Return the extensions, each passed by its name or as an `Extension`. Raises `ValueError` for any other
-        string."""
+        """Return the `SharedExtensions` for extensions that are given by name or as an `Extension`. Raises `ValueError`
+        if a string isn't the name of an extension."""
         given = list(passes)
         names = [each if isinstance(each, str) else each.name for each in given]
         for name in names:
@@ -74,8 +77,8 @@ class SharedExtensions:
         return cls(frozenset(names), {row.name: each.name for each in known for row in each._rows})
 
     def owner_of(self, method: str) -> str | None:
-        """Return the extension that ``method`` belongs to; `None` if none passes. If only the name of an extension is
-        known, its methods begin with that name, possibly after ``notifications/``."""
+        """Return the forwarded extension that ``method`` belongs to; `None` if there is none. If only the name of an
+        extension is known, its methods begin with that name, possibly after ``notifications/``."""
         owner = self.methods.get(method)
         if owner is None:
             owner = "/".join(method.removeprefix(_NOTIFICATION_PREFIX).split("/", 2)[:2])
@@ -92,7 +95,7 @@ def is_unknown(method: str) -> bool:
 
 @frozen
 class ExtensionFilter:
-    """Decides which extensions pass between a client and the upstream server.
+    """Decides which extensions are forwarded between a client and the upstream server.
 
     The server has ``declared`` some extensions, and speaks ``behind``. ``is_exclusive``: only this client, or its
     principal, uses the upstream connection; otherwise only ``shared`` extensions pass. ``forwards_notifications``: the
@@ -107,15 +110,15 @@ class ExtensionFilter:
     passes_tasks: Callable[[Revision], bool]
 
     def forwards(self, method: str, revision: Revision) -> bool:
-        """Return whether messages of ``method``, which `is_unknown`, pass in either direction, for a client that speaks
-        ``revision``.
+        """Return whether messages of ``method``, which `is_unknown`, are forwarded in either direction, for a client
+        that speaks ``revision``.
 
         Over a connection of several clients, ``method`` must belong to an extension that passes there. Otherwise the
         upstream server must have declared an extension; it knows its own methods.
         """
         if method in SKILLS_METHODS:
             return SKILLS_EXTENSION in self.declared
-        # SEP-1865, Sandbox proxy: messages from views to hosts are not for servers.
+        # SEP-1865, Sandbox proxy: messages from views to hosts must not reach servers.
         if not self._speaks_alike(revision) or method.startswith(_OF_VIEWS):
             return False
         if self.is_exclusive:
@@ -129,9 +132,9 @@ class ExtensionFilter:
         return self.is_exclusive or any(owner in (each.extensions or {}) for each in capabilities)
 
     def part_of(self, extensions: JSONObject, revision: Revision) -> JSONObject:
-        """Return those of the ``extensions``, declared by either side, that pass for a client that speaks ``revision``.
-        Includes the extension for tasks if tasks pass, and the extension for apps. `CancelAcknowledged` isn't included:
-        the proxy itself handles it."""
+        """Return those of the ``extensions``, declared by either side, that are forwarded for a client that speaks
+        ``revision``. They include the extension for tasks if tasks are forwarded, and the extension for apps.
+        `CancelAcknowledged` isn't included, since the proxy itself handles it."""
         names = extensions.keys() if self.is_exclusive else self.shared.names
         passing = names if self._speaks_alike(revision) else ()
         tasks = self.passes_tasks(revision)
@@ -143,8 +146,8 @@ class ExtensionFilter:
         }
 
     def with_part(self, capabilities: Any, revision: Revision) -> Any:
-        """Return ``capabilities``, plain data of either side, with only the `part_of` their extensions. A value that
-        isn't an object is returned unchanged."""
+        """Return ``capabilities``, plain data of either side, with only those extensions that `part_of` returns. A
+        value that isn't an object is returned unchanged."""
         if not isinstance(capabilities, dict):
             return capabilities
         plain = cast("JSONObject", capabilities)
@@ -162,26 +165,26 @@ class ExtensionFilter:
 
 
 _LEAST_WAIT: Final = 0.001
-"""Seconds. Without any grace period, the call would be cancelled, but nothing would wait for the answer."""
+"""Grace period in seconds. Without one, the call would be cancelled, but the proxy wouldn't wait for the answer."""
 _CAPABILITY: Final = f"extensions.{CANCEL_ACKNOWLEDGED}"
 
 
 def remember_endings(host: RequestHost) -> None:
-    """Make ``host`` remember how the calls of its clients end."""
+    """Make ``host`` remember how the cancelled calls of its clients end."""
     host.endings = Endings(host.alarms, host.limits, CANCELS.max_wait)
 
 
 def with_cancels(extensions: JSONObject | None, request: InboundRequest) -> JSONObject | None:
-    """Return the upstream server's ``extensions`` that pass, plus `CancelAcknowledged`, which the proxy handles itself,
-    for a client that has declared it."""
+    """Return the upstream server's ``extensions`` that are forwarded, plus `CancelAcknowledged`, which the proxy
+    handles itself for clients that have declared it."""
     if request.missing((_CAPABILITY,)):
         return extensions
     return {**(extensions or {}), **declared_in(request.revision, [CANCELS], "server")}
 
 
 def cancel_abandoned(request: InboundRequest, exchange: Exchange, host: RequestHost) -> Decision:
-    """Cancel the call that ``request`` asks about, and answer if that call has ended. Raises `CapabilityMissing` for a
-    client that hasn't declared the extension."""
+    """Cancel the call that the client's ``request`` names, and return the answer if that call has ended. Raises
+    `CapabilityMissing` if the client hasn't declared the extension."""
     if missing := request.missing((_CAPABILITY,)):
         raise CapabilityMissing(missing, request.revision)
     assert host.endings is not None, "a proxy remembers endings"
@@ -190,16 +193,16 @@ def cancel_abandoned(request: InboundRequest, exchange: Exchange, host: RequestH
 
 
 async def wait_for_call_end(scope: RequestScope, host: RequestHost) -> JSONObject:
-    """Wait for the end of the call that the request of ``scope`` asks about, and return how the call ended."""
+    """Wait for the end of the call that the client's request in ``scope`` names, and return how that call ended."""
     assert host.endings is not None, "a proxy remembers endings"
     return await host.endings.over(scope.request, scope.exchange.peer.principal)
 
 
 @contextmanager
 def asking_behind(scope: RequestScope) -> Generator[None]:
-    """If calls in the body are cancelled, ask the upstream server how they end, provided that the client of ``scope``
-    may ask. The wait is part of the cleanup of ``scope``, limited by `Limits.cleanup_grace` and
-    `CancelAcknowledged.max_wait`."""
+    """Inside the block, if calls are cancelled, request from the upstream server how they end, provided that the client
+    of ``scope`` may request the same. The wait is part of the cleanup of ``scope``, limited by `Limits.cleanup_grace`
+    and `CancelAcknowledged.max_wait`."""
     ending = scope.ending
     if ending is None:
         yield
@@ -220,7 +223,7 @@ def asking_behind(scope: RequestScope) -> Generator[None]:
 
 
 def _reported_state(ending: CallEnding) -> CancelResult:
-    """Return the state of a call that has ended here, and ended like this at the upstream server."""
-    if ending.state not in CANCEL_STATES:  # the upstream server didn't report
+    """Return how a call ended, if it has ended in the same way in this proxy and at the upstream server."""
+    if ending.state not in CANCEL_STATES:  # the upstream server didn't report an end
         return CancelResult("relayed")
     return CancelResult(ending.state, outcome=ending.outcome, behind=ending.state)

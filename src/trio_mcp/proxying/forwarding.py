@@ -1,4 +1,5 @@
-"""Forwarding of a client's request to the upstream server, and of its result back, converted between revisions.
+"""Forwarding of a client's request to the upstream server, and of the result back to the client, converted between
+revisions.
 
 Fields that describe one connection are replaced by those of the other. If client and server use the same form of tasks,
 tasks are passed on, each to its owner alone; otherwise the proxy waits for the task.
@@ -48,7 +49,7 @@ from .upstream import Upstream
 logger = logging.getLogger("trio_mcp")
 
 UPSTREAM_ERRORS: Final = (PeerError, ConnectionLost, HTTPError, ProtocolViolation, AuthorizationError, TaskCancelled)
-"""Errors of a request to the upstream server, for `upstream_error`."""
+"""The exceptions of a request to the upstream server that `upstream_error` converts."""
 
 _AS_ASKED: Final[JSONObject] = {}
 _MAX_PAGES: Final = 1000
@@ -62,8 +63,8 @@ _OF_A_ROUND: Final = frozenset(("_meta", "inputResponses", "requestState"))
 async def forward(
     scope: RequestScope, downstream: Downstream, upstream: Upstream, named: JSONObject = _AS_ASKED
 ) -> JSONObject:
-    """Return the upstream server's result, converted to the client's revision. ``named``: parameters that replace those
-    of the client.
+    """Forward the client's request, and return the upstream server's result, converted to the client's revision.
+    ``named`` are parameters that replace those of the client.
 
     When this returns, the notifications that preceded the result have been sent to the client. If the result is a task
     that the client can't handle, this waits for the task. Raises `CodedError` for an error reply.
@@ -112,7 +113,8 @@ async def forward(
 
 
 async def _call_until_done(call: ForwardedCall, params: JSONObject, upstream: Upstream) -> Any:
-    """Return the result of a tool, or of its task if the upstream server continues the call as a task.
+    """Call a tool of the upstream server, and return its result, or the result of its task if the server continues the
+    call as a task.
 
     An ordinary call is tried first, since it has progress and logs. A tool that requires a task refuses such a call
     without running.
@@ -133,7 +135,7 @@ async def _call_until_done(call: ForwardedCall, params: JSONObject, upstream: Up
                 raise
         else:
             if is_task(result):
-                # extension tasks, Capability Negotiation: MUST NOT be a task if the request didn't declare the
+                # extension tasks, Capability Negotiation: MUST NOT answer with a task if the request didn't declare the
                 # extension.
                 raise ProtocolViolation("tools/call: the server returned a task that was not requested")
             return result
@@ -144,7 +146,7 @@ async def _call_until_done(call: ForwardedCall, params: JSONObject, upstream: Up
 
 
 def _requires_tasks(error: PeerError) -> bool:
-    """Return whether ``error`` says that the request has to declare the extension for tasks."""
+    """Return whether ``error`` says that a request has to declare the tasks extension."""
     if error.code != MISSING_REQUIRED_CLIENT_CAPABILITY:
         return False
     try:
@@ -154,7 +156,7 @@ def _requires_tasks(error: PeerError) -> bool:
 
 
 async def check_headers(scope: RequestScope, downstream: Downstream, upstream: Upstream) -> None:
-    """Raise `CodedError` for a ``tools/call`` over HTTP whose headers differ from its arguments. If the tool is
+    """Raise `CodedError` if the headers of a ``tools/call`` over HTTP differ from its arguments. If the tool is
     unknown, the upstream server's tools are listed first.
 
     2026-07-28 streamable HTTP, Server Validation: a server that processes the body MUST check.
@@ -164,7 +166,7 @@ async def check_headers(scope: RequestScope, downstream: Downstream, upstream: U
         return
     name, known = request.params.get("name"), upstream.listed_tools
     if not isinstance(name, str):
-        return  # the upstream server will report what is wrong
+        return  # the upstream server will report what is wrong with the call
     if upstream.capabilities.tools is not None and not known.has(name):
         meta = per_request_fields(request, downstream, upstream)
         async with known.turn:
@@ -174,8 +176,8 @@ async def check_headers(scope: RequestScope, downstream: Downstream, upstream: U
 
 
 async def _list_tools(upstream: Upstream, params: JSONObject) -> None:
-    """List all tools, so that `Upstream.listed_tools` knows their headers. If that fails, the call fails, since nothing
-    may pass unchecked. A server without this method has no such headers."""
+    """List all tools of the upstream server, so that `Upstream.listed_tools` knows their headers. If that fails, the
+    call fails, since a call must not be forwarded unchecked. A server without this method has no such headers."""
     try:
         await upstream.follow_lists()
         listing, seen = upstream.listed_tools.listing(), set[int]()
@@ -195,8 +197,9 @@ async def _list_tools(upstream: Upstream, params: JSONObject) -> None:
 def upstream_error(
     error: PeerError | ConnectionLost | HTTPError | ProtocolViolation | AuthorizationError | TaskCancelled,
 ) -> CodedError:
-    """Return the error for the client: an error reply of the upstream server unchanged; other errors without internal
-    details. Problems with tokens concern the proxy's operators, so they are logged."""
+    """Return the error that the client gets after a failed request to the upstream server: an error reply unchanged,
+    and other errors without internal details. Problems with tokens concern the proxy's operators, so they are
+    logged."""
     behind = "The server behind this proxy"
     match error:
         case PeerError():
@@ -227,8 +230,8 @@ def _reporter(scope: RequestScope) -> OnProgress | None:
         return None
 
     async def report(told: Progress) -> None:
-        # Each report is forwarded: the upstream server has limited the rate already. Excess reports were dropped
-        # earlier.
+        # Each progress report is forwarded, since the upstream server has limited their rate already. Excess
+        # reports were dropped earlier.
         await scope.outbox.room()
         request = scope.request  # the request of the current round
         if request.progress_token is not None:
@@ -240,7 +243,7 @@ def _reporter(scope: RequestScope) -> OnProgress | None:
 
 
 def _params(scope: RequestScope, downstream: Downstream, upstream: Upstream) -> JSONObject:
-    """Return the parameters, with the fields of the client's connection replaced by those of the upstream connection.
+    """Return the client's parameters for the upstream server, with the fields that describe the connection replaced.
 
     If several clients share that connection, the request names its client, so that the upstream server can divide its
     limits among them.
@@ -257,14 +260,14 @@ def _params(scope: RequestScope, downstream: Downstream, upstream: Upstream) -> 
     if (upstream.shared or downstream.is_connectionless) and not caller.alone:
         meta[CLIENT] = caller.tag
     if request.continuation is not None and not upstream.revision.server_requests:
-        # Answers that come without requestState don't need the proxy's: the upstream server recognizes them.
+        # Answers without requestState don't need the proxy's own state: the upstream server recognizes them.
         params = {**params, "inputResponses": request.continuation.responses}
     return {**params, "_meta": meta} if meta else params
 
 
 def per_request_fields(request: InboundRequest, downstream: Downstream, upstream: Upstream) -> JSONObject:
-    """Return the fields with which modern requests describe the connection (2026-07-28 basic, Per-request protocol
-    fields)."""
+    """Return the fields with which modern requests describe the client's connection (2026-07-28 basic, Per-request
+    protocol fields)."""
     spoken, client = upstream.revision, upstream.client
     if spoken.handshake:
         return {}
@@ -288,8 +291,8 @@ _NAMES_A_TASK: Final = frozenset(("tasks/get", "tasks/result", "tasks/update", "
 
 
 def offered_capabilities(upstream: Upstream, downstream: Downstream, request: InboundRequest) -> ServerCapabilities:
-    """Return the upstream server's capabilities for the client of ``request``. They include tasks if both sides use the
-    same form of tasks, and the extensions that pass or that the proxy handles itself."""
+    """Return the upstream server's capabilities, as declared to the client of ``request``. They include tasks if both
+    sides use the same form of tasks, and the extensions that are forwarded or that the proxy handles itself."""
     declared, revision = upstream.capabilities, request.revision
     tasks = declared.tasks if upstream.passes_tasks(revision) else None
     extensions = upstream.passage_to(downstream).part_of(declared.extensions or {}, revision)
@@ -297,8 +300,9 @@ def offered_capabilities(upstream: Upstream, downstream: Downstream, request: In
 
 
 def check_task(scope: RequestScope, downstream: Downstream, upstream: Upstream) -> None:
-    """Raise `CodedError` for a method of tasks that the upstream server has in another form, and for another caller's
-    task. If the client has no principal, it is asked the questions of the task that it waits for."""
+    """Raise `CodedError` for a request about a task if the upstream server has tasks in another form, or if the task
+    belongs to another caller. A client without a principal gets the task's requests (sampling, elicitation, roots) if
+    it waits for the task."""
     request = scope.request
     method = request.method.name
     if method.startswith("tasks/") and not upstream.passes_tasks(request.revision):
@@ -313,7 +317,7 @@ def check_task(scope: RequestScope, downstream: Downstream, upstream: Upstream) 
 
 
 def record_task_owner(scope: RequestScope, downstream: Downstream, upstream: Upstream, result: JSONObject) -> None:
-    """Record the owner of the task in ``result``. Raises `CodedError` for a task that the client can't handle."""
+    """Record the owner of the task in ``result``. Raises `CodedError` if the client can't handle tasks of this form."""
     request = scope.request
     method = request.method.name
     told: Any = result
@@ -355,12 +359,13 @@ def only_own_tasks(scope: RequestScope, downstream: Downstream, upstream: Upstre
 
 
 def tasks_to_listen_for(scope: RequestScope, upstream: Upstream, asked: list[str] | None) -> list[str]:
-    """Return those of the ``asked`` tasks whose changes the caller may see. Raises `CapabilityMissing`."""
+    """Return those of the tasks in ``asked`` whose changes the caller may see. Raises `CapabilityMissing` if the client
+    hasn't declared the tasks extension."""
     request, declared = scope.request, upstream.capabilities.extensions or {}
     if asked is None or not upstream.passes_tasks(request.revision) or TASKS_EXTENSION not in declared:
         return []
     if missing := request.missing((TASKS_CAPABILITY,)):
-        # extension tasks, Task Status Notifications: MUST be refused.
+        # extension tasks, Task Status Notifications: such a request MUST be refused.
         raise CapabilityMissing(missing, request.revision)
     owners, principal = upstream.tasks.of_server, scope.exchange.peer.principal
     return [

@@ -1,4 +1,4 @@
-"""gateway: serve the members of a group as one server.
+"""gateway: offer the servers (members) of a group as one server.
 
 A `Gateway` is a `Server` with the lists of the group's catalogue, whose handlers forward to the members.
 """
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("trio_mcp")
 
 _MAX_INSTRUCTIONS: Final = 2000
-"""How many characters of a member's instructions are quoted."""
+"""How many characters of a member's instructions the gateway quotes in its own."""
 _FAILURES: Final = (PeerError, ProtocolViolation, HTTPError, trio.TooSlowError)
 
 
@@ -57,7 +57,8 @@ def gateway(
     limits: Limits | None = None,
     page_size: int | None = None,
 ) -> Gateway:
-    """Return a server that offers everything that the members of ``group`` offer, under the names of its catalogue.
+    """Return a server that offers all tools, resources and prompts of the members of ``group``, under the names of the
+    group's catalogue.
 
         async with open_group(members, forwards=ALL_QUESTIONS) as group:
             await serve_http(gateway(group), port=8000)
@@ -90,7 +91,7 @@ def gateway(
 
 
 class Gateway(Server):
-    """The members of a group as one server, created by `gateway`."""
+    """The members of a group, offered as one server. Created by `gateway`."""
 
     def __init__(
         self,
@@ -128,32 +129,33 @@ class Gateway(Server):
         }
         self._shown: dict[ListName, dict[str, tuple[CatalogueEntry[Any], Any]]] = {each: {} for each in LISTS}
         self._seen_members: set[str] = set()
-        """Members that were in the group before."""
+        """The members that were in the group when the gateway was opened."""
         self._is_settled = False
-        """True once each of the first members has been listed or has failed."""
+        """Event that is set once each of the first members has been listed or has failed."""
         self._news = trio.lowlevel.ParkingLot()
         if group.pins is not None:
             self.middleware("tools/call")(self._refuse_held)
 
     async def _refuse_held(self, request: ServerRequest, next: Next) -> Any:
-        """Answer a call. If the tool is held, the error says so, instead of "unknown"."""
+        """Answer a call of a tool. If the tool is held until it is approved, the error says so, instead of
+        "unknown"."""
         self._check_held(request)
         try:
             return await next(request)
         except CodedError:
-            self._check_held(request)  # other middleware may have waited for the lists
+            self._check_held(request)  # again, since other middleware may have waited for the lists
             raise
 
     def _check_held(self, request: ServerRequest) -> None:
-        """Raise `CodedError` if the call is for a held tool of a member."""
+        """Raise `CodedError` if the call is for a member's tool that is held until it is approved."""
         name, catalogue = request.params.name, self._group.catalogue
         is_own = request.offer is not None and name not in self._shown["tools"]
         if not is_own and catalogue._find("tools", name) is None and (held := catalogue.held.get(name)) is not None:
             raise CodedError(INVALID_PARAMS, str(held))
 
     def _capabilities_in(self, revision: Revision) -> ServerCapabilities:
-        """Return the capabilities: all kinds of lists, since members come and go, and apps and skills if a member has
-        some now."""
+        """Return the gateway's capabilities: all kinds of lists, since members are added and removed, and apps and
+        skills if a member has some now."""
         own = super()._capabilities_in(revision)
         members = [client for name in self._group.statuses if (client := self._group._present(name)) is not None]
         extensions = {name: each for name, each in (own.extensions or {}).items() if name != SKILLS_EXTENSION}
@@ -182,8 +184,8 @@ class Gateway(Server):
             yield
 
     async def _wait_listed(self, name: str | None = None) -> None:
-        """Wait until a member offers ``name``, or until each of the members with which the gateway was opened is ready
-        or has failed once. Afterwards there is no checkpoint."""
+        """Wait until a member offers ``name``, or until each of the first members is ready or has failed once. There is
+        no checkpoint afterwards."""
         while not (self._is_settled or any(name in shown for shown in self._shown.values())):
             await self._news.park()
 
@@ -200,7 +202,7 @@ class Gateway(Server):
             self._news.unpark_all()
 
     def _update_list(self, name: ListName) -> None:
-        """Update a list from the catalogue, and notify clients of changes."""
+        """Update one of the gateway's lists from the group's catalogue, and notify clients of changes."""
         registry, made, kind = self._lists[name]
         shown, known = self._shown[name], self._group.catalogue._known(name)
         gone = {key: None for key, (entry, _) in shown.items() if known.get(key) != entry}
@@ -226,7 +228,7 @@ class Gateway(Server):
                 nursery.start_soon(self._sync_member, status.name, followed)
 
     def _update_instructions(self) -> None:
-        """Update the instructions with the states of the members."""
+        """Update the gateway's instructions with the current states of the members."""
         parts = [] if self._own_instructions is None else [self._own_instructions]
         for name, status in self._group.statuses.items():
             words = f"Server {name!r} is {status.state}."
@@ -236,18 +238,18 @@ class Gateway(Server):
                 words += "\n".join((" Its lists are incomplete:", *(f"> {each}" for each in problems_in(status))))
             client = self._group._present(name)
             if client is not None and client.instructions:
-                # Each line is quoted, so that a member can't imitate the gateway's own lines.
+                # Each line of a member is quoted, so that a member can't imitate the gateway's own lines.
                 quoted = (f"> {clean(line)}" for line in client.instructions[:_MAX_INSTRUCTIONS].splitlines())
                 words += "\n".join((("\n" if status.problems else " ") + "Its instructions:", *quoted))
             parts.append(words)
         self.instructions = "\n\n".join(parts) or None
 
     async def _sync_member(self, member: str, followed: WeakSet[Client]) -> None:
-        """Keep ``member`` subscribed to the resources that clients watch, and notify clients of changes, until its
-        connection is lost."""
+        """Keep the gateway subscribed to those resources of ``member`` that clients watch, and notify clients of
+        changes, until the member's connection is lost."""
         with suppress(ConnectionLost, MemberUnavailable):
             client = await self._group.client(member)
-            if client in followed:  # only the problems of its lists have changed
+            if client in followed:  # only the problems of the member's lists have changed
                 return
             followed.add(client)
             self._update_instructions()
@@ -274,7 +276,7 @@ class Gateway(Server):
                     with suppress(*_FAILURES):
                         await upstream.subscribe(uri)
                         subscribed[uri] = True
-                    if is_back:  # changes may have been missed
+                    if is_back:  # changes may have been missed while the member was disconnected
                         self.resource_updated(catalogue_uri(member, uri))
                 is_back = False
                 if self._members.watched_of(member) == wanted:
@@ -286,5 +288,5 @@ class Gateway(Server):
         if change.kind != "resource" or change.uri is None:
             return
         for uri in self._members.watched_of(member):
-            if change.uri.startswith(uri):  # the resource itself, or a part of it
+            if change.uri.startswith(uri):  # the watched resource itself, or a part of it
                 self.resource_updated(catalogue_uri(member, uri))

@@ -1,4 +1,4 @@
-"""Streams of ``subscriptions/listen`` through a proxy: changes, and the states of tasks.
+"""Streams of ``subscriptions/listen`` through a proxy, with changes and the states of tasks.
 
 A client that reads slowly gets the latest state of each task; if a state had to be dropped, the stream ends.
 """
@@ -44,12 +44,12 @@ _ACKNOWLEDGED: Final = "notifications/subscriptions/acknowledged"
 
 
 async def listen(scope: RequestScope, downstream: ProxyClient, upstream: Upstream) -> ListenResult:
-    """Answer ``subscriptions/listen``: report the upstream server's changes, until the client closes the stream, or the
-    connection on either side ends. Raises the errors of `Client.listen`, and the error that ended the upstream
-    stream."""
+    """Answer a client's ``subscriptions/listen``: report the upstream server's changes until the client closes the
+    stream, or the connection on either side ends. Raises the errors of `Client.listen`, and the error that ended the
+    upstream stream."""
     asked = structure_params(scope.request.params, ListenParams, scope.request.revision).notifications
     most = downstream.limits.max_subscriptions
-    # The URIs and ids are kept for the life of the stream, so their length and number are limited.
+    # The URIs and ids are stored for the life of the stream, so their length and number are limited.
     uris = [uri for uri in (asked.resource_subscriptions or ())[:most] if len(uri) <= LONGEST_URI]
     task_ids = tasks_to_listen_for(scope, upstream, asked.task_ids)[: most - len(uris)]
     passing = upstream.passage_to(downstream).part_of(dict.fromkeys(asked.extensions or ()), scope.request.revision)
@@ -75,7 +75,7 @@ async def listen(scope: RequestScope, downstream: ProxyClient, upstream: Upstrea
                 nursery.start_soon(states.send, stream)
                 changes._consumer = partial(
                     _try_forward, stream
-                )  # a client that reads fast enough also gets repetitions
+                )  # a client that reads fast enough also gets repeated changes
                 async for change in changes:
                     _forward(stream, change)
                     await stream.room()
@@ -108,7 +108,8 @@ def _forward(stream: ListenStream, change: Change) -> None:
 
 @asynccontextmanager
 async def _changes_of_legacy(upstream: Upstream, asked: SubscriptionFilter) -> AsyncGenerator[Changes]:
-    """Open a stream of the changes that a legacy server reports, of its own accord and for subscriptions."""
+    """Open a stream of the changes that a legacy server reports: changes of lists, and those of subscribed
+    resources."""
 
     async def ask(_: SubscriptionFilter, on_notification: OnNotification) -> None:
         def told(event: NotificationReceived, named: bool) -> None:
@@ -120,7 +121,7 @@ async def _changes_of_legacy(upstream: Upstream, asked: SubscriptionFilter) -> A
         upstream.on_changes.add(told)
         try:
             for uri in asked.resource_subscriptions or ():
-                with suppress(PeerError):  # if the server refuses, the acknowledgement leaves the resource out
+                with suppress(PeerError):  # a refused subscription is missing in the acknowledgement
                     await upstream.subscribe(uri)
                     uris.append(uri)
             honoured = SubscriptionsAcknowledgedParams(honoured_part(asked, upstream.capabilities, uris))
@@ -140,22 +141,22 @@ async def _changes_of_legacy(upstream: Upstream, asked: SubscriptionFilter) -> A
 
 
 class ExtensionNotifications:
-    """The notifications of extensions on a stream. Those that arrive before the stream's acknowledgement wait for it,
-    within ``limits``; all later ones are sent at once, or dropped."""
+    """The notifications of extensions on a client's stream. Those that arrive before the stream is acknowledged wait,
+    within ``limits``. All later ones are sent at once, or dropped if there is no room."""
 
     def __init__(self, limits: Limits) -> None:
         self._early = Backlog[NotificationReceived](limits.max_pending_notifications, limits.max_inbound_bytes)
         self._stream: ListenStream | None = None
 
     def start(self, stream: ListenStream) -> None:
-        """Send all notifications, earlier and later ones, to ``stream``."""
+        """Send the waiting notifications and all later ones to ``stream``."""
         self._stream = stream
         while self._early:
             event = self._early.pop()
             stream.notify_plain(event.method.name, event.params)
 
     def put(self, event: NotificationReceived, size: int) -> None:
-        """Receive a notification of ``size`` bytes."""
+        """Handle a notification of an extension, which has ``size`` bytes."""
         if self._stream is None:
             self._early.put(event, size)
         else:
@@ -163,7 +164,7 @@ class ExtensionNotifications:
 
 
 class TaskStates:
-    """The latest state of each of the tasks ``task_ids``, until the client has room for it."""
+    """The latest state of each task in ``task_ids``, stored until the client's stream has room for it."""
 
     def __init__(self, task_ids: Collection[str], max_bytes: int) -> None:
         self._task_ids = frozenset(task_ids)
@@ -172,10 +173,10 @@ class TaskStates:
         self._bytes = 0
         self._changed = trio.Event()
         self.overflowed = trio.Event()
-        """Set when the client reads so slowly that a state was dropped."""
+        """Event that is set when the client reads so slowly that a state was dropped."""
 
     def put(self, event: NotificationReceived, size: int) -> None:
-        """Receive a notification of ``size`` bytes. A task that wasn't requested is ignored."""
+        """Handle the state of a task, a notification of ``size`` bytes. Tasks that weren't requested are ignored."""
         task_id = event.params.get("taskId")
         if task_id not in self._task_ids:
             return
@@ -193,7 +194,7 @@ class TaskStates:
         return state
 
     async def send(self, stream: ListenStream) -> None:
-        """Send the states to the client, as it has room, until cancelled."""
+        """Send the tasks' states to the client whenever there is room, until cancelled."""
         while True:
             await self._changed.wait()
             self._changed = trio.Event()
@@ -203,6 +204,6 @@ class TaskStates:
                     stream.notify_task(self._pop())
 
     def send_rest(self, stream: ListenStream) -> None:
-        """Send the remaining states to the client, because the stream ends."""
+        """Send the remaining tasks' states to the client, because the stream ends."""
         while self._waiting:
             stream.notify_task(self._pop())

@@ -1,4 +1,4 @@
-"""The tools, prompts and resources of members, as entries of a gateway's registries, whose handlers forward.
+"""The tools, prompts and resources of members, as entries of a gateway's registries. Their handlers forward requests.
 
 The skills of all members have catalogue URIs (SEP-2640). Digests stay the same, because the bytes do. A member's list
 is forwarded page by page, one member after the other.
@@ -56,64 +56,64 @@ _Forward: TypeAlias = Callable[[RequestScope, JSONObject], Awaitable[Any]]
 
 @frozen(eq=False)
 class MemberFunction(UserFunction):
-    """A handler that forwards the request without reading it."""
+    """A handler that forwards a request to a member without reading its arguments."""
 
     forward: _Forward = attrs.field(kw_only=True)
 
     @classmethod
     def of_member(cls, forward: _Forward) -> MemberFunction:
-        """Return a handler that calls ``forward``."""
+        """Return a handler that calls ``forward`` for each request."""
         return cls(*_any_function().copied_fields(), forward=forward)
 
     def bind(self, arguments: JSONObject, *, strict: bool = True) -> dict[str, Any]:
-        """Return nothing: the member validates the arguments."""
+        """Return no bound arguments, since the member validates the arguments itself."""
         return {}
 
     def call(
         self, scope: RequestScope, lifespan: Any, bound: dict[str, Any], tasks: Callable[[], TaskHost] | None = None
     ) -> Awaitable[Any]:
-        """Forward the request: see `UserFunction.call`."""
+        """Forward the request to the member: see `UserFunction.call`."""
         return self.forward(scope, bound)
 
 
 @cache
 def _any_function() -> UserFunction:
     async def call_member(arguments: dict[str, Any]) -> Any:
-        """Stands for a function of a member."""
+        """Placeholder for the function of a member's tool, resource or prompt."""
 
     return UserFunction.of(call_member)
 
 
 class MemberOffers:
-    """Creates the entries of a gateway from those of a catalogue."""
+    """Creates the gateway's tools, prompts and resources from the entries of a catalogue."""
 
     def __init__(self, forwarder: Forwarder) -> None:
         self.forwarder = forwarder
 
     def tool(self, entry: CatalogueEntry[Tool]) -> RegisteredTool:
-        """Return a tool. Each call of it may be a task of the gateway."""
+        """Return the gateway's tool for a catalogue entry. Each call of the tool may be a task of the gateway."""
         renamed = entry.renamed
         schema = renamed.input_schema
         try:
             headers = param_headers(schema)
         except ValueError:
             headers = tuple[ParamHeader, ...]()
-        if schema.get("type") != "object":  # because of one such schema, some clients lose all tools
+        if schema.get("type") != "object":  # because of one such schema, some clients drop all tools
             schema = {**schema, "type": "object"}
         listed = attrs.evolve(renamed, execution=ToolExecution("optional"), input_schema=schema)
         handler = self._function(entry)
         return RegisteredTool(listed, handler, handler.bind, headers, whole_arguments=True, task="optional")
 
     def prompt(self, entry: CatalogueEntry[Prompt]) -> RegisteredPrompt:
-        """Return a prompt."""
+        """Return the gateway's prompt for a catalogue entry."""
         return RegisteredPrompt(entry.renamed, self._function(entry))
 
     def resource(self, entry: CatalogueEntry[Any]) -> RegisteredResource:
-        """Return a resource or a template, whose URIs the member reads."""
+        """Return the gateway's resource or resource template for a catalogue entry. The member reads its URIs."""
         return self._resource(entry.renamed, entry.member)
 
     def unlisted(self, member: str, uri: str) -> RegisteredResource:
-        """Return the resource ``uri`` of a member, which need not be listed."""
+        """Return the gateway's resource for the ``uri`` of a member, even if the member doesn't list it."""
         return self._resource(Resource(uri, uri), member)
 
     def _resource(self, listed: Resource | ResourceTemplate, member: str) -> RegisteredResource:
@@ -135,19 +135,19 @@ class MemberOffers:
 
 
 class MemberURIs(UriTemplate):
-    """Matches all URIs of a member: the member itself decides which of them exist."""
+    """A URI pattern that matches all URIs of a member, since the member itself decides which of them exist."""
 
     def __init__(self, member: str) -> None:
         self._member = member
 
     def match(self, uri: str) -> dict[str, str] | None:
-        """Return an empty mapping for a URI of the member: see `UriTemplate.match`."""
+        """Return an empty mapping if the URI belongs to the member: see `UriTemplate.match`."""
         parsed = parse_uri(uri)
         return {} if parsed is not None and parsed[0] == self._member else None
 
 
 class MemberResources(Resources):
-    """The resources of members, including unlisted ones, and which clients watch them."""
+    """The resources of members, including unlisted ones, and the clients that watch them."""
 
     def __init__(self, page_size: int | None, hints: CacheHints, offers: MemberOffers) -> None:
         super().__init__(page_size, hints)
@@ -155,12 +155,12 @@ class MemberResources(Resources):
         self._watchers: dict[str, Counter[str]] = {}
         """How many clients watch each URI of each member."""
         self.news = trio.lowlevel.ParkingLot()
-        """Tasks that wait for a change of the watched resources."""
+        """The gateway's tasks that wait until the set of watched resources changes."""
 
     def find(
         self, uri: str, auth: Auth | None, *, disabled: bool = False
     ) -> tuple[RegisteredResource, dict[str, str]] | None:
-        """Return the entry that serves ``uri``: see `Resources.find`."""
+        """Return the gateway's resource that serves ``uri``: see `Resources.find`."""
         found = super().find(uri, auth, disabled=disabled)
         if found is not None or len(uri) > LONGEST_URI:
             return found
@@ -169,7 +169,7 @@ class MemberResources(Resources):
         return (self._offers.unlisted(parsed[0], uri), {}) if parsed is not None and is_of_member else None
 
     def change_watchers(self, uri: str, delta: int) -> None:
-        """Record which clients watch ``uri``: see `Resources.change_watchers`."""
+        """Record which clients watch the resource ``uri``: see `Resources.change_watchers`."""
         parsed = parse_uri(uri)
         if parsed is None:
             return
@@ -183,12 +183,12 @@ class MemberResources(Resources):
         self.news.unpark_all()
 
     def watched_of(self, member: str) -> set[str]:
-        """Return the URIs that clients watch, in the form of ``member``."""
+        """Return the URIs of ``member`` that clients watch, in the member's own form."""
         return set(self._watchers.get(member, ()))
 
 
 class MemberCompletions(Completions):
-    """The completers of all members."""
+    """The completion functions for the prompts and resource templates of all members."""
 
     def __init__(self, prompts: Prompts, resources: Resources, forwarder: Forwarder) -> None:
         super().__init__(prompts, resources)
@@ -227,20 +227,21 @@ _NO_CURSOR: Final = "Invalid params: the cursor does not belong to this list"
 
 
 class GatewaySkills(SkillsExtension):
-    """The extension for skills, with the skills of all members."""
+    """The skills extension of a gateway, with the skills of all members."""
 
     def __init__(self, forwarder: Forwarder) -> None:
         super().__init__()
         self._forwarder = forwarder
 
     def _register(self, server: Any) -> None:
-        """Register handlers that forward to the members: see `Extension._register`."""
+        """Register handlers that forward the extension's requests to the members: see `Extension._register`."""
         server.handles(self._listing)(self._list)
         server.handles(self._getting)(self._get)
         server.handles(self._reading)(self._read)
 
     def declared(self) -> JSONObject | None:
-        """Return the settings to declare now, which are those of connected members; `None` if none has skills."""
+        """Return the extension's settings to declare now, which are those of connected members; `None` if no member has
+        skills."""
         found = [self._declared_by(client) for client in self._present().values()]
         settings = [each for each in found if each is not None]
         return {name: value for each in settings for name, value in each.items()} if settings else None
@@ -259,8 +260,8 @@ class GatewaySkills(SkillsExtension):
         )
 
     async def _list(self, params: PageParams) -> ListSkillsResult:
-        """Return the next page of a member's list. Members that can't list are skipped: any list of skills may be
-        incomplete (SEP-2640, Enumeration)."""
+        """Return the next page of the members' skills. Members that can't list their skills are skipped, since any list
+        of skills may be incomplete (SEP-2640, Enumeration)."""
         members = [name for name, client in self._present().items() if self._declared_by(client) is not None]
         member, own = (members[0] if members else "", None) if params.cursor is None else _decoded_cursor(params.cursor)
         found: list[Skill] = []
@@ -299,7 +300,8 @@ class GatewaySkills(SkillsExtension):
         return parsed
 
     async def _request(self, member: str, method: str, params: Any, kind: type[T]) -> T:
-        """Return the result of a member. Raises `CodedError`."""
+        """Send a request to a member, and return its result. Raises `CodedError` if the member fails or can't be
+        called."""
         client = await self._forwarder.client(member)
         try:
             return await request_skills(client, method, params, kind)
@@ -312,7 +314,8 @@ class GatewaySkills(SkillsExtension):
 
 
 def in_catalogue(member: str, skill: Skill) -> Skill:
-    """Return ``skill`` of ``member`` with catalogue URIs. Invalid parts are unchanged."""
+    """Return the ``skill`` of ``member`` with catalogue URIs instead of the member's own. Invalid parts are
+    unchanged."""
     resources = each_changed(partial(with_uri, member), skill.resources)
     return attrs.evolve(skill, uri=catalogue_uri(member, skill.uri), resources=resources)
 

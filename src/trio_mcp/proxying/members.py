@@ -1,4 +1,4 @@
-"""Forwards requests to a gateway to the members of its group, over the connections of the group.
+"""Forwarding of a gateway's requests to the members of its group, over the connections of the group.
 
 `MemberUpstream` is a member, shared by its callers. A `GatewayCaller` is a client of the gateway while it has calls in
 flight. `Forwarder` finds the member for a request, and replaces names in the result with catalogue names.
@@ -35,14 +35,15 @@ from .forwarding import forward
 from .upstream import Upstream
 
 _CANNOT_ASK: Final = "server-initiated requests"
-"""Error messages of mcp 2.3 and fastmcp 4.2 for a handler that asks with a request, which 2026-07-28 doesn't have."""
+"""Error messages of mcp 2.3 and fastmcp 4.2 for a handler that sends a request to its client, which isn't possible in
+2026-07-28."""
 _CALL_AGAIN: Final = "The gateway is reconnecting to this server in a legacy revision, in which it can ask. Call again."
 _COMPLETE: Final = "notifications/elicitation/complete"
 
 
 class GatewayCaller(Downstream):
-    """A client of a gateway, as one member sees it: only through its calls in flight, which carry its logs and
-    questions. The gateway itself notifies the client of changes."""
+    """A client of a gateway, as one member sees it. It only gets the logs and requests of its calls in flight; the
+    gateway itself notifies the client of changes."""
 
     def __init__(self, scope: RequestScope) -> None:
         exchange = scope.exchange
@@ -80,17 +81,17 @@ class GatewayCaller(Downstream):
 
     @property
     def party(self) -> object:
-        """The client as a party: see `Exchange.party`."""
+        """The identity of the client for limits and accounting: see `Exchange.party`."""
         return self._party
 
     async def ask(self, method: str, params: JSONObject, on_progress: OnProgress | None, key: str | None) -> Any:
-        """Ask the client in its latest call, for a request of which only the client is known: see
+        """Send a request that names no call to the client, in its latest call, and return the answer: see
         `ForwardedCall.ask`."""
         return await self._latest.ask(method, params, on_progress, key)
 
     def put(self, event: NotificationReceived, *, named: bool) -> None:
-        """Receive a notification of the member: log messages and completed elicitations are sent in the calls in
-        flight."""
+        """Handle a notification of the member: log messages and completed elicitations are sent in the client's calls
+        in flight."""
         if event.method.name == LOG:
             self.log_in_calls(event)
         elif event.method.name == _COMPLETE and self.urls.complete(event.params):
@@ -100,45 +101,47 @@ class GatewayCaller(Downstream):
                         call.scope.put(call.scope.notification(event.method.name, event.params))
 
     def put_in_call(self, call: ForwardedCall, event: NotificationReceived) -> None:
-        """Send a notification of the member in the call to which it belongs."""
+        """Send a notification of the member to the client, in the call to which the notification belongs."""
         call.notify(event)
 
     def close(self, reason: str) -> None:
-        """Do nothing: the client stays connected to the gateway, and its calls at the member fail."""
+        """Do nothing, because the client stays connected to the gateway when a member is lost. The client's calls to
+        the member fail."""
 
     async def caught_up(self) -> None:
-        """Return at once: nothing is queued here."""
+        """Return at once, because no notification is queued."""
 
 
 class MemberUpstream(Upstream):
-    """A member, reached through its client, and the callers with calls in flight. The gateway waits for the member's
-    tasks, since it has tasks of its own."""
+    """A member of a group as an upstream server, and the callers that have calls in flight there. The gateway waits for
+    the member's tasks, since it has tasks of its own."""
 
     def __init__(self, client: Client) -> None:
         super().__init__(client)
         self._callers: dict[object, GatewayCaller] = {}
         self._calls: Counter[GatewayCaller] = Counter()
         self.cannot_ask = False
-        """True once the member has refused to ask a question because it speaks a modern revision."""
+        """True once the member has refused to send a request to the client (sampling, elicitation, roots) because it
+        speaks a modern revision."""
 
     def cannot_ask_if(self, error: str) -> bool:
-        """Return whether the member's ``error`` says that its question needs a legacy revision."""
+        """Return whether the member's ``error`` says that its request to the client needs a legacy revision."""
         is_refusal = not self.revision.handshake and _CANNOT_ASK in error
         self.cannot_ask = self.cannot_ask or is_refusal
         return is_refusal
 
     @property
     def is_idle(self) -> bool:
-        """True without a call in flight."""
+        """True if no call to the member is in flight."""
         return not self._calls
 
     def passes_tasks(self, revision: Revision) -> bool:
-        """Return false: clients never see the member's tasks."""
+        """Return false, because clients never see the member's tasks."""
         return False
 
     @contextmanager
     def caller_of(self, scope: RequestScope) -> Generator[GatewayCaller]:
-        """Return the caller of ``scope``. Inside the block, it has a call in flight at the member."""
+        """Return the caller of ``scope``. Inside the block, the caller has a call in flight at the member."""
         party = scope.exchange.party
         caller = self._callers.get(party)
         if caller is None:
@@ -156,14 +159,15 @@ class MemberUpstream(Upstream):
 
 @frozen
 class Forwarder:
-    """Forwards requests to the members of ``group``. Waits up to ``patience`` seconds for a member that isn't
-    connected."""
+    """Forwards requests to the members of ``group``. If a member isn't connected, waits up to ``patience`` seconds for
+    it."""
 
     group: Group
     patience: float
 
     async def client(self, member: str) -> Client:
-        """Return the client of a member. Raises `CodedError` (-31001)."""
+        """Return the client of a member, when the member is connected. Raises `CodedError` (-31001) if it isn't
+        connected in time."""
         with trio.move_on_after(self.patience):
             try:
                 return await self.group.client(member)
@@ -174,12 +178,12 @@ class Forwarder:
         raise CodedError(UPSTREAM_LOST, f"{member!r}, a server behind this gateway, is {state}; try again later")
 
     async def forward(self, scope: RequestScope, member: str, named: JSONObject) -> Forwarded:
-        """Return a member's result for the request of ``scope``. ``named`` are parameters that replace those of the
-        request. Raises `CodedError`."""
+        """Forward the request of ``scope`` to a member, and return the member's result. ``named`` are parameters that
+        replace those of the request. Raises `CodedError` if the member fails or can't be called."""
         client = await self.client(member)
         upstream = MemberUpstream.shared_through(client)
         request = scope.request
-        request.unpack()  # a task stores its parameters as text
+        request.unpack()  # a task stores its parameters as JSON text
         try:
             with upstream.caller_of(scope) as caller:
                 if request.revision.handshake:
@@ -203,7 +207,7 @@ class Forwarder:
 
 
 def in_catalogue(member: str, method: str, result: JSONObject) -> JSONObject:
-    """Return a result of ``member`` with catalogue URIs for its resources."""
+    """Return a result of ``member`` with catalogue URIs instead of the member's own."""
     block, contents = partial(_block, member), partial(with_uri, member)
     match method:
         case "tools/call":
@@ -217,7 +221,7 @@ def in_catalogue(member: str, method: str, result: JSONObject) -> JSONObject:
 
 
 def _with(part: Any, name: str, change: Callable[[Any], Any]) -> Any:
-    """Return an object with one key changed; anything else unchanged."""
+    """Return an object with one key changed. A value that isn't an object is returned unchanged."""
     plain: JSONObject = as_object(part)
     return {**plain, name: change(plain[name])} if name in plain else cast("object", part)
 

@@ -1,4 +1,4 @@
-"""proxy: forward everything to another server, the upstream server, which is reached through a client."""
+"""proxy: forward all messages to another server, the upstream server, through a client."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def proxy(
 
 
 class Proxy:
-    """A server that forwards every message to another server, created by `proxy`."""
+    """A server that forwards every message to another server. Created by `proxy`."""
 
     def __init__(
         self,
@@ -150,8 +150,8 @@ class Proxy:
     async def _running(
         self, limits: Limits | None = None, *, stateless: bool = False
     ) -> AsyncGenerator[RunningCustomServer]:
-        """Run the proxy: see `Server._running`. Raises `ValueError` for ``stateless``, since a proxy keeps state for
-        both its connections."""
+        """Run the proxy: see `Server._running`. Raises `ValueError` if ``stateless`` is true, since a proxy keeps state
+        for both its connections."""
         if stateless:
             raise ValueError("a proxy cannot be stateless: leave out stateless=True")
         host = RequestHost(limits or self.limits, load=self._load)
@@ -170,7 +170,7 @@ class Proxy:
 
 
 async def _end_with(shared: Upstream) -> None:
-    """Close the connections of all clients when the upstream server is gone."""
+    """Close the connections of all clients when the upstream connection has ended."""
     try:
         await shared.client.until_lost()
     except ConnectionLost as error:

@@ -1,4 +1,5 @@
-"""Forwarding of the upstream server's requests to the right client, and of the answers back.
+"""Forwarding of the upstream server's requests (sampling, elicitation, roots) to the right client, and of the answers
+back.
 
 `translated` and similar functions convert messages between revisions, without losing keys that neither revision knows.
 """
@@ -28,8 +29,8 @@ from .tasks import KnownTasks
 
 
 class Parties:
-    """The parties that have cancelled a call of one server. Without principals, each connection and each legacy session
-    is a party.
+    """The callers that have cancelled a call of one server. Without principals, each connection and each legacy session
+    counts as one caller.
 
     A legacy server doesn't say for which call it asks, and may ignore a cancel. So even if only one party has a call in
     progress, a question may still belong to a call that another party has cancelled.
@@ -37,12 +38,13 @@ class Parties:
 
     def __init__(self) -> None:
         self._gave_up: set[object] = set()
-        """At most two parties are stored, since it only matters whether there is a second one."""
+        """The first two callers that have cancelled a call. More aren't stored, since it only matters whether there is
+        a second one."""
 
     @contextmanager
     def calling(self, scope: RequestScope) -> Generator[None]:
-        """Forward the call of ``scope`` in the block. The block raises `CodedError` if the server has answered or is
-        lost, and any other exception if the call is cancelled."""
+        """Record whether the call of ``scope``, which is forwarded inside the block, is cancelled. The block raises
+        `CodedError` if the server has answered or is lost, and any other exception if the call is cancelled."""
         try:
             yield
         except CodedError:
@@ -53,17 +55,19 @@ class Parties:
             raise
 
     def abandoned_only_by(self, party: object) -> bool:
-        """Return whether only ``party`` has cancelled calls. All clients of a modern HTTP endpoint without
-        authorization are one party, but may be different users: for them, no call may have been cancelled at all."""
+        """Return whether no caller but ``party`` has cancelled calls. All clients of a modern HTTP endpoint without
+        authorization count as one caller, but may be different users, so for them this is true only if no call was
+        cancelled."""
         return not self._gave_up if party is ANY_CLIENT else self._gave_up <= {party}
 
 
 Adjust: TypeAlias = Callable[[Any, Any], Any]
-"""Converts data that can't be read as the given class to data that can."""
+"""A function that converts data that can't be read as the given class to data that can."""
 
 
 def translated(data: Any, kind: Any, source: Revision, target: Revision, adjust: Adjust | None = None) -> Any:
-    """Return ``data``, a ``kind`` in the form of revision ``source``, converted to the form of revision ``target``.
+    """Return ``data``, which has the class ``kind`` in revision ``source``, converted to the form of revision
+    ``target``.
 
     For equal revisions ``data`` is returned unchanged and unchecked. Otherwise keys that ``kind`` doesn't have are
     kept, and keys that ``target`` doesn't have are left out. ``adjust`` repairs results that can't be read; content
@@ -96,7 +100,7 @@ def translated_result(
 
 
 def without_meta(members: JSONObject, key: str) -> JSONObject:
-    """Return a result without ``key`` in its ``_meta``; an empty ``_meta`` is left out."""
+    """Return a result without ``key`` in its ``_meta``. An empty ``_meta`` is left out."""
     meta = members.get("_meta")
     if not isinstance(meta, dict) or key not in meta:
         return members
@@ -108,7 +112,7 @@ def without_meta(members: JSONObject, key: str) -> JSONObject:
 
 
 def _merged(data: Any, known: Any, wanted: Any) -> Any:
-    """Return ``wanted`` plus the parts of ``data`` that aren't in ``known``, the part of ``data`` that was
+    """Return ``wanted`` plus those parts of ``data`` that aren't in ``known``, which is the part of ``data`` that was
     understood."""
     if isinstance(data, dict) and isinstance(known, dict) and isinstance(wanted, dict):
         came, understood = cast("JSONObject", data), cast("JSONObject", known)
@@ -125,7 +129,7 @@ def _merged(data: Any, known: Any, wanted: Any) -> Any:
 
 
 Respondent: TypeAlias = Downstream | ForwardedCall
-"""A client that can be asked a question, in a call or outside of one."""
+"""A client to which a request (sampling, elicitation, roots) can be sent, in a call or outside of calls."""
 
 
 async def ask(
@@ -137,8 +141,8 @@ async def ask(
     key: str | None,
     tasks: KnownTasks,
 ) -> JSONObject:
-    """Return the answer of ``respondent``; request and answer are in the form of ``revision``. Raises `CodedError` for
-    an error reply.
+    """Send a request (sampling, elicitation, roots) to ``respondent``, and return the answer. Both are in the form of
+    ``revision``. Raises `CodedError` if the client answers with an error.
 
     Args:
         scope: The call in which a modern server asks; gets the progress of the answer.
@@ -184,8 +188,8 @@ async def ask(
 
 
 def _check_declared(respondent: Respondent, method: str, params: JSONObject) -> None:
-    """Raise `CapabilityMissing` for a request that the client hasn't declared (ruling 18). A method that isn't in
-    `ASKABLE` is forwarded unchanged if the revision has it; so is a method of an extension."""
+    """Raise `CapabilityMissing` if the client hasn't declared the capability for a request (ruling 18). A method that
+    isn't in `ASKABLE` is forwarded unchanged if the revision or an extension has it."""
     if method not in ASKABLE:
         if method in METHODS and method not in requests_of("server", respondent.revision):
             raise CodedError(METHOD_NOT_FOUND, "Method not found", {"method": method})
@@ -199,8 +203,8 @@ def _check_declared(respondent: Respondent, method: str, params: JSONObject) -> 
 def _in_client_terms(respondent: Respondent, method: str, params: JSONObject, revision: Revision) -> JSONObject:
     meta: Any = params.get("_meta")
     if isinstance(meta, dict):
-        # Progress tokens differ on each connection; clients whose revision has no tasks, or another form of them, don't
-        # understand task metadata.
+        # Progress tokens differ on each connection. Clients whose revision has no tasks, or another form of them,
+        # don't understand task metadata.
         left_out = {PROGRESS_TOKEN} if respondent.revision.tasks == revision.tasks else {PROGRESS_TOKEN, RELATED_TASK}
         kept = {name: value for name, value in cast("JSONObject", meta).items() if name not in left_out}
         params = {**params, "_meta": kept}

@@ -27,10 +27,11 @@ _MAX_OWNED_TASKS: Final = 50_000
 _MAX_TOKENS: Final = 10_000
 _STATUS: Final = "notifications/tasks/status"
 LONGEST_TASK_ID: Final = 1000
-"""How many characters an id may have to be stored."""
+"""The maximum length of a task id that is stored, in characters."""
 
 Owner: TypeAlias = PrincipalId | Downstream
-"""A principal or, if the transport knows none, the last client that has created or named the task."""
+"""The owner of a task: a principal or, if the transport knows none, the last client that has created or named the
+task."""
 
 
 class TaskOwners:
@@ -42,7 +43,7 @@ class TaskOwners:
         self._held: dict[Owner, dict[str, None]] = {}
 
     def add(self, task_id: str, owner: Owner) -> None:
-        """Record that the task belongs to ``owner``. A principal's task never changes its owner. An id of more than
+        """Record that a task belongs to ``owner``. If the owner is a principal, it never changes. An id of more than
         1,000 characters isn't recorded."""
         before = self._owners.get(task_id)
         if isinstance(before, PrincipalId) or before is owner or len(task_id) > LONGEST_TASK_ID:
@@ -56,17 +57,17 @@ class TaskOwners:
         held[task_id] = None
 
     def owner(self, task_id: object) -> Owner | None:
-        """Return the owner of the task; `None` if the task is unknown."""
+        """Return the owner of a task; `None` if the task is unknown."""
         return self._owners.get(task_id) if isinstance(task_id, str) else None
 
     def exists_for(self, principal: PrincipalId | None, task_id: object) -> bool:
-        """Return whether a caller may access the task. A principal's task doesn't exist for other callers (ruling 22).
+        """Return whether a caller may access a task. A principal's task doesn't exist for other callers (ruling 22).
         For a caller without a principal, the id alone gives access."""
         owner = self.owner(task_id)
         return not isinstance(owner, PrincipalId) if principal is None else owner == principal
 
     def forget(self, downstream: Downstream) -> None:
-        """Forget the tasks of a client without a principal that is gone."""
+        """Forget the tasks of a client without a principal whose connection has ended."""
         for task_id in tuple(self._held.get(downstream, ())):
             self._drop(task_id)
 
@@ -82,32 +83,34 @@ class TaskOwners:
 
 @frozen
 class KnownTasks:
-    """The tasks that the upstream server and its clients run for each other, with the clients concerned."""
+    """The tasks that the upstream server and its clients run for each other, and the clients that each task
+    concerns."""
 
     of_server: TaskOwners
-    """Tasks of the upstream server, with their owners."""
+    """The tasks of the upstream server, with their owners."""
     shared: bool
-    """True if several clients share the upstream connection: then a message about a task of unknown owner is
+    """True if several clients share the upstream connection. Then a message about a task of unknown owner is
     dropped."""
     of_clients: TaskOwners = attrs.field(factory=TaskOwners)
     """Tasks of clients (2025-11-25), each with the client that runs it."""
 
     waiting: dict[str, ForwardedCall] = attrs.field(factory=dict[str, ForwardedCall], init=False)
-    """Tasks of the upstream server for which the proxy itself waits, with the calls that have become tasks."""
+    """Tasks of the upstream server that the proxy itself waits for, with the calls that have become tasks."""
 
     tokens: BoundedDict[str, tuple[Downstream, ProgressToken]] = attrs.field(
         factory=lambda: BoundedDict[str, tuple[Downstream, ProgressToken]](_MAX_TOKENS), init=False
     )
-    """Tasks of the upstream server whose clients want progress, with the tokens of the calls that became tasks."""
+    """Tasks of the upstream server whose clients want progress, with the progress tokens of the calls that became
+    tasks."""
 
     def add_token(self, task_id: str, downstream: Downstream, token: ProgressToken) -> None:
-        """Record that ``downstream`` wants progress of a task, under ``token``. If there are too many, the oldest is
-        dropped."""
+        """Record that ``downstream`` wants progress of a task under the progress token ``token``. If there are too many
+        tokens, the oldest is dropped."""
         if len(task_id) <= LONGEST_TASK_ID:
             self.tokens[task_id] = (downstream, token)
 
     def progressed(self, event: NotificationReceived) -> None:
-        """Send progress of a task to its client, under the client's own token."""
+        """Send the progress of a task to its client, under the client's own progress token."""
         task_id = related_task_of(event.params)
         wanted = None if task_id is None else self.tokens.get(task_id)
         if wanted is not None:
@@ -117,8 +120,8 @@ class KnownTasks:
 
     @contextmanager
     def waiting_in(self, call: ForwardedCall) -> Generator[Callable[[str], None]]:
-        """Inside the block, the proxy waits for the task as which the upstream server continues ``call``. Yields a
-        function to which the id of the task is passed."""
+        """Wait inside the block for the task with which the upstream server continues ``call``. Yields a function to
+        which the id of the task is passed."""
         ids: list[str] = []
 
         def on_task(task_id: str) -> None:
@@ -133,28 +136,29 @@ class KnownTasks:
                 del self.waiting[task_id]
 
     def call_of(self, params: JSONObject) -> ForwardedCall | None:
-        """Return the call whose task asks with these ``params``; `None` for a task that the proxy doesn't wait for, and
-        for a request that belongs to no task."""
+        """Return the call whose task sends a request with these ``params``; `None` if the proxy doesn't wait for the
+        task, or if the request belongs to no task."""
         task_id = related_task_of(params)
         return None if task_id is None else self.waiting.get(task_id)
 
     def clients_concerned(self, method: str, params: JSONObject, downstreams: Iterable[Downstream]) -> list[Downstream]:
         """Return those of ``downstreams`` that a request of the upstream server may concern. If the request is about a
-        task, or belongs to one, and the task's client is known, that is this client alone."""
+        task, or belongs to one, and the task's client is known, only that client is returned."""
         if method.startswith("tasks/"):
             owner = self.of_clients.owner(_task_id(params))
             return [each for each in downstreams if owner is None or owner in (each, each.principal)]
         return self.recipients(method, params, downstreams)
 
     def names_client(self, method: str, params: JSONObject) -> bool:
-        """Return whether a request of the upstream server identifies a client, by its task."""
+        """Return whether a request of the upstream server identifies a client by naming a task."""
         if method.startswith("tasks/"):
             return self.of_clients.owner(_task_id(params)) is not None
         return related_task_of(params) is not None
 
     def recipients(self, method: str, params: JSONObject, downstreams: Iterable[Downstream]) -> list[Downstream]:
         """Return those of ``downstreams`` that a message of the upstream server is for. If the message belongs to a
-        task, that is its owner alone; if the owner is unknown, only a client that doesn't share the server."""
+        task, that is the task's owner alone. If the owner is unknown, it is only a client that doesn't share the
+        server."""
         task_id = _task_id(params) if method == _STATUS else related_task_of(params)
         if task_id is None:
             return list(downstreams)
@@ -163,17 +167,17 @@ class KnownTasks:
         owner = self.of_server.owner(task_id)
         if owner is not None:
             return [each for each in downstreams if owner in (each, each.principal)]
-        # A task's status contains its id, which no other caller should see.
+        # A task's status contains the task's id, which no other caller should see.
         return [] if self.shared else [each for each in downstreams if each.principal is None or method != _STATUS]
 
     def record_created(self, answer: JSONObject, downstream: Downstream) -> None:
-        """If ``downstream`` answers with a task, record it."""
+        """Record the task in the answer of ``downstream``, if the answer is a task."""
         task_id = _task_id(answer.get("task"))
         if task_id is not None:
             self.of_clients.add(task_id, downstream)
 
     def forget(self, downstream: Downstream) -> None:
-        """Forget the tasks of a client that is gone: see `TaskOwners.forget`."""
+        """Forget the tasks of a client whose connection has ended: see `TaskOwners.forget`."""
         self.of_server.forget(downstream)
         self.of_clients.forget(downstream)
         if downstream.is_connectionless:
@@ -183,7 +187,7 @@ class KnownTasks:
 
 
 def _task_id(value: Any) -> str | None:
-    """Return the ``taskId`` of what should be an object; `None` if there is none."""
+    """Return the ``taskId`` of a value that should be an object; `None` if there is none."""
     task_id = as_object(value).get("taskId")
     return task_id if isinstance(task_id, str) else None
 
@@ -192,22 +196,22 @@ _MAX_WORKING_TASKS: Final = 1000
 
 
 class WorkingTasks:
-    """The latest 1,000 tasks that haven't ended, as far as is known. When the connection ends, so do the tasks of a
-    child process, and of any server that keeps tasks with the connection."""
+    """The latest 1,000 tasks that haven't ended, as far as is known. When the connection ends, the tasks of a child
+    process end too, and those of any server that binds tasks to the connection."""
 
     def __init__(self) -> None:
         self._ends = BoundedDict[str, float](_MAX_WORKING_TASKS)
 
     def end_time(self) -> float:
-        """Return when all tasks will have expired, on trio's clock; ``-inf`` if there are none, ``inf`` if one never
-        expires."""
+        """Return the time at which all tasks will have expired, on trio's clock; ``-inf`` if there are no tasks,
+        ``inf`` if one never expires."""
         now = trio.current_time()
         for task_id in [each for each, end in self._ends.items() if end <= now]:
             del self._ends[task_id]
         return max(self._ends.values(), default=-math.inf)
 
     def update(self, task_id: str, status: JSONObject) -> None:
-        """Record the state of a task as the server reports it."""
+        """Record the state of a task that the server has reported."""
         if status.get("status") in FINAL:
             self.remove(task_id)
             return

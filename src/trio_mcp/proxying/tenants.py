@@ -1,4 +1,4 @@
-"""Tenants: the callers on one connection to a proxy, each with its access to the upstream server.
+"""The callers on one connection to a proxy, each with its access to the upstream server (tenants).
 
 All may share one upstream connection, or each has its own, which is opened for the first request, and closed after some
 idle time. A pool limits the number of such connections, and shares them fairly.
@@ -44,8 +44,8 @@ _IDLE: Final = "the upstream connection was idle"
 ALL_QUESTIONS: Final = ClientCapabilities(
     roots=Roots(), sampling=Sampling(context={}, tools={}), elicitation=Elicitation(form={}, url={})
 )
-"""All kinds of questions that a server may ask. Pass it as ``forwards`` if clients of every kind connect: see
-`ClientSettings.forwards`."""
+"""All kinds of requests that a server may send to a client (sampling, elicitation, roots). Pass it as ``forwards`` if
+clients of every kind connect: see `ClientSettings.forwards`."""
 
 
 class OpenUpstream(Protocol):
@@ -55,7 +55,7 @@ class OpenUpstream(Protocol):
 
 
 class UpstreamPool:
-    """The upstream connections of a proxy: at most ``limit``, shared fairly among the holders. ``open_upstream`` opens
+    """The upstream connections of a proxy: at most ``limit``, shared fairly among the callers. ``open_upstream`` opens
     a connection, and each is closed after ``patience`` idle seconds."""
 
     def __init__(self, open_upstream: OpenUpstream, task_owners: TaskOwners, limit: int, patience: float) -> None:
@@ -65,11 +65,12 @@ class UpstreamPool:
         self._limit = limit
         self._held: Counter[object] = Counter()
         self._idle: dict[PrivateTenant, None] = {}
-        """The tenants whose connections may be closed for others, longest idle first."""
+        """The tenants whose connections may be closed to make room for others, longest idle first."""
 
     async def acquire(self, holder: object) -> None:
-        """Acquire a place for ``holder``, a party that calls the proxy. If none is free and ``holder`` has none, the
-        longest idle connection is closed first. Raises `CodedError` (-31000)."""
+        """Reserve one of the proxy's connections for ``holder``, a caller of the proxy. If none is free and ``holder``
+        has none, the longest idle connection is closed first. Raises `CodedError` (-31000) if there is no free
+        connection."""
         while not leaves_enough(self._held[holder], self._limit - self._held.total()):
             if self._held[holder] or not self._idle:
                 raise CodedError(TOO_BUSY, "Too busy: too many connections to the upstream server; try again later")
@@ -79,17 +80,18 @@ class UpstreamPool:
         self._held[holder] += 1
 
     def release(self, holder: object) -> None:
-        """Release a place of ``holder``."""
+        """Release a connection that `acquire` has reserved for ``holder``."""
         self._held[holder] -= 1
         if not self._held[holder]:
             del self._held[holder]
 
     def mark_idle(self, tenant: PrivateTenant) -> None:
-        """Record that the connection of ``tenant`` may be closed for others from now on."""
+        """Record that the connection of ``tenant`` is idle, so that it may be closed to make room for others."""
         self._idle[tenant] = None
 
     def mark_used(self, tenant: PrivateTenant) -> None:
-        """Record that the connection of ``tenant`` is in use or closed. Idempotent."""
+        """Record that the connection of ``tenant`` is in use or closed. Calling this repeatedly has no further
+        effect."""
         self._idle.pop(tenant, None)
 
 
@@ -100,17 +102,18 @@ class Tenant:
 
     downstream: ProxyClient
     upstream: Upstream | None
-    """The upstream server, once connected; otherwise `None`."""
+    """The upstream server; `None` before it is connected."""
     _gone: Callable[[Tenant], None] | None
     _users: int = attrs.field(default=0, init=False)
 
     @property
     def is_over(self) -> bool:
-        """True once the upstream connection has ended, or is about to."""
+        """True once the upstream connection has ended or begun to end."""
         return False
 
     async def connect(self, request: InboundRequest) -> Upstream:
-        """Return the upstream server for ``request``. Raises `CodedError` if it can't be reached."""
+        """Connect to the upstream server if necessary, and return it, for ``request``. Raises `CodedError` if it can't
+        be reached."""
         assert self.upstream is not None, "the connection of all is open"
         return self.upstream
 
@@ -134,7 +137,7 @@ class Tenant:
         """Record that the connection is used, after `_mark_idle`."""
 
     def _mark_idle(self, gone: Callable[[Tenant], None]) -> None:
-        """Record that the connection is unused. Here there is nothing to keep for the next request."""
+        """Record that the connection is unused. A shared connection keeps nothing for the caller's next request."""
         gone(self)
 
 
@@ -158,7 +161,7 @@ class PrivateTenant(Tenant):
     _refusal: CodedError = attrs.field(factory=partial(CodedError, UPSTREAM_LOST, _UNREACHABLE), init=False)
 
     async def connect(self, request: InboundRequest) -> Upstream:
-        """Return the upstream server, which the first call connects to: see `Tenant.connect`."""
+        """Return the upstream server. The first call connects to it: see `Tenant.connect`."""
         if not self._is_opened:
             self._is_opened = True
             self._nursery.start_soon(
@@ -177,7 +180,7 @@ class PrivateTenant(Tenant):
 
     @property
     def is_over(self) -> bool:
-        """True once the connection is lost or being closed."""
+        """True once the upstream connection is lost or being closed."""
         lost = self.upstream is not None and self.upstream.client.lost is not None
         return lost or self._closed.is_set() or self._scope.cancel_called
 
@@ -186,7 +189,7 @@ class PrivateTenant(Tenant):
         self._scope.deadline = math.inf
 
     def _mark_idle(self, gone: Callable[[Tenant], None]) -> None:
-        """Let the connection end soon, but not before the end of its known tasks."""
+        """Let the upstream connection end soon, but not before the end of its known tasks."""
         now = trio.current_time()
         until = now if self.upstream is None else max(now, self.upstream.working.end_time())
         self._scope.deadline = until + self._pool.patience
@@ -196,7 +199,7 @@ class PrivateTenant(Tenant):
             self._pool.mark_idle(self)
 
     async def close(self) -> None:
-        """Close the connection, and wait until its place is free."""
+        """Close the upstream connection, and wait until the proxy may open another one."""
         self._scope.cancel(reason="the connection was idle, and another one is wanted")
         await self._closed.wait()
 
@@ -224,7 +227,7 @@ class PrivateTenant(Tenant):
             self._gone(self)
 
     async def _until_over(self, revision: str | None, options: ClientOptions) -> str:
-        """Open the connection, and wait for its end. Returns the reason."""
+        """Open the upstream connection, wait until it has ended, and return the reason of the end."""
         why = _UNREACHABLE
         try:
             if revision is None:
@@ -237,7 +240,7 @@ class PrivateTenant(Tenant):
         except ConnectionLost as error:
             why = f"the upstream server is gone: {error}" if self.upstream is not None else f"{_UNREACHABLE}: {error}"
         except AuthorizationError as error:
-            # The reason is only for the operators of the proxy, and not part of the message for the client.
+            # The reason is only for the operators of the proxy, and isn't part of the message for the client.
             logger.warning("the upstream server refused the proxy's authorization: %s", error)
             why = f"{_UNREACHABLE}: the server refused the proxy's authorization"
         except (MCPError, trio.TooSlowError, ValueError, OSError) as error:
@@ -247,8 +250,8 @@ class PrivateTenant(Tenant):
         return why
 
     async def _as_legacy(self, revision: str, options: ClientOptions) -> None:
-        """Connect for a legacy client in its own revision, which is best; if the server has no legacy revision, in a
-        modern one."""
+        """Connect to the upstream server for a legacy client: in the client's own revision if possible, or in a modern
+        one if the server has no legacy revision."""
         try:
             await self._serve_through({**options, "era": "legacy", "revision": revision})
         except (PeerError, HTTPError, ProtocolViolation) as error:
@@ -271,8 +274,8 @@ def _options_of(request: InboundRequest) -> ClientOptions:
     capabilities = request.capabilities or ClientCapabilities()
     asks = CANCELS.name in (capabilities.extensions or {})
     if not request.revision.handshake:
-        # If the server is a legacy one, only the extension for apps passes. A modern server gets the declarations in
-        # each request.
+        # If the server is a legacy one, only the extension for apps is forwarded. A modern server gets the
+        # client's declarations in each request.
         declared = capabilities.extensions or {}
         apps = {name: settings for name, settings in declared.items() if name == APPS_EXTENSION}
         capabilities = attrs.evolve(capabilities, extensions=apps or None)
@@ -285,8 +288,8 @@ def _options_of(request: InboundRequest) -> ClientOptions:
 
 
 class Tenants:
-    """The callers on ``connection``: one client or, if the connection carries the requests of all clients, one caller
-    for each principal and one for all clients without a principal.
+    """The callers on ``connection``. That is one client or, if the connection carries the requests of all clients, one
+    caller for each principal and one for all clients without a principal.
 
     All share the server ``behind``, or each takes a connection from that pool. ``shared_extensions`` pass over a
     connection of several clients.
@@ -300,26 +303,28 @@ class Tenants:
         self._shared_extensions = shared_extensions
         self._peer = connection.exchange.peer
         self._all: dict[PrincipalId | None, Tenant] = {}
-        """The current callers, by their principals."""
+        """The current callers of the proxy, by their principals."""
         self._left: set[Tenant] = set()
-        """Callers with requests on an upstream connection that has ended."""
+        """Callers that still have requests on an upstream connection that has ended."""
         self._nurseries: tuple[ServiceNursery, trio.Nursery] | None = None
 
     def start_in(self, services: ServiceNursery, own: trio.Nursery) -> None:
-        """Start the tasks of callers in ``own``, and open upstream connections in ``services``."""
+        """Start the tasks of callers in the nursery ``own``, and open upstream connections in the nursery
+        ``services``."""
         self._nurseries = services, own
 
     def known(self, principal: PrincipalId | None) -> Tenant | None:
-        """Return the caller for a request of ``principal``; `None` if there is none yet."""
+        """Return the existing caller for a request of ``principal``; `None` if there is none yet."""
         return self._all.get(principal if self._peer.everybody else self._peer.principal)
 
     def reached(self, principal: PrincipalId | None) -> tuple[ProxyClient, Upstream] | None:
-        """Return a caller and its upstream server; `None` if either doesn't exist."""
+        """Return the caller of a request and its upstream server; `None` if either doesn't exist."""
         tenant = self.known(principal)
         return None if tenant is None or tenant.upstream is None else (tenant.downstream, tenant.upstream)
 
     def admit(self, principal: PrincipalId | None) -> Tenant:
-        """Return the caller for a request of ``principal``. Use it at once."""
+        """Return the caller for a request of ``principal``, creating it if necessary. Use it at once, before any
+        checkpoint."""
         tenant = self.known(principal)
         if tenant is None or (self._peer.everybody and tenant.is_over):
             if tenant is not None:
@@ -349,7 +354,7 @@ class Tenants:
             tenant.upstream.detach(tenant.downstream)
 
     def remove_all(self) -> list[Tenant]:
-        """Remove and return all callers, since the connection has ended."""
+        """Remove and return all callers, since their connection has ended."""
         tenants = [*self._all.values(), *self._left]
         self._all, self._left = {}, set()
         return tenants

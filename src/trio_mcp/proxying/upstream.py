@@ -50,14 +50,14 @@ _NOBODY: Final = "Internal error: no client can be asked"
 _WHOSE: Final = "Internal error: several clients share this server, and it is unknown which one is asked"
 
 OnChange: TypeAlias = Callable[[NotificationReceived, bool], None]
-"""A callback for each notification of the server. The flag says whether a client has subscribed to the resource under
-exactly this URI. Must be quick."""
+"""A callback for each notification of the upstream server. Its flag says whether a client has subscribed to the
+resource under exactly this URI. The callback must be quick."""
 
 
 class Upstream(Relay):
-    """A server, reached through ``client``, and the clients that it notifies and asks. There are several clients if
-    ``shared``, or if one `Downstream` is ``many``. Tasks of the server belong to ``task_owners``; by default these are
-    known only here."""
+    """A server that is reached through ``client``, and the clients that get its notifications and requests. There are
+    several clients if ``shared`` is true, or if one `Downstream` is ``many``. Tasks of the server belong to
+    ``task_owners``; by default only this object knows them."""
 
     def __init__(
         self, client: Client, task_owners: TaskOwners | None = None, *, shared: bool = True, many: bool = False
@@ -67,7 +67,7 @@ class Upstream(Relay):
         self._connection = client._connection
         self.shared = shared
         self.tasks = KnownTasks(TaskOwners() if task_owners is None else task_owners, shared or many)
-        """The tasks of the server, and the tasks that clients run for the server."""
+        """The tasks that the server runs for clients, and those that clients run for the server."""
         self.downstreams: dict[Downstream, None] = {}
         self._principals: set[PrincipalId | None] = set()
         self.parties = Parties()
@@ -77,11 +77,11 @@ class Upstream(Relay):
         self._came_with: WeakKeyDictionary[InboundRequest, RequestId] = WeakKeyDictionary()
         self._many = many
         self.on_changes: set[OnChange] = set()
-        """Callbacks of the streams that report changes."""
+        """The callbacks of the streams that report the server's changes."""
         self.working = WorkingTasks()
         """The tasks that the server is running for its clients."""
         self.listed_tools = ListedTools()
-        """The headers that the server's tools require."""
+        """The headers that the server's tools require in calls over HTTP."""
         self._subscribed: Counter[str] = Counter()
         self._subscribing = trio.Lock()
         self._levels: dict[Downstream, str] = {}
@@ -92,23 +92,23 @@ class Upstream(Relay):
 
     @classmethod
     def shared_through(cls, client: Client) -> Self:
-        """Return the upstream for all clients that share ``client``, through any proxy."""
+        """Return the one `Upstream` for all clients that share ``client``, through any proxy."""
         relay = client._callbacks.relay
         return relay if isinstance(relay, cls) else cls(client)
 
     @property
     def revision(self) -> Revision:
-        """The revision that the server speaks."""
+        """The protocol revision that the upstream server speaks."""
         return self.client.revision
 
     @property
     def capabilities(self) -> ServerCapabilities:
-        """The capabilities that the server declared."""
+        """The capabilities that the upstream server has declared."""
         return self.client.server_capabilities
 
     def attach(self, downstream: Downstream) -> bool:
-        """Deliver the server's notifications to ``downstream``, until `detach`. Returns false if ``downstream`` is
-        already attached."""
+        """Start to deliver the server's notifications to ``downstream``, until `detach`. Returns false if
+        ``downstream`` is already attached."""
         if downstream in self.downstreams:
             return False
         self.downstreams[downstream] = None
@@ -123,7 +123,7 @@ class Upstream(Relay):
         return len(self._principals) > 1
 
     def on_notification(self, event: NotificationReceived) -> None:
-        """Deliver a notification to all clients: see `Relay.on_notification`."""
+        """Deliver a notification of the upstream server to all its clients: see `Relay.on_notification`."""
         if event.method.name == _TOOLS_CHANGED:
             self.listed_tools.forget()
         elif event.method.name == _PROGRESS:
@@ -146,8 +146,8 @@ class Upstream(Relay):
             on_change(event, named)
 
     def _deliver_log_to_call(self, event: NotificationReceived) -> bool:
-        """Deliver a log message to the call in whose response it came. Returns false if the call is unknown, and every
-        client may get the message."""
+        """Deliver a log message to the call in whose response it came. Returns false if that call is unknown, so that
+        every client may get the message."""
         came_with = self._connection.related_request_id
         call = None if came_with is None else self.calls.get(came_with)
         if call is not None:
@@ -157,7 +157,7 @@ class Upstream(Relay):
 
     def _deliver_extension_notification(self, event: NotificationReceived) -> None:
         """Deliver a notification of an extension to the call in whose response it came, or else to all clients that
-        have the extension. If a downstream stands for many clients, every call in flight gets it."""
+        have the extension. If a downstream represents many clients, every call in flight gets it."""
         method, came_with = event.method.name, self._connection.related_request_id
         call = None if came_with is None else self.calls.get(came_with)
         if call is not None:
@@ -177,17 +177,18 @@ class Upstream(Relay):
                 downstream.put(event, named=False)
 
     def on_question(self, request: InboundRequest) -> None:
-        """Record in the response to which of our requests a question came: see `Relay.on_question`."""
+        """Record in the response to which of our requests a request of the server came: see `Relay.on_question`."""
         came_with = self._connection.related_request_id
         if came_with is not None:
             self._came_with[request] = came_with
 
     async def ask(self, method: str, params: JSONObject, key: str | None) -> Any:
-        """Ask the right client: see `Relay.ask`."""
+        """Forward a request of the server (sampling, elicitation, roots) to the right client, and return the answer:
+        see `Relay.ask`."""
         scope = current_request.get(None)
         if self.revision.server_requests:
             respondent, scope = self._respondent_for(method, params, scope), None
-        else:  # modern servers ask only in calls, and each call runs for a request of ours
+        else:  # modern servers send requests only in calls, and each call runs for a request of ours
             calls = (each.calls[scope] for each in self.downstreams if scope is not None and scope in each.calls)
             respondent = next(calls, None)
             if respondent is None:
@@ -198,8 +199,8 @@ class Upstream(Relay):
         return await ask(respondent, method, params, self.revision, scope, key, self.tasks)
 
     def _respondent_for(self, method: str, params: JSONObject, scope: RequestScope | None) -> Respondent:
-        """Return the client, or the client's call, that a legacy server asks in ``scope``. The server doesn't name the
-        client.
+        """Return the client, or the client's call, to which a legacy server's request in ``scope`` is forwarded. The
+        server doesn't name the client.
 
         That is the call, or the client, whose task the request names, or else the call in whose response the request
         came. Otherwise the proxy may guess: the only client there is, or else the only client with a call in flight,
@@ -231,12 +232,13 @@ class Upstream(Relay):
         return _only_channel(downstreams[0])
 
     def _is_of_past_call(self, came_with: RequestId | None) -> bool:
-        """Return whether a message in the response to ``came_with``, which isn't a call in flight, belonged to a call
-        of one of several clients."""
+        """Return whether a message in the response to ``came_with``, which isn't a call in flight, belonged to a past
+        call of one of several clients."""
         return came_with is not None and (self.shared or self._many)
 
     async def request(self, method: str, params: JSONObject, on_progress: OnProgress | None) -> Any:
-        """Return the result of a client's request, as plain data. Raises the errors of `Client.request`."""
+        """Send a client's request to the server, and return the result as plain data. Raises the errors of
+        `Client.request`."""
         if method in SKILLS_METHODS:
             learn_skills(self.client)
         if method != "tools/list":
@@ -247,13 +249,14 @@ class Upstream(Relay):
         return result
 
     def passes_tasks(self, revision: Revision) -> bool:
-        """Return whether tasks are forwarded to clients that speak ``revision``, which then manage them themselves: if
-        both sides use the same form of tasks, and the questions of tasks are forwarded as well."""
+        """Return whether tasks are forwarded to clients that speak ``revision``, which then manage the tasks
+        themselves. That is so if both sides use the same form of tasks, and the tasks' requests (sampling, elicitation,
+        roots) are forwarded as well."""
         form = self.revision.tasks
         return form == revision.tasks and (form != "extension" or self.client.settings.forwards is not None)
 
     def passage_to(self, downstream: Downstream) -> ExtensionFilter:
-        """Return the extensions that pass between ``downstream`` and the server."""
+        """Return the filter for the extensions that are forwarded between ``downstream`` and the server."""
         return ExtensionFilter(
             self.capabilities.extensions or {},
             self.revision,
@@ -267,23 +270,24 @@ class Upstream(Relay):
         self, asked: SubscriptionFilter, meta: JSONObject, on_task: OnNotification, on_extension: OnNotification
     ) -> AbstractAsyncContextManager[Changes]:
         """Open a stream of the changes that a modern server reports, inside the block: see `Client.listen`. ``meta`` is
-        sent with its request; ``on_task`` gets the states of tasks, ``on_extension`` the notifications of
-        extensions."""
+        sent with the request for the stream; ``on_task`` gets the states of tasks, and ``on_extension`` the
+        notifications of extensions."""
         opening = partial(open_stream, self.client, meta=meta)
         return self.client._change_streams.listen(asked, opening, on_task, on_extension)
 
     async def notify(self, method: str, params: JSONObject | None) -> None:
-        """Send the server a notification that belongs to no request, once there is room."""
+        """Send a notification that belongs to no request to the server, once there is room."""
         await self._connection.room()
         self._connection.notify(method, params)
 
     async def send_extension_notification(self, method: str, params: JSONObject | None) -> None:
-        """Send the server a notification of an extension, once there is room. Equal notifications aren't merged."""
+        """Send a notification of an extension to the server, once there is room. Equal notifications aren't merged."""
         await self._connection.room()
         self._connection.outbox.put_sealed(frame_notification(method, params) + b"\n")
 
     async def follow_lists(self) -> None:
-        """Request that the server reports changed lists, if that takes a request. Idempotent."""
+        """Subscribe to changes of the server's lists, if the server reports them only on request. Calling this
+        repeatedly has no further effect."""
         client = self.client
         if client.revision.changes == "listen" and not self._follows_lists:
             self._follows_lists = True
@@ -294,15 +298,14 @@ class Upstream(Relay):
     # Subscriptions and log levels of several clients on one connection
 
     async def subscribe(self, uri: str) -> None:
-        """Subscribe to changes of this resource, and count the subscription. Raises the errors of
-        `Client.subscribe`."""
+        """Subscribe to changes of a resource, and count the subscription. Raises the errors of `Client.subscribe`."""
         async with self._subscribing:
             if uri not in self._subscribed:
                 await self.client.subscribe(uri)
             self._subscribed[uri] += 1
 
     async def unsubscribe(self, uri: str) -> None:
-        """Undo one `subscribe`."""
+        """Undo one call of `subscribe` for a resource."""
         async with self._subscribing:
             self._subscribed[uri] -= 1
             if self._subscribed[uri] <= 0:
@@ -310,7 +313,7 @@ class Upstream(Relay):
                 await self.client.unsubscribe(uri)
 
     async def unsubscribe_all(self, uris: list[str]) -> None:
-        """Unsubscribe from all ``uris``, within one second. The rest stays subscribed, which only costs useless
+        """Unsubscribe from all resources in ``uris``, within one second. Any remaining subscriptions only cause useless
         notifications."""
         if uris and self.client.lost is None:
             with trio.CancelScope(shield=True, deadline=trio.current_time() + _LEAVE_DEADLINE):
@@ -328,7 +331,7 @@ class Upstream(Relay):
             await self._send_level(min(self._levels.values(), key=log_level_rank))
 
     async def admit_level(self, level: str) -> None:
-        """Make a legacy server send at least log messages of this level and above, for a request that wants logs."""
+        """Make a legacy server send log messages of at least this level, for a request that wants logs."""
         if self.revision.log_level != "connection" or self.capabilities.logging is None:
             return
         if self._level is None or log_level_rank(level) < log_level_rank(self._level):
@@ -339,17 +342,17 @@ class Upstream(Relay):
         await self.client.set_log_level(level)
 
     def detach(self, downstream: Downstream) -> None:
-        """Forget a client that is gone."""
+        """Stop delivering to a client that has disconnected, and forget it."""
         self.downstreams.pop(downstream, None)
         self._levels.pop(downstream, None)
         self.tasks.forget(downstream)
 
 
 def _only_channel(downstream: Downstream) -> Respondent:
-    """Return the client, or the client's call, to ask if only the client is known."""
+    """Return the client, or the client's call, to which a request is sent that names neither a call nor a client."""
     if downstream.is_connectionless and sum(not call.is_cancelled for call in downstream.calls.values()) > 1:
         raise CodedError(INTERNAL_ERROR, _WHOSE)
-    # Any call can carry the request; the latest call is its most likely cause.
+    # Any call can carry the request. The latest call is its most likely cause.
     for call in reversed(downstream.calls.values()):
         if call.may_ask and not call.is_cancelled:
             return downstream if call.revision.server_requests else call
@@ -359,39 +362,41 @@ def _only_channel(downstream: Downstream) -> Respondent:
 
 
 class ListedTools:
-    """The tools that the upstream server has listed, with the headers that they require, until the tools change."""
+    """The tools that the upstream server has listed, with the headers that they require. They are forgotten when the
+    tools change."""
 
     def __init__(self) -> None:
         self._headers = ToolHeaders()
         self._changes = 0
         self._all_listed = False
         self.turn = trio.Lock()
-        """Lets one caller at a time list all tools."""
+        """A lock, so that only one caller at a time lists all tools."""
 
     def has(self, tool: str) -> bool:
-        """Return whether a listing would bring nothing new about ``tool``."""
+        """Return whether the headers of ``tool`` are known, so that listing the tools again would bring nothing new."""
         return self._all_listed or tool in self._headers
 
     def headers_of(self, tool: object) -> tuple[ParamHeader, ...]:
-        """Return the headers of ``tool``; empty for a tool that wasn't listed, or that has no name."""
+        """Return the headers that ``tool`` requires; empty if the tool wasn't listed, or if it has no name."""
         return self._headers.of(tool)
 
     def listing(self) -> int:
-        """Return a marker for the start of a listing, for `learn` and `listed`."""
+        """Return a marker for the start of a listing, to be passed to `learn` and `listed`."""
         return self._changes
 
     def learn(self, result: Any, listing: int) -> None:
-        """Read the headers from a result of ``tools/list``, unless the tools have changed since ``listing``."""
+        """Read the headers from a result of ``tools/list``, unless the tools have changed since the listing began at
+        ``listing``."""
         if listing == self._changes:
-            with suppress(KeyError, TypeError):  # an invalid result is reported to the caller elsewhere
+            with suppress(KeyError, TypeError):  # other code reports the invalid result to the caller
                 self._headers.learn(result["tools"])
 
     def listed(self, listing: int) -> None:
-        """Record that all tools were listed, unless the tools have changed since ``listing``."""
+        """Record that all tools were listed, unless the tools have changed since the listing began at ``listing``."""
         self._all_listed = listing == self._changes
 
     def forget(self) -> None:
-        """Forget all tools, because the tools have changed."""
+        """Forget all tools, because the server's tools have changed."""
         self._headers.forget()
         self._changes += 1
         self._all_listed = False
