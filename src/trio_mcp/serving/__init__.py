@@ -1,1 +1,1 @@
-"""Serving a server over each transport."""
+"""Functions that serve a server over each transport."""

@@ -1,5 +1,6 @@
-"""Accepting connections from many clients of one server, and ending them together. Each accepted stream is served by a
-`Front`. If other machines can reach a server that needs no token, opening its listeners logs a warning."""
+"""The accept loop of a server with many clients: it accepts connections, and ends all of them on shutdown. Each
+accepted stream is served by a `Front`. If other machines can reach a server that needs no token, opening its listeners
+logs a warning."""
 
 from __future__ import annotations
 
@@ -34,56 +35,59 @@ logger = logging.getLogger("trio_mcp")
 
 _MAX_REJECTING: Final = 64
 _MAX_LAST_TURNS: Final = 1000
-"""How many turns of trio's loop the server still accepts pending connections for when it shuts down."""
+"""Number of turns of trio's loop in which a server that shuts down still accepts pending connections."""
 _LAST_REQUESTS: Final = 0.5
 """Seconds at the end of the drain delay in which the server accepts requests over open connections only."""
 _TURNS: Final = 5
-"""Turns of trio's loop in which the server reads bytes that the operating system has already received."""
+"""Number of turns of trio's loop in which a server that shuts down reads bytes that the operating system has already
+received."""
 _LOOKS: Final = 50
-"""How often the server checks for incomplete requests within `_LAST_REQUESTS`."""
+"""Seconds between two checks for incomplete requests, within the last `_LAST_REQUESTS` seconds of the drain delay."""
 
 SocketListeners: TypeAlias = Sequence[trio.abc.Listener[Any]]
-"""Listeners that are already open."""
+"""Listeners that your program has already opened."""
 
 
 class Front(Protocol):
-    """Serves accepted streams. Each transport has its own implementation."""
+    """Serves the streams that a server accepts. Each transport has its own implementation."""
 
     @property
     def callers(self) -> CallersByAddress:
-        """Identifies the peer of each stream."""
+        """The object that identifies the peer of each stream."""
         ...
 
     async def serve(self, stream: trio.abc.Stream, hop: RemoteEnd) -> None:
-        """Serve an accepted stream from ``hop`` until it ends. `trio.serve_listeners` closes the stream."""
+        """Serve the accepted stream from the peer ``hop`` until the stream ends. `trio.serve_listeners` closes the
+        stream."""
         ...
 
     async def reject(self, stream: trio.abc.Stream) -> None:
-        """Close a stream because the server is full. Send the reason if the client would understand it."""
+        """Close a new stream because the server has too many connections. Send the reason if the client would
+        understand it."""
         ...
 
     def make_room(self, weight: Callable[[Caller], int]) -> bool:
-        """Close one expendable connection, and return whether there was one: the oldest connection of the caller with
-        the greatest ``weight``, which must be more than 0."""
+        """Close one expendable connection, and return whether there was one. The oldest connection of the caller with
+        the greatest ``weight`` is closed. That weight must be more than 0."""
         ...
 
     def start_draining(self) -> bool:
-        """Announce that `shut_down` follows after `Limits.drain_delay`. Return false if there is no such delay, because
-        no health checks are served."""
+        """Announce that `shut_down` will be called after `Limits.drain_delay`. Return false if no health checks are
+        served, because then there is no such delay."""
         ...
 
     @property
     def awaits_requests(self) -> bool | None:
-        """Whether a request may still arrive over an accepted stream that would be lost if `shut_down` were called now.
+        """Whether a request may still arrive over an accepted stream, and would be lost if `shut_down` were called now.
         `None` for connections that carry many requests: `shut_down` doesn't wait for them."""
         ...
 
     def shut_down(self, reason: str, *, hurry: bool) -> None:
-        """End each connection once its accepted requests are done. See `Connection.shut_down`."""
+        """Close each connection as soon as its accepted requests have ended. See `Connection.shut_down`."""
         ...
 
     async def wait_closed(self) -> None:
-        """After `shut_down`, wait until only connections that end on their own are left."""
+        """After `shut_down`, wait until the only remaining connections are those that end on their own."""
         ...
 
 
@@ -128,7 +132,7 @@ class _StreamServer:
         self._scope = trio.CancelScope()
         self._count = 0
         self._held = Counter[Caller]()
-        """The number of connections of each caller."""
+        """Number of connections of each caller."""
         self._turned_away = 0
         self._is_expected = False
         """Whether the server has received its first signal."""
@@ -149,9 +153,9 @@ class _StreamServer:
             await self._front.wait_closed()
 
     def shut_down(self, reason: str, *, hurry: bool) -> None:
-        """Stop accepting streams, and shut down the front and the tasks. If load balancers poll for readiness, this
-        happens after `Limits.drain_delay`. A second call skips that delay. A call during the drain cancels the
-        remaining requests."""
+        """Stop accepting streams, and shut down the front and the tasks. If load balancers poll for readiness, wait for
+        `Limits.drain_delay` first. A second call skips that delay. A call during the drain cancels the remaining
+        requests."""
         is_first, self._is_expected = not self._is_expected, True
         if is_first and not hurry and self._front.awaits_requests is not None:
             delay = self._limits.drain_delay if self._front.start_draining() else 0.0
@@ -178,8 +182,8 @@ class _StreamServer:
             self._shut_down(reason, hurry=False)
 
     async def _wait_for_requests(self) -> None:
-        """Wait until requests in transit have arrived, for at most `_LAST_REQUESTS`."""
-        for _ in range(_TURNS):  # for newly accepted streams, and for bytes that are yet to be read
+        """Wait at most `_LAST_REQUESTS` seconds until requests in transit have arrived."""
+        for _ in range(_TURNS):  # for newly accepted streams, and for bytes that aren't read yet
             await trio.lowlevel.checkpoint()
         # Connections don't announce their state, because that would slow down each request. So poll it a few times.
         for _ in range(_LOOKS):
@@ -200,14 +204,14 @@ class _StreamServer:
         return free > 0 if hop.is_proxy else hop.here.may_take(self._held.__getitem__, free)
 
     def _make_room(self, caller: Caller) -> bool:
-        """Close one connection to make room for ``caller``: one of its own, or, if it has none, one of the caller that
-        has the most connections."""
+        """Close one connection to make room for a new connection of ``caller``. Close one of the caller's own
+        connections or, if it has none, one of the caller with the most connections."""
         if self._held[caller]:
             return self._front.make_room(lambda other: other is caller)
         return self._front.make_room(self._held.__getitem__)
 
     async def _serve(self, stream: trio.abc.Stream) -> None:
-        """Serve one stream. Its errors don't reach other connections."""
+        """Serve one stream. An error on the stream doesn't affect other connections."""
         try:
             if self._is_ending:  # accepted just before the server stopped accepting
                 return
@@ -238,15 +242,15 @@ class _StreamServer:
 
 @show_fields
 class CommonOptions(TypedDict, total=False):
-    """The keyword arguments that all functions for many clients have in common."""
+    """The keyword arguments that all serving functions for many clients have in common."""
 
     limits: Limits | None
-    """Limits that replace the server's own. `None`, the default, keeps the server's."""
+    """Limits for this call that replace the limits of the server. `None`, the default, keeps the server's limits."""
     stateless: bool
-    """True keeps no state between requests: handlers can't wait for answers from their client, and clients can't
-    subscribe to resources. False by default."""
+    """True if the server keeps no state between requests: handlers can't wait for answers from their client, and
+    clients can't subscribe to resources. False by default."""
     record: Recorder | str | os.PathLike[str] | None
-    """A file, or a `Recorder`, to which the messages are recorded: one file per connection, with secrets masked.
+    """A file, or a `Recorder`, that receives a copy of all messages: one file per connection, with secrets masked.
     `None`, the default, records nothing."""
 
 
@@ -255,41 +259,41 @@ class ServingOptions(CommonOptions, total=False):
     """The keyword arguments of `serve_tcp` and `serve_unix`. `serve_websocket` and `serve_http` have them too."""
 
     handle_signals: bool
-    """True, the default, shuts the server down gracefully on SIGTERM and SIGINT, as `serve_websocket` describes. This
+    """True, the default, if SIGTERM and SIGINT shut the server down gracefully, as `serve_websocket` describes. This
     works in the main thread only."""
 
 
 def serving_options(options: ServingOptions) -> ServingOptions:
-    """Return the ``options`` that every transport with listeners has."""
+    """Return the part of ``options`` that every transport with listeners accepts."""
     return cast("ServingOptions", {name: options[name] for name in ServingOptions.__optional_keys__ & options.keys()})
 
 
 @show_fields
 class EndpointOptions(CommonOptions, total=False):
-    """The keyword arguments of all functions that serve a URL to browsers and other clients."""
+    """The keyword arguments of all functions that serve an HTTP or WebSocket URL."""
 
     path: str
-    """Path of the endpoint, ``/mcp`` by default. It is served with and without a trailing slash."""
+    """URL path of the endpoint, ``/mcp`` by default. The endpoint is served with and without a trailing slash."""
     auth: Protected | None
     """Token authentication: decides which callers are admitted. `None`, the default, requires no token."""
     allowed_origins: Allowed
-    """Origins of the web pages that may call, such as ``"https://app.example.com"``: see `HostChecks`. ``[]`` allows no
-    page, ``"*"`` any page. `None`, the default, allows pages of this machine."""
+    """Origins of the web pages that may call the server, such as ``"https://app.example.com"``: see `HostChecks`.
+    ``[]`` allows no page, ``"*"`` any page. `None`, the default, allows pages of this machine."""
     allowed_hosts: Allowed
     """Host names under which clients reach the server, such as ``"mcp.example.com"``. ``"*"`` allows any name. `None`,
     the default, allows the names of this machine."""
     trusted_proxies: TrustedProxies | None
-    """Reverse proxies that are trusted to report the address of a client. `None`, the default, trusts none."""
+    """Reverse proxies that are trusted to report the address of a client. `None`, the default, trusts no proxy."""
 
 
 @show_fields
 class WebSocketOptions(EndpointOptions, ServingOptions, total=False):
-    """The keyword arguments of `serve_websocket`, besides the address."""
+    """The keyword arguments of `serve_websocket`, except the address."""
 
     ssl_context: ssl.SSLContext | None
-    """TLS context, to serve ``wss://`` or, with HTTP, ``https://``. `None`, the default, serves without TLS."""
+    """TLS context of the server, for ``wss://`` and ``https://`` URLs. `None`, the default, serves without TLS."""
     listeners: SocketListeners | None
-    """Your own open listeners, in place of ``host`` and ``port``."""
+    """Listeners that you have opened yourself, in place of ``host`` and ``port``."""
 
 
 _HTTP_ADVICE: Final = (
@@ -309,8 +313,8 @@ async def open_listeners(
     *,
     asks_for_tokens: bool,
 ) -> SocketListeners:
-    """Open the listeners of a server over HTTP or WebSocket, unless they are ``given``. Log a warning if other machines
-    can reach one of them, and neither a token nor a client certificate is required."""
+    """Open and return the listeners of a server over HTTP or WebSocket, or return the ``given`` listeners. Log a
+    warning if other machines can reach a listener, and neither a token nor a client certificate is required."""
     if given is not None:
         opened = given
     elif ssl_context is None:
@@ -323,8 +327,8 @@ async def open_listeners(
 
 
 def warn_if_exposed(listeners: SocketListeners, advice: str) -> None:
-    """Log a warning, with ``advice`` on what to write, if other machines can reach one of ``listeners``. To be called
-    once for each server that requires no token."""
+    """Log a warning if other machines can reach one of ``listeners``; ``advice`` says how to protect the server. Call
+    this once for each server that requires no token."""
     open_ones = [address for address in map(_address, listeners) if address is not None and not is_loopback(address)]
     if open_ones:
         logger.warning(
@@ -335,13 +339,14 @@ def warn_if_exposed(listeners: SocketListeners, advice: str) -> None:
 
 
 def _socket(listener: trio.abc.Listener[Any]) -> Any:
-    """Return the socket of ``listener``, or `None` if it has no socket."""
+    """Return the socket of ``listener``, or `None` if the listener has no socket."""
     inner: Any = getattr(listener, "transport_listener", listener)
     return getattr(inner, "socket", None)
 
 
 def _address(listener: trio.abc.Listener[Any]) -> str | None:
-    """Return the IP address on which ``listener`` listens, or `None` for another kind, such as a Unix socket."""
+    """Return the IP address on which ``listener`` listens, or `None` for other kinds of listeners, such as a Unix
+    socket."""
     socket = _socket(listener)
     name: object = None if socket is None else socket.getsockname()
     return str(cast("tuple[object, ...]", name)[0]) if isinstance(name, tuple) else None

@@ -1,5 +1,5 @@
-"""Callers: `CallersByAddress` identifies the party that sent each connection and request. Server-wide limits are shared
-among these parties. A caller may lack a scope, and its token expires by trio's clock."""
+"""Callers: `CallersByAddress` identifies the sender of each connection and request. Callers share the server-wide
+limits fairly. A caller may lack a scope, and its token expires by trio's clock."""
 
 from __future__ import annotations
 
@@ -36,16 +36,17 @@ _Address: TypeAlias = IPv4Address | IPv6Address
 _Network: TypeAlias = IPv4Network | IPv6Network
 
 _SITE: Final = 56
-"""Prefix length that identifies one party in IPv6. A party may send from any address in its network. Providers give a
-household, or a customer with a server, a network of 56 bits, which contains 256 networks of 64 bits (RFC 6177, RIPE
-690). Each machine there may use any of these."""
+"""Prefix length of the IPv6 network that counts as one caller. A caller may send from any address in its network.
+Providers give a household, or a customer with a server, a network of 56 bits, which contains 256 networks of 64 bits
+(RFC 6177, RIPE 690). Each machine there may use any of these."""
 _MAX_PROXIES: Final = 16
-"""Maximum number of proxies between client and server that are examined for one request."""
+"""Maximum number of proxies between client and server that are checked for one request."""
 _MAX_PAIRS: Final = 16
-"""Maximum number of pairs that are read in one element of a Forwarded header."""
+"""Maximum number of name-value pairs that are read in one element of a Forwarded header."""
 _MAX_CACHED_ADDRESSES: Final = 4096
 _LONGEST: Final = 100
-"""Maximum characters of an address in a header, with its port and blanks. A peer may write anything there."""
+"""Maximum number of characters of an address in a header, including port and blanks. The limit matters because a peer
+can write anything into the header."""
 _UNIX: Final = "unix"
 _CONNECTIONS: Final = attrgetter("connections")
 
@@ -88,14 +89,14 @@ class TrustedProxies:
     header: str = attrs.field(default="X-Forwarded-For", converter=str.lower)
 
     def _trusts(self, address: _Address | None) -> bool:
-        """Return whether a connection from ``address`` comes from a trusted proxy. `None` stands for a Unix socket."""
+        """Return whether ``address`` is the address of a trusted proxy. `None` stands for a Unix socket."""
         if address is None:
             return _UNIX in self.networks
         return any(address in network for network in self.networks if not isinstance(network, str))
 
     def _client_behind(self, proxy: _Address | None, headers: Mapping[str, str]) -> _Address | None:
         """Return the address of the client whose request the trusted ``proxy`` has forwarded. If the header doesn't
-        contain one, return the address of the last known proxy."""
+        contain an address, return the address of the last known proxy."""
         value = headers.get(self.header)
         if value is None:
             return proxy
@@ -111,8 +112,9 @@ class TrustedProxies:
 
 
 class RemoteEnd:
-    """The peer of a connection. ``address`` is its IP address. ``here`` is the party at that address, or the process on
-    a Unix socket, or the connection itself if neither is known. ``user`` is the id of its user: see `Peer`."""
+    """The peer of one connection. ``address`` is its IP address. ``here`` is the caller that limits are counted for:
+    the IP address or its network, else the process on a Unix socket, else the connection itself. ``user`` is the id of
+    the user on a Unix socket: see `Peer`."""
 
     __slots__ = (
         *(
@@ -147,12 +149,12 @@ class RemoteEnd:
         self._user: Caller | None = None
         self._principal: Hashable = None
         self._last = here
-        """The principal that sent the last request, and will probably send the next one."""
+        """The principal of the last request, which will probably send the next request too."""
         self._connection: Caller | None = None
 
     def caller(self, principal: Hashable, headers: Mapping[str, str] | None) -> Caller:
-        """Return the party that sent a request with ``headers`` (names in lower case): its ``principal`` or, without
-        one, the party at its address."""
+        """Return the caller that sent a request with ``headers`` (names in lower case): its ``principal`` or, without a
+        principal, the caller at its address."""
         if principal is not None:
             if principal != self._principal:
                 self._last, self._principal = self._callers.of_principal(principal), principal
@@ -163,14 +165,14 @@ class RemoteEnd:
         return self.here if address is None or address is self._address else self._callers.at(_party(address))
 
     def connection(self, caller: Caller) -> Caller:
-        """Return this connection as a part of ``caller``, which sent the current request."""
+        """Return the share of this connection in the limits of ``caller``, which sent the current request."""
         if self._connection is None or self._connection.within is not caller:
             self._connection = caller.connection()
         return self._connection
 
     def use(self, caller: Caller, free: int) -> bool:
-        """Assign the connection of a proxy to ``caller``, and return true, unless ``caller`` has used up its share of
-        connections. ``free`` connections are unassigned."""
+        """Assign a proxy's connection to ``caller``, and return true. Return false if ``caller`` has used up its share
+        of connections. ``free`` connections are unassigned."""
         if caller is self._user:
             return True
         if not caller.may_take(_CONNECTIONS, free + 1):
@@ -181,22 +183,22 @@ class RemoteEnd:
         return True
 
     def release(self) -> None:
-        """Mark the connection as unassigned. Idempotent."""
+        """Mark a proxy's connection as unassigned to any caller. Idempotent."""
         if self._user is not None:
             self._user.connections -= 1
             self._user = None
 
 
 class CallersByAddress:
-    """Identifies the peers of a server's connections, which may be ``trusted_proxies``, and their parties among
-    ``callers``."""
+    """Identifies the peer of each connection of a server, and finds the peer among ``callers``. Peers may be
+    ``trusted_proxies``."""
 
     def __init__(self, callers: Callers, trusted_proxies: TrustedProxies | None = None) -> None:
         self._callers = callers
         self._trusted_proxies = trusted_proxies
 
     def hop(self, stream: trio.abc.Stream) -> RemoteEnd:
-        """Return the peer of ``stream``."""
+        """Return the peer at the other end of ``stream``."""
         below = socket_below(stream)
         end = None if below is None else below.socket
         try:
@@ -208,7 +210,7 @@ class CallersByAddress:
         return self.hop_at(address, process, user)
 
     def hop_at(self, text: str | None, process: int | None = None, user: int | None = None) -> RemoteEnd:
-        """Return the peer of a connection from the address ``text``. If ``text`` is `None`, the peer may be the
+        """Return the peer that connected from the address ``text``. If ``text`` is `None`, the peer may be the
         ``process`` of ``user`` on a Unix socket."""
         address = None if text is None else _address(text)
         if address is not None:
@@ -219,18 +221,19 @@ class CallersByAddress:
 
 
 def unread_bytes(limits: Limits) -> SharedBytes:
-    """Return a counter for the bytes of messages that a server holds while they are incomplete or queued. See
+    """Return a counter for the bytes of incomplete or queued messages that a server keeps in memory. See
     `Limits.max_unread_bytes`."""
     return SharedBytes(max(limits.max_unread_bytes, 3 * limits.max_message_bytes))
 
 
 _PEER_CREDENTIALS: Final = struct.Struct("iII")
-"""Process, user and group: unix(7), SO_PEERCRED."""
+"""Format of the peer's process, user and group ids: unix(7), SO_PEERCRED."""
 
 
 def _credentials_of(end: trio.socket.SocketType) -> tuple[int | None, int | None]:
     """Return the ids of the process that connected to the Unix socket, and of its user. Both are `None` on systems
-    without SO_PEERCRED, which only Linux has. The process is `None` if it is in another namespace. Raises `OSError`."""
+    without SO_PEERCRED, which only Linux has. The process id is `None` if the process is in another namespace. Raises
+    `OSError` if the socket is disconnected."""
     option: int | None = getattr(socket, "SO_PEERCRED", None)
     if option is None:
         return None, None
@@ -240,7 +243,7 @@ def _credentials_of(end: trio.socket.SocketType) -> tuple[int | None, int | None
 
 
 def _address(text: str) -> _Address | None:
-    """Return the address in ``text``, with or without a port, or `None` if it is invalid."""
+    """Return the IP address in ``text``, with or without a port, or `None` if ``text`` is invalid."""
     return _short_address(text) if len(text) <= _LONGEST else None
 
 
@@ -260,7 +263,7 @@ def _short_address(text: str) -> _Address | None:
 
 @lru_cache(_MAX_CACHED_ADDRESSES)
 def _party(address: _Address) -> str:
-    """Return the name of the party at ``address``: the address itself, or its network for IPv6."""
+    """Return the name of the caller at ``address``: the IPv4 address itself, or the network of an IPv6 address."""
     if isinstance(address, IPv4Address):
         return str(address)
     return str(IPv6Network((int(address), _SITE), strict=False))
@@ -273,7 +276,8 @@ def _reversed_elements(value: str) -> Iterable[str]:
 
 
 def _forwarded_for(element: str) -> str:
-    """Return the client in an element of a Forwarded header (RFC 7239 section 4), or an empty string if it has none."""
+    """Return the client address in an element of a Forwarded header (RFC 7239 section 4), or an empty string if the
+    element has none."""
     for pair in element.split(";", _MAX_PAIRS)[:_MAX_PAIRS]:
         name, _, value = pair.partition("=")
         if name.strip(" \t").lower() == "for":
@@ -285,7 +289,7 @@ logger = logging.getLogger("trio_mcp")
 
 
 class InsufficientScope(CodedError):
-    """A caller lacks a scope. ``refusal`` is the corresponding HTTP response."""
+    """The error of a request whose caller lacks a scope. ``refusal`` is the corresponding HTTP response."""
 
     def __init__(self, refusal: Refusal, needed: frozenset[str]) -> None:
         data = {"error": "insufficient_scope", "scopes": sorted(needed)}
@@ -301,7 +305,7 @@ def insufficient_scope(refusal: Refusal, needed: frozenset[str]) -> CodedError:
 
 
 def scope_check(gate: Gate, auth: Auth) -> CheckScopes:
-    """Return the scope check for all requests of one caller."""
+    """Return the function that checks the scopes of all requests of one caller."""
     return partial(_check, gate, auth)
 
 
@@ -311,7 +315,7 @@ def _check(gate: Gate, auth: Auth, needed: frozenset[str]) -> None:
 
 
 def warn_of_unchecked_scopes(running: Running, gate: Gate | None) -> None:
-    """Log a warning if ``running`` has scopes, but no ``gate`` that would know the scopes of a caller."""
+    """Log a warning if ``running`` requires scopes, but has no ``gate`` that would know the scopes of a caller."""
     if gate is None and needs_scopes(running):
         logger.warning(
             "tools, resources or prompts of this server need scopes, which are not checked: serve it with auth=..."
@@ -319,13 +323,14 @@ def warn_of_unchecked_scopes(running: Running, gate: Gate | None) -> None:
 
 
 def share_proofs(running: Running, gate: Gate | None) -> None:
-    """If ``running`` is one of several replicas, have ``gate`` accept each DPoP proof only once among all of them."""
+    """Configure ``gate`` to accept each DPoP proof only once among all replicas, if ``running`` is one of several
+    replicas."""
     if gate is not None and isinstance(running, RunningServer) and running.host.replica is not None:
         gate.share(running.host.replica.replay_guard, running.host.replica.secret)
 
 
 def token_expiry(auth: Auth | None) -> float:
-    """Return the time at which the token of ``auth`` expires. It is infinite if unknown, or if the server is
-    unprotected."""
+    """Return the time at which the token of ``auth`` expires. The time is infinite if it is unknown, or if the server
+    is unprotected."""
     expires_at = None if auth is None else auth.principal.expires_at
     return math.inf if expires_at is None else trio.current_time() + expires_at - time.time()

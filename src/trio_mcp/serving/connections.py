@@ -1,4 +1,4 @@
-"""Connections: a front for transports that carry whole messages, where each stream is one connection.
+"""Connections: the `Front` of transports that carry whole messages, where each stream is one connection.
 
 `serve_tcp` and `serve_unix` serve many clients concurrently, framed as over stdio.
 """
@@ -40,13 +40,13 @@ class AcceptedConnection:
     transport: FramedTransport
     peer: Peer
     check_scopes: CheckScopes | None = None
-    """Checks the scopes of each request, if the server is protected."""
+    """Function that checks the scopes of each request, if the server is protected."""
     until: float = math.inf
     """Time at which the client's token expires."""
     expire: Callable[[], ConnectionLost] | None = None
-    """Closes the transport when the token expires, and returns the reason for the loss."""
+    """Function that closes the transport when the token expires, and returns the reason for the loss."""
     refuse: Callable[[], object] | None = None
-    """Asks a client that has more connections than its share to try again later."""
+    """Function that asks a client with more connections than its share to try again later."""
 
 
 class ConnectionAcceptor(Protocol):
@@ -55,12 +55,13 @@ class ConnectionAcceptor(Protocol):
     async def accept(
         self, stream: trio.abc.Stream, limits: Limits, nursery: ServiceNursery, unread: HeldBytes
     ) -> AcceptedConnection | None:
-        """Identify the client, and return its connection, or `None` if it was rejected. Tasks of the transport run in
-        ``nursery``. ``unread`` counts the bytes of incomplete messages that the transport holds."""
+        """Identify the client, and return its connection, or `None` if the client was rejected. Tasks of the transport
+        run in ``nursery``. ``unread`` counts the bytes of incomplete messages that the transport holds."""
         ...
 
     async def reject(self, stream: trio.abc.Stream) -> None:
-        """Close a stream because the server is full. Send the reason if the client would understand it."""
+        """Close a new stream because the server has too many connections. Send the reason if the client would
+        understand it."""
         ...
 
 
@@ -74,8 +75,8 @@ async def serve_connections(
     trusted_proxies: TrustedProxies | None = None,
     **options: Unpack[ServingOptions],
 ) -> None:
-    """Serve ``server`` to all clients that connect, with one connection per stream: see `serve_streams`. ``gate`` is
-    the one that ``greeting`` uses. ``trusted_proxies`` may connect on behalf of clients."""
+    """Serve ``server`` to all clients that connect, with one connection per stream: see `serve_streams`. ``gate``
+    authenticates the clients that ``greeting`` accepts. ``trusted_proxies`` may connect on behalf of clients."""
 
     def front(running: Running, _: trio.Nursery, recorder: Recorder | None) -> _MessageFront:
         return _MessageFront(running, greeting, gate, trusted_proxies, recorder)
@@ -84,19 +85,19 @@ async def serve_connections(
 
 
 class ConnectionQuota:
-    """A quota of at most ``limit`` connections of a server. It holds the collections of connections and not their
-    owners, because that would be a reference cycle."""
+    """A quota of at most ``limit`` connections of a server. The quota refers to the collections of connections and not
+    to their owners, because that would be a reference cycle."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._counted: list[Sized] = []
 
     def count(self, *connections: Sized) -> None:
-        """Include the items of these collections in the count."""
+        """Count the items of these collections against the quota."""
         self._counted += connections
 
     def free(self) -> int:
-        """Return how many more connections are allowed."""
+        """Return how many more connections the quota allows."""
         return self._limit - sum(map(len, self._counted))
 
 
@@ -119,9 +120,9 @@ class Connections:
         self._recorder = recorder
         self._limits = running.limits
         self.callers = CallersByAddress(running.callers, trusted_proxies)
-        """Identifies the peers of connections: see `Front.callers`."""
+        """The object that identifies the peers of connections: see `Front.callers`."""
         self._greeted: dict[trio.CancelScope, Caller] = {}
-        """Cancel scopes of the clients that are not identified yet, oldest first."""
+        """Cancel scopes of the clients that haven't been identified yet, oldest first."""
         self._open: set[ServedConnection] = set()
         self._room = room or ConnectionQuota(running.limits.max_connections)
         self._room.count(self._greeted, self._open)
@@ -134,10 +135,10 @@ class Connections:
 
     @property
     def awaits_requests(self) -> None:
-        """Always `None`: a connection carries many requests. See `Front.awaits_requests`."""
+        """Always `None`, because each connection carries many requests. See `Front.awaits_requests`."""
 
     def shut_down(self, reason: str, *, hurry: bool) -> None:
-        """End each connection once its accepted requests are done: see `Front.shut_down`."""
+        """Close each connection as soon as its accepted requests have ended: see `Front.shut_down`."""
         self._ending = reason
         for scope in tuple(self._greeted):
             scope.cancel(reason=reason)
@@ -145,12 +146,12 @@ class Connections:
             connection.connection.shut_down(reason, hurry=hurry)
 
     async def wait_closed(self) -> None:
-        """Return after a checkpoint: only connections are left, which end on their own."""
+        """Return after a checkpoint, because the remaining connections end on their own. See `Front.wait_closed`."""
         await trio.lowlevel.checkpoint()
 
     def make_room(self, weight: Callable[[Caller], int]) -> bool:
-        """Cancel the oldest client that hasn't sent anything yet: see `Front.make_room`. Otherwise a few machines that
-        reconnect repeatedly could shut out all other clients."""
+        """Disconnect the oldest client that hasn't sent anything yet: see `Front.make_room`. Otherwise a few machines
+        that reconnect repeatedly could shut out all other clients."""
         oldest = heaviest(self._greeted.items(), weight)
         if oldest is None:
             return False
@@ -159,7 +160,8 @@ class Connections:
         return True
 
     async def serve(self, stream: trio.abc.Stream, hop: RemoteEnd, greeting: ConnectionAcceptor) -> None:
-        """Serve a connection from ``hop`` until it ends, if ``greeting`` admits its client. See `Front.serve`."""
+        """Serve the connection from the peer ``hop`` until it ends, if ``greeting`` admits the client. See
+        `Front.serve`."""
         unread = self._unread.held_for(hop.connection(hop.here))
         try:
             await self._serve(stream, hop, greeting, unread)
@@ -207,8 +209,8 @@ class Connections:
 
 
 def heaviest(connections: Iterable[tuple[T, Caller]], weight: Callable[[Caller], int]) -> T | None:
-    """Return the first of the ``connections`` whose caller has the greatest ``weight``. Return `None` if no weight is
-    more than 0."""
+    """Return the first connection of the caller with the greatest ``weight``. Return `None` if no caller in
+    ``connections`` has a weight of more than 0."""
     found: T | None = None
     most = 0
     for connection, caller in connections:
@@ -223,7 +225,7 @@ async def _expire_connection(connection: ServedConnection, until: float, expire:
 
 
 class _MessageFront(Connections):
-    """The connections of clients that one ``greeting`` admits. See `Front`."""
+    """A `Front` for connections of whole messages, whose clients one ``greeting`` admits."""
 
     def __init__(
         self,
@@ -241,7 +243,7 @@ class _MessageFront(Connections):
         await super().serve(stream, hop, greeting or self._greeting)
 
     async def reject(self, stream: trio.abc.Stream) -> None:
-        """Close a stream because the server is full: see `ConnectionAcceptor.reject`."""
+        """Close a new stream because the server has too many connections: see `ConnectionAcceptor.reject`."""
         await self._greeting.reject(stream)
 
 

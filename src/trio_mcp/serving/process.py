@@ -1,4 +1,4 @@
-"""Serving as a process: `serve_stdio`, the handlers of the signals that end a server, and less frequent garbage
+"""Serving as a process: `serve_stdio`, the handlers of the signals that shut a server down, and less frequent garbage
 collection."""
 
 from __future__ import annotations
@@ -31,21 +31,21 @@ if TYPE_CHECKING:
 _ENDING: Final = (signal.SIGTERM, signal.SIGINT)
 _LAST_SECOND: Final = 0.9
 _SOON: Final = 0.001
-"""Seconds until an application's timer fires that would have run out in the meantime."""
+"""Seconds until an application's timer fires that would have fired while the server was running."""
 
 
 class ShutDown(Protocol):
-    """The callback that notifies a server of a signal."""
+    """Type of the callback that shuts a server down after a signal."""
 
     def __call__(self, reason: str, *, hurry: bool) -> None:
-        """Shut down for ``reason``. ``hurry`` is true from the second signal on: the process then has less than
-        a second."""
+        """Shut the server down for ``reason``. ``hurry`` is true from the second signal on: the process then has less
+        than a second."""
 
 
 @contextmanager
 def shut_down_on_signals(shut_down: ShutDown, *, for_good: bool = False) -> Generator[None]:
-    """Call ``shut_down`` in trio on each SIGTERM and SIGINT while inside the block. Does nothing outside the main
-    thread.
+    """Call ``shut_down`` in trio on each SIGTERM and SIGINT while inside the block. Outside the main thread, do
+    nothing.
 
     After the second signal, the process has less than a second. SIGALRM then ends it, whatever its threads are doing.
     On exit from the block, the timer is cancelled and an application's SIGALRM handler is restored, unless the server
@@ -63,7 +63,7 @@ def shut_down_on_signals(shut_down: ShutDown, *, for_good: bool = False) -> Gene
 
 
 def exclusive_process() -> None:
-    """End servers ``for_good`` from now on, because the process does nothing else: see `shut_down_on_signals`."""
+    """Shut servers down ``for_good`` from now on, because the process does nothing else: see `shut_down_on_signals`."""
     _signals.for_good = True
 
 
@@ -72,20 +72,20 @@ class _Listener:
         self._shut_down = shut_down
         self._token = token
         self.pending: list[int] = []
-        """Received signals that were not passed to ``shut_down`` yet."""
+        """Received signals that haven't been passed to ``shut_down`` yet."""
 
     def receive(self, number: int, *, hurry: bool) -> None:
-        """Record a signal. This runs inside the signal handler: trio may be in any state."""
+        """Record a signal. This method runs inside the signal handler, so trio may be in any state."""
         self.pending.append(number)
         self._token.run_sync_soon(self._notify, hurry)
 
     def _notify(self, hurry: bool) -> None:
-        if self.pending:  # otherwise the server has ended
+        if self.pending:  # if nothing is pending, the server has ended
             self._shut_down(f"the server got {signal.Signals(self.pending.pop(0)).name}", hurry=hurry)
 
 
 class _ExitTimer:
-    """Ends the process in less than a second, unless cancelled.
+    """Ends the process in less than a second, unless the timer is cancelled.
 
     The operating system's own clock and signal end the process. Neither needs our threads or the interpreter lock, and
     both keep working while the interpreter shuts down.
@@ -97,7 +97,7 @@ class _ExitTimer:
         self._delay, self._interval = signal.setitimer(signal.ITIMER_REAL, _LAST_SECOND)
 
     def cancel(self) -> None:
-        """Restore the previous signal handler and timer, minus the elapsed time."""
+        """Cancel the timer: restore the previous signal handler and timer, minus the elapsed time."""
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, _restorable(self._handler))
         if self._delay:
@@ -106,11 +106,11 @@ class _ExitTimer:
 
 
 def _restorable(handler: Any) -> Any:
-    return signal.SIG_DFL if handler is None else handler  # None: a handler that wasn't installed from Python
+    return signal.SIG_DFL if handler is None else handler  # None is a handler that wasn't installed from Python
 
 
 class _ProcessSignals:
-    """The process's handlers of both signals, installed while any server listens."""
+    """The process's handlers of SIGTERM and SIGINT, which are installed while any server listens for signals."""
 
     def __init__(self) -> None:
         self._listeners: list[_Listener] = []
@@ -155,7 +155,8 @@ _THRESHOLD: Final = 10_000
 
 
 def tune_gc() -> None:
-    """Tune the garbage collector for a process that does nothing but serve. It makes a short call at least 10 % faster.
+    """Tune the garbage collector for a process that does nothing but serve. A short call then becomes at least 10 %
+    faster.
 
     Imported objects live as long as the process, so the collector needn't examine them. Requests and connections leave
     no reference cycles behind, which tests check. So a collection after every few hundred objects finds nothing. If the
@@ -167,7 +168,8 @@ def tune_gc() -> None:
 
 @contextmanager
 def infrequent_gc() -> Generator[None]:
-    """Run the garbage collector less often while inside. If the application has set its own threshold, nothing changes.
+    """Run the garbage collector less often while inside the block. If the application has set its own threshold,
+    nothing changes.
 
     Requests in flight on many connections exceed Python's default threshold again and again. The collector then treats
     the requests as long-lived objects, and traverses everything that the connections hold. This took half of the time
@@ -192,7 +194,7 @@ logger = logging.getLogger("trio_mcp")
 
 
 def recorder_of(record: Recorder | str | os.PathLike[str] | None) -> Recorder | None:
-    """Return the recorder for the value of a ``record`` option."""
+    """Return the recorder for the value of a ``record`` option, or `None` if nothing is recorded."""
     if record is None:
         return None
     from ..recording.recorder import recorder_of  # imported late: few servers are recorded
@@ -250,7 +252,7 @@ async def serve_transport(
     stateless: bool = False,
     record: Recorder | str | os.PathLike[str] | None = None,
 ) -> None:
-    """Serve ``server`` to the one client at the other end of ``transport``, which may be your own class.
+    """Serve ``server`` to the one client at the other end of ``transport``. The transport may be of your own class.
 
     Returns at the end of input, like `serve_stdio`, and closes the transport. To end earlier, cancel the call: the
     client's requests are cancelled, and the function returns when they have ended.
@@ -293,6 +295,6 @@ async def _serve(server: Servable, transport: FramedTransport, *, stateless: boo
 
 
 async def _end_tasks(running: Running, connection: ServedConnection) -> None:
-    """Shut down the tasks as soon as the connection starts to end, which includes the end of input."""
+    """Shut down the tasks of the server as soon as the connection starts to end, which includes the end of input."""
     await connection.connection.until_ending()
     end_tasks(running, hurry=False)

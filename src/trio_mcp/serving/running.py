@@ -1,4 +1,4 @@
-"""run: serve a server over any transport, from a program that does nothing else."""
+"""run: serves a server over any transport, in a program that does nothing else."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _FUNCTIONS: Final = {
     "tcp": ".connections:serve_tcp",
     "unix": ".connections:serve_unix",
 }
-"""The module and function of each transport. Only the one in use is imported."""
+"""Module and function of each transport, keyed by name. Only the module of the transport in use is imported."""
 
 
 @overload

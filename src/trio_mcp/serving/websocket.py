@@ -1,4 +1,4 @@
-"""serve_websocket: serve a server to many clients, including browsers, over WebSocket."""
+"""serve_websocket: serves a server to many clients, including browsers, over WebSocket."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 _POLICY: Final = 1008
 """The close code for a client that is no longer authorized (RFC 6455 section 7.4.1)."""
 _TRY_AGAIN_LATER: Final = 1013
-"""The close code of a server that is too busy (registered in addition to those of RFC 6455)."""
+"""The close code of a server that is too busy (registered with IANA, not in RFC 6455)."""
 _TOO_MANY: Final = "too many connections; try again later"
 
 
@@ -104,8 +104,8 @@ async def serve_websocket(
 
 @frozen
 class WebSocketAcceptor:
-    """Admits clients that request a WebSocket at ``path`` and pass the ``gate``, if any. ``received`` are bytes of the
-    stream that were already read."""
+    """Admits clients that request a WebSocket at ``path`` and pass the checks of ``gate``, if any. ``received`` are
+    bytes of the stream that were already read."""
 
     path: str
     checks: HostChecks
@@ -115,7 +115,8 @@ class WebSocketAcceptor:
     async def accept(
         self, stream: trio.abc.Stream, limits: Limits, nursery: ServiceNursery, unread: HeldBytes
     ) -> AcceptedConnection | None:
-        """Respond to the upgrade request: see `ConnectionAcceptor.accept`."""
+        """Respond to the upgrade request of a client, and return the connection or `None`: see
+        `ConnectionAcceptor.accept`."""
         try:
             request = await read_upgrade(stream, self.received)
             check_upgrade(request, self.path, self.checks)
@@ -148,12 +149,13 @@ class WebSocketAcceptor:
         )
 
     async def reject(self, stream: trio.abc.Stream) -> None:
-        """Respond with status 503: see `ConnectionAcceptor.reject`."""
+        """Respond with status 503, because the server has too many connections: see `ConnectionAcceptor.reject`."""
         await refuse(stream, Rejection(HTTPStatus.SERVICE_UNAVAILABLE, _TOO_MANY, Retry_After="5"))
 
 
 async def _admitted(gate: Gate, request: UpgradeRequest) -> Auth:
-    """Return the caller. Raises `Rejection` if ``gate`` doesn't admit it."""
+    """Return the authenticated caller of an upgrade request. Raises `Rejection` if ``gate`` doesn't admit the
+    caller."""
     found = gate.known(request) or await gate.ask(request)
     if not isinstance(found, Refusal):
         return found

@@ -1,4 +1,4 @@
-"""http_app: a server as an ASGI application, for web frameworks and ASGI servers, on trio or asyncio."""
+"""http_app: returns a server as an ASGI application, for web frameworks and ASGI servers, on trio or asyncio."""
 
 from __future__ import annotations
 
@@ -122,15 +122,15 @@ class HTTPApp:
         self._front: ASGIFront | None = None
         self._making = threading.Lock()
         self._loop_runs: LoopRuns | None = None
-        """The runs of this application beside asyncio event loops, or `None` if there was none."""
+        """The runs of this application beside asyncio event loops. `None` before the first one."""
         self.metadata = ResourceMetadataApp(settings.gate)
-        """The protected resource metadata, to be mounted at the root of the host."""
+        """ASGI application that serves the protected resource metadata, to be mounted at the root of the host."""
         self.catalog = CatalogApp(settings)
-        """The catalog, to be mounted at the root of the host."""
+        """ASGI application that serves the catalog, to be mounted at the root of the host."""
 
     @asynccontextmanager
     async def lifespan(self, app: object = None) -> AsyncGenerator[None]:
-        """Run the server while inside. Frameworks pass ``app`` to a lifespan; it is ignored.
+        """Run the server while inside the context manager. Frameworks pass ``app`` to a lifespan; it is ignored.
 
         On exit, no new requests are accepted. Accepted requests get up to `Limits.drain_timeout` seconds, and streams
         are ended. Cancellation cancels all requests at once.
@@ -177,19 +177,19 @@ class HTTPApp:
                 task_status.started(front)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Handle an ASGI scope: the lifespan or one request."""
+        """Handle one ASGI scope: the lifespan or a request."""
         kind = scope["type"]
         if kind == "lifespan":
             await self._live(receive, send)
         elif kind == "http":
             await self._serve(scope, receive, send)
         elif kind == "websocket":
-            await send({"type": "websocket.close"})  # before the upgrade was accepted: status 403
+            await send({"type": "websocket.close"})  # sent before the upgrade is accepted: 403
         else:
             raise ValueError(f"http_app doesn't support the ASGI scope type {kind!r}")
 
     async def _live(self, receive: Receive, send: Send) -> None:
-        """Run while the lifespan of the ASGI server lasts (ASGI 3, Lifespan)."""
+        """Run the server as long as the lifespan of the ASGI server lasts (ASGI 3, Lifespan)."""
         await receive()
         phase = "startup"
         try:
@@ -207,7 +207,7 @@ class HTTPApp:
             await self._beside_loops().serve(scope, receive, send)
         elif self._front is not None:
             await self._front.serve(scope, receive, send)
-        else:  # the endpoint, which makes answers, is not running
+        else:  # the endpoint isn't running, so it can't answer
             logger.error("%s", _NOT_RUNNING)
             words = _NOT_RUNNING.encode()
             headers = [(b"content-type", b"text/plain; charset=utf-8"), (b"content-length", b"%d" % len(words))]
@@ -216,15 +216,15 @@ class HTTPApp:
 
 
 class ResourceMetadataApp:
-    """Protected resource metadata as an ASGI application: see `http_app`. Needs no lifespan."""
+    """An ASGI application that serves the protected resource metadata: see `http_app`. It needs no lifespan."""
 
     def __init__(self, gate: Gate | None) -> None:
         self._document = b"" if gate is None else gate.metadata
         self.paths: tuple[str, ...] = () if gate is None else tuple(sorted(gate.metadata_paths))
-        """The paths at which clients look for the metadata. Empty if the server is unprotected."""
+        """The paths at which clients look for the metadata. There are no paths if the server is unprotected."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Handle one request."""
+        """Handle one request for the metadata."""
         if scope["type"] != "http":
             raise RuntimeError(f"the metadata application doesn't support the ASGI scope type {scope['type']!r}")
         answer = resource_metadata(self._document, scope["method"])
@@ -233,17 +233,17 @@ class ResourceMetadataApp:
 
 
 class CatalogApp:
-    """The catalog of an application with ``catalog=True``, as an ASGI application: see `http_app`. Needs no
+    """An ASGI application that serves the catalog of an application with ``catalog=True``: see `http_app`. It needs no
     lifespan."""
 
     def __init__(self, settings: EndpointSettings) -> None:
         self._checks = settings.checks
         self._document = settings.documents.get(CATALOG_PATH)
         self.paths: tuple[str, ...] = () if self._document is None else (CATALOG_PATH,)
-        """The paths at which clients look for the catalog. Empty if there is no catalog."""
+        """The paths at which clients look for the catalog. There are no paths if there is no catalog."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Handle one request."""
+        """Handle one request for the catalog."""
         if scope["type"] != "http" or self._document is None:
             raise RuntimeError(f"the catalog application doesn't support the ASGI scope type {scope['type']!r}")
         headers = {name: value.decode("latin-1") for name, value in scope["headers"]}

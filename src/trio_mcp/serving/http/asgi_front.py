@@ -36,7 +36,7 @@ class ASGIFront:
         self._context = contextvars.copy_context()
         self._responses: dict[AsgiResponse, None] = {}
         self._all_closed = trio.Event()
-        """Set when no responses are left during shutdown."""
+        """Event that is set during shutdown when no responses are left."""
         self._is_ending = False
         nursery.start_soon(watch_clock, self._endpoint, running.limits.stream_interval, self._tick)
 
@@ -71,7 +71,7 @@ class ASGIFront:
                 body.refuse(head)
             data = await self._read(head, body, decision, response) if isinstance(decision, Admitted) else b""
         except BadRequest as bad:
-            closes = scope.get("http_version", "1.1").startswith("1")  # not allowed in HTTP/2: RFC 9113 section 8.2.2
+            closes = scope.get("http_version", "1.1").startswith("1")  # RFC 9113 section 8.2.2: not in HTTP/2
             response.answer(self._endpoint.refusal(bad.status, bad.reason, head), close=closes)
             may_come_again = bad.status is HTTPStatus.SERVICE_UNAVAILABLE
             if head is not None and isinstance(decision, Admitted) and not may_come_again:
@@ -87,8 +87,8 @@ class ASGIFront:
             response.answer(decision)
             await response.write(body)
             return
-        # A handler may be started by another request, when that makes room. So no handler gets its own request's
-        # context.
+        # A handler may be started by another request, whose end makes room for it. So no handler gets the context of
+        # its own request.
         self._context.run(self._endpoint.serve, head, data, response, decision.caller)
         async with open_service_nursery("the response is over") as services:
             services.start_soon(self._watch, body, response)
@@ -106,7 +106,7 @@ class ASGIFront:
         response.cut("the client is gone")
 
     async def close(self) -> None:
-        """Accept no more requests, and wait until accepted requests and all streams have ended."""
+        """Stop accepting requests, and wait until accepted requests and all streams have ended."""
         self._is_ending = True
         self._endpoint.shut_down("the application ends", hurry=False)
         end_tasks(self._running, hurry=False)

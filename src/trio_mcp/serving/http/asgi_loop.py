@@ -1,4 +1,4 @@
-"""LoopRuns: an ASGI application under asyncio ASGI servers. The MCP server itself runs in trio's thread.
+"""LoopRuns: runs an ASGI application under asyncio ASGI servers. The MCP server itself runs in trio's thread.
 
 There is one run per event loop, as there is one per process. For each request, at most one event is on its way to
 trio's thread, and a head and one event are on their way back.
@@ -33,17 +33,18 @@ OpenFront: TypeAlias = Callable[[], AbstractAsyncContextManager[ASGIFront]]
 
 
 class LoopRuns:
-    """The runs of an application, one per event loop. ``open_front`` starts a run in trio's thread, and drains it."""
+    """The runs of an application, one per asyncio event loop. ``open_front`` starts a run in trio's thread, and drains
+    it."""
 
     def __init__(self, open_front: OpenFront) -> None:
         self._open_front = open_front
         self._runs: dict[asyncio.AbstractEventLoop, _LoopRun] = {}
         self._changing = threading.Lock()
-        """Guards changes of the runs, which several event loop threads may make."""
+        """Lock that guards changes of the runs, because several event loop threads may make changes."""
 
     @asynccontextmanager
     async def lifespan(self) -> AsyncGenerator[None]:
-        """Run the application beside this task's event loop while inside."""
+        """Run the application beside the current event loop while inside the context manager."""
         loop = asyncio.get_running_loop()
         if loop in self._runs:
             raise RuntimeError(_RUNS_ALREADY)
@@ -56,13 +57,13 @@ class LoopRuns:
 
     async def serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request from an asyncio ASGI server. If the lifespan wasn't entered, the first request starts the
-        application, and the end of the event loop ends it."""
+        application, and the application ends with the event loop."""
         loop = asyncio.get_running_loop()
         run = self._runs.get(loop) or self._add(loop)
         try:
             front = await run.front()
         except Exception:
-            self._remove(run)  # the next request tries again
+            self._remove(run)  # the next request tries to start the application again
             raise
         await run.serve(front, scope, receive, send)
 
@@ -81,14 +82,15 @@ class LoopRuns:
 
 
 class _LoopRun:
-    """One run of an application, beside ``loop``."""
+    """One run of an application, beside the asyncio event loop ``loop``."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, open_front: OpenFront) -> None:
         self.loop = loop
         self._open_front = open_front
         self._front: ASGIFront | None = None
         self._opening: asyncio.Future[None] | None = None
-        """Done when the run has started or failed to start. `None` before it starts. Requests wait for this future."""
+        """Future that is done when the run has started or failed to start. `None` before the start. Requests wait for
+        this future."""
         self.context = AsyncBridgedContext(self._manager, lambda front, _: front, TrioPortal.start)
         """The context manager that starts and ends the run."""
 
@@ -102,7 +104,8 @@ class _LoopRun:
 
     @asynccontextmanager
     async def held(self) -> AsyncGenerator[None]:
-        """Start the application, in the context of this task, and keep it running while inside."""
+        """Start the application, in the context of the current task, and keep it running while inside the context
+        manager."""
         opening = self._opening = self.loop.create_future()
         try:
             async with self.context:
@@ -113,8 +116,9 @@ class _LoopRun:
                 opening.set_result(None)
 
     async def front(self) -> ASGIFront:
-        """Return the front of the run, and start the run if necessary. If one request is cancelled, starting continues,
-        because other requests may wait for it. Raises `RuntimeError` if the lifespan that starts the run fails."""
+        """Return the front of the run, and start the run if necessary. If the request is cancelled, the start
+        continues, because other requests may wait for it. Raises `RuntimeError` if the lifespan that starts the run
+        fails."""
         if self._front is None:
             if self._opening is None:
                 # The run outlives the request that starts it, so it doesn't get the request's context.
@@ -128,7 +132,7 @@ class _LoopRun:
         await self.context.__aenter__()
 
     async def serve(self, front: ASGIFront, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one request in trio's thread. If this task is cancelled, so is the request."""
+        """Serve one request in trio's thread. If the current task is cancelled, the request is cancelled as well."""
         events = _Events(self.loop, receive, send)
         try:
             await run_in_trio(self.context.start, lambda _: front.serve(scope, events.receive, events.send))
@@ -139,8 +143,8 @@ class _LoopRun:
 
 
 class _Events:
-    """An ASGI server's ``receive`` and ``send``, for a task in trio's thread. They run in ``loop``, in tasks with the
-    context of the request."""
+    """The functions ``receive`` and ``send`` of an ASGI server, for a task in trio's thread. The functions run in
+    ``loop``, in tasks with the context of the request."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, receive: Receive, send: Send) -> None:
         self._loop = loop
@@ -148,11 +152,12 @@ class _Events:
         self._send = send
         self._context = copy_context()
         self._receiving: LoopTask[Message] | None = None
-        """The pending call of ``receive``. It survives a cancelled wait, so that no event is lost."""
+        """The pending call of ``receive``. If the wait for it is cancelled, the call continues, so that no event is
+        lost."""
         self._sending: LoopTask[None] | None = None
 
     async def receive(self) -> Message:
-        """Return the next event of the client. If the event loop has ended, return a disconnect."""
+        """Return the next event from the client. If the event loop has ended, return a disconnect event."""
         try:
             if self._receiving is None:
                 self._receiving = LoopTask(self._loop, self._receive, self._context)
@@ -163,8 +168,8 @@ class _Events:
         return {"type": "http.disconnect"} if received.was_cancelled else received.result()
 
     async def send(self, message: Message) -> None:
-        """Send an event, and wait until the ASGI server has taken it. The head of a response is sent together with the
-        event that follows it. Raises `OSError` if the event loop has ended."""
+        """Send an event, and wait until the ASGI server has accepted it. The head of a response is sent together with
+        the next event. Raises `OSError` if the event loop has ended."""
         try:
             sending = LoopTask[None](self._loop, partial(self._send_behind, self._sending, message), self._context)
         except RuntimeError:
@@ -184,8 +189,8 @@ class _Events:
         await self._send(message)
 
     async def end(self) -> None:
-        """Cancel, in the event loop, the calls whose results are no longer needed. Does nothing if the loop is
-        closed."""
+        """Cancel, in the event loop, the calls of ``receive`` and ``send`` whose results are no longer needed. Does
+        nothing if the loop is closed."""
         if self._loop.is_closed():
             return
         tasks: list[asyncio.Task[Any]] = [each.task for each in (self._receiving, self._sending) if each and each.task]

@@ -44,7 +44,7 @@ class ClientDisconnected(Exception):
 
 def head_of(scope: Scope, bounds: HttpBounds) -> RequestHead:
     """Return the head of a request, with its path relative to the mount point. Raises `BadRequest` if the head is
-    invalid: some ASGI servers let through errors that others reject, and the application may run under any of them."""
+    invalid. The check is needed because some ASGI servers accept heads that others reject."""
     headers: dict[str, str] = {}
     repeated: set[str] = set()
     size = count = 0
@@ -73,8 +73,8 @@ def head_of(scope: Scope, bounds: HttpBounds) -> RequestHead:
 
 
 def client_of(scope: Scope) -> str | None:
-    """Return the IP address of the client, or `None` if the ASGI server doesn't report it (ASGI 3, HTTP Connection
-    Scope)."""
+    """Return the IP address of the client, or `None` if the ASGI server doesn't report the address (ASGI 3, HTTP
+    Connection Scope)."""
     client: tuple[str, int | None] | None = scope.get("client")
     return client[0] if client else None
 
@@ -93,17 +93,17 @@ class AsgiBody:
         self._receive = receive
         self._bounds = bounds
         self.is_over = False
-        """Whether the last piece was received."""
+        """Whether the last piece of the body was received."""
         self.part = bytearray()
-        """Bytes that were received but not returned yet."""
+        """Bytes of the body that were received but not returned yet."""
         self.unserved: UnservedBody | None = None
-        """The body, if the request was admitted but its body refused."""
+        """The body, if the request was admitted but the body was refused."""
         self._droppable = bounds.max_linger_bytes, bounds.linger_timeout
-        """How many bytes are read and discarded after an early response, and for how many seconds."""
+        """How many bytes of the body are read and discarded after an early response, and for how many seconds."""
 
     async def await_admission(self, ask: DeferredDecision, head: RequestHead) -> Answer | Admitted:
-        """Return the decision of ``ask`` on the request. If the client is seen to disconnect in the meantime, cancel
-        ``ask`` and raise `ClientDisconnected`."""
+        """Return the decision of ``ask`` on whether to admit the request. If the client disconnects in the meantime,
+        cancel ``ask`` and raise `ClientDisconnected`."""
         if "expect" in head.headers:  # ASGI servers send 100 when the body is received: RFC 9110 section 10.1.1
             return await ask()
         with trio.CancelScope() as scope:
@@ -120,8 +120,8 @@ class AsgiBody:
             asking.cancel(reason="the client is gone")
 
     async def read(self, head: RequestHead, held: HeldBytes) -> bytes:
-        """Receive and return the whole body. ``held`` counts its bytes in the meantime. Raises `BadRequest` and
-        `ClientDisconnected`."""
+        """Receive and return the whole body. ``held`` counts its bytes in the meantime. Raises `BadRequest` if the body
+        is invalid, and `ClientDisconnected` if the client disconnects."""
         if self._length(head) > self._bounds.max_body_bytes:
             raise self._too_long()
         part = self.part
@@ -139,15 +139,16 @@ class AsgiBody:
         raise BadRequest(HTTPStatus.REQUEST_TIMEOUT, reason)
 
     def refuse(self, head: RequestHead) -> None:
-        """Have `drop` receive the whole body of a request that was refused because of its head, if the body isn't too
+        """Let `drop` receive the whole body of a request that was refused because of its head, if the body isn't too
         long. Most clients send the body before they read the response."""
         with suppress(BadRequest):
             if "expect" not in head.headers and self._length(head) <= self._bounds.max_body_bytes:
                 self._droppable = self._bounds.max_body_bytes, self._bounds.body_timeout
 
     async def drop(self) -> None:
-        """Receive and discard the rest, within limits. Otherwise the ASGI server would close the connection with unread
-        bytes, and the client might never receive the response. Raises `ClientDisconnected`."""
+        """Receive and discard the rest of the body, within limits. Otherwise the ASGI server would close the connection
+        with unread bytes, and the client might never receive the response. Raises `ClientDisconnected` if the client
+        disconnects."""
         dropped, (most, seconds) = 0, self._droppable
         with trio.move_on_after(seconds):
             while not self.is_over and dropped <= most:
@@ -157,12 +158,12 @@ class AsgiBody:
                     self.unserved.feed(piece)
 
     async def wait_for_disconnect(self) -> None:
-        """After the body, wait until the client disconnects."""
+        """Wait until the client disconnects, after the body was received."""
         while (await self._receive())["type"] != "http.disconnect":
             pass
 
     def _length(self, head: RequestHead) -> int:
-        """Return the Content-Length, or 0 if there is none. Raises `BadRequest` if it is invalid."""
+        """Return the Content-Length, or 0 if the header is missing. Raises `BadRequest` if the header is invalid."""
         length = head.headers.get("content-length", "0")
         if len(length) > _LONGEST_LENGTH or not (length.isascii() and length.isdecimal()):
             raise BadRequest(HTTPStatus.BAD_REQUEST, "the Content-Length must be a number")
@@ -181,8 +182,8 @@ class AsgiBody:
 
 
 class AsgiResponse(ResponseHandle):
-    """The response to one request, made by the application and sent with ``send``. The application is called in
-    ``context``, because it must not see the context of this task."""
+    """The response to one request, which the MCP application makes and ``send`` sends. The application is called in
+    ``context``, because it must not see the context of the current task."""
 
     __slots__ = (
         *("_closes", "_context", "_decided", "_has_begun", "_is_sending", "_scope", "_send", "_sending_since"),
@@ -203,7 +204,7 @@ class AsgiResponse(ResponseHandle):
         self._has_begun = False
         self._is_sending = False
         self._sending_since: float | None = None
-        """The time of the first `tick` since ``send`` was called."""
+        """The time of the first call of `tick` since ``send`` was called."""
 
     def answer(self, answer: Answer, *, close: bool = False) -> None:
         if self._whole is None and not self.is_gone:
@@ -231,7 +232,7 @@ class AsgiResponse(ResponseHandle):
         self._scope.cancel(reason=reason)
 
     def tick(self, now: float, write_timeout: float) -> None:
-        """End the response if the client hasn't accepted a byte for ``write_timeout`` seconds at the time ``now``."""
+        """End the response if the client hasn't accepted a byte for ``write_timeout`` seconds, at the time ``now``."""
         if not self._is_sending:
             return
         if self._sending_since is None:
@@ -242,8 +243,8 @@ class AsgiResponse(ResponseHandle):
     # Writing
 
     async def write(self, body: AsgiBody) -> None:
-        """Wait for the application's answer, and send it. Return early if the response is cut. The rest of the
-        request's ``body`` is discarded."""
+        """Wait for the application's answer, and send it to the client. Return early if the response is cut. The rest
+        of the request's ``body`` is discarded."""
         with self._scope:
             try:
                 await self._decided.wait()
@@ -254,8 +255,8 @@ class AsgiResponse(ResponseHandle):
         await self.abort()
 
     async def abort(self) -> None:
-        """Notify the application that the client has disconnected, and still send a response unless one is complete:
-        middleware reports an error of the application if a disconnected client gets none."""
+        """Notify the application that the client has disconnected, and still send a response unless one is complete.
+        Middleware would report an application error if a disconnected client got no response."""
         self.leave()
         if not self._has_begun:
             with suppress(OSError):

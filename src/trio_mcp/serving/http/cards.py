@@ -1,5 +1,5 @@
-"""Server cards and catalogs, for clients that discover servers (SEP-2127). The card of a server is beside its endpoint,
-and the catalog lists the card. Both are public: they require no token and contain no secrets."""
+"""Server cards and catalogs, for clients that discover servers (SEP-2127). The card of a server is served beside its
+endpoint, and the catalog lists the card. Both documents are public: they require no token and contain no secrets."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def _check_url(_: Any, __: Any, url: str) -> None:
     # docs/discovery.md, Transport Security: https is required, and http is for local development only.
     if not origin.secure and place is not Nearness.MACHINE:
         raise ValueError(f"the URL in a card must use https, or be on this machine, not {url[:300]!r}")
-    # docs/discovery.md, Information Disclosure: no private endpoints.
+    # docs/discovery.md, Information Disclosure: public cards must not name private endpoints.
     if place is Nearness.NETWORK or (place is Nearness.ANYWHERE and _is_inside(origin.host)):
         raise ValueError(f"a card is public, but {origin.host} is a private address: {url[:300]!r}")
 
@@ -98,19 +98,20 @@ class Card:
     """The global name of the server: your domain reversed, a slash, and a name, such as ``com.example/weather``. The
     name of the `Server` should be the part after the slash, or all of it."""
     url: str = attrs.field(kw_only=True, validator=_check_url)
-    """The URL of the endpoint, as clients write it."""
+    """The URL of the endpoint, as clients enter it."""
     version: str | None = attrs.field(default=None, kw_only=True, validator=_check_version)
-    """Overrides the version of the server. A proxy has no version, so it needs this."""
+    """The version on the card, in place of the version of the server. Required for a proxy, which has no version."""
     title: str | None = attrs.field(default=None, kw_only=True, validator=_check_text)
-    """Overrides the title of the server."""
+    """The title on the card, in place of the title of the server."""
     description: str | None = attrs.field(default=None, kw_only=True, validator=_check_text)
-    """Overrides the description of the server, with 1 to 100 characters. Required if the server has none."""
+    """The description on the card, in place of the description of the server, with 1 to 100 characters. Required if the
+    server has no description."""
     repository: SourceRepository | None = attrs.field(default=None, kw_only=True)
     """The repository with the server's source code."""
 
     def _of(self, server: Servable) -> ServerCard:
-        """Return the complete card of ``server``. Raises `ValueError` for missing values, and for values that a card
-        can't have."""
+        """Return the complete card of ``server``. Raises `ValueError` if a value is missing, or isn't allowed in a
+        card."""
         # The `info` of a proxy is for its operators; its clients see the information of the server behind it.
         info = server.info if isinstance(server, Server) else None
         card = ServerCard(
@@ -128,8 +129,8 @@ class Card:
         if card.title is not None:
             check_text("title", card.title)
         if info is not None and info.name not in (self.name, name_in(self.name)):
-            # docs/discovery.md, Consistency with Runtime Behavior: SHOULD NOT contradict. Clients compare both, and
-            # warn users.
+            # docs/discovery.md, Consistency with Runtime Behavior: the card SHOULD NOT contradict the server. Clients
+            # compare both, and warn users.
             logger.warning("the card says %s, but clients will see the server name %r", self.name, info.name[:200])
         return card
 
@@ -147,17 +148,17 @@ _CORS: Final = (
     b"Access-Control-Allow-Headers: Content-Type, If-None-Match\r\n"
     b"Access-Control-Expose-Headers: ETag\r\n"
 )
-"""Headers that documents must have (docs/discovery.md, CORS Requirements)."""
+"""Headers that cards and catalogs must have (docs/discovery.md, CORS Requirements)."""
 _CACHED: Final = b"Cache-Control: public, max-age=3600\r\n"
 _METHODS: Final = b"Allow: GET, HEAD, OPTIONS\r\n"
 _TAG: Final = re.compile(r'"[^"]*"')
 _LONGEST_KNOWN: Final = 4000
-"""Maximum number of characters that are read of an If-None-Match header."""
+"""Maximum number of characters of an If-None-Match header that are read."""
 
 
 @frozen
 class PublicDocument:
-    """A public document, which is rendered once. ``kind`` is its media type."""
+    """A public document, such as a server card, which is rendered once. ``kind`` is its media type."""
 
     kind: str
     body: bytes = attrs.field(repr=False)
@@ -171,8 +172,8 @@ class PublicDocument:
         object.__setattr__(self, "_headers", _CORS + _CACHED + f"ETag: {tag}\r\n".encode())
 
     def answer(self, method: str, known: str) -> Answer:
-        """Return the answer to a request with this ``method``, whatever types it accepts. ``known`` is its
-        If-None-Match."""
+        """Return the answer to a request for the document with this ``method``, whatever types the client accepts.
+        ``known`` is the If-None-Match header."""
         if method == "OPTIONS":
             return Answer(HTTPStatus.NO_CONTENT, _CORS + _METHODS + b"Access-Control-Max-Age: 7200\r\n")
         if method not in ("GET", "HEAD"):
@@ -184,8 +185,9 @@ class PublicDocument:
 
 
 def public_documents(server: Servable, path: str, card: Card | None, *, catalog: bool) -> Mapping[str, PublicDocument]:
-    """Return the documents beside the endpoint at ``path``, keyed by their paths: the ``card`` of ``server``, and a
-    catalog that lists it. Raises `ValueError` for a catalog without a card, and for the same reasons as `Card._of`."""
+    """Return the public documents beside the endpoint at ``path``, keyed by their paths: the ``card`` of ``server``,
+    and a catalog that lists the card. Raises `ValueError` if there is a catalog without a card, and for the same
+    reasons as `Card._of`."""
     if card is None:
         raise ValueError("catalog=True needs a card: card=Card('com.example/weather', url='https://...')")
     plain = {"$schema": CARD_SCHEMA, **unstructure(card._of(server), LATEST_MODERN)}

@@ -1,5 +1,5 @@
-"""HttpEndpoint: admits and routes the HTTP requests of all clients, by the rules of both eras. A single task checks all
-timeouts of an endpoint, so that requests need no timers."""
+"""HttpEndpoint: admits and routes the HTTP requests of all clients, by the rules of modern and legacy revisions. A
+single task checks all timeouts of an endpoint, so that requests need no timers."""
 
 from __future__ import annotations
 
@@ -64,16 +64,16 @@ _LEGACY: Final = frozenset(revision.name for revision in LEGACY_REVISIONS)
 MODERN: Final = REVISIONS.keys() - _LEGACY
 _BOM: Final = b"\xef\xbb\xbf"
 _WORTH_WEIGHING: Final = 64 * 1024
-"""Bodies of at least this many bytes are weighed before they are decoded. A shorter body becomes at most 3 MB of
+"""Minimum length of a body whose memory use is estimated before it is decoded. A shorter body becomes at most 3 MB of
 objects, which are freed at once if the request is refused."""
 _LOOKED_AT: Final = 4096
-"""Bytes at the beginning and at the end of an undecoded body in which its id is searched."""
+"""Number of bytes at the beginning and at the end of an undecoded body in which its id is searched."""
 _TOO_HEAVY: Final = "the requests in progress take too much memory; try again later"
 
 
 class RequestAdmission:
-    """Makes the first checks of each request to an endpoint. ``cors`` writes the headers for web pages. A ``stateless``
-    endpoint has no sessions, so it allows neither GET nor DELETE."""
+    """Makes the first checks of each request to an endpoint, before its body is read. ``cors`` writes the headers for
+    web pages. A ``stateless`` endpoint has no sessions, so it allows neither GET nor DELETE."""
 
     def __init__(self, settings: EndpointSettings, cors: Cors, routes: Routes | None, *, stateless: bool) -> None:
         self._settings = settings
@@ -83,16 +83,16 @@ class RequestAdmission:
         self._stateless = stateless
         self._methods = b"POST, OPTIONS" if stateless else b"POST, GET, DELETE, OPTIONS"
         self._accepted = set[tuple[str, str | None, str | None]]()
-        """Combinations of method, type and Accept header that passed. Most requests repeat one of these."""
+        """Combinations of method, type and Accept header that passed the checks. Most requests repeat one of these."""
         self._host: str | None = None
-        """The last Host header that was allowed. Most requests repeat it."""
+        """The last Host header that passed the checks. Most requests repeat it."""
         self._routes = routes
         self.expects_end = False
         """Whether the server has received its first signal."""
 
     def admit(self, head: RequestHead) -> HeadDecision:
-        """Refuse a request, or admit its caller: see `HttpApplication.admit`. The caller is an `Auth`, or `None` if the
-        endpoint is unprotected."""
+        """Return a refusal of the request, or admit its caller: see `HttpApplication.admit`. The caller is an `Auth`,
+        or `None` if the endpoint is unprotected."""
         headers, checks, gate = head.headers, self._checks, self._gate
         # 2026-07-28 streamable HTTP, Security & Endpoint: an Origin that isn't allowed MUST get 403. A foreign Host is
         # a sign of DNS rebinding.
@@ -111,7 +111,7 @@ class RequestAdmission:
         if head.path != self._settings.path and not self._settings.covers(head.path):
             return self._public(head) or self._route(head, extra)
         if head.method == "OPTIONS":
-            return self._cors.preflight(head)  # sent without credentials: WHATWG Fetch section 4.8
+            return self._cors.preflight(head)  # a preflight has no credentials: WHATWG Fetch section 4.8
         if gate is None:
             known = head.method, headers.get("content-type"), headers.get("accept")
             if known in self._accepted and "content-encoding" not in headers:
@@ -121,22 +121,22 @@ class RequestAdmission:
         return partial(self._ask, gate, head, extra) if found is None else self._decide(found, head, extra)
 
     def _health(self, head: RequestHead) -> Answer | None:
-        """Return the answer to a health check, or `None` for another request. Health checks use the server's IP
-        address."""
+        """Return the answer to a health check, or `None` if the request isn't a health check. Health checks use the
+        server's IP address."""
         if not self._settings.health or head.path not in HEALTH:
             return None
         return health(head.path, head.method, is_ready=not self.expects_end)
 
     def _public(self, head: RequestHead) -> Answer | None:
         """Return the answer to a health check or to a request for a public document, which pages of any origin may
-        read. Return `None` for another request."""
+        read. Return `None` for any other request."""
         document = self._settings.documents.get(head.path)
         if document is None:
             return self._health(head)
         return document.answer(head.method, head.headers.get("if-none-match", ""))
 
     def _route(self, head: RequestHead, extra: bytes) -> Answer | Admitted:
-        """Admit a request to one of the ``routes``, or refuse a request to an unknown path."""
+        """Admit a request to one of the ``routes``, or return the refusal of a request to an unknown path."""
         found = None if self._routes is None else self._routes.find(head.path)
         return text(HTTPStatus.NOT_FOUND, "no endpoint at this path", extra) if found is None else Admitted(found)
 
@@ -149,7 +149,8 @@ class RequestAdmission:
         return self._fault(head, extra) or Admitted(found)
 
     def _fault(self, head: RequestHead, extra: bytes) -> Answer | None:
-        """Return the answer to a head that is invalid for the endpoint, whoever the caller is."""
+        """Return the answer to a request whose head is invalid for the endpoint, whoever the caller is. Return `None`
+        if the head is valid."""
         method, headers = head.method, head.headers
         content_type, accept = headers.get("content-type"), headers.get("accept")
         if (method, content_type, accept) in self._accepted and "content-encoding" not in headers:
@@ -158,11 +159,11 @@ class RequestAdmission:
             allow = b"Allow: %b\r\n" % self._methods
             return text(HTTPStatus.METHOD_NOT_ALLOWED, f"{method} is not allowed here", extra + allow)
         if method == "POST" and (content_type or "").partition(";")[0].strip().lower() != "application/json":
-            # A browser sends other types to any origin without a preflight.
+            # A browser sends bodies of other content types to any origin without a preflight.
             return invalid(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "the Content-Type must be application/json", extra)
         coding = headers.get("content-encoding", "").lower()
         if method == "POST" and coding not in ("", "identity"):
-            # RFC 9110 section 12.5.3: the response SHOULD have Accept-Encoding.
+            # RFC 9110 section 12.5.3: the response to an unsupported encoding SHOULD have Accept-Encoding.
             reason = f"the Content-Encoding {coding[:50]!r} is not supported: send the body without one"
             return invalid(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, reason, extra + b"Accept-Encoding: identity\r\n")
         only_stream = method == "GET" or headers.get("mcp-method") in _STREAMING
@@ -179,7 +180,7 @@ class RequestAdmission:
 
 
 class HttpEndpoint(RequestAdmission, HttpApplication):
-    """The application behind every HTTP connection: one endpoint of ``running``. Its tasks run in ``nursery``.
+    """The application that handles all HTTP connections to one endpoint of ``running``. Its tasks run in ``nursery``.
     ``free_connections`` returns how many more connections are allowed, if this process accepts them itself."""
 
     def __init__(
@@ -198,23 +199,23 @@ class HttpEndpoint(RequestAdmission, HttpApplication):
         share_proofs(running, settings.gate)
         self._limits = running.limits
         self.callers = CallersByAddress(running.callers, settings.trusted_proxies)
-        """Identifies the peers of connections."""
+        """The object that identifies the peers of connections."""
         self._modern = StatelessEndpoint(running, nursery, settings.gate)
         self._shared = _fleet_sessions(running, nursery, settings.retry_interval)
         self._sessions = self._shared or SessionTable(running, nursery, settings.retry_interval)
         self.unread = unread_bytes(self._limits)
-        """Counts the bytes of incomplete requests, and of incomplete WebSocket messages."""
+        """Counter for the bytes of incomplete requests, and of incomplete WebSocket messages."""
         self._is_ending = False
 
     # The end
 
     def start_draining(self) -> bool:
-        """Report in `health` that the server is shutting down. Return whether health checks are served."""
+        """Let health checks report that the server is shutting down. Return whether health checks are served."""
         self.expects_end = True
         return self._settings.health
 
     def shut_down(self, reason: str, *, hurry: bool) -> None:
-        """Accept no new requests, and end streams: see `Connection.shut_down`."""
+        """Stop accepting requests, and end streams: see `Connection.shut_down`."""
         self._is_ending = self.expects_end = True
         self._modern.shut_down(reason, hurry=hurry)
         self._sessions.shut_down(reason, hurry=hurry)
@@ -229,12 +230,12 @@ class HttpEndpoint(RequestAdmission, HttpApplication):
     # The clock
 
     def expire(self, now: float) -> None:
-        """End idle sessions, and streams whose token has expired. To be called about once a second."""
+        """End idle sessions, and streams whose token has expired. Call this about once a second."""
         self._modern.expire(now)
         self._sessions.expire(now)
 
     def send_keep_alive(self) -> None:
-        """Send a comment on each silent stream. To be called twice per `Limits.stream_interval`."""
+        """Send a comment on each silent stream. Call this twice per `Limits.stream_interval`."""
         self._modern.send_keep_alive()
         self._sessions.send_keep_alive()
 
@@ -248,25 +249,27 @@ class HttpEndpoint(RequestAdmission, HttpApplication):
         return invalid(status, reason, extra)
 
     def hold(self, head: RequestHead | None, caller: object | None, client: object) -> HeldBytes:
-        """Return a counter for bytes that are read but not served: see `HttpApplication.hold`."""
+        """Return a counter for bytes of a client that are read but not served: see `HttpApplication.hold`."""
         assert isinstance(client, RemoteEnd), "the client of a request must be a RemoteEnd"
         principal = caller.principal.id if isinstance(caller, Auth) else None
         caller = client.caller(principal, None if head is None else head.headers)
         return self.unread.held_for(client.connection(caller))
 
     def who(self, head: RequestHead | None, caller: object, client: object) -> tuple[str | None, str | None]:
-        """Return the address and the principal of a request, for an access log: see `Who`."""
+        """Return the address and the principal of the sender of a request, for an access log: see `Who`."""
         assert isinstance(client, RemoteEnd), "the client of a request must be a RemoteEnd"
         address = client.caller(None, None if head is None else head.headers).address
         return address, caller.principal.id.subject if isinstance(caller, Auth) else None
 
     def report_unserved(self, body: UnservedBody) -> None:
-        """Fail the server's question that ``body`` was meant to answer: see `HttpApplication.report_unserved`."""
+        """Fail the server's request to the client that the refused ``body`` was meant to answer: see
+        `HttpApplication.report_unserved`."""
         session_id = body.head.headers.get("mcp-session-id")
         caller = body.caller
         if session_id is None or body.head.method != "POST" or not (caller is None or isinstance(caller, Auth)):
             return
-        # If the end of the body hasn't arrived, the members at the end of the beginning can't be told from nested ones.
+        # If the end of the body hasn't arrived, top-level members can't be told from nested ones at the end of the
+        # beginning.
         message = skipped(body.beginning, body.tail or b"\n", body.reason)
         # A body that is too long is probably an answer. A body that came too slowly may be anything.
         if not (message.is_answer or body.status is HTTPStatus.REQUEST_ENTITY_TOO_LARGE):
@@ -274,7 +277,7 @@ class HttpEndpoint(RequestAdmission, HttpApplication):
         self._fail_question(message, session_id, None if caller is None else caller.principal.id, body.beginning)
 
     def serve(self, head: RequestHead, body: bytes, response: ResponseHandle, caller: object | None) -> None:
-        """Serve a request: see `HttpApplication.serve`."""
+        """Serve one HTTP request: see `HttpApplication.serve`."""
         if not (caller is None or isinstance(caller, Auth)):
             cast("RouteRun", caller)(head, body, response)
             return
@@ -294,7 +297,7 @@ class HttpEndpoint(RequestAdmission, HttpApplication):
                 self._get(request)
             else:
                 self._delete(request)
-        except Exception:  # a bug, which affects only this request
+        except Exception:  # a bug in this package, which affects only this request
             logger.exception("an HTTP request failed")
             response.answer(error(HTTPStatus.INTERNAL_SERVER_ERROR, INTERNAL_ERROR, "Internal error", extra))
 
@@ -318,13 +321,13 @@ class HttpEndpoint(RequestAdmission, HttpApplication):
                 self._post_legacy(message, request)
 
     def _lacks_memory(self, request: HttpRequest) -> bool:
-        """Return whether the request would be refused after decoding, because its body takes too much memory. If so,
-        send the refusal now: decoding a refused body would temporarily take as much memory as serving it."""
+        """Return whether the request must be refused because its decoded body would take too much memory. If so, send
+        the refusal now: decoding a refused body would temporarily take as much memory as serving it."""
         body, load = request.body, self._running.host.load
         leaves = partial(leaves_memory, self._limits, load, request.caller)
         if leaves(len(body) * HEAVIEST) or leaves(weight_of(body)):  # weighing takes as long as decoding
             return False
-        if load.parked and b'"requestState"' in body:  # takes the place of the request that it continues
+        if load.parked and b'"requestState"' in body:  # this request takes the place of the request that it continues
             return False
         unread = skipped(body[:_LOOKED_AT], body[-_LOOKED_AT:], _TOO_HEAVY)
         if unread.is_answer and "mcp-session-id" in request.head.headers:  # admission counts only requests
@@ -335,7 +338,7 @@ class HttpEndpoint(RequestAdmission, HttpApplication):
 
     def _lacks_connection(self, request: HttpRequest, message: Message | Batch | None = None) -> bool:
         """Return whether a caller behind a trusted proxy has used up its share of connections, so that it can't make a
-        long request over this one. If so, send the refusal."""
+        long request over this connection. If so, send the refusal."""
         hop: RemoteEnd = request.response.client
         if self._free_connections is None or not (message is None or isinstance(message, Request | Batch)):
             return False
@@ -346,8 +349,8 @@ class HttpEndpoint(RequestAdmission, HttpApplication):
         return True
 
     def _is_modern(self, message: Message | Batch, head: RequestHead) -> bool:
-        """Return whether the message belongs to the modern era. Its own fields decide, or else its version header. If
-        the message names a session, the session's revision decides."""
+        """Return whether ``message`` is a message of a modern revision. Its own fields decide, or else its version
+        header. If the message names a session, the session's revision decides."""
         params = message.params if isinstance(message, Request | Notification) else None
         if isinstance(params, dict):
             meta = cast("dict[str, Any]", params).get("_meta")
@@ -392,8 +395,8 @@ class HttpEndpoint(RequestAdmission, HttpApplication):
     def _fail_question(
         self, message: Unreadable, session_id: str | None, principal: PrincipalId | None, body: bytes
     ) -> None:
-        """Fail the server's question that ``message`` was meant to answer, if the request named a session of
-        ``principal``."""
+        """Fail the server's request to the client that ``message`` was meant to answer, if the HTTP request named a
+        session of ``principal``."""
         session = None if session_id is None else self._sessions.find(session_id, principal)
         if session is not None:
             session.fail_question(message, body)
@@ -401,7 +404,7 @@ class HttpEndpoint(RequestAdmission, HttpApplication):
             self._shared.fail_question(session_id, principal, message)
 
     def _in_session(self, request: HttpRequest, use: Callable[[ClientSession], None]) -> None:
-        """Call ``use`` with the session that ``request`` names. If it names none, refuse the request."""
+        """Call ``use`` with the session that ``request`` names. If ``request`` names no session, refuse it."""
         session_id = request.head.headers.get("mcp-session-id")
         if session_id is None:
             reason = "the Mcp-Session-Id header is missing; send initialize first"
@@ -414,12 +417,13 @@ class HttpEndpoint(RequestAdmission, HttpApplication):
             self._use(request, use, session)
 
     def _use(self, request: HttpRequest, use: Callable[[ClientSession], None], session: ClientSession | None) -> None:
-        """Call ``use`` with ``session``. If there is none, or if ``request`` is invalid for it, refuse the request."""
+        """Call ``use`` with ``session``. Refuse ``request`` if there is no session, or if ``request`` is invalid for
+        the session."""
         version, extra = request.head.headers.get("mcp-protocol-version"), request.extra
         if session is None and self._is_ending:
             request.response.answer(unavailable("the server is shutting down", extra))
         elif session is None:
-            # 2025-11-25 transports, Session Management: MUST be 404, and the client opens a new session.
+            # 2025-11-25 transports, Session Management: the status MUST be 404, and the client opens a new session.
             where = "" if self._shared is not None else " in this process"
             how = "it has ended" if self._shared is not None else "it has ended, or another one has it"
             reason = f"there is no such session{where}: {how}; send initialize"
@@ -434,7 +438,7 @@ class HttpEndpoint(RequestAdmission, HttpApplication):
 
 
 def _fleet_sessions(running: Running, nursery: trio.Nursery, retry_interval: float) -> FleetSessions[Any] | None:
-    """Return the sessions that are shared by all replicas, or `None` if nothing is shared."""
+    """Return the sessions that all replicas share, or `None` if the server has no shared storage."""
     if not isinstance(running, RunningServer) or running.fleet is None or running.stateless:
         return None
     from .session import HttpFleet  # imported late: most servers run alone
@@ -456,8 +460,8 @@ _LOOK: Final = 1.0
 
 
 async def watch_clock(endpoint: HttpEndpoint, interval: float, tick: Callable[[float], None]) -> None:
-    """Call ``tick`` and the timed methods of ``endpoint`` about once a second, until cancelled. No stream is silent for
-    longer than ``interval`` seconds."""
+    """Call ``tick`` and the timed methods of ``endpoint`` about once a second, until cancelled. No stream stays silent
+    for longer than ``interval`` seconds."""
     pause = min(_LOOK, interval / 2)
     spoken = trio.current_time()
     while True:

@@ -1,5 +1,5 @@
-"""PostExchange: the exchange of one POST, which begins with an admitted `HttpRequest`. The first line that is sent
-decides whether the answer is JSON or a stream. `FedConnection` is the connection to which POSTs bring messages."""
+"""PostExchange: one POST and the answer to it. It begins with an admitted `HttpRequest`. The first line that is sent
+decides whether the answer is JSON or a stream. `FedConnection` is a connection whose messages arrive in POSTs."""
 
 from __future__ import annotations
 
@@ -39,24 +39,24 @@ if TYPE_CHECKING:
 
 @define(eq=False)
 class HttpRequest:
-    """A request, and the response to it."""
+    """An HTTP request, and the response to it."""
 
     head: RequestHead
     body: bytes = attrs.field(repr=False)
     response: ResponseHandle
     extra: bytes
-    """Headers that every answer gets."""
+    """Headers that every answer to the request gets."""
     auth: Auth | None
     """The authenticated caller, or `None` if the endpoint is unprotected."""
     principal: PrincipalId | None
     """The principal of the caller."""
     caller: Caller
-    """The party whose share of the limits the request uses."""
+    """The caller whose share of the limits the request uses."""
     check_scopes: CheckScopes | None = None
-    """Checks the caller's scopes, if the endpoint is protected."""
+    """Function that checks the caller's scopes, if the endpoint is protected."""
 
     def peer(self, session_id: str | None = None) -> Peer:
-        """Return the client that sent the request, over a connection with this id."""
+        """Return the client that sent the request, as the peer of the connection with this id."""
         headers, user = Headers.of_lower_case(self.head.headers), self.response.client.user
         return Peer(
             session_id, headers, self.principal, self.auth, self.caller, check_scopes=self.check_scopes, user=user
@@ -64,12 +64,12 @@ class HttpRequest:
 
 
 def refuses_scopes(running: Running, gate: Gate, message: Message | Batch, posted: HttpRequest) -> bool:
-    """Return whether the caller lacks a scope for ``message``. If so, send the refusal: this is the last moment at
+    """Return whether the caller lacks a scope for ``message``. If so, send the refusal now: this is the last moment at
     which the response can have a status of its own."""
     needed = frozenset[str]()
     if isinstance(message, Request | Notification):
         needed = scopes_of(running, message.method, message.params, posted.auth)
-    elif isinstance(message, Batch):  # all scopes at once, so that the client prompts its user once
+    elif isinstance(message, Batch):  # checks all scopes at once, so that the client prompts its user once
         requests = [member for member in message.members if isinstance(member, Request | Notification)]
         needed = needed.union(*(scopes_of(running, each.method, each.params, posted.auth) for each in requests))
     if not needed or posted.auth is None or (refusal := gate.missing(posted.auth, needed)) is None:
@@ -81,8 +81,8 @@ def refuses_scopes(running: Running, gate: Gate, message: Message | Batch, poste
 
 
 class PostExchange(PartExchange):
-    """The exchange of ``posted``, a part of ``connection`` that ends with the reply. The answer is JSON if the reply is
-    its first line; otherwise it is a stream of events (`open_stream`).
+    """The exchange of the POST ``posted`` on ``connection``, which ends with the reply. The answer is JSON if the reply
+    is its first line; otherwise it is a stream of events (`open_stream`).
 
     A cancelled request gets no reply. Its stream ends without a message (ruling 1). If no stream was opened, the answer
     is an empty stream, or status 503 if the server is shutting down.
@@ -101,15 +101,15 @@ class PostExchange(PartExchange):
         super().__init__(connection, Outbox(high_water), posted.peer(session_id))
         self.outbox.call_writer(self.open_stream)
         self.request = request
-        """The request of this POST, or `None` for a batch and for other messages."""
+        """The JSON-RPC request in this POST, or `None` for a batch and for other messages."""
         self.response = posted.response
         self.extra = posted.extra
         self.accepts = posted.head.accepts
-        """The only type that the client accepts, `JSON` or `STREAM`. `None` if it accepts both."""
+        """The only media type that the client accepts, `JSON` or `STREAM`. `None` if it accepts both."""
         self.is_stream = False
-        """Whether the answer is a stream."""
+        """Whether the answer is a stream of events."""
         self.is_over = False
-        """Whether the reply was sent, or won't be sent any more."""
+        """Whether the reply was sent, or will never be sent."""
         self._was_silent = False
         self._refusal: Refusal | None = None
         """The refusal of the request, if its caller lacks a scope."""
@@ -117,12 +117,12 @@ class PostExchange(PartExchange):
             self.send_no_stream()
 
     def send_no_stream(self) -> None:
-        """Drop all lines except the reply, because the client accepts only JSON."""
+        """Drop all lines of the exchange except the reply, because the client accepts only JSON."""
         self.outbox.close()
 
     @abstractmethod
     def leave(self) -> None:
-        """Clean up when the exchange has ended. Called once, before the end of the answer is sent."""
+        """Clean up after the exchange. Called once, before the end of the answer is sent."""
 
     @abstractmethod
     def open_stream(self) -> None:
@@ -133,11 +133,11 @@ class PostExchange(PartExchange):
         """End the stream after the last line in the outbox."""
 
     def comment(self) -> None:
-        """Send a comment on the stream, if nothing was sent for a while."""
+        """Send a comment on the stream, if nothing was sent since the last call."""
 
     def send_keep_alive(self) -> None:
-        """If the exchange was silent since the last call, send a comment on its stream or, if it has none, make the
-        answer a stream. To be called twice within the longest allowed silence."""
+        """If the exchange was silent since the last call, send a comment on its stream. If it has no stream, make the
+        answer a stream. Call this twice within the longest allowed silence."""
         if self.is_stream:
             self.comment()
         elif self._was_silent:
@@ -173,8 +173,8 @@ class PostExchange(PartExchange):
             self.answer(status, line, RETRY_AFTER if status is HTTPStatus.SERVICE_UNAVAILABLE else b"")
 
     def end_unanswered(self) -> None:
-        """Answer a request that gets no reply. The stream is empty, without an event id, so that the client doesn't try
-        to resume it."""
+        """Answer a request that gets no reply with an empty stream. The stream has no event id, so that the client
+        doesn't try to resume it."""
         self.close()
         if self.accepts == JSON:
             self.response.answer(empty(HTTPStatus.NO_CONTENT, self.extra))
@@ -182,7 +182,7 @@ class PostExchange(PartExchange):
             self.response.answer(Answer(HTTPStatus.OK, STREAM_HEADERS + self.extra, b""))
 
     def check_scopes(self, needed: frozenset[str]) -> None:
-        """Raise `CodedError` if the caller lacks a scope. The answer then gets the status of that refusal."""
+        """Raise `CodedError` if the caller lacks a scope. The answer then gets the status of that error."""
         try:
             super().check_scopes(needed)
         except InsufficientScope as error:
@@ -190,7 +190,7 @@ class PostExchange(PartExchange):
             raise
 
     def status_of(self, code: int) -> HTTPStatus:
-        """Return the status of a JSON reply in which a handler returns an error with this ``code``.
+        """Return the HTTP status of a JSON reply in which a handler returns an error with this ``code``.
 
         A handler's errors are ordinary replies: if a handler passes on error -32601 from another server, this server's
         method isn't missing. 2026-07-28 basic, Per-request protocol fields: a missing capability is 400 wherever it is
@@ -199,7 +199,7 @@ class PostExchange(PartExchange):
         return HTTPStatus.BAD_REQUEST if code == MISSING_REQUIRED_CLIENT_CAPABILITY else HTTPStatus.OK
 
     def close(self) -> None:
-        """End the exchange, unless it has ended."""
+        """End the exchange, unless it has already ended."""
         if not self.is_over:
             self.is_over = True
             self.leave()
@@ -212,7 +212,7 @@ class PostExchange(PartExchange):
         elif code == TOO_BUSY:
             self.answer(HTTPStatus.SERVICE_UNAVAILABLE, line, RETRY_AFTER)
         elif code == METHOD_NOT_FOUND and not request.revision.handshake:
-            self.refuse(code, line)  # the server itself doesn't have this method
+            self.refuse(code, line)  # the server itself doesn't have this method, so the status is an error
         else:
             self.reply(line)
 
@@ -240,13 +240,13 @@ class PostExchange(PartExchange):
 
 
 class FinishedStream:
-    """The source of a response that sends ``events``, which are already complete: see `ResponseBody`."""
+    """The source of a response whose ``events`` are already complete: see `ResponseBody`."""
 
     def __init__(self, events: bytes) -> None:
         self._events = events
 
     async def next_chunk(self) -> bytes:
-        """Return all events, then nothing."""
+        """Return all events at the first call, then nothing."""
         await trio.lowlevel.checkpoint()
         events, self._events = self._events, b""
         return events
@@ -266,16 +266,16 @@ class FedConnection:
         self.state = self.connection.state
         self.exchange: Exchange = self.connection.exchange
         self.ended = trio.Event()
-        """Set when the last request has ended. From then on `Exchange.ending` is set as well."""
+        """Event that is set when the last request has ended. From then on `Exchange.ending` is set as well."""
         self._early: list[tuple[Event, bytes, Exchange]] = []
         self._is_started = False
         self._end_early: Callable[[], None] | None = None
         self.feed: Callable[[Event, bytes, Exchange], None] = partial(_queue_event, self._early)
-        """Processes an event from a body that belongs to an exchange: see `Connection.process_event`. Events that
-        arrive before the connection has started are queued."""
+        """Function that processes an event from a body that belongs to an exchange: see `Connection.process_event`.
+        Events that arrive before the connection has started are queued."""
 
     async def run(self) -> None:
-        """Serve until the connection ends. See `Connection.run`."""
+        """Serve the connection until it ends. See `Connection.run`."""
         try:
             await self.served.run(task_status=self)
         finally:
@@ -283,7 +283,7 @@ class FedConnection:
             self.ended.set()
 
     def started(self, value: None = None) -> None:
-        """Process the events that arrived before the start."""
+        """Process the events that arrived before the connection started."""
         self._is_started = True
         self.feed = self.connection.process_event
         for event in self._early:
@@ -293,7 +293,8 @@ class FedConnection:
             self._end_early()
 
     def shut_down(self, reason: str, *, drain_timeout: float | None = None, hurry: bool = False) -> None:
-        """End when all requests are done, including those from before the start. See `Connection.shut_down`."""
+        """End the connection when all requests have ended, including those from before the start. See
+        `Connection.shut_down`."""
         end = partial(self.connection.shut_down, reason, drain_timeout=drain_timeout, hurry=hurry)
         if self._is_started:
             end()

@@ -30,8 +30,8 @@ _SESSION_ID: Final = b"mcp-session-id: "
 
 
 class HttpRecordings:
-    """The recordings of one endpoint's messages, made with ``recorder``. Also observes the endpoint's requests: see
-    `Tracing`."""
+    """The recordings of one endpoint's messages, made with ``recorder``. `HttpRecordings` also observes the endpoint's
+    requests: see `Tracing`."""
 
     def __init__(self, recorder: Recorder) -> None:
         self.recorder = recorder
@@ -46,14 +46,14 @@ class HttpRecordings:
         self._response_of: Callable[[InboundRequest], ResponseHandle | None] = lambda _: None
 
     def observe(self, running: Running, response_of: Callable[[InboundRequest], ResponseHandle | None]) -> None:
-        """Observe all requests of ``running``, in addition to its own observer. ``response_of`` returns the response to
-        a request without a session."""
+        """Observe all requests of ``running``, without replacing its own observer. ``response_of`` returns the response
+        to a request without a session."""
         self._response_of = response_of
         self._tracing, running.host.tracing = running.host.tracing, self
 
     @contextmanager
     def serving(self, exchange: RecordedExchange) -> Generator[None]:
-        """While inside, attribute a session that is opened to ``exchange``, unless the exchange already names a
+        """Attribute a session that is opened inside the block to ``exchange``, unless ``exchange`` already names a
         session."""
         self._opening = exchange if exchange.may_open else None
         try:
@@ -62,19 +62,19 @@ class HttpRecordings:
             self._opening = None
 
     def of_session(self, session_id: str) -> ExchangeReference | None:
-        """Return where to record the messages of an existing session."""
+        """Return the recording to which the messages of an existing session are written."""
         found = self._sessions.get(session_id)
         if found is None and (found := self.recorder._start("server", "tcp")) is not None:
             self._sessions[session_id] = found
         return None if found is None else (found, 0)
 
     def known_session(self, session_id: str) -> ExchangeReference | None:
-        """Return where the messages of a session are recorded, or `None` if none was recorded so far."""
+        """Return the recording of a session's messages, or `None` if no message of it was recorded so far."""
         found = self._sessions.get(session_id)
         return None if found is None else (found, 0)
 
     def next_sessionless(self) -> ExchangeReference | None:
-        """Return where to record the messages of one more exchange without a session."""
+        """Return the place in the recording for the messages of a new exchange without a session."""
         if self._sessionless is None:
             self._sessionless = self.recorder._start("server", "tcp")
         self._posts += 1
@@ -89,8 +89,8 @@ class HttpRecordings:
                 del self._sessions[session_id]
 
     async def aclose(self) -> None:
-        """End all recordings, and wait for up to two seconds until the last line of each is written, even if
-        cancelled."""
+        """End all recordings, and wait for up to two seconds until the last line of each is written. Cancellation
+        doesn't skip the wait."""
         if self._sessionless is not None:
             self._sessionless.finish()
         for recording in tuple(self._sessions.values()):
@@ -103,16 +103,17 @@ class HttpRecordings:
     # Observing
 
     def _watch_load(self, load: Load) -> None:
-        """See `Tracing.watch`."""
+        """Watch the load of the server: see `Tracing.watch`."""
 
     def _tracer_of(self, network: str | None) -> Tracer:
-        """Return the observer of a connection: of the session that is being opened or, if none is, of the requests
-        without a session."""
+        """Return the observer of a connection. It observes the session that is being opened or, if none is, the
+        requests without a session."""
         return _SessionRequests(self, self._response_of, self._opening, self._tracing)._tracer_of(network)
 
 
 class _SessionRequests(RecordedRequests):
-    """The requests of the session that ``opening`` opens. If that is `None`, the requests without a session."""
+    """Observes the requests of the session that ``opening`` opens. If ``opening`` is `None`, it observes the requests
+    without a session."""
 
     def __init__(
         self,
@@ -129,18 +130,18 @@ class _SessionRequests(RecordedRequests):
     def _find(self, request: InboundRequest | OutboundRequest) -> ExchangeReference | None:
         if self._opening is not None:
             return self._opening.place
-        found = self._response_of(request)  # type: ignore[arg-type] # no outbound requests without a session
+        found = self._response_of(request)  # requests without a session are never outbound
         return found.exchange.place if isinstance(found, RecordedResponse) else None
 
     def close(self, role: str, revision: str | None) -> None:
-        """See `Tracer.close`."""
+        """End the observation: see `Tracer.close`."""
         super().close(role, revision)
         if self._opening is not None and self._opening.place is not None:
             self._recordings.session_ended(self._opening.place[0])
 
 
 class RecordedExchange:
-    """A request with this ``body``, and where its messages are recorded. ``session_id`` is the session that the request
+    """A request with this ``body``, and the recording of its messages. ``session_id`` is the session that the request
     names. Only the answer shows whether that session exists, or which session the request opens."""
 
     def __init__(
@@ -151,14 +152,14 @@ class RecordedExchange:
         self._body = body
         self._at = trio.current_time()
         self.place = place
-        """The recording, and the number of the exchange in it. `None` until the answer is known."""
+        """The recording, and the number of the exchange in the recording. `None` until the answer is known."""
         self.may_open = place is None and session_id is None
-        """Whether the request doesn't belong to a session so far."""
+        """Whether the request doesn't belong to a session yet."""
         if place is not None:
             self._record_body(place)
 
     def answered(self, status: int, headers: bytes) -> ExchangeReference | None:
-        """Return where to record the messages, which depends on the head of the answer."""
+        """Return the place in a recording for the messages of the exchange, which depends on the head of the answer."""
         if self.place is not None:
             return self.place
         opened = _session_in(headers)
@@ -177,8 +178,8 @@ class RecordedExchange:
 
 
 class RecordedResponse(ResponseHandle):
-    """Forwards to ``response``, and records the messages of the answer. At most ``max_bytes`` of an event are
-    recorded."""
+    """A response that forwards to ``response``, and records the messages of the answer. At most ``max_bytes`` of an
+    event are recorded."""
 
     __slots__ = ("_max_bytes", "_response", "exchange")
 
@@ -190,12 +191,12 @@ class RecordedResponse(ResponseHandle):
 
     @property
     def is_gone(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride] # its own place is not used
-        """See `ResponseHandle.is_gone`."""
+        """Whether the client has disconnected, or the response is complete: see `ResponseHandle.is_gone`."""
         return self._response.is_gone
 
     @property
     def on_gone(self) -> Callable[[], None]:  # pyright: ignore[reportIncompatibleVariableOverride] # likewise
-        """See `ResponseHandle.on_gone`."""
+        """Callback for a client that disconnects: see `ResponseHandle.on_gone`."""
         return self._response.on_gone
 
     @on_gone.setter
@@ -203,21 +204,21 @@ class RecordedResponse(ResponseHandle):
         self._response.on_gone = call
 
     def answer(self, answer: Answer, *, close: bool = False) -> None:
-        """Respond: see `ResponseHandle.answer`."""
+        """Record ``answer`` and respond with it: see `ResponseHandle.answer`."""
         place = self.exchange.answered(answer.status, answer.headers)
         if place is not None and answer.body.startswith((b"{", b"[")):
             place[0].frame("out", answer.body.removesuffix(b"\n"), post=place[1])
         self._response.answer(answer, close=close)
 
     def stream(self, status: int, headers: bytes, source: ResponseBody) -> None:
-        """Respond: see `ResponseHandle.stream`."""
+        """Respond with a stream, and record its events: see `ResponseHandle.stream`."""
         place = self.exchange.answered(status, headers)
         noted = source if place is None else _RecordedSource(source, place, self._max_bytes)
         self._response.stream(status, headers, noted)
 
 
 def _session_in(headers: bytes) -> str | None:
-    """Return the id of the session that an answer with these ``headers`` opens."""
+    """Return the id of the session that an answer with these ``headers`` opens, if any."""
     for line in headers.split(b"\r\n"):
         if line[: len(_SESSION_ID)].lower() == _SESSION_ID:
             return line[len(_SESSION_ID) :].decode("latin-1")
@@ -225,7 +226,7 @@ def _session_in(headers: bytes) -> str | None:
 
 
 class _RecordedSource:
-    """``source``, with its events being recorded: see `ResponseBody`."""
+    """A response body that forwards the events of ``source``, and records them: see `ResponseBody`."""
 
     __slots__ = ("_place", "_reader", "_source")
 
@@ -248,7 +249,7 @@ class _RecordedSource:
 
 
 class RecordedEndpoint(HttpEndpoint):
-    """An endpoint whose messages go to ``recordings``: see `HttpEndpoint`."""
+    """An endpoint that records its messages in ``recordings``: see `HttpEndpoint`."""
 
     def __init__(
         self,
@@ -266,8 +267,8 @@ class RecordedEndpoint(HttpEndpoint):
         self._is_stateless = running.stateless
 
     def serve(self, head: RequestHead, body: bytes, response: ResponseHandle, caller: object | None) -> None:
-        """Serve a request: see `HttpEndpoint.serve`."""
-        if not (caller is None or isinstance(caller, Auth)):  # a request to a route, which has no messages
+        """Serve and record one request: see `HttpEndpoint.serve`."""
+        if not (caller is None or isinstance(caller, Auth)):  # a request to a route, which has no MCP messages
             super().serve(head, body, response, caller)
             return
         recordings, session_id = self._recordings, head.headers.get("mcp-session-id")

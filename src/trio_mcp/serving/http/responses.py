@@ -1,4 +1,4 @@
-"""The settings of an endpoint, and the answers that are decided before a handler runs.
+"""The settings of an endpoint, and the answers to requests that reach no handler.
 
 These are refusals as text or JSON-RPC errors, CORS headers for web pages (`Cors`), health checks, and the metadata of a
 protected endpoint.
@@ -35,11 +35,11 @@ if TYPE_CHECKING:
 JSON_HEADERS: Final = b"Content-Type: application/json\r\n"
 _TEXT_HEADERS: Final = b"Content-Type: text/plain; charset=utf-8\r\n"
 RETRY_AFTER: Final = b"Retry-After: 5\r\n"
-"""The header of a refusal that may succeed if the client retries soon."""
+"""The Retry-After header of a refusal, for requests that may succeed if the client retries soon."""
 
 
 def text(status: HTTPStatus, reason: str, extra: bytes = b"") -> Answer:
-    """Return an answer in plain text."""
+    """Return an answer with a plain text body."""
     return Answer(status, _TEXT_HEADERS + extra, reason.encode())
 
 
@@ -51,7 +51,8 @@ def empty(status: HTTPStatus, extra: bytes = b"") -> Answer:
 def error(
     status: HTTPStatus, code: int, message: str, extra: bytes, request_id: RequestId | None = None, data: Any = None
 ) -> Answer:
-    """Return a JSON-RPC error reply with the id ``request_id``, or `None` if the id couldn't be read."""
+    """Return an answer with a JSON-RPC error reply. ``request_id`` is the id of the request, or `None` if the id
+    couldn't be read."""
     line = error_line(ErrorResponse(request_id, code, message, data))
     return Answer(status, JSON_HEADERS + extra, line[:-1])
 
@@ -67,7 +68,7 @@ def busy(reason: str, extra: bytes, request_id: RequestId | None = None) -> Answ
 
 
 def unavailable(reason: str, extra: bytes) -> Answer:
-    """Return an answer in plain text to a request that can't be served at the moment."""
+    """Return a plain text answer to a request that can't be served at the moment (503)."""
     return text(HTTPStatus.SERVICE_UNAVAILABLE, reason, RETRY_AFTER + extra)
 
 
@@ -77,12 +78,12 @@ def refused(refusal: Refusal, extra: bytes) -> Answer:
 
 
 def lines_of(refusal: Refusal) -> bytes:
-    """Return the header lines of ``refusal``."""
+    """Return the HTTP header lines of ``refusal``."""
     return b"".join(f"{name}: {value}\r\n".encode("latin-1") for name, value in refusal.headers)
 
 
 def status_of_refusal(code: int, *, legacy: bool = False) -> HTTPStatus:
-    """Return the status for an error with which the endpoint itself refuses a request (2026-07-28 streamable HTTP,
+    """Return the HTTP status for an error with which the endpoint itself refuses a request (2026-07-28 streamable HTTP,
     Server Validation). Legacy clients take 404 for the end of their session (2025-11-25 transports, Session
     Management), so for them a missing method gets an ordinary reply."""
     if code != METHOD_NOT_FOUND:
@@ -93,7 +94,7 @@ def status_of_refusal(code: int, *, legacy: bool = False) -> HTTPStatus:
 NO_ROUTES: Final[Mapping[str, Route]] = MappingProxyType({})
 NO_DOCUMENTS: Final[Mapping[str, PublicDocument]] = MappingProxyType({})
 
-_PATH: Final = lazy_pattern(r"(?:/[!-\"$->@-~]*)?")  # without a query or fragment
+_PATH: Final = lazy_pattern(r"(?:/[!-\"$->@-~]*)?")  # a path without a query or fragment
 
 
 def _check_path(_: Any, __: Any, path: str) -> None:
@@ -138,13 +139,13 @@ class EndpointSettings:
     documents: Mapping[str, PublicDocument] = attrs.field(default=NO_DOCUMENTS, kw_only=True)
 
     def covers(self, path: str) -> bool:
-        """Return whether ``path`` is the endpoint, with or without a trailing slash. There is no redirect, because
-        clients drop credentials when they follow one."""
+        """Return whether ``path`` is the path of the endpoint, with or without a trailing slash. There is no redirect,
+        because clients drop credentials when they follow a redirect."""
         return path.rstrip("/") == self.path.rstrip("/")
 
 
 def documents_beside(server: Servable, path: str, card: Card | None, *, catalog: bool) -> Mapping[str, PublicDocument]:
-    """Return the documents beside the endpoint at ``path``, if any: see `public_documents`."""
+    """Return the public documents beside the endpoint at ``path``, such as its server card: see `public_documents`."""
     if card is None and not catalog:
         return NO_DOCUMENTS
     from .cards import public_documents  # imported late: most servers have no card
@@ -160,16 +161,18 @@ JSON_AND_STREAM: Final = frozenset((JSON, STREAM))
 _RANGE: Final = lazy_pattern(
     r"(?:^|,)[ \t]*+(application/json|text/event-stream|application/\*|text/\*|\*/\*)[ \t]*+((?:;[^,]*+)?+)(?=,|$)"
 )
-"""A range in an Accept header that matches one of our types, with its parameters. All other ranges are skipped."""
+"""A media range in an Accept header that matches one of the two supported types, with its parameters. All other ranges
+are skipped."""
 _MAX_RANGES: Final = 200
 _LONGEST_PARAMETERS: Final = 200
 _LONGEST_NAMES: Final = 4000
 _REFUSED: Final = lazy_pattern(r";[ \t]*+q=[0.]++[ \t]*+(?:;|$)")
-"""A quality value of zero."""
+"""Pattern of a quality value of zero in an Accept header."""
 
 
 def accepted_types(accept: str) -> frozenset[str]:
-    """Return which of our types an Accept header allows (RFC 9110 section 12.5.1)."""
+    """Return which of the two supported types, JSON and event stream, an Accept header allows (RFC 9110 section
+    12.5.1)."""
     admitted: dict[str, tuple[int, bool]] = {}
     if accept.count(",") >= _MAX_RANGES:  # the search starts at each comma, so read only the first ranges
         accept = ",".join(accept.split(",", _MAX_RANGES)[:_MAX_RANGES])
@@ -200,15 +203,15 @@ _MAX_PREFLIGHTS: Final = 100
 
 
 class Cors:
-    """Writes CORS headers for pages whose origin ``checks`` allows. Other origins get no headers."""
+    """Writes CORS headers for web pages whose origin ``checks`` allows. Pages of other origins get no CORS headers."""
 
     def __init__(self, checks: HostChecks) -> None:
         self._checks = checks
         self._kept: dict[str, bytes] = {}
 
     def headers(self, origin: str | None) -> bytes:
-        """Return the headers of an answer to a page of ``origin``. `None` means that the client isn't a page; it gets
-        none."""
+        """Return the CORS headers of an answer to a page of ``origin``. If ``origin`` is `None`, the client isn't a
+        page, and there are no headers."""
         if origin is None:
             return b""
         kept = self._kept.get(origin)
@@ -221,8 +224,9 @@ class Cors:
         return kept
 
     def preflight(self, head: RequestHead) -> Answer:
-        """Return the answer to ``OPTIONS``. A page may send the protocol's headers. Parameter headers may have any
-        name, and a wildcard doesn't include ``authorization``, so the requested names are examined."""
+        """Return the answer to a CORS preflight (``OPTIONS``). A page may send the headers of the protocol. Parameter
+        headers may have any name, and a wildcard doesn't include ``authorization``, so the requested names are
+        examined."""
         headers = head.headers
         extra = self.headers(headers.get("origin"))
         if extra:
@@ -236,13 +240,14 @@ class Cors:
 
 
 HEALTH: Final = ("/healthz", "/readyz")
-"""Paths of the health checks: liveness and readiness."""
+"""Paths of the two health checks: liveness and readiness."""
 _PROBES: Final = b"Allow: GET, HEAD\r\n"
 _NOT_CACHED: Final = b"Cache-Control: no-store\r\n"
 
 
 def health(path: str, method: str, *, is_ready: bool) -> Answer:
-    """Return the answer to a health check at a path of `HEALTH`. It contains nothing else."""
+    """Return the answer to a health check at one of the paths in `HEALTH`. The answer contains nothing but the
+    health."""
     if method not in ("GET", "HEAD"):
         return text(HTTPStatus.METHOD_NOT_ALLOWED, f"{method} is not allowed here", _PROBES)
     if path == "/readyz" and not is_ready:
@@ -259,8 +264,8 @@ _PREFLIGHT: Final = (
 
 
 def resource_metadata(document: bytes, method: str) -> Answer:
-    """Return the answer to a request with this ``method`` for the metadata ``document``. Pages of any origin may read
-    it, because a client in a browser reads the metadata before it signs in."""
+    """Return the answer to a request with this ``method`` for the protected resource metadata ``document``. Pages of
+    any origin may read the metadata, because a client in a browser reads it before it signs in."""
     if method in ("GET", "HEAD"):
         return Answer(HTTPStatus.OK, JSON_HEADERS + _CACHED_AN_HOUR + _ANY_PAGE, document)
     if method == "OPTIONS":

@@ -35,7 +35,7 @@ _WRITTEN_BY_US: Final = frozenset(("connection", "content-length", "date", "tran
 
 
 def _lines(headers: Any) -> bytes:
-    """Return ``headers`` as bytes, without those that the connection writes itself."""
+    """Return ``headers`` as bytes, without the headers that the connection writes itself."""
     lines = ""
     for name, value in headers:
         if not (_NAME.fullmatch(name) and _VALUE.fullmatch(value)):
@@ -47,36 +47,36 @@ def _lines(headers: Any) -> bytes:
 
 @frozen
 class RouteRequest:
-    """A request to a route."""
+    """An HTTP request to one of your routes."""
 
     method: str
     """HTTP method in upper case."""
     path: str
-    """The path as received, without decoding."""
+    """URL path as received, without decoding."""
     query: str
     """The query string after the ``?``, as received."""
     headers: Mapping[str, str] = attrs.field(repr=False)
     """Header values, keyed by name in lower case. The values of a repeated header are joined with commas."""
     body: bytes = attrs.field(repr=False)
-    """The whole body, with at most `Limits.max_message_bytes` bytes."""
+    """The whole body of the request, with at most `Limits.max_message_bytes` bytes."""
 
 
 @frozen
 class RouteResponse:
-    """The response of a route. Raises `ValueError` for invalid headers."""
+    """The response that a route's function returns. Raises `ValueError` if a header is invalid."""
 
     body: object = b""
-    """Text, bytes, or a JSON value."""
+    """The body: text, bytes, or a JSON value."""
     status: int = 200
     """HTTP status code."""
     headers: Mapping[str, str] = attrs.field(factory=dict[str, str])
-    """Additional headers."""
+    """Additional headers of the response."""
 
     def __attrs_post_init__(self) -> None:
         _lines(self.headers.items())
 
     def _encoded(self) -> Answer:
-        """Return the response as bytes. Raises `NotSerializable` if the body can't be written as JSON."""
+        """Return the response as bytes to be sent. Raises `NotSerializable` if the body can't be written as JSON."""
         match self.body:
             case bytes():
                 kind, body = b"Content-Type: application/octet-stream\r\n", self.body
@@ -93,11 +93,11 @@ class RouteResponse:
 _FAILED: Final = RouteResponse("internal error", HTTPStatus.INTERNAL_SERVER_ERROR)._encoded()
 
 ASGIApp: TypeAlias = Callable[[Scope, Receive, Send], Awaitable[None]]
-"""An ASGI application."""
+"""Type of an ASGI application."""
 Route: TypeAlias = Callable[[RouteRequest], Awaitable[object]] | ASGIApp
-"""An async function that takes a `RouteRequest`, or an ASGI application that needs no lifespan."""
+"""A route: an async function that takes a `RouteRequest`, or an ASGI application that needs no lifespan."""
 RouteRun: TypeAlias = Callable[[RequestHead, bytes, ResponseHandle], None]
-"""Starts the task that answers one request."""
+"""Function that starts the task which answers one request to a route."""
 
 
 class Routes:
@@ -123,7 +123,7 @@ class Routes:
         return None
 
     async def wait_closed(self) -> None:
-        """Wait until no request is running, or until the drain time has passed."""
+        """Wait until no request to a route is running, or until the drain time has passed."""
         with trio.move_on_after(self._drain_timeout):
             while self._running:
                 await self._emptied.park()
@@ -164,7 +164,7 @@ def _serving(path: str, route: Any) -> _Serve:
 
 
 def _parameters(route: Any) -> int:
-    """Return the number of arguments that ``route`` requires."""
+    """Return the number of arguments that the function ``route`` requires."""
     if not callable(route):
         return 0
     kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
@@ -202,7 +202,8 @@ async def _call_asgi(app: ASGIApp, root: str, head: RequestHead, body: bytes, re
 
 
 class _AsgiExchange:
-    """A request and its ``response``, for an ASGI application (ASGI 3, HTTP Connection Scope). See `ResponseBody`."""
+    """One request and its ``response``, for an ASGI application (ASGI 3, HTTP Connection Scope). The exchange is also
+    the body of the response: see `ResponseBody`."""
 
     def __init__(self, body: bytes, response: ResponseHandle) -> None:
         self._body: bytes | None = body
@@ -213,8 +214,8 @@ class _AsgiExchange:
         self._is_over = False
 
     async def receive(self) -> dict[str, Any]:
-        """Return the whole body. After that, wait for ever: the application is cancelled when the client
-        disconnects."""
+        """Return an ASGI event with the whole request body at the first call. After that, wait forever: the application
+        is cancelled when the client disconnects."""
         if self._body is None:
             await trio.sleep_forever()
         await trio.lowlevel.checkpoint()
@@ -222,7 +223,8 @@ class _AsgiExchange:
         return {"type": "http.request", "body": body, "more_body": False}
 
     async def send(self, message: Any) -> None:
-        """Process one message of the application. Raises `RuntimeError` if the message isn't allowed at this point."""
+        """Process one ASGI message from the application. Raises `RuntimeError` if the message isn't allowed at this
+        point."""
         await trio.lowlevel.checkpoint()
         match message["type"], self._start:
             case "http.response.start", None:
@@ -254,11 +256,11 @@ class _AsgiExchange:
         except trio.EndOfChannel:
             if self._is_over:
                 return b""
-            # Break the connection, so that the client doesn't take the part for the whole.
+            # Break the connection, so that the client doesn't take the incomplete body for the whole.
             raise trio.BrokenResourceError("the application ended before its response was complete") from None
 
     def close(self) -> None:
-        """Handle the return of the application."""
+        """End the response when the application has returned."""
         if self._pieces is not None:
             self._pieces.close()
         elif not self._is_over:

@@ -1,4 +1,4 @@
-"""serve_http: serve a server to many clients over Streamable HTTP. `HttpFront` serves the HTTP connections, including
+"""serve_http: serves a server to many clients over Streamable HTTP. `HttpFront` serves the HTTP connections, including
 those that become WebSockets."""
 
 from __future__ import annotations
@@ -51,27 +51,27 @@ class HTTPAppOptions(EndpointOptions, total=False):
     retry_interval: float
     """Seconds after which clients of revision 2025-11-25 reconnect when a stream breaks. 1.0 by default."""
     card: Card | None
-    """Publishes a server card, at the path of the endpoint plus ``/server-card``. `None`, the default, publishes
-    none."""
+    """The server card, which is served at the path of the endpoint plus ``/server-card``. `None`, the default,
+    publishes no card."""
     catalog: bool
-    """True lists the card in a catalog at ``/.well-known/ai-catalog.json``. False by default."""
+    """True if the card is listed in a catalog at ``/.well-known/ai-catalog.json``. False by default."""
     shared: SharedStorage | None
-    """Storage that the replicas of a server share, so that any process can serve any client. `None`, the default,
-    serves from this process alone."""
+    """Storage that the replicas of a server share, so that any process can serve any client. With `None`, the default,
+    all requests of a client must reach the same process."""
 
 
 @show_fields
 class HTTPOptions(HTTPAppOptions, WebSocketOptions, total=False):
-    """The keyword arguments of `serve_http`, besides the address."""
+    """The keyword arguments of `serve_http`, except the address."""
 
     unix: str | os.PathLike[str] | None
     """Path of a Unix socket, in place of ``host`` and ``port``. `None` by default."""
     websocket: bool
-    """True also accepts WebSocket connections at the same URL. False by default."""
+    """True if clients may also connect by WebSocket at the same URL. False by default."""
     access_log: bool
-    """True logs each response to the logger ``trio_mcp.access``. False by default."""
+    """True if each response is logged to the logger ``trio_mcp.access``. False by default."""
     health: bool
-    """True serves health checks at ``/healthz`` and ``/readyz`` for load balancers. False by default."""
+    """True if the server has health checks at ``/healthz`` and ``/readyz`` for load balancers. False by default."""
     routes: Mapping[str, Route]
     """Your own paths next to the endpoint, each with a function or an ASGI application. None by default."""
 
@@ -148,7 +148,8 @@ async def serve_http(
     if unix is not None:
         if listeners is not None or ssl_context is not None:
             raise ValueError("unix= can't be combined with listeners= or ssl_context=: it listens without TLS")
-        # A web page can't reach a Unix socket, so a request with an Origin came through an undeclared proxy.
+        # A web page can't reach a Unix socket. So a request with an Origin came through a reverse proxy that wasn't
+        # declared.
         origins, hosts = () if origins is None else origins, ("localhost",) if hosts is None else hosts
     checks = host_checks_for(host if listeners is None and unix is None else None, origins, hosts)
     health, routes = options.get("health", False), options.get("routes", NO_ROUTES)
@@ -181,7 +182,7 @@ def settings_of(
     health: bool = False,
     routes: Mapping[str, Route] = NO_ROUTES,
 ) -> EndpointSettings:
-    """Return the endpoint settings for ``server`` that ``options`` specify."""
+    """Return the endpoint settings of ``server`` that ``options`` specify."""
     path, auth, card = options.get("path", "/mcp"), options.get("auth"), options.get("card")
     return EndpointSettings(
         path,
@@ -198,13 +199,13 @@ def settings_of(
 _DROPPED: Final = 16
 """Bytes of a refused body that are read and discarded, as a multiple of the longest message."""
 _GOODBYE: Final = 1.0
-"""Seconds in which the last bytes of a connection are written when the server is cancelled."""
+"""Seconds within which the last bytes of a connection are written when the server is cancelled."""
 
 
 class HttpFront:
-    """Serves the connections of HTTP clients to an endpoint of ``running``. Its tasks run in ``nursery``. With
-    ``websocket``, clients may connect by WebSocket at the same path. With ``access_log``, each response is logged. All
-    messages go to ``recordings``, if any. See `Front`."""
+    """Serves the connections of HTTP clients to an endpoint of ``running``, as a `Front`. Its tasks run in ``nursery``.
+    With ``websocket``, clients may connect by WebSocket at the same path. With ``access_log``, each response is logged.
+    All messages go to ``recordings``, if any."""
 
     def __init__(
         self,
@@ -230,14 +231,14 @@ class HttpFront:
             self._websockets = Connections(running, settings.trusted_proxies, room, self._endpoint.unread, recorder)
         self._is_ending = False
         self._left = trio.lowlevel.ParkingLot()
-        """The task that waits until no connection is left."""
+        """Parking lot of the task that waits until no connection is left."""
         self._last_flush = LastFlush()
         nursery.start_soon(watch_clock, self._endpoint, running.limits.stream_interval, self._tick)
         nursery.start_soon(self._until_cancelled)
 
     async def _until_cancelled(self) -> None:
-        """Wait until the server is cancelled, which cancels all requests. Then let each connection send what it has
-        queued: a stream that is cut off would look like a broken connection."""
+        """Wait until the server is cancelled, which cancels all requests. Then let each connection send its queued
+        bytes: a stream that is cut off would look like a broken connection."""
         try:
             await trio.sleep_forever()
         finally:
@@ -252,7 +253,7 @@ class HttpFront:
 
     @property
     def callers(self) -> CallersByAddress:
-        """Identifies the peers of connections: see `Front.callers`."""
+        """The object that identifies the peers of connections: see `Front.callers`."""
         return self._endpoint.callers
 
     def _connection_to(self, stream: trio.abc.Stream, hop: RemoteEnd) -> HttpConnection:
@@ -263,7 +264,7 @@ class HttpFront:
         return LoggedConnection(stream, self._endpoint, self._bounds, hop, self._endpoint.who)
 
     async def serve(self, stream: trio.abc.Stream, hop: RemoteEnd) -> None:
-        """Serve a connection: see `Front.serve`."""
+        """Serve one HTTP connection: see `Front.serve`."""
         connection = self._connection_to(stream, hop)
         received: bytes | None = None
         with peer_log_share(hop.here), trio.CancelScope(shield=True) as scope:  # gets a deadline when the server ends
@@ -287,13 +288,13 @@ class HttpFront:
             await self._websockets.serve(stream, hop, greeting)
 
     async def reject(self, stream: trio.abc.Stream) -> None:
-        """Respond with status 503: see `Front.reject`."""
+        """Respond with status 503, because the server has too many connections: see `Front.reject`."""
         reason = "too many connections; try again later"
         await _refuse(stream, HTTPStatus.SERVICE_UNAVAILABLE, reason, Retry_After="5")
 
     def make_room(self, weight: Callable[[Caller], int]) -> bool:
-        """Close the oldest connection without a complete request, which may be one that never completes its head: see
-        `Front.make_room`."""
+        """Close the oldest connection without a complete request, and return whether there was one: see
+        `Front.make_room`. The client of such a connection may never complete its request."""
         idle = [connection for connection in self._connections if connection.is_idle]
         found = heaviest(((connection, connection.client.here) for connection in idle), weight)
         if found is None:
@@ -302,7 +303,7 @@ class HttpFront:
         return True
 
     def start_draining(self) -> bool:
-        """Report in ``/readyz`` that the server is shutting down. Return whether that path is served: see
+        """Let ``/readyz`` report that the server is shutting down. Return whether that path is served: see
         `Front.start_draining`."""
         return self._endpoint.start_draining()
 
@@ -323,7 +324,7 @@ class HttpFront:
             self._websockets.shut_down(reason, hurry=hurry)
 
     async def wait_closed(self) -> None:
-        """Wait until the last request has ended, and its answer was written to a client that reads it: see
+        """Wait until the last request has ended and, if its client is reading, until the answer was written: see
         `Front.wait_closed`."""
         await self._endpoint.wait_closed()
         self._last_flush.end_at(trio.current_time())
@@ -344,7 +345,7 @@ async def _refuse(stream: trio.abc.Stream, status: HTTPStatus, reason: str, **he
 
 
 def recordings_of(record: Recorder | str | os.PathLike[str] | None) -> HttpRecordings | None:
-    """Return the recordings for the value of a ``record`` option."""
+    """Return the recordings for the value of a ``record`` option, or `None` if nothing is recorded."""
     recorder = recorder_of(record)
     if recorder is None:
         return None
@@ -360,7 +361,7 @@ def endpoint_to(
     recordings: HttpRecordings | None,
     free_connections: Callable[[], int] | None = None,
 ) -> HttpEndpoint:
-    """Return an endpoint of ``running``, which records its messages in ``recordings``, if any."""
+    """Return an endpoint of ``running`` that records its messages in ``recordings``, if any."""
     if recordings is None:
         return HttpEndpoint(running, settings, nursery, free_connections)
     from .recorded import RecordedEndpoint
@@ -369,7 +370,7 @@ def endpoint_to(
 
 
 def bounds_of(limits: Limits) -> HttpBounds:
-    """Return the limits of an HTTP connection."""
+    """Return the limits of an HTTP connection that follow from the limits of the server."""
     return HttpBounds(
         max_head_bytes=limits.max_head_bytes,
         max_body_bytes=limits.max_message_bytes,

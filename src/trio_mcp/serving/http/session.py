@@ -1,4 +1,4 @@
-"""HttpSession: one legacy client of an endpoint, with the streams and events that this process keeps for it.
+"""HttpSession: the session of one legacy client, with the streams and events that this process keeps for the client.
 
 `SessionTable` has the sessions of an endpoint, identified by the id in their headers (2025-11-25 transports, Session
 Management). `FleetSessions` is the interface to sessions that all replicas share. `HttpFleet` opens these.
@@ -37,8 +37,8 @@ if TYPE_CHECKING:
 
 
 class HttpSession(ClientSession):
-    """One legacy client: its connection, its streams, and their event logs. ``replayed`` counts the bytes in the logs
-    of all sessions."""
+    """The session of one legacy client: its connection, its streams, and their event logs. ``replayed`` counts the
+    bytes in the logs of all sessions."""
 
     def __init__(
         self,
@@ -54,13 +54,14 @@ class HttpSession(ClientSession):
         limits = running.limits
         self._log = ReplayLog(limits.max_replay_bytes / 4, limits.max_replay_bytes, replayed.held_for(caller))
         self._streams: dict[str, SessionStream] = {}
-        """Unfinished streams, keyed by name."""
+        """Unfinished streams of the session, keyed by name."""
         self._outbox.call_writer(self._open_standalone_stream)
         self._standalone_stream: SessionStream | None = None
-        """The stream that the client requests with GET. `None` until it does, or until there is something to send."""
+        """The stream that the client opens with GET. `None` until the client does so, or until there is something to
+        send."""
 
     async def run(self) -> None:
-        """Serve until the session ends."""
+        """Serve the client until the session ends."""
         try:
             await self._connection.run()
         finally:
@@ -75,7 +76,7 @@ class HttpSession(ClientSession):
 
     @property
     def is_listened_to(self) -> bool:
-        """Whether a response is open for lines that don't belong to a request."""
+        """Whether a response is open that can send lines without a request, such as notifications."""
         return self._standalone_stream is not None and self._standalone_stream.is_open
 
     def expire(self, now: float) -> None:
@@ -91,17 +92,17 @@ class HttpSession(ClientSession):
 
     @property
     def _is_reached(self) -> bool:
-        """Whether the client has a response open."""
+        """Whether the client has any response open."""
         return any(stream.is_open for stream in self._streams.values()) or any(post.is_open for post in self.posts)
 
     def send_keep_alive(self) -> None:
-        """Send a comment on each silent stream: see `PostExchange.send_keep_alive`."""
+        """Send a comment on each silent stream of the session: see `PostExchange.send_keep_alive`."""
         super().send_keep_alive()
         if self._standalone_stream is not None:
             self._standalone_stream.send_keep_alive()
 
     def delete(self, asked: HttpRequest) -> None:
-        """Respond to a DELETE, and end the session."""
+        """Respond to a DELETE request, and end the session."""
         self.close("the client has ended the session")
         asked.response.answer(empty(HTTPStatus.NO_CONTENT, asked.extra))
 
@@ -111,7 +112,7 @@ class HttpSession(ClientSession):
         return (LocalInitializeExchange if opens else SessionExchange)(self, posted, request)
 
     def open_stream(self, exchange: SessionExchange, *, primes: bool) -> SessionStream:
-        """Return a stream for the lines of ``exchange``."""
+        """Return a stream that sends the lines of ``exchange``."""
         return self._open_stream(exchange.outbox, primes=primes)
 
     def _open_stream(self, outbox: Outbox, *, primes: bool) -> SessionStream:
@@ -132,7 +133,7 @@ class HttpSession(ClientSession):
             self.send_late_lines(stream.outbox)
 
     def get(self, asked: HttpRequest) -> None:
-        """Respond to a GET with a stream.
+        """Respond to a GET request with a stream of events.
 
         If the request has a cursor, the stream that the cursor names continues from there. Otherwise the client gets
         the messages that don't belong to a request, if no response has sent them and they are still kept. If some are
@@ -152,13 +153,13 @@ class HttpSession(ClientSession):
         try:
             replay = self._log.after(cursor)
         except BadCursor as error:
-            # After an empty stream, the client would believe that it has missed nothing.
+            # If the stream were empty, the client would believe that it has missed nothing.
             response.answer(invalid(HTTPStatus.BAD_REQUEST, str(error), extra))
             return
         stream = self._streams.get(replay.stream)
         if stream is None and not replay.events:
             # This is the stream of a cancelled request, which gets no reply. After an empty stream, a client would
-            # reconnect for ever. Status 204 tells it not to reconnect (WHATWG HTML, section 9.2.3).
+            # reconnect forever. Status 204 tells it not to reconnect (WHATWG HTML, section 9.2.3).
             response.answer(empty(HTTPStatus.NO_CONTENT, extra))
         elif stream is None:
             response.stream(HTTPStatus.OK, STREAM_HEADERS + extra, FinishedStream(identified_events(replay.events)))
@@ -167,14 +168,16 @@ class HttpSession(ClientSession):
 
 
 _ID_BYTES: Final = 16
-"""Session ids have 128 random bits, so they can't be guessed, written as visible ASCII characters."""
+"""Number of random bytes in a session id. With 128 bits, ids can't be guessed. They are written as visible ASCII
+characters."""
 
 
 S = TypeVar("S", bound=ClientSession)
 
 
 class LocalSessions(Generic[S]):
-    """The sessions that this process serves. Each runs in a task in ``nursery`` until its last requests have ended."""
+    """The sessions that this process serves. Each session runs in a task in ``nursery`` until its last requests have
+    ended."""
 
     def __init__(self, nursery: trio.Nursery) -> None:
         self._nursery = nursery
@@ -188,7 +191,7 @@ class LocalSessions(Generic[S]):
         self._nursery.start_soon(self._run, session)
 
     def _remove(self, session: ClientSession) -> bool:
-        """Remove ``session``, which has ended. Return false if it was already removed."""
+        """Remove ``session``, which has ended. Return false if it had already been removed."""
         if self._sessions.get(session.id) is not session:
             return False
         del self._sessions[session.id]
@@ -203,17 +206,17 @@ class LocalSessions(Generic[S]):
             self._ended.discard(session)
 
     def expire(self, now: float) -> None:
-        """End idle sessions. To be called about once a second."""
+        """End idle sessions. Call this about once a second."""
         for session in tuple(self._sessions.values()):
             session.expire(now)
 
     def send_keep_alive(self) -> None:
-        """Send a comment on each silent stream."""
+        """Send a comment on each silent stream of all sessions."""
         for session in tuple(self._sessions.values()):
             session.send_keep_alive()
 
     def shut_down(self, reason: str, *, hurry: bool) -> None:
-        """End each session when its requests are done."""
+        """End each session as soon as its requests have ended."""
         for session in (*self._sessions.values(), *self._ended):
             session.shut_down(reason, hurry=hurry)
 
@@ -233,9 +236,9 @@ class SessionTable(LocalSessions[HttpSession]):
         self._limits: Limits = running.limits
         self._retry_interval = retry_interval
         self._counts: dict[Caller, dict[ClientSession, None]] = {}
-        """The sessions of each party, oldest first."""
+        """The sessions of each caller, oldest first."""
         self._replayed = SharedBytes(running.limits.max_server_replay_bytes)
-        """Bytes of events that all sessions keep for clients that reconnect."""
+        """Counter for the bytes of events that all sessions keep for clients that reconnect."""
 
     def find(self, session_id: str, principal: PrincipalId | None) -> HttpSession | None:
         """Return the session with this id, or `None` if this principal has no such session (2025-11-25 security best
@@ -244,7 +247,7 @@ class SessionTable(LocalSessions[HttpSession]):
         return session if session is not None and session.principal == principal and not session.is_over else None
 
     def open(self, message: Request, posted: HttpRequest) -> None:
-        """Respond to ``initialize``, and open a session for the caller, within its share."""
+        """Respond to ``initialize``, and open a session for the caller, within the caller's share of sessions."""
         caller = posted.caller
         if not (self._has_room(caller) or self._make_room(caller)):
             posted.response.answer(busy("Too busy: too many sessions; try again later", posted.extra, message.id))
@@ -298,31 +301,31 @@ class SessionTable(LocalSessions[HttpSession]):
 
 
 class FleetSessions(LocalSessions[S], ABC):
-    """The legacy sessions of an endpoint that any replica can serve, identified by the id in their headers (2025-11-25
+    """The legacy sessions that any replica of a server can serve, identified by the id in their headers (2025-11-25
     transports, Session Management)."""
 
     @abstractmethod
     def find(self, session_id: str, principal: PrincipalId | None) -> ClientSession | None:
-        """Return the session with this id, if ``principal`` has it and it can be served at once (2025-11-25 security
-        best practices, Session Hijacking). If this returns `None`, call `look_up`."""
+        """Return the session with this id, if it belongs to ``principal`` and can be served at once (2025-11-25
+        security best practices, Session Hijacking). If this method returns `None`, call `look_up`."""
 
     @abstractmethod
     def look_up(self, session_id: str, posted: HttpRequest, on_found: Callable[[ClientSession | None], None]) -> None:
-        """Read the session with this id from the storage, and call ``on_found`` with it, or with `None` if the
-        principal has no such session. If the storage is unavailable, refuse ``posted`` instead."""
+        """Read the session with this id from the shared storage, and call ``on_found`` with the session, or with `None`
+        if the principal has no such session. If the storage is unavailable, refuse the request ``posted`` instead."""
 
     @abstractmethod
     def fail_question(self, session_id: str, principal: PrincipalId | None, message: Unreadable) -> None:
-        """Fail the pending question, on any replica, that ``message`` was meant to answer, if it names one and
-        ``principal`` has the session."""
+        """Fail the pending request to the client, on any replica, that ``message`` was meant to answer. Does nothing if
+        ``message`` names no request, or ``principal`` doesn't have the session."""
 
     @abstractmethod
     def open(self, message: Request, posted: HttpRequest) -> None:
-        """Respond to ``initialize``, and open a session for the caller, within its share."""
+        """Respond to ``initialize``, and open a session for the caller, within the caller's share of sessions."""
 
 
 class HttpFleet(Fleet):
-    """A fleet whose replicas share the same legacy HTTP sessions."""
+    """A fleet of replicas that share their legacy HTTP sessions."""
 
     @abstractmethod
     def open_sessions(self, running: RunningServer, nursery: trio.Nursery, retry_interval: float) -> FleetSessions[Any]:

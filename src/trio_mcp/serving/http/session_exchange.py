@@ -1,5 +1,5 @@
-"""ClientSession: the common base of all legacy sessions, where one client sends messages in POSTs. `SessionExchange` is
-the exchange of one POST."""
+"""ClientSession: the base class of all legacy sessions, in which one client sends messages in POSTs. `SessionExchange`
+is the exchange of one POST."""
 
 from __future__ import annotations
 
@@ -30,39 +30,39 @@ if TYPE_CHECKING:
 
 
 class ResumableStream(Protocol):
-    """Sends the lines of one outbox to a client, which may reconnect to receive the rest."""
+    """Sends the lines of one outbox to a client. A client that was disconnected may reconnect and receive the rest."""
 
     @property
     def is_open(self) -> bool:
-        """Whether a response is sending the lines."""
+        """Whether a response is currently sending the lines of the stream."""
         ...
 
     def attach(self, response: ResponseHandle, extra: bytes, *, retry: float | None = None) -> object:
-        """Send the stream in ``response``, with ``extra`` headers. If the response ends early, the client should
-        reconnect after ``retry`` seconds."""
+        """Send the lines of the stream in ``response``, with ``extra`` headers. If the response ends early, the client
+        should reconnect after ``retry`` seconds."""
         ...
 
     def detach(self) -> None:
-        """Keep the lines, because no response sends them any more."""
+        """Keep the lines of the stream, because no response sends them any more."""
         ...
 
     def close_response(self, retry: float) -> bool:
         """End the response, but not the stream: the client should reconnect after ``retry`` seconds. Return false if
-        there is no response, or if the client has no event id with which it could resume."""
+        there is no response, or if the client can't resume because it has no event id."""
         ...
 
     def finish(self, keep_until: float) -> None:
-        """End the stream after the last line. Its events are kept until about ``keep_until``."""
+        """End the stream after its last line. Its events are kept until about ``keep_until``."""
         ...
 
     def send_keep_alive(self) -> None:
-        """Send a comment, unless something was sent since the last call."""
+        """Send a comment on the stream, unless something was sent since the last call."""
         ...
 
 
 class _StandaloneChannel:
-    """The `ClientChannel` for lines that don't belong to a request. They go into ``outbox``. It holds only a weak
-    reference to the session."""
+    """The `ClientChannel` for lines that don't belong to a request, which go into ``outbox``. The channel has only a
+    weak reference to the session."""
 
     def __init__(self, session: ClientSession, outbox: Outbox) -> None:
         self._session = ref(session)
@@ -75,7 +75,7 @@ class _StandaloneChannel:
 
 
 class ClientSession(ABC):
-    """One legacy client: its connection, whose messages arrive in POSTs.
+    """The session of one legacy client, whose messages arrive in POSTs.
 
     ``peer`` opened the session, or was the first to use it in this process. ``state`` applies the rules of the protocol
     to messages; by default the connection has its own state. ``on_end`` is called with the session when it ends, before
@@ -96,7 +96,7 @@ class ClientSession(ABC):
         self.id = session_id
         self.principal = peer.principal
         self.caller = caller
-        """The session as a part of the party that opened it. Its requests use this party's share."""
+        """The share of this session in the limits of the caller that opened it. Its requests use this share."""
         self._limits = limits
         self._on_end = on_end
         self.retry_interval = retry_interval
@@ -104,24 +104,25 @@ class ClientSession(ABC):
         self.posts: dict[SessionExchange, None] = {}
         """The POSTs that are not answered yet."""
         self._outbox = Outbox(limits.high_water)
-        """Lines that don't belong to a request, for the stream that the client requests with GET."""
+        """Lines that don't belong to a request, for the stream that the client opens with GET."""
         self._connection = FedConnection(running, peer, self._outbox, state)
         self.exchange = self._connection.exchange
         """The exchange that holds the requests of all POSTs."""
         self.high_water = limits.high_water
-        # An answer may be rejected by a proxy, for example, and neither the proxy nor the client would report that.
+        # A proxy may reject an answer to the server, for example, and neither the proxy nor the client would report
+        # that.
         self._connection.connection.outbound.answer_timeout = limits.answer_timeout
         self.client_channel: ClientChannel = _StandaloneChannel(self, self._outbox)
         """The channel for lines that don't belong to a request."""
         self._is_draining = False
         self.is_confirmed = False
-        """Whether the client has used its session."""
+        """Whether the client has used the session since it was opened."""
         self.used_at = trio.current_time()
-        """Time at which the client was last seen, with the precision of the calls of `expire`."""
+        """Time at which the client was last active, with the precision of the calls of `expire`."""
 
     @abstractmethod
     async def run(self) -> None:
-        """Serve until the session ends."""
+        """Serve the client until the session ends."""
 
     # The end
 
@@ -131,48 +132,48 @@ class ClientSession(ABC):
         self._connection.connection.lose(ConnectionLost(reason))
 
     def shut_down(self, reason: str, *, drain_timeout: float | None = None, hurry: bool = False) -> None:
-        """End when all requests are done: see `Connection.shut_down`."""
+        """End the session as soon as its requests have ended: see `Connection.shut_down`."""
         self._is_draining = True
         self._connection.shut_down(reason, drain_timeout=drain_timeout, hurry=hurry)
 
     @abstractmethod
     def expire(self, now: float) -> None:
-        """End whatever was unused for too long. To be called about once a second."""
+        """End the streams and the session if they were unused for too long. Call this about once a second."""
 
     def send_keep_alive(self) -> None:
-        """Send a comment on each silent response."""
+        """Send a comment on each silent response of the session."""
         for post in tuple(self.posts):
             post.send_keep_alive()
 
     async def ended(self) -> None:
-        """Wait until the last request has ended."""
+        """Wait until the last request of the session has ended."""
         await self._connection.ended.wait()
 
     @property
     def is_over(self) -> bool:
-        """Whether the session accepts no more messages. While the server drains, it still accepts answers to its
-        questions."""
+        """Whether the session accepts no more messages. While the server drains, the session still accepts answers to
+        requests that the server has sent."""
         connection = self._connection
         return connection.exchange.ending.is_set() and not (self._is_draining and connection.connection.lost is None)
 
     @property
     @abstractmethod
     def is_listened_to(self) -> bool:
-        """Whether a response is open for lines that don't belong to a request."""
+        """Whether a response is open that can send lines without a request, such as notifications."""
 
     @abstractmethod
     def get(self, asked: HttpRequest) -> None:
-        """Respond to a GET with the stream that a cursor names, or with the stream of messages that don't belong to a
-        request."""
+        """Respond to a GET request with the stream that its cursor names or, without a cursor, with the stream of
+        messages that don't belong to a request."""
 
     @abstractmethod
     def delete(self, asked: HttpRequest) -> None:
-        """Respond to a DELETE, and end the session."""
+        """Respond to a DELETE request, and end the session."""
 
     # Messages
 
     def post(self, message: Message | Batch, posted: HttpRequest, *, opens: bool = False) -> None:
-        """Process a message, or a batch, from a POST."""
+        """Process the message, or the batch of messages, in a POST."""
         posted.caller = self.caller
         self.used_at = trio.current_time()
         self.is_confirmed = self.is_confirmed or not opens
@@ -188,15 +189,16 @@ class ClientSession(ABC):
         connection.feed(event, posted.body, exchange)
 
     def _accept(self, posted: HttpRequest) -> None:
-        """Acknowledge a message that gets no reply."""
+        """Acknowledge a POST whose message gets no reply."""
         posted.response.answer(empty(HTTPStatus.ACCEPTED, posted.extra))
 
     @abstractmethod
     def _exchange(self, posted: HttpRequest, request: InboundRequest | None, *, opens: bool) -> SessionExchange:
-        """Return the exchange for a POST."""
+        """Return a new exchange for a POST."""
 
     def fail_question(self, message: Unreadable, body: bytes) -> None:
-        """Fail the pending question that ``message`` was meant to answer, if it is or may be an answer."""
+        """Fail the server's pending request to the client that ``message`` was meant to answer, if ``message`` is or
+        may be an answer."""
         self.used_at = trio.current_time()
         if message.is_answer or (message.may_be_answer and self._connection.state.outbound):
             self._connection.feed(self._connection.state.receive(message), body, self._connection.exchange)
@@ -209,10 +211,10 @@ class ClientSession(ABC):
 
     @abstractmethod
     def open_stream(self, exchange: SessionExchange, *, primes: bool) -> ResumableStream:
-        """Return a stream for the lines of ``exchange``."""
+        """Return a stream that sends the lines of ``exchange``."""
 
     def finish(self, stream: ResumableStream) -> None:
-        """End a stream. Its events are kept for a while."""
+        """End ``stream`` after its last line. Its events are kept for a while."""
         stream.finish(trio.current_time() + self._limits.replay_timeout)
 
     @property
@@ -221,11 +223,11 @@ class ClientSession(ABC):
         return revision is not None and revision.polling
 
     def send_late_lines(self, outbox: Outbox) -> None:
-        """From now on, send lines in ``outbox`` with the lines that don't belong to a request. A cancelled handler may
-        withdraw a question after the stream of its request has ended."""
+        """From now on, send lines in ``outbox`` on the stream of lines that don't belong to a request. This is needed
+        because a cancelled handler may cancel its request to the client after its own stream has ended."""
 
-        # The outbox keeps the callback, so it must refer neither to the outbox nor to the session: that would be a
-        # cycle for the garbage collector.
+        # The outbox keeps the callback. So the callback must refer neither to the outbox nor to the session: that would
+        # be a cycle for the garbage collector.
         late, free = ref(outbox), self._outbox
 
         def pass_on() -> None:
@@ -241,7 +243,7 @@ def _expects_reply(message: Message | Batch) -> bool:
 
 
 class SessionExchange(PostExchange):
-    """The exchange of a POST of ``session``. A disconnect doesn't cancel the request (2025-11-25 transports, Sending
+    """The exchange of one POST of ``session``. A disconnect doesn't cancel the request (2025-11-25 transports, Sending
     Messages to the Server): the lines are kept, and the client may reconnect to receive them."""
 
     __slots__ = ("_alarm", "_session", "_stream")
@@ -316,8 +318,8 @@ class SessionExchange(PostExchange):
 
 
 class LocalInitializeExchange(SessionExchange):
-    """The exchange of the POST that opens the session. If opening fails, or if the client doesn't receive the session
-    id, the session ends at once."""
+    """The exchange of the POST that opens a session. If opening fails, or if the client doesn't receive the session id,
+    the session ends at once."""
 
     __slots__ = ()
 

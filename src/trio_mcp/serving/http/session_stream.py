@@ -1,4 +1,4 @@
-"""SessionStream: one stream of a legacy session, which its client can resume."""
+"""SessionStream: one stream of a legacy session, which the client can resume."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _MILLISECONDS: Final = 1000
 
 
 class SessionStream:
-    """Sends the lines in ``outbox`` as events with ids, in one response at a time, and keeps them in ``log``.
+    """Sends the lines in ``outbox`` as events with ids, in one response at a time, and keeps the events in ``log``.
 
     Another response may take over. While there is no response, lines are only kept, so that handlers don't wait for a
     disconnected client. ``primes``: each response begins with an event that gives the client an id. ``on_finished`` is
@@ -27,9 +27,9 @@ class SessionStream:
     ) -> None:
         self._log = log
         self.name = log.open()
-        """The name of the stream in the log."""
+        """Name of the stream in the log."""
         self.outbox = outbox
-        """Lines of the stream that are not events yet."""
+        """Lines of the stream that were not made into events yet."""
         self._on_finished = on_finished
         self._primes = primes
         self._response: _ResponseSource | None = None
@@ -37,13 +37,13 @@ class SessionStream:
         self._sent = log.cursor(self.name)
         """The id of the last event that a response has sent."""
         self._keep_until: float | None = None
-        """Time until which the log should keep the stream. `None` before `finish`, and after it was passed to the
-        log."""
+        """Time until which the log should keep the stream. `None` before `finish` was called, and after the log has the
+        time."""
         outbox.call_writer(self.detach)
 
     @property
     def is_open(self) -> bool:
-        """Whether a response is sending the lines."""
+        """Whether a response is currently sending the lines of the stream."""
         return self._response is not None
 
     def attach(
@@ -54,9 +54,8 @@ class SessionStream:
         retry: float | None = None,
         until: float = math.inf,
     ) -> bool:
-        """Send the stream in ``response`` from now on, after the events of ``replay`` or, by default, after those that
-        no response has sent and that are still kept. The previous response ends. Return whether unsent events are
-        missing.
+        """Send the stream in ``response`` from now on. First send the events of ``replay`` or, by default, the kept
+        events that no response has sent. The previous response ends. Return whether unsent events are missing.
 
         Args:
           retry: seconds after which the client should reconnect if this response ends early.
@@ -79,7 +78,7 @@ class SessionStream:
         return is_gap
 
     def expire(self, now: float) -> None:
-        """End the current response if its time has passed. The client may reconnect."""
+        """End the current response if its time has passed. The client may reconnect to the stream."""
         source = self._response
         if source is not None and now >= source.until:
             source.is_over = True
@@ -88,7 +87,7 @@ class SessionStream:
 
     def close_response(self, retry: float) -> bool:
         """End the current response, but not the stream: the client should reconnect after ``retry`` seconds. Return
-        false if there is no response, or if the client has no event id with which it could resume."""
+        false if there is no response, or if the client can't resume because it has no event id."""
         source = self._response
         if source is None or not self._primes or self._is_finished:
             return False
@@ -101,7 +100,7 @@ class SessionStream:
         return True
 
     def finish(self, keep_until: float) -> None:
-        """End the stream after the last line. Its events are kept until ``keep_until``. Idempotent."""
+        """End the stream after its last line. Its events are kept until ``keep_until``. Idempotent."""
         if self._is_finished:
             return
         self._is_finished = True
@@ -131,12 +130,12 @@ class SessionStream:
                 self.detach()
 
     def remove_source(self, source: _ResponseSource) -> None:
-        """Detach ``source``, which won't send any more events."""
+        """Detach ``source`` from the stream, because it won't send any more events."""
         if self._response is source:
             self._response = None
 
     def detach(self) -> None:
-        """Keep the queued lines, because no response sends them any more."""
+        """Keep the queued lines of the stream, because no response sends them any more."""
         while lines := self.outbox.take_nowait():
             self._append_to_log(lines)
         self._finish_if_empty()
@@ -147,7 +146,7 @@ class SessionStream:
         return numbered_events(self.name, first, each)
 
     async def next_events(self, source: _ResponseSource) -> bytes | bytearray:
-        """Wait for the next events for ``source``. See `ResponseBody.next_chunk`."""
+        """Wait for the next events that ``source`` should send, and return them. See `ResponseBody.next_chunk`."""
         lines = await self.outbox.take()
         if lines:
             text = self._append_to_log(lines)
@@ -165,17 +164,17 @@ class SessionStream:
 
     @property
     def is_finished(self) -> bool:
-        """Whether the last line is in the outbox."""
+        """Whether the last line of the stream is in the outbox."""
         return self._is_finished and not self.outbox.size
 
     def send_keep_alive(self) -> None:
-        """Send a comment, unless something was sent since the last call."""
+        """Send a comment on the stream, unless something was sent since the last call."""
         if self._response is not None and self._response.was_silent():
             self.outbox.nudge()
 
 
 class _ResponseSource:
-    """The part of ``stream`` that one response sends, beginning with ``first``. For ``until``, see
+    """The body of one response, which sends the events of ``stream`` from ``first`` on. For ``until``, see
     `SessionStream.attach`."""
 
     __slots__ = ("_first", "_stream", "_was_silent", "is_over", "until")

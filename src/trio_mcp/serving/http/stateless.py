@@ -1,6 +1,6 @@
-"""StatelessEndpoint: serves self-contained requests. These are all modern requests and, with ``stateless=True``, all
-legacy requests. Headers of a modern request repeat values of its body, for gateways that route by headers. They are
-compared with the body (2026-07-28 streamable HTTP, Server Validation)."""
+"""StatelessEndpoint: serves requests that need no session. These are all modern requests and, with ``stateless=True``,
+all legacy requests. Headers of a modern request repeat values of its body, for gateways that route by headers. The
+headers are compared with the body (2026-07-28 streamable HTTP, Server Validation)."""
 
 from __future__ import annotations
 
@@ -43,13 +43,13 @@ _GONE: Final = "the client closed the response"
 
 
 def _drop() -> None:
-    """Ignore lines that are sent after the answer."""
+    """Ignore lines that a handler sends after the answer."""
 
 
 class StatelessExchange(PostExchange):
-    """The exchange of a request that doesn't belong to a connection. If the client disconnects at any moment, the
-    request is cancelled (2026-07-28 streamable HTTP, Cancellation). ``open_streams`` contains all exchanges that have
-    not ended."""
+    """The exchange of a request that doesn't belong to a session. If the client disconnects at any moment, the request
+    is cancelled (2026-07-28 streamable HTTP, Cancellation). ``open_streams`` contains all exchanges that have not
+    ended."""
 
     __slots__ = ("_has_sent", "_head", "_header_error", "_open_streams", "_requests", "_until")
 
@@ -66,13 +66,14 @@ class StatelessExchange(PostExchange):
         super().__init__(connection, posted, request, high_water)
         self._head = posted.head
         self._header_error: tuple[int, HTTPStatus] | None = None
-        """Code and status of an error that the endpoint itself reports, not a handler. `None` if there is none."""
+        """Code and status of an error that the endpoint itself reports, and not a handler. `None` if there is no such
+        error."""
         self._open_streams = open_streams
         self._has_sent = True
         self._requests: tuple[InboundRequest, ...] = ()
-        """The accepted requests: more than one for a batch."""
+        """The accepted requests of the exchange: one, or several for a batch."""
         self._until = math.inf
-        """Time at which a stream of changes ends, because its client's token expires."""
+        """Time at which a stream of changes ends, because the client's token expires."""
         open_streams[self] = None
         posted.response.on_gone = self._on_disconnect
 
@@ -111,8 +112,8 @@ class StatelessExchange(PostExchange):
         return super().method_not_found(request)
 
     def status_of(self, code: int) -> HTTPStatus:
-        # 2026-07-28 streamable HTTP, Server Validation: MUST be 400, or 404 for an unknown method. If a handler returns
-        # the same error, it is an ordinary reply.
+        # 2026-07-28 streamable HTTP, Server Validation: the status MUST be 400, or 404 for an unknown method. If a
+        # handler returns the same error, it is an ordinary reply.
         if self._header_error is not None and self._header_error[0] == code:
             return self._header_error[1]
         return super().status_of(code)
@@ -120,12 +121,12 @@ class StatelessExchange(PostExchange):
     def leave(self) -> None:
         del self._open_streams[self]
         if not self.is_stream:
-            # No further line can start a stream. Without this, the outbox would keep the exchange alive: a cycle per
-            # call.
+            # No further line can start a stream, so drop the callback. Otherwise the outbox would keep the exchange
+            # alive: a cycle per call.
             self.outbox.call_writer(_drop)
 
     def expire(self, now: float) -> None:
-        """End a stream of changes whose token has expired. It gets no reply, so that the client reconnects."""
+        """End a stream of changes whose token has expired. The request gets no reply, so that the client reconnects."""
         if now >= self._until:
             self._end_all("the client's token has expired")
 
@@ -140,7 +141,7 @@ class StatelessExchange(PostExchange):
         self.outbox.nudge()
 
     async def next_chunk(self) -> bytes:
-        """Wait for the next events, or a comment. See `ResponseBody.next_chunk`."""
+        """Wait for the next events, or for a comment, and return them. See `ResponseBody.next_chunk`."""
         if self.is_over and not self.outbox.size:
             return b""
         lines = await self.outbox.take()
@@ -157,9 +158,9 @@ class StatelessExchange(PostExchange):
 
 
 class NotificationExchange(PartExchange):
-    """The exchange of a notification that doesn't belong to a connection. The notification runs like a request, in the
-    share of its caller, but gets no reply. ``posted`` is answered when the notification is accepted, or refused as too
-    busy."""
+    """The exchange of a notification that doesn't belong to a session. The notification runs like a request, in the
+    share of its caller, but gets no reply. ``posted`` is answered when the notification is accepted, or refused because
+    the server is too busy."""
 
     __slots__ = ("_posted", "_request")
 
@@ -169,7 +170,7 @@ class NotificationExchange(PartExchange):
         self._request = request
 
     def accept(self) -> None:
-        """Respond that the notification was accepted, unless there already is a response."""
+        """Respond that the notification was accepted, unless the POST already has a response."""
         posted, self._posted = self._posted, None
         if posted is not None:
             posted.response.answer(empty(HTTPStatus.ACCEPTED, posted.extra))
@@ -185,8 +186,8 @@ class NotificationExchange(PartExchange):
 
 
 class StatelessEndpoint:
-    """Serves requests to ``running`` that don't belong to a connection of their client. They share a single connection
-    to the server. ``gate`` knows the scopes of the callers of a protected server.
+    """Serves requests to ``running`` that don't belong to a session. All of them share one `Connection` object, which
+    represents no particular client. ``gate`` knows the scopes of the callers of a protected server.
 
     If that connection ends because the server behind a proxy has disconnected, the next request opens another one. The
     connections run in ``nursery``.
@@ -198,7 +199,7 @@ class StatelessEndpoint:
         self._gate = gate
         self._limits = running.limits
         self.state = StatelessState(running.vocabulary)
-        """Applies the rules of the protocol to all requests."""
+        """Object that applies the rules of the protocol to all requests."""
         self._open_streams: dict[StatelessExchange, None] = {}
         self._connection = self._connect()
         self._is_ending = False
@@ -214,7 +215,7 @@ class StatelessEndpoint:
         return self._connection
 
     def post(self, message: Message | Batch, posted: HttpRequest) -> None:
-        """Serve a modern message."""
+        """Serve a message of a modern client."""
         if isinstance(message, Notification):
             self._post_notification(message, posted, LATEST_MODERN)
             return
@@ -239,7 +240,7 @@ class StatelessEndpoint:
         version, method = (posted.head.headers.get(name) for name in ("mcp-protocol-version", "mcp-method"))
         fault = None
         if version is not None and version not in REVISIONS:
-            # 2025-11-25 transports and 2026-07-28 streamable HTTP, Protocol Version Header: MUST be 400.
+            # 2025-11-25 transports and 2026-07-28 streamable HTTP, Protocol Version Header: the status MUST be 400.
             fault = unsupported_version(version)
         elif method is not None:
             wrong = _differs(posted.head, "mcp-method", message.method)
@@ -282,7 +283,7 @@ class StatelessEndpoint:
             self._carry_out(event, posted)
 
     def _carry_out(self, event: Event, posted: HttpRequest) -> None:
-        """Process ``event``, which is the request in ``posted`` or its refusal."""
+        """Process ``event``, which is the request in ``posted`` or the refusal of that request."""
         request = event.request if type(event) is RequestReceived else None
         if self._is_ending:
             if request is not None:
@@ -294,13 +295,13 @@ class StatelessEndpoint:
         connection.feed(event, posted.body, exchange)
 
     def response_to(self, request: InboundRequest) -> ResponseHandle | None:
-        """Return the response to a request if it is in progress, or `None` for a notification."""
+        """Return the HTTP response to a request that is in progress, or `None` for a notification."""
         held = self._connection.exchange.find(request)
         exchange = None if held is None else held.exchange
         return exchange.response if isinstance(exchange, StatelessExchange) else None
 
     def expire(self, now: float) -> None:
-        """End the streams of changes whose tokens have expired."""
+        """End all streams of changes whose tokens have expired."""
         for exchange in tuple(self._open_streams):
             exchange.expire(now)
 
@@ -310,7 +311,7 @@ class StatelessEndpoint:
             exchange.send_keep_alive()
 
     def shut_down(self, reason: str, *, hurry: bool) -> None:
-        """Accept no more requests: see `Connection.shut_down`."""
+        """Stop accepting requests: see `Connection.shut_down`."""
         self._is_ending = True
         self._connection.connection.shut_down(reason, hurry=hurry)
 
@@ -369,7 +370,8 @@ def _differs(head: RequestHead, name: str, declared: str, *, encoded: bool = Fal
 
 
 def param_mismatch(table: Iterable[ParamHeader], request: InboundRequest, head: RequestHead) -> CodedError | None:
-    """Return the error if a header that ``table`` names differs from its argument, or `None` if all match."""
+    """Return the error for a parameter header in ``table`` whose value differs from its argument, or `None` if all
+    headers match."""
     if not table:
         return None
     arguments = request.params.get("arguments")
