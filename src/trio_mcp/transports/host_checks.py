@@ -1,4 +1,4 @@
-"""Host and Origin checks for HTTP and WebSocket clients, which keep foreign web pages away.
+"""Host and Origin checks for HTTP and WebSocket clients, which protect a server from foreign web pages.
 
 A browser lets any page send requests to any address, including the user's own machine. The page's owner can also make a
 domain name point to that machine (DNS rebinding). The browser sends the page's origin and the requested host name, so
@@ -18,7 +18,7 @@ from ..lazy import lazy_pattern
 logger = logging.getLogger("trio_mcp")
 
 Allowed: TypeAlias = Sequence[str] | Literal["*"] | None
-"""Allowed names: a list, ``"*"`` for any, or `None` for the default."""
+"""Type of the allowed names: a list, ``"*"`` for any name, or `None` for the default."""
 
 _LOOPBACK_HOSTS: Final = ("localhost", "127.0.0.1", "[::1]")
 _LOOPBACK_ORIGINS: Final = tuple(f"{scheme}://{host}:*" for scheme in ("http", "https") for host in _LOOPBACK_HOSTS)
@@ -26,17 +26,17 @@ _LOOPBACK_ORIGINS: Final = tuple(f"{scheme}://{host}:*" for scheme in ("http", "
 _NAME: Final = lazy_pattern(r"[a-z0-9_]([a-z0-9_.-]*[a-z0-9_.])?")
 _SCHEME: Final = lazy_pattern(r"[a-z][a-z0-9+.-]*")
 _LONGEST_NAME: Final = 253
-"""Maximum characters of a DNS name (RFC 1035 section 2.3.4)."""
+"""Maximum number of characters of a DNS name (RFC 1035 section 2.3.4)."""
 _MOST_PORT: Final = 65_535
 _USUAL_PORTS: Final = {"http": "80", "https": "443"}
-"""Default ports, which browsers omit in both headers (RFC 6454 section 6.1)."""
+"""Default port of each scheme. Browsers omit it in the Host and Origin headers (RFC 6454 section 6.1)."""
 _PLAIN: Final = lazy_pattern(r"[a-zA-Z0-9_.:/\[\]+-]{1,300}")
-"""Characters that may occur in a Host or Origin header."""
+"""Pattern of the characters that may occur in a Host or Origin header."""
 
 
 @frozen
 class HostChecks:
-    """The accepted Origin and Host headers. ``"*"`` accepts any.
+    """The Origin and Host headers that a server accepts. ``"*"`` accepts any.
 
     An origin is ``scheme://host`` or ``scheme://host:port``. The port ``*`` means any port or none. ``null`` is an
     opaque origin, such as a local file. A host is ``name`` or ``name:*``, both with any port, or ``name:port``. An IPv6
@@ -48,8 +48,8 @@ class HostChecks:
     allowed_hosts: tuple[str, ...] | Literal["*"]
 
     def allows_origin(self, origin: str) -> bool:
-        """Return whether a page of ``origin`` may connect. A client without an Origin header isn't a web page, and may
-        connect."""
+        """Return whether a web page of ``origin`` may connect. A client without an Origin header isn't a web page, and
+        may connect."""
         if self.allowed_origins == "*":
             return True
         origin = origin.lower()
@@ -71,7 +71,7 @@ class HostChecks:
         )
 
     def _allows_below_localhost(self, host: str) -> bool:
-        """Return whether ``localhost`` is allowed and ``host`` is a name below it. Such a name can't point to another
+        """Return whether ``localhost`` is allowed and ``host`` is a subdomain of it. Such a name can't point to another
         machine (RFC 6761 section 6.3)."""
         name, _, port = host.partition(":")
         if not name.removesuffix(".").endswith(".localhost"):
@@ -95,7 +95,8 @@ class HostChecks:
 
 
 def _shown(value: str) -> str:
-    """Return a refused header for the client and the log. Anything but a name is hidden, because it may be a secret."""
+    """Return a refused header as it is shown to the client and in the log. Anything but a name is hidden, because it
+    may be a secret."""
     return repr(value) if _PLAIN.fullmatch(value) else f"({len(value)} characters that are not a name)"
 
 
@@ -109,7 +110,7 @@ def _leaves_out_port(host: str, allowed: str) -> bool:
 
 
 def is_loopback(host: str | None) -> bool:
-    """Return whether a listener on ``host`` can be reached from this machine only."""
+    """Return whether a listener on ``host`` can be reached only from this machine."""
     try:
         return host == "localhost" or ip_address(host or "").is_loopback
     except ValueError:
@@ -117,8 +118,8 @@ def is_loopback(host: str | None) -> bool:
 
 
 def host_checks_for(host: str | None, allowed_origins: Allowed, allowed_hosts: Allowed) -> HostChecks:
-    """Return the checks for ``host``. Raises `ValueError` if other machines can reach ``host`` and ``allowed_origins``
-    or ``allowed_hosts`` is missing, and for an entry that can't match a client."""
+    """Return the checks for a server on ``host``. Raises `ValueError` if other machines can reach ``host`` and
+    ``allowed_origins`` or ``allowed_hosts`` is missing, or if an entry can't match any client."""
     for given in (allowed_origins, allowed_hosts):
         if isinstance(given, str | bytes) and given != "*":
             raise ValueError(
@@ -131,9 +132,7 @@ def host_checks_for(host: str | None, allowed_origins: Allowed, allowed_hosts: A
             'allowed_origins=["https://app.example.com"], allowed_hosts=["mcp.example.com"]; '
             'allowed_origins=[] allows no web page, "*" allows any'
         )
-    if (
-        allowed_hosts is None
-    ):  # another loopback address than the usual one: clients use it in the Host header, so it is allowed
+    if allowed_hosts is None:  # an unusual loopback address is allowed, because clients use it in the Host header
         name = (host or "").partition("%")[0]
         allowed_hosts = [*_LOOPBACK_HOSTS, *([f"[{name}]" if ":" in name else name] if name else [])]
     elif len(allowed_hosts) == 0:
@@ -150,7 +149,7 @@ def host_checks_for(host: str | None, allowed_origins: Allowed, allowed_hosts: A
 
 
 def _host(given: str) -> str:
-    """Return a normalized entry of ``allowed_hosts``. Raises `ValueError`."""
+    """Return an entry of ``allowed_hosts`` in normalized form. Raises `ValueError` if the entry is invalid."""
     text = _text("allowed_hosts", given)
     if text == "*":
         raise _unusable(
@@ -164,7 +163,7 @@ def _host(given: str) -> str:
 
 
 def _origin(given: str) -> str:
-    """Return a normalized entry of ``allowed_origins``. Raises `ValueError`."""
+    """Return an entry of ``allowed_origins`` in normalized form. Raises `ValueError` if the entry is invalid."""
     text = _text("allowed_origins", given)
     if text == "*":
         raise _unusable(
@@ -197,7 +196,8 @@ def _text(option: str, given: Any) -> str:
 
 
 def _name_and_port(option: str, given: str, text: str) -> tuple[str, str]:
-    """Return name and port in ``text``. The port is empty if missing, and ``*`` for any port."""
+    """Return the name and the port in ``text``. The port is an empty string if it is missing, and ``*`` for any
+    port."""
     if any(mark in text for mark in "/?#\\"):
         raise _unusable(option, given, "clients send no path in this header", "leave out what follows the name")
     if "@" in text:

@@ -1,2 +1,2 @@
-"""The server's side of HTTP/1.1, without knowledge of MCP: it turns bytes into requests and answers into bytes, serves
-one connection, and keeps events for clients that reconnect."""
+"""The server side of HTTP/1.1, without knowledge of MCP. It converts bytes to requests and answers to bytes, serves one
+connection, and keeps events for clients that reconnect."""

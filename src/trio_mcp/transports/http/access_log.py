@@ -17,16 +17,16 @@ from .responses import HttpResponse
 _CLIENT_LEFT: Final = 499
 """The status that nginx logs for clients that disconnected before their answer."""
 _LONGEST: Final = 200
-"""Maximum characters of a word in the log."""
+"""Maximum number of characters of a field in the access log."""
 
 Who: TypeAlias = "Callable[[RequestHead | None, object, object], tuple[str | None, str | None]]"
-"""Function that returns the network address and the principal of the sender of a request, if known. It is called with
+"""Function that returns the network address and the principal of the sender of a request, if known. The arguments are
 the head, the caller that the application has admitted, and the peer of the connection."""
 
 
 class LoggedConnection(HttpConnection):
-    """A connection that logs each response to the logger ``trio_mcp.access`` at level info, when its last byte was
-    written or the client has disconnected. ``who`` identifies the sender."""
+    """A connection that logs each response to the logger ``trio_mcp.access`` at level info. It logs when the last byte
+    was written or the client has disconnected. ``who`` identifies the sender of the request."""
 
     __slots__ = ("_begun", "_sent", "_status", "_who")
 
@@ -36,9 +36,9 @@ class LoggedConnection(HttpConnection):
         super().__init__(stream, application, bounds, client)
         self._who = who
         self._begun = trio.current_time()
-        """Time at which the last bytes were received that the server has processed."""
+        """Time at which the bytes arrived that the server has processed last."""
         self._status = _CLIENT_LEFT
-        """The status of the current response."""
+        """The HTTP status of the current response."""
         self._sent = _SentBytes()
 
     def _advance(self) -> None:
@@ -46,12 +46,12 @@ class LoggedConnection(HttpConnection):
         super()._advance()
 
     def respond(self, response: HttpResponse, answer: Answer, *, close: bool) -> None:
-        """Write ``answer``: see `ResponseWriter.respond`."""
+        """Write ``answer``, and log it when it was sent: see `ResponseWriter.respond`."""
         self._status, self._sent = answer.status, _SentBytes(len(answer.body))
         super().respond(response, answer, close=close)
 
     def respond_with(self, response: HttpResponse, status: int, headers: bytes, source: ResponseBody) -> None:
-        """Begin to write a stream: see `ResponseWriter.respond_with`."""
+        """Begin to write a stream, and log it when it ends: see `ResponseWriter.respond_with`."""
         self._status, self._sent = status, _SentBytes()
         super().respond_with(response, status, headers, _CountedBody(source, self._sent))
 
@@ -90,7 +90,7 @@ class LoggedConnection(HttpConnection):
 
 
 class _SentBytes:
-    """The number of bytes of a body that were sent so far."""
+    """The number of bytes of a response body that were sent so far."""
 
     __slots__ = ("size",)
 
@@ -99,7 +99,7 @@ class _SentBytes:
 
 
 class _CountedBody:
-    """``source``, with its bytes being counted: see `ResponseBody`."""
+    """A response body that forwards ``source`` and counts its bytes: see `ResponseBody`."""
 
     __slots__ = ("_count", "_source")
 
@@ -108,14 +108,14 @@ class _CountedBody:
         self._count = count
 
     async def next_chunk(self) -> bytes | bytearray:
-        """Wait for the next bytes: see `ResponseBody.next_chunk`."""
+        """Wait for the next bytes, and return them: see `ResponseBody.next_chunk`."""
         data = await self._source.next_chunk()
         self._count.size += len(data)
         return data
 
 
 def _word(text: str | None) -> str:
-    """Return ``text`` as one word of a log line."""
+    """Return ``text`` as a single field of a log line."""
     if not text:
         return "-"
     short = text[:_LONGEST]

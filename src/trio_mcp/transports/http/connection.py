@@ -1,4 +1,4 @@
-"""HttpConnection: one client of an HTTP server, from its first byte until its connection ends."""
+"""HttpConnection: the connection of one client to an HTTP server, from its first byte until it ends."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _AT_ONCE: Final = 16
 """How many pipelined requests are served before other tasks run."""
 
 
-# Reading an enum member from its class costs as much as a call.
+# Reading an enum member from its class costs as much as a call, so these are module constants.
 _NEW, _FIRST, _IDLE, _HEAD, _ASKED, _BODY, _SERVED, _REFUSED, _DROPPING, _LINGERING, _CLOSING, _OVER = ConnectionPhase
 _RECEIVE, _ASK, _AWAIT, _SERVE, _REFUSE, _GO_ON, _DROP, _LINGER, _CLOSE, _END = ConnectionStep
 
@@ -50,40 +50,40 @@ class HttpConnection(ResponseWriter):
         self._bounds = bounds
         self._reader = RequestReader(bounds)
         self._head: RequestHead | None = None
-        """The head whose body has not arrived yet."""
+        """The parsed head of a request whose body has not arrived yet."""
         self._admission: Answer | Admitted | None = None
-        """The application's decision on that head."""
+        """The application's decision on the head of the current request."""
         self._held: HeldBytes | None = None
-        """Counts bytes that are read but not served, if there are many."""
+        """Counter for bytes that are read but not served, if there are many."""
         self._unserved: UnservedBody | None = None
-        """The body of an admitted request that was refused."""
+        """The body of an admitted request whose body was refused."""
         self._missing = 0
-        """Maximum number of bytes of a refused body that are still to come, in phase `DROPPING`."""
+        """Maximum number of bytes of a refused body that are still expected, in phase `DROPPING`."""
         self._lingered = 0
         self._renewed = 0
         """How often the client got more time for the rest of a body that is too large. This is at most about once a
         second."""
         self._resuming = False
-        """Whether buffered requests are being served, or a task will continue to serve them."""
+        """Whether buffered requests are being served, or a task is about to serve them."""
         self._room = Sleeper()
         self._upgrade: bytes | None = None
-        """The bytes of a request for a WebSocket."""
+        """The bytes of a request to upgrade to a WebSocket."""
 
     @property
     def is_idle(self) -> bool:
-        """Whether there is no unanswered request with a complete head, and the client has nothing to read except a
+        """True if no request with a complete head is unanswered, and the client has nothing to read except a
         refusal."""
         return self.phase <= _HEAD or self.phase is _DROPPING
 
     @property
     def awaits_request(self) -> bool:
-        """Whether a head has partly arrived, or the first head hasn't arrived yet. `shut_down` would cut off that
-        request."""
+        """True if a head has partly arrived, or the first head hasn't arrived yet. In these cases `shut_down` would cut
+        off a request."""
         return self.phase <= _HEAD and self.phase is not _IDLE
 
     async def serve(self) -> bytes | None:
         """Serve the client until the connection has ended, and close the stream. Exceptions of the application and of
-        its sources propagate.
+        its response bodies propagate.
 
         If the first request asks for a WebSocket, return the bytes read so far, and leave the stream open.
         """
@@ -94,7 +94,7 @@ class HttpConnection(ResponseWriter):
                 self._context = contextvars.copy_context()
                 if not self._is_last:
                     await self._read()
-                # The writing task ends by itself after the last answer. Usually there is no such task.
+                # The writing task, if there is one, ends on its own after the last answer.
                 if nursery.child_tasks and not (self._writing and self._reads_no_request):
                     nursery.cancel_scope.cancel(reason="the HTTP connection has ended")
             clean = True
@@ -113,18 +113,18 @@ class HttpConnection(ResponseWriter):
 
     async def _aclose(self, *, clean: bool) -> None:
         if type(self._stream) is trio.SocketStream:
-            # First let handlers run that were cancelled because the connection ended.
+            # First run the handlers that were cancelled because the connection ended.
             await trio.lowlevel.cancel_shielded_checkpoint()
             self._stream.socket.close()
-        elif not clean:  # cancelled, so don't wait
+        elif not clean:  # the connection was cancelled, so don't wait
             await trio.aclose_forcefully(self._stream)
-        else:  # a TLS close shows a client that a body without a length is complete
+        else:  # a TLS close message proves to the client that a body without a length is complete
             deadline = trio.current_time() + self._bounds.linger_timeout
             with trio.CancelScope(shield=True, deadline=deadline), until_broken():
                 await self._stream.aclose()
 
     def tick(self, now: float) -> None:
-        """End the connection if the time limit of its phase has passed at ``now``, by trio's clock. To be called about
+        """End the connection if the time limit of its phase has passed at ``now``, by trio's clock. Call this about
         once a second."""
         outgoing = self._outgoing
         if outgoing.is_waiting:
@@ -141,7 +141,7 @@ class HttpConnection(ResponseWriter):
                 self._cancel("the connection was idle")
 
     def _limit(self) -> float:
-        """Return how many seconds the current phase may take."""
+        """Return how many seconds the connection may stay in its current phase."""
         bounds = self._bounds
         match self.phase:
             case ConnectionPhase.NEW | ConnectionPhase.FIRST | ConnectionPhase.HEAD:
@@ -154,11 +154,12 @@ class HttpConnection(ResponseWriter):
                 return bounds.body_timeout
             case ConnectionPhase.LINGERING | ConnectionPhase.CLOSING:
                 return bounds.linger_timeout
-            case _:  # the application has no time limit here
+            case _:  # in this phase, the application sets the time limit
                 return math.inf
 
     def shut_down(self, *, now: bool = False) -> None:
-        """End the connection after the current request. End it at once if there is no request, or with ``now``."""
+        """End the connection after the current request. End it at once if there is no request, or if ``now`` is
+        true."""
         self._is_last = True
         if now or self.phase <= _HEAD:
             self._cancel("the server ends")
@@ -166,7 +167,7 @@ class HttpConnection(ResponseWriter):
     # Reading
 
     async def _read(self) -> None:
-        """Read until the connection ends, or nothing more needs to be read."""
+        """Read from the stream until the connection ends, or nothing more needs to be read."""
         receive = receiver(self._stream)
         reader, bounds = self._reader, self._bounds
         try:
@@ -176,7 +177,7 @@ class HttpConnection(ResponseWriter):
                         return
                     continue
                 reader.feed(data)
-                del data  # otherwise a stream would keep its request in memory
+                del data  # otherwise a streaming response would keep its request in memory
                 if self.phase < _SERVED and not self._resuming:
                     self._advance()
                     if self.phase is _OVER:
@@ -197,8 +198,8 @@ class HttpConnection(ResponseWriter):
             self._failed(error)
 
     def _has_room(self) -> bool:
-        """Count the buffered bytes, and return whether to continue reading. If the server has no room for a body,
-        refuse it. If the connection has read too much ahead, end it."""
+        """Count the buffered bytes, and return whether to continue reading. If the server has no memory left for a
+        body, refuse the request. If the connection has read too far ahead, end it."""
         size = self._reader.size
         if self.phase >= _SERVED and size > self._bounds.max_pipelined_bytes:
             return False
@@ -255,7 +256,7 @@ class HttpConnection(ResponseWriter):
             self._gone()
 
     def _advance(self) -> None:
-        """Serve the requests that have arrived. Synchronous."""
+        """Serve all requests that have arrived. Synchronous."""
         self._resuming = True
         for _ in range(_AT_ONCE):
             if not self._serve_next():
@@ -277,7 +278,8 @@ class HttpConnection(ResponseWriter):
         self._room.wake()
 
     def _serve_next(self) -> bool:
-        """Serve one request, if it has arrived completely. Return whether the next one may be served at once."""
+        """Serve the next request if all of it has arrived. Return whether the request after it may be served at
+        once."""
         reader = self._reader
         waits_for_continue = False
         try:
@@ -311,7 +313,7 @@ class HttpConnection(ResponseWriter):
         return self.phase is _IDLE and bool(reader.unread)
 
     def _read_head(self) -> bool:
-        """Read the next head, if it has arrived completely, and have the application decide on it. Return whether the
+        """Read the next head if all of it has arrived, and let the application decide on it. Return whether the
         decision was made."""
         reader, is_first = self._reader, self.phase <= _FIRST
         begun = bytes(reader.unread) if is_first else b""
@@ -333,14 +335,14 @@ class HttpConnection(ResponseWriter):
         return True
 
     def _refuse_early(self) -> bool:
-        """Answer before the body is read. Return whether the next request may be served at once, which is only possible
-        if the whole body has already arrived: otherwise the start of the next request is unknown."""
+        """Answer a request before its body is read. Return whether the next request may be served at once. This is only
+        possible if the whole body has already arrived: otherwise the start of the next request is unknown."""
         head, refusal, reader = self._head, self._admission, self._reader
         assert head is not None
         assert isinstance(refusal, Answer)
         is_read = False
         try:
-            # A client that waits for 100 (RFC 9110 section 10.1.1) may send the body now, or omit it.
+            # A client that waits for status 100 (RFC 9110 section 10.1.1) may send the body now, or omit it.
             if "expect" in head.headers:
                 reader.discard()
             else:
@@ -351,11 +353,12 @@ class HttpConnection(ResponseWriter):
         return self.phase is _IDLE and bool(reader.unread)
 
     def _refuse(self, status: HTTPStatus, reason: str) -> None:
-        """Send a refusal to a request whose body can't be read to the end."""
+        """Refuse a request whose body can't be read to the end."""
         may_come_again = status is HTTPStatus.SERVICE_UNAVAILABLE
         if self._head is not None and isinstance(self._admission, Admitted) and not may_come_again:
             self._unserved = UnservedBody(self._head, self._admission.caller, status, reason, self._reader.part)
-        # A client that writes before it reads would lose the answer in a reset. A client that waits for 100 wouldn't.
+        # A client that writes before it reads would lose the answer when the connection is reset. A client that waits
+        # for status 100 wouldn't.
         waits = self._head is not None and "expect" in self._head.headers and not self._reader.part
         is_sound = may_come_again or status is HTTPStatus.REQUEST_ENTITY_TOO_LARGE
         self._reader.discard(comes=is_sound and not waits)
@@ -371,7 +374,7 @@ class HttpConnection(ResponseWriter):
     # After a response
 
     def _finish(self) -> None:
-        """Handle the end of the current response, which is written."""
+        """Continue after the current response was written completely."""
         response, self._response = self._response, None
         assert response is not None, "a response must be written only once"
         response.is_gone, response.on_gone = True, do_nothing

@@ -1,4 +1,4 @@
-"""RequestHead: the parsed head of a request. HeadCache keeps the last head of a connection, because clients send the
+"""RequestHead: the parsed head of a request. HeadCache keeps the last head of a connection, because a client sends the
 same head with each request, except for the length of the body.
 
 `HttpBounds` limits what a client may send and how long that may take. `BadRequest` refuses a request that is invalid or
@@ -18,17 +18,18 @@ from ...lazy import lazy_pattern
 
 _WEBSOCKET: Final = lazy_pattern(r"(?:^|,)[ \t]*+websocket[ \t]*+(?:,|$)", re.IGNORECASE | re.ASCII)
 _CLOSE: Final = lazy_pattern(r"(?:^|,)[ \t]*+close[ \t]*+(?:,|$)", re.IGNORECASE | re.ASCII)
-"""Elements of a header that is a list (RFC 9110 section 5.6.1)."""
+"""Pattern of an element of a header that is a list (RFC 9110 section 5.6.1)."""
 _LONGEST_LIST: Final = 1000
-"""Maximum characters that are read of such a header, because a search starts at each comma."""
+"""Maximum number of characters of a list header that are read, because a search starts at each comma."""
 _LENGTH: Final = lazy_pattern(rb"\r\ncontent-length: ([0-9]{1,9})\r\n", re.IGNORECASE)
 _MOST_DIGITS: Final = 9
 _LONGEST: Final = 4096
-"""Maximum bytes of a cached head, because there may be many idle connections."""
+"""Maximum number of bytes of a cached head, because there may be many idle connections."""
 
 
 class BadRequest(Exception):
-    """The request is refused with ``status``. The connection ends, because the start of the next request is unknown."""
+    """The error of a request that is refused with ``status``. The connection ends, because the start of the next
+    request is unknown."""
 
     def __init__(self, status: HTTPStatus, reason: str) -> None:
         super().__init__(reason)
@@ -38,36 +39,37 @@ class BadRequest(Exception):
 
 @frozen
 class HttpBounds:
-    """The limits of a connection. Times are in seconds, with the precision of the calls of `HttpConnection.tick`."""
+    """The limits of an HTTP connection. Times are in seconds, with the precision of the calls of
+    `HttpConnection.tick`."""
 
     max_head_bytes: int = 16 * 1024
-    """Maximum bytes from the request line to the empty line after the headers."""
+    """Maximum number of bytes from the request line to the empty line after the headers."""
     max_target_bytes: int = 8 * 1024
     max_headers: int = 100
     max_body_bytes: int = 4 * 1024 * 1024
     max_unserved_bytes: int = 64 * 1024
-    """Bytes after a head at which reading pauses, while the application decides by the head."""
+    """Number of bytes after a head at which reading pauses, while the application decides on the head."""
     max_pipelined_bytes: int = 1024 * 1024
-    """Maximum bytes that are read ahead while a request is served. Reading never pauses then, because a disconnect
-    arrives after everything that was sent. If there are more bytes, the connection ends."""
+    """Maximum number of bytes that are read ahead while a request is served. Reading never pauses then, because a
+    disconnect arrives after everything that was sent. If the client sends more bytes, the connection ends."""
     head_timeout: float = 10.0
-    """Time from the first byte of a head to its last. For the first head, it starts with the connection."""
+    """Seconds from the first byte of a head to its last. For the first head, the time starts with the connection."""
     body_timeout: float = 60.0
-    """Time from the last byte of a head to the last byte of the body."""
+    """Seconds from the last byte of a head to the last byte of the body."""
     idle_timeout: float = 75.0
-    """Time between requests."""
+    """Seconds between two requests on a connection."""
     write_timeout: float = 30.0
-    """Time within which a client must accept some of the bytes that are being sent."""
+    """Seconds within which a client must accept some of the bytes that are being sent."""
     linger_timeout: float = 2.0
-    """Time in which a client can read the last answer."""
+    """Seconds in which a client can read the last answer."""
     max_dropped_bytes: int = 64 * 1024 * 1024
-    """Maximum bytes of the rest of a refused body that are read and discarded, within `body_timeout`. Most clients
-    write the whole body before they read, and would lose the answer if the connection were reset. If the body is too
-    large, `linger_timeout` is the limit between two pieces."""
+    """Maximum number of bytes of the rest of a refused body that are read and discarded, within `body_timeout`. Most
+    clients write the whole body before they read, and would lose the answer if the connection were reset. If the body
+    is too large, `linger_timeout` is the limit between two pieces."""
     max_linger_bytes: int = 1024 * 1024
-    """Maximum bytes that are read and discarded after the last answer. A connection that is closed with unread bytes is
-    reset, and its client might never receive that answer. The rest of a refused body is discarded earlier: see
-    `max_dropped_bytes`."""
+    """Maximum number of bytes that are read and discarded after the last answer. A connection that is closed with
+    unread bytes is reset, and its client might never receive that answer. The rest of a refused body is discarded
+    earlier: see `max_dropped_bytes`."""
 
 
 @define(eq=False)
@@ -78,7 +80,7 @@ class RequestHead:
     target: str = attrs.field(repr=False)
     path: str
     """The request target without its query, as received, without decoding. If the target is an absolute URL, this is
-    its path, and its authority is ``host`` in `headers`."""
+    the URL's path, and the URL's authority is ``host`` in `headers`."""
     headers: dict[str, str] = attrs.field(repr=False)
     """Header values in Latin-1 without surrounding blanks, keyed by name in lower case. The values of a repeated header
     are joined with commas."""
@@ -86,10 +88,11 @@ class RequestHead:
     """Names of headers that occurred more than once."""
     http_1_0: bool
     accepts: str | None = None
-    """The only media type that the client accepts, set by the application. `None` if it accepts any."""
+    """The only media type that the client accepts, as determined by the application. `None` if the client accepts
+    any."""
 
     def with_length(self, digits: bytes) -> RequestHead:
-        """Return the same head for a body of another length."""
+        """Return a copy of the head for a body of another length."""
         headers = {**self.headers, "content-length": digits.decode("ascii")}
         return RequestHead(self.method, self.target, self.path, headers, self.repeated, self.http_1_0)
 
@@ -100,13 +103,13 @@ class RequestHead:
         return (
             upgrade is not None
             and self.method == "GET"
-            and not self.http_1_0  # RFC 9110 section 7.8
+            and not self.http_1_0  # RFC 9110 section 7.8: ignore Upgrade in HTTP/1.0
             and _WEBSOCKET.search(upgrade, 0, _LONGEST_LIST) is not None
         )
 
     @property
     def is_last(self) -> bool:
-        """Whether the client sends no further request on the connection (RFC 9112 section 9.6)."""
+        """Whether this is the client's last request on the connection (RFC 9112 section 9.6)."""
         connection = self.headers.get("connection")
         return self.http_1_0 or (
             connection is not None
@@ -115,8 +118,8 @@ class RequestHead:
         )
 
     def waits_for_continue(self) -> bool:
-        """Return whether the client waits for status 100 before it sends the body. Raises `BadRequest` for any other
-        expectation."""
+        """Return whether the client waits for status 100 before it sends the body. Raises `BadRequest` if the client
+        expects anything else."""
         expected = self.headers.get("expect")
         if expected is None or self.http_1_0:  # RFC 9110 section 10.1.1
             return False
@@ -126,7 +129,7 @@ class RequestHead:
 
 
 class HeadCache:
-    """Caches the last head of one connection, but not the first one, because a stream is the only request of its
+    """Caches the last head of one connection. The first head isn't cached, because a stream is the only request of its
     connection.
 
     Only the parsed bytes of a head are cached. The decision whether to serve it is made for each request.
@@ -141,8 +144,8 @@ class HeadCache:
         self._is_first = True
 
     def lookup(self, raw: bytes) -> RequestHead | None:
-        """Return the parsed head for ``raw``, if it differs from the last head only in the digits of its
-        Content-Length."""
+        """Return the parsed head for the bytes ``raw``, if they differ from the last head only in the digits of the
+        Content-Length. Otherwise return `None`."""
         head, before, after = self._head, self._before, self._after
         if head is None or not (raw.startswith(before) and raw.endswith(after)):
             return None

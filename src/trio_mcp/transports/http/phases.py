@@ -27,7 +27,7 @@ from typing import Final
 
 
 class ConnectionPhase(IntEnum):
-    """The phases of a connection."""
+    """The phases in the life of an HTTP connection."""
 
     NEW = 0
     """The client hasn't sent anything."""
@@ -44,20 +44,20 @@ class ConnectionPhase(IntEnum):
     SERVED = 6
     """The application has the request, or an answer to a completely received request is being written."""
     REFUSED = 7
-    """A refusal is being written to a request that isn't read to its end."""
+    """A request was refused before all of it was read, and the refusal is being written."""
     DROPPING = 8
-    """A request was refused by its head. The refusal is written, and the client may send the body and read the
-    refusal."""
+    """A request was refused because of its head, and the refusal is written. The client may still send the body and
+    read the refusal."""
     LINGERING = 9
-    """A refusal is written. The client may send more, and read the refusal."""
+    """A refusal is written. The client may still send bytes, and read the refusal."""
     CLOSING = 10
-    """No further request is read, and the client may read the last answer."""
+    """The last answer is written. No further request is read, and the client may still read the answer."""
     OVER = 11
-    """The connection has ended, or becomes a WebSocket."""
+    """The connection has ended, or has become a WebSocket."""
 
 
 class ConnectionStep(IntEnum):
-    """The steps from phase to phase."""
+    """The steps from phase to phase of an HTTP connection."""
 
     RECEIVE = 0
     """A part of a head has arrived."""
@@ -74,16 +74,16 @@ class ConnectionStep(IntEnum):
     DROP = 6
     """The refusal is written before the rest of the body has arrived. Most clients send the body before they read."""
     LINGER = 7
-    """The refusal is written, and the end of the request is unknown."""
+    """The refusal is written, and it's unknown where the request ends."""
     CLOSE = 8
-    """The last answer is written; or the client has finished sending, but still reads; or a refused body has arrived
+    """The last answer is written, the client has finished sending but still reads, or a refused body has arrived
     completely."""
     END = 9
     """The connection is closed, or becomes a WebSocket."""
 
 
 class IllegalConnectionStep(RuntimeError):
-    """A step that isn't in the table: a bug in this package."""
+    """A step of a connection that isn't in the table of phases: a bug in this package."""
 
 
 _P: Final = ConnectionPhase
@@ -102,18 +102,18 @@ _AFTER: Final[tuple[tuple[ConnectionPhase | None, ...], ...]] = (
     (None, None, None, None, None, None, None, None, _P.CLOSING, _P.OVER),
     (None, None, None, None, None, None, None, None, None, _P.OVER),
 )
-"""The phase after each step, keyed by the phase before."""
+"""The phase after each step, keyed by the phase before the step."""
 
 
 class ConnectionLife:
-    """The phase of one connection. Only `enter` changes it."""
+    """The current phase of one connection. Only `enter` changes it."""
 
     __slots__ = ("phase", "since")
 
     def __init__(self) -> None:
         self.phase = _P.NEW
         self.since: float | None = None
-        """The time of the first clock check in this phase."""
+        """The time of the first clock check in the current phase."""
 
     def enter(self, step: ConnectionStep) -> None:
         """Enter the phase that ``step`` leads to. If the table has no such step, raise `IllegalConnectionStep` without

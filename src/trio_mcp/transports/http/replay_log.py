@@ -1,5 +1,5 @@
-"""ReplayLog: keeps the events of one session for clients that reconnect (2025-11-25 transports, Resumability and
-Redelivery)."""
+"""ReplayLog: keeps the events of one session, so that clients that reconnect can receive them (2025-11-25 transports,
+Resumability and Redelivery)."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from ...classes import define, value
 from ...concurrency.fair_share import HeldBytes
 
 _OVERHEAD: Final = 256
-"""Approximate overhead of an event, and of a stream, in bytes."""
+"""Approximate memory overhead of an event, and of a stream, in bytes."""
 
 _MOST_DIGITS: Final = 18
 
 
 class BadCursor(Exception):
-    """A client has reconnected with an event id from which no stream of the session can continue. The message says why.
-    Another stream instead would make the client believe that it has missed nothing."""
+    """The error for a client that reconnects with an event id from which no stream of the session can continue. The
+    message says why. Another stream instead would make the client believe that it has missed nothing."""
 
 
 @value
 class Replay:
-    """The events of one stream after a cursor, each with its id, oldest first. ``finished``: no more events will
-    follow."""
+    """The events of one stream after a cursor, each with its id, oldest first. If ``finished`` is true, no more events
+    will follow."""
 
     stream: str
     events: list[tuple[str, bytes]]
@@ -36,10 +36,10 @@ class Replay:
 
 @define(eq=False)
 class _Piece:
-    """Kept events of one stream that were added together."""
+    """Kept events of one stream that were added to the log together."""
 
     lines: list[bytes]
-    """Lines of the events, newest first."""
+    """JSON lines of the events, newest first."""
 
 
 @define(eq=False)
@@ -51,7 +51,8 @@ class _ReplayStream:
     size: int = 0
     """Approximate size of ``pieces`` in bytes."""
     awaited: bytes | None = None
-    """The line of the newest event, if the client is away and will fetch it. It isn't in ``pieces``."""
+    """The JSON line of the newest event, if the client is disconnected and will fetch the event later. It isn't in
+    ``pieces``."""
     last: int = 0
     """The number of the last event, whether it is kept or not. ``0`` before the first event."""
 
@@ -60,13 +61,13 @@ class _ReplayStream:
 
     @property
     def dropped(self) -> int:
-        """The number of the last event that isn't kept any more."""
+        """The number of the last event of the stream that is no longer kept."""
         return self.last - self.count - (self.awaited is not None)
 
 
 class ReplayLog:
-    """The events of the streams of one session. It keeps as many as fit into ``max_stream_bytes`` for each stream,
-    ``max_bytes`` for all streams, and the room that ``held`` allows. The oldest events are dropped first.
+    """The events of all streams of one session. The log keeps as many events as fit into ``max_stream_bytes`` for each
+    stream, ``max_bytes`` for all streams, and the room that ``held`` allows. The oldest events are dropped first.
 
     While the client of a stream is away, the newest event of the stream, such as the result of a call, is kept whatever
     its size, as long as ``held`` allows. It doesn't count against the limits of the stream and of the session.
@@ -84,17 +85,17 @@ class ReplayLog:
         self._streams: dict[str, _ReplayStream] = {}
         self._finished: dict[str, float] = {}
         """Finished streams, in the order of finishing, with the time until which each is kept. Streams whose newest
-        event is awaited are not included."""
+        event the client will fetch are not included."""
         self._fetched_later: dict[str, float] = {}
-        """Finished streams whose newest event is awaited, with the same times."""
+        """Finished streams whose newest event the client will fetch, with the time until which each is kept."""
         self._oldest_first: OrderedDict[_Piece, _ReplayStream] = OrderedDict()
         self._awaited: OrderedDict[str, None] = OrderedDict()
-        """Streams whose newest event is awaited, in the order of these events."""
+        """Streams whose newest event the client will fetch, in the order of these events."""
         self.size = 0
-        """Approximate size of everything in bytes, without the events that are awaited."""
+        """Approximate size of the whole log in bytes, without the events that clients will fetch."""
 
     def open(self) -> str:
-        """Open a stream and return its name."""
+        """Open a new stream in the log, and return its name."""
         self._opened += 1
         stream = _ReplayStream(f"{self._session}.{self._opened}")
         self._streams[stream.name] = stream
@@ -103,14 +104,14 @@ class ReplayLog:
         return stream.name
 
     def cursor(self, name: str) -> str:
-        """Return the id after which the next event of a stream will follow: the id of its last event or, before the
-        first, an id for a priming event."""
+        """Return the id after which the next event of a stream will follow. This is the id of its last event or, before
+        the first event, an id for a priming event."""
         stream = self._streams[name]
         return stream.event_id(stream.last)
 
     def extend(self, name: str, lines: Sequence[bytes], *, awaited: bool = False) -> int:
-        """Add lines to a stream that isn't finished, and return the number of the first event. ``awaited``: the client
-        is away, and will fetch the lines later."""
+        """Add lines to a stream that isn't finished, and return the number of the first new event. Set ``awaited`` if
+        the client is disconnected, and will fetch the lines later."""
         stream = self._streams[name]
         first = stream.last + 1
         if not lines:
@@ -138,19 +139,19 @@ class ReplayLog:
         return first
 
     def finish(self, name: str, keep_until: float) -> None:
-        """Mark a stream as complete, and keep it until `drop_finished` is called with that time or a later one."""
+        """Mark a stream as complete. Keep it until `drop_finished` is called with this time or a later one."""
         finished = self._finished if self._streams[name].awaited is None else self._fetched_later
         finished[name] = keep_until
         self._shrink()
 
     def drop_finished(self, now: float) -> None:
-        """Drop the finished streams whose time has passed."""
+        """Drop the finished streams that are kept no longer than until the given time."""
         for finished in (self._finished, self._fetched_later):
             for name in [name for name, keep_until in finished.items() if keep_until <= now]:
                 self._forget(name)
 
     def close(self) -> None:
-        """Release everything, and keep no events from now on, because the session has ended."""
+        """Release all events, and keep no events from now on, because the session has ended."""
         self._is_closed = True
         self._max_stream = self._max = 0
         self._shrink()
@@ -161,15 +162,16 @@ class ReplayLog:
             self._held = None
 
     def after(self, cursor: str) -> Replay:
-        """Return the events after ``cursor`` in its stream. Raises `BadCursor`."""
+        """Return the events after ``cursor`` in its stream. Raises `BadCursor` if the stream can't continue from
+        there."""
         stream, number = self._find(cursor)
         if number < stream.dropped:
             raise BadCursor("events after this event id are no longer kept")
         return self._replay(stream, number)
 
     def retained_after(self, cursor: str) -> tuple[Replay, bool]:
-        """Return the events after ``cursor`` that are still kept, and whether any are missing. Raises `BadCursor` if no
-        stream has this cursor."""
+        """Return the events after ``cursor`` that are still kept, and whether any events are missing. Raises
+        `BadCursor` if no stream has this cursor."""
         stream, number = self._find(cursor)
         dropped = stream.dropped
         return self._replay(stream, max(number, dropped)), number < dropped
@@ -203,8 +205,8 @@ class ReplayLog:
         return self._held is not None and self._held.is_too_much
 
     def _shrink(self) -> None:
-        """Drop the oldest until everything fits: finished streams without events first, and then events. Awaited events
-        are dropped last, and only if the server has no room for them."""
+        """Drop the oldest streams and events until the log is small enough: finished streams without events first, and
+        then events. Events that a client will fetch are dropped last, and only if the server has no room for them."""
         while self.size > self._max or self._is_too_much:
             finished = next(iter(self._finished), None)
             if finished is not None and not self._streams[finished].count:
@@ -217,7 +219,7 @@ class ReplayLog:
                 return
 
     def _pop_awaited(self, stream: _ReplayStream) -> bytes | None:
-        """Remove the newest event of a stream, if it is awaited, and return its line."""
+        """Remove the newest event of a stream if the client will fetch it, and return its line."""
         line, stream.awaited = stream.awaited, None
         if line is not None:
             del self._awaited[stream.name]

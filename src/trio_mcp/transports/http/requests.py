@@ -1,5 +1,5 @@
 """RequestReader: parses requests from the bytes of a client. llhttp reads a head, and further checks apply where llhttp
-isn't strict enough. It does no I/O: you feed bytes, and get heads and bodies."""
+isn't strict enough. RequestReader does no I/O: you feed bytes, and get heads and bodies."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from ...lazy import lazy_pattern
 from .heads import BadRequest, HeadCache, HttpBounds, RequestHead
 
 _REQUEST_LINE: Final = re.compile(rb"([!#$%&'*+.^_`|~0-9A-Za-z-]+) ([!-\"$-~]+) HTTP/([0-9]\.[0-9])\r\n")
-"""A request line: RFC 9112 section 3. A target has no fragment (section 3.2)."""
+"""Pattern of a request line: RFC 9112 section 3. A target has no fragment (section 3.2)."""
 _TOKEN_BEGINS: Final = lazy_pattern(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]")
 _ABSOLUTE: Final = lazy_pattern(r"https?://([^/?@]+)(/[^?]*)?", re.IGNORECASE)
-"""A target in absolute form: RFC 9110 section 4.2. A name before an ``@`` is an error: section 4.2.4."""
+"""Pattern of a target in absolute form: RFC 9110 section 4.2. A name before an ``@`` is an error: section 4.2.4."""
 _PARSED_AS_THEY_ARE: Final = frozenset(("POST", "GET", "DELETE", "OPTIONS", "HEAD", "PUT", "PATCH"))
 _LONGEST_METHOD: Final = 32
 _BARE_LF: Final = "a line of the head does not end with CRLF"
@@ -32,7 +32,7 @@ _keys: dict[bytes, str] = {}
 
 
 class _Fields:
-    """Collects the headers that llhttp reads."""
+    """Collects the headers that llhttp parses."""
 
     __slots__ = ("complete", "headers", "repeated")
 
@@ -58,8 +58,8 @@ class _Fields:
 
 
 def check_beginning(beginning: bytes, *, is_first: bool) -> None:
-    """Raise `BadRequest` if ``beginning`` can't be part of a head (or its start, if ``is_first``), so that a client of
-    another protocol gets an answer at once."""
+    """Raise `BadRequest` if ``beginning`` can't be part of a head. If ``is_first``, it must be the start of a head. So
+    a client of another protocol gets an answer at once."""
     if is_first and not _TOKEN_BEGINS.match(beginning):
         raise BadRequest(HTTPStatus.BAD_REQUEST, "this is not an HTTP request")
     if beginning.count(b"\n") != beginning.count(b"\r\n"):
@@ -67,7 +67,8 @@ def check_beginning(beginning: bytes, *, is_first: bool) -> None:
 
 
 def read_head(raw: bytes, bounds: HttpBounds) -> RequestHead:
-    """Parse the head of a request from its bytes, including the empty line. Raises `BadRequest`."""
+    """Return the head that the bytes of a request specify, including the empty line. Raises `BadRequest` if the head is
+    invalid."""
     lines = raw.count(b"\n")
     if lines != raw.count(b"\r\n"):
         raise BadRequest(HTTPStatus.BAD_REQUEST, _BARE_LF)
@@ -88,12 +89,12 @@ def read_head(raw: bytes, bounds: HttpBounds) -> RequestHead:
             raise BadRequest(HTTPStatus.NOT_IMPLEMENTED, "this method is not supported")  # RFC 9112 section 3
         # llhttp rejects unknown methods, and parses the heads of some methods in a special way.
         raw = b"GET" + raw[line.end(1) :]
-    # Each head gets a new parser. If it were reused, it would expect the body first.
+    # Each head gets a new parser, because a parser that is used again would expect the body first.
     fields = _Fields()
     try:
         httptools.HttpRequestParser(fields).feed_data(raw)
     except httptools.HttpParserUpgrade:
-        pass  # raised after a head that asks for an upgrade, which a server may ignore (RFC 9110 section 7.8)
+        pass  # llhttp raises after a head that asks for an upgrade, which a server may ignore
     except httptools.HttpParserError as error:
         raise BadRequest(HTTPStatus.BAD_REQUEST, f"malformed HTTP request: {error}") from None
     if not fields.complete:
@@ -105,7 +106,7 @@ def read_head(raw: bytes, bounds: HttpBounds) -> RequestHead:
 
 
 def check_headers(headers: Mapping[str, str], repeated: Set[str], *, http_1_0: bool) -> None:
-    """Raise `BadRequest` if ``headers`` are ambiguous about the destination of a request, or the end of its body.
+    """Raise `BadRequest` if ``headers`` are ambiguous about the destination of a request, or about the end of its body.
     Headers in ``repeated`` occurred more than once."""
     if "transfer-encoding" in headers:
         # RFC 9112 section 6.1: invalid framing in HTTP/1.0; section 6.3: together with a Content-Length, too.
@@ -137,9 +138,9 @@ def _path_of(method: str, target: str, headers: dict[str, str]) -> str:
 _END: Final = b"\r\n\r\n"
 _CHUNKED_HEAD: Final = b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n"
 _SIZE: Final = re.compile(rb"([0-9A-Fa-f]{1,16})(?![0-9A-Fa-f])[^\r\n]*+\r\n")
-"""The first line of a chunk (RFC 9112 section 7.1). It also matches some lines that llhttp rejects."""
+"""Pattern of the first line of a chunk (RFC 9112 section 7.1). It also matches some lines that llhttp rejects."""
 _LONGEST_SIZE: Final = 4 * 1024
-"""Maximum bytes of the first line of a chunk, which may have an extension."""
+"""Maximum number of bytes of the first line of a chunk, which may have an extension."""
 
 
 @cache
@@ -152,7 +153,7 @@ def _small_chunks() -> re.Pattern[bytes]:
 
 
 class _Pieces:
-    """Collects the body that llhttp parses. Chunk extensions and trailers are ignored."""
+    """Collects the parts of a body that llhttp parses. Chunk extensions and trailers are ignored."""
 
     __slots__ = ("body", "complete", "on_body")
 
@@ -166,20 +167,21 @@ class _Pieces:
 
 
 class _EndOfBody:
-    """Finds the end of a chunked body. It reads only the sizes of chunks; llhttp reports other errors."""
+    """Finds the end of a chunked body. Only the sizes of chunks are read; llhttp reports other errors."""
 
     __slots__ = ("_is_last", "_line", "_skip")
 
     def __init__(self) -> None:
         self._line = b""
-        """The beginning of an incomplete line, or of the empty line after the trailers."""
+        """The beginning of an incomplete size line, or of the empty line after the trailers."""
         self._skip = 0
-        """The bytes of the current chunk that have not arrived."""
+        """The number of bytes of the current chunk that have not arrived."""
         self._is_last = False
         """Whether the first line of the last chunk was read."""
 
     def find(self, data: bytes) -> int | None:
-        """Return the index in ``data`` at which the body ends, or `None` if more is to come. Raises `BadRequest`."""
+        """Return the index in ``data`` at which the body ends, or `None` if the body is incomplete. Raises `BadRequest`
+        if the size of a chunk is invalid."""
         before = len(self._line)
         window = self._line + data
         at = self._skip
@@ -205,7 +207,7 @@ class _EndOfBody:
 
 
 class ChunkedBody:
-    """A chunked body.
+    """A chunked request body, while it arrives.
 
     llhttp doesn't report where a body ends, and would read on. So it gets only the bytes up to the end of the body.
     """
@@ -220,21 +222,21 @@ class ChunkedBody:
         self._parser.feed_data(_CHUNKED_HEAD)
         self._end = _EndOfBody()
         self._framing = 0
-        """Bytes so far that don't belong to the body: sizes of chunks, extensions, line ends, trailers."""
+        """Number of bytes so far that don't belong to the body: sizes of chunks, extensions, line ends, trailers."""
 
     @property
     def body(self) -> bytes:
-        """The part of the body that has arrived."""
+        """The part of the body that has arrived so far."""
         return bytes(self._pieces.body)
 
     @property
     def size(self) -> int:
-        """The length of the part that has arrived."""
+        """The length in bytes of the part that has arrived."""
         return len(self._pieces.body)
 
     def feed(self, data: bytes) -> bytes | None:
-        """Parse ``data``. At the end of the body, return the bytes after it; before that, return `None`. Raises
-        `BadRequest`."""
+        """Parse more bytes of the body. If the body ends in ``data``, return the bytes after it; otherwise return
+        `None`. Raises `BadRequest` if the body is malformed or too large."""
         end = self._end.find(data)
         self._parse(data[:end])
         if self._pieces.complete != (end is not None):
@@ -256,7 +258,7 @@ class ChunkedBody:
 
 
 _MOST_EMPTY_LINES: Final = 8
-"""How many empty lines before a request line are ignored: the one of RFC 9112 section 2.2, and a few more."""
+"""Number of empty lines before a request line that are ignored: the one of RFC 9112 section 2.2, and a few more."""
 
 
 class RequestReader:
@@ -285,18 +287,19 @@ class RequestReader:
         """The beginning of a body that didn't arrive together with its head."""
         self._chunks: ChunkedBody | None = None
         self.is_over = False
-        """Whether `discard` was called."""
+        """Whether `discard` has been called."""
         self._forgotten = 0
 
     def feed(self, data: bytes) -> None:
-        """Add received bytes."""
+        """Add bytes that were received from the client."""
         if self._part is not None:
             self._part += data
         else:
             self.unread += data
 
     def head(self) -> RequestHead | None:
-        """Return the next head, or `None` if it hasn't arrived completely. Raises `BadRequest`."""
+        """Return the next head, or `None` if it hasn't arrived completely. Raises `BadRequest` if the head is invalid
+        or too long."""
         data = self.unread
         while data.startswith(b"\r\n") and self._empty_lines < _MOST_EMPTY_LINES:
             self._empty_lines += 1
@@ -327,8 +330,8 @@ class RequestReader:
         return head
 
     def body(self) -> bytes | None:
-        """Return the body for the last head, or `None` if it hasn't arrived completely. Raises `BadRequest`, for a body
-        that is too large even before it has arrived."""
+        """Return the body that belongs to the last head, or `None` if it hasn't arrived completely. Raises `BadRequest`
+        if the body is invalid. If the body is too large, this is raised even before it has arrived."""
         if self._chunks is not None:
             return self._chunked(self._chunks)
         length = self._length
@@ -344,7 +347,7 @@ class RequestReader:
         if self._part is None:
             body = bytes(data[:length])
             del data[:length]
-        else:  # it may be long, so it should be copied only once
+        else:  # the body may be long, so it should be copied only once
             data = data[length:]
             del self._part[length:]
             body = bytes(self._part)
@@ -353,7 +356,7 @@ class RequestReader:
 
     @property
     def part(self) -> bytes | bytearray:
-        """The part of the body for the last head that has arrived so far."""
+        """The part that has arrived so far of the body for the last head."""
         if self._chunks is not None:
             return self._chunks.body
         return self.unread if self._part is None else self._part
@@ -365,15 +368,15 @@ class RequestReader:
         return len(self.unread) + part + (0 if self._chunks is None else self._chunks.size)
 
     def discard(self, *, comes: bool = False) -> None:
-        """Drop the buffered bytes. Don't feed any more. ``comes``: the client still sends the rest of the body, which
-        `missing` counts."""
+        """Drop the buffered bytes. Don't feed any more bytes afterwards. Set ``comes`` if the client still sends the
+        rest of the body, which `missing` counts."""
         self._forgotten = self.missing if comes else 0
         self.is_over = True
         self.unread, self._part, self._chunks, self._length = bytearray(), None, None, 0
 
     @property
     def missing(self) -> int:
-        """Number of bytes of the body for the last head that are still to come and should be read. At most
+        """Number of bytes of the last head's body that haven't arrived and should be read. At most
         `HttpBounds.max_dropped_bytes`, which is also the value for a chunked body, whose length is unknown."""
         if self.is_over:
             return self._forgotten

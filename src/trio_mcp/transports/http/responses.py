@@ -25,8 +25,8 @@ _WRITE: Final = 64 * 1024
 
 
 class OutgoingBytes:
-    """The bytes to be written to ``stream``. If `put` couldn't write everything, or `put_stream` got a source,
-    `write_all` must write all that follows."""
+    """The bytes to be written to ``stream``. If `put` couldn't write everything, or `put_stream` got a source, all
+    further bytes must be written by `write_all`."""
 
     __slots__ = ("_chunked", "_pending", "_sending", "_since", "_source", "_stream", "_waiting", "_write_nowait")
 
@@ -34,33 +34,32 @@ class OutgoingBytes:
         self._stream = stream
         self._write_nowait = nowait_writer(stream)
         self._waiting: tuple[bytes | memoryview, ...] = ()
-        """Bytes that are not written yet."""
+        """Bytes that have not been written yet."""
         self._source: ResponseBody | None = None
-        """The source of the bytes that follow."""
+        """The source of the bytes that follow the waiting ones."""
         self._chunked = False
         self._sending = False
-        """Whether bytes are waiting for the client to accept some."""
+        """Whether bytes wait until the client accepts them."""
         self._since: float | None = None
         """The time of the first call of `stalled` since the client last accepted bytes."""
         self._pending: _Pending | None = None
-        """The unacknowledged bytes of a stream. Complete answers don't need this: the client confirms one by its next
-        request, or by disconnecting."""
+        """The unacknowledged bytes of a stream. Complete answers don't need this, because the client confirms an answer
+        by its next request, or by disconnecting."""
 
     @property
     def is_waiting(self) -> bool:
-        """Whether `write_all` has anything to write."""
+        """Whether `write_all` has any bytes to write."""
         return bool(self._waiting) or self._sending or self._source is not None
 
     @property
     def is_streaming(self) -> bool:
-        """Whether a source hasn't ended yet."""
+        """Whether a streamed body hasn't ended yet."""
         return self._source is not None
 
     @trio.lowlevel.enable_ki_protection  # an interrupt must not separate the beginning of an answer from its rest
     def put(self, data: bytes, body: bytes = b"") -> bool:
         """Write as much of ``data`` and then ``body`` as the operating system accepts at once. Return whether all was
-        written. A ``body`` is left to `write_all` if necessary, because copying the rest of a long one would take
-        time."""
+        written. The rest of ``body`` is left to `write_all`, because copying a long rest would take time."""
         if self._waiting or self._sending or self._source is not None:
             self._waiting += (data, body)
             return False
@@ -71,7 +70,7 @@ class OutgoingBytes:
         return False
 
     def put_stream(self, head: bytes, source: ResponseBody, *, chunked: bool) -> None:
-        """Write ``head``. `write_all` writes the bytes from ``source``."""
+        """Write ``head`` now; `write_all` will write the bytes from ``source``."""
         self.put(head)
         self._source = source
         self._chunked = chunked
@@ -80,7 +79,8 @@ class OutgoingBytes:
     def stalled(self, now: float) -> float:
         """Return for how many seconds, at ``now``, the client hasn't accepted any waiting bytes, as far as calls of
         this method can tell. The bytes of a stream count as waiting until the client's operating system acknowledges
-        them, because comments are too short to fill the buffers of a connection whose peer has vanished."""
+        them. This is necessary because comments are too short to fill the buffers of a connection whose peer has
+        vanished."""
         if not self._sending:
             return 0 if self._pending is None else self._pending.stalled(now)
         if self._since is None:
@@ -88,7 +88,8 @@ class OutgoingBytes:
         return now - self._since
 
     async def write_all(self) -> None:
-        """Write all waiting bytes, and the source until it ends. Only one task may do this at a time."""
+        """Write all waiting bytes, and then the bytes of the source until it ends. Only one task may do this at a
+        time."""
         await self._write_waiting()
         source = self._source
         if source is not None:
@@ -110,7 +111,7 @@ class OutgoingBytes:
         if len(data) <= _WRITE:
             await self._send(chunk(data))
             return
-        await self._send(b"%x\r\n" % len(data))  # three writes, to avoid a copy
+        await self._send(b"%x\r\n" % len(data))  # three writes avoid a copy
         await self._send(data)
         await self._send(b"\r\n")
 
@@ -127,7 +128,7 @@ class OutgoingBytes:
 
 
 class _Pending:
-    """The bytes of a stream that our operating system has accepted, but the client's hasn't acknowledged."""
+    """The bytes of a stream that the local operating system has accepted, but the client's hasn't acknowledged."""
 
     __slots__ = ("_count", "_since", "_stream", "added")
 
@@ -171,14 +172,14 @@ def http_date(second: float) -> str:
 
 
 class _ResponseHeads:
-    """The first lines of responses for the current second, keyed by status."""
+    """The status line and Date header of responses in the current second, keyed by status."""
 
     def __init__(self) -> None:
         self._second = 0
         self._lines: dict[int, bytes] = {}
 
     def of(self, status: int) -> bytes:
-        """Return the status line and the Date header."""
+        """Return the status line and the Date header of a response."""
         second = int(time.time())
         if second != self._second:
             self._second = second
@@ -198,8 +199,8 @@ _response_heads = _ResponseHeads().of
 
 
 def answer_bytes(answer: Answer, *, close: bool, has_body: bool) -> tuple[bytes, bytes]:
-    """Return all bytes of ``answer`` and, separately, those of a long body. Without ``has_body``, as for HEAD, the body
-    is counted but not sent."""
+    """Return all bytes of ``answer`` and, separately, the bytes of a long body. Without ``has_body``, as for HEAD, the
+    body is counted but not sent."""
     body, apart = answer.body, b""
     # RFC 9110 section 8.6: no Content-Length in a 204; section 15.4.5: a 304 has no body
     length = b"" if answer.status in (204, 304) else b"Content-Length: %d\r\n" % len(body)
@@ -218,12 +219,12 @@ def stream_head(status: int, headers: bytes, *, chunked: bool, close: bool) -> b
 
 
 def chunk(data: bytes | bytearray) -> bytes:
-    """Return ``data``, which must not be empty, as a chunk (RFC 9112 section 7.1)."""
+    """Return ``data``, which must not be empty, as an HTTP chunk (RFC 9112 section 7.1)."""
     return b"%x\r\n%b\r\n" % (len(data), data)
 
 
 class HttpResponse(ResponseHandle):
-    """The response to one request over a connection."""
+    """The response to one request over an HTTP connection."""
 
     __slots__ = ("begun", "caller", "connection", "head")
 
@@ -253,13 +254,13 @@ class HttpResponse(ResponseHandle):
             self.connection.respond_with(self, status, headers, source)
 
 
-# Reading an enum member from its class costs as much as a call.
+# Reading an enum member from its class costs as much as a call, so these are module constants.
 _DROPPING, _LINGERING, _CLOSING = ConnectionPhase.DROPPING, ConnectionPhase.LINGERING, ConnectionPhase.CLOSING
 
 
 class ResponseWriter(ConnectionLife, ABC):
-    """The writing half of a connection over ``stream``. The other half, `HttpConnection`, reads, and decides what
-    follows a response."""
+    """The half of a connection over ``stream`` that writes responses. The other half, `HttpConnection`, reads requests,
+    and decides whether the connection stays open after a response."""
 
     __slots__ = (
         *("_context", "_failure", "_is_last", "_nursery", "_outgoing", "_response", "_stream", "_writing", "client"),
@@ -268,11 +269,11 @@ class ResponseWriter(ConnectionLife, ABC):
     def __init__(self, stream: trio.abc.Stream, client: Any = None) -> None:
         super().__init__()
         self.client = client
-        """The peer of ``stream``, of a type that the application chooses."""
+        """The peer of ``stream``, an object of the application."""
         self._stream = stream
         self._outgoing = OutgoingBytes(stream)
         self._response: HttpResponse | None = None
-        """The response that isn't complete."""
+        """The response that is in progress."""
         self._is_last = False
         """Whether the connection should end after the current response or, if there is none, after the next."""
         self._writing = False
@@ -283,15 +284,15 @@ class ResponseWriter(ConnectionLife, ABC):
 
     @property
     def _reads_no_request(self) -> bool:
-        """Whether no further request will be read. The task that writes then ends the connection."""
+        """Whether no further request will be read. The writing task then ends the connection."""
         return self.phase is _CLOSING or self.phase is _LINGERING or self.phase is _DROPPING
 
     @abstractmethod
     def _finish(self) -> None:
-        """Continue after the current response, which is written."""
+        """Continue after the current response was written completely."""
 
     def respond(self, response: HttpResponse, answer: Answer, *, close: bool) -> None:
-        """Write ``answer``. To be called by `HttpResponse`, once for the current response."""
+        """Write ``answer`` as the current response. `HttpResponse` calls this once."""
         head = response.head
         if close or head is None or head.http_1_0 or ("connection" in head.headers and head.is_last):
             self._is_last = True
@@ -302,11 +303,11 @@ class ResponseWriter(ConnectionLife, ABC):
             self._start_writing()
 
     def respond_with(self, response: HttpResponse, status: int, headers: bytes, source: ResponseBody) -> None:
-        """Start writing a stream. To be called by `HttpResponse`, once for the current response."""
+        """Start writing a stream as the current response. `HttpResponse` calls this once."""
         head = response.head
         assert head is not None
         self._is_last = is_last = self._is_last or head.is_last
-        # RFC 9112 section 6.1: HTTP/1.0 has no chunks
+        # RFC 9112 section 6.1: HTTP/1.0 has no chunked encoding
         chunked = not head.http_1_0
         data = stream_head(status, headers, chunked=chunked, close=is_last)
         if head.method != "HEAD":
@@ -326,7 +327,8 @@ class ResponseWriter(ConnectionLife, ABC):
             self._start_soon(self._write)
 
     async def _write(self) -> None:
-        """Write what couldn't be written at once, until the current response and perhaps the connection end."""
+        """Write what couldn't be written at once, until the current response has ended and perhaps the connection
+        too."""
         try:
             while self._outgoing.is_waiting:
                 await self._outgoing.write_all()
