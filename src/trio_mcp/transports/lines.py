@@ -24,13 +24,13 @@ _NO_ROOM: Final = "incomplete messages take too many bytes; try again later"
 
 
 class ByteStream(Protocol):
-    """The methods of a stream that `LineTransport` needs. Every `trio.abc.Stream` has them."""
+    """The stream methods that `LineTransport` needs. Every `trio.abc.Stream` has them."""
 
     async def send_all(self, data: bytes | bytearray | memoryview) -> None:
         """Send all of ``data``."""
 
     async def receive_some(self, max_bytes: int | None = None) -> bytes | bytearray:
-        """Wait for some bytes, and return them. Empty at the end."""
+        """Wait for some bytes, and return them. The bytes are empty at the end of the stream."""
         ...
 
     async def aclose(self) -> None:
@@ -38,7 +38,8 @@ class ByteStream(Protocol):
 
 
 class LineTransport(FramedTransport):
-    r"""Messages as lines of UTF-8, separated by ``\n`` or ``\r\n``. Blank lines and a leading BOM are skipped.
+    r"""A transport that carries messages as lines of UTF-8, separated by ``\n`` or ``\r\n``. Blank lines and a leading
+    BOM are skipped.
 
     A line of more than ``max_message_bytes`` is dropped while it arrives, and reported once: a JSON object at the end
     of the line, where its id may be, and any other line at once. A server counts the bytes of an incomplete line in
@@ -54,11 +55,12 @@ class LineTransport(FramedTransport):
         self._unread = unread
         self.buffered = []
         self._lines: list[bytes | bytearray] = []
-        """Complete lines that `receive` has to examine, the next line last. `buffered` is empty in the meantime."""
+        """Complete lines that `receive` has yet to examine, in reverse order: the next line is the last. `buffered` is
+        empty in the meantime."""
         self._unfinished = bytearray()
-        """The beginning of the line after all of these."""
+        """The beginning of an incomplete line, which follows all complete lines."""
         self._head: bytearray | None = None
-        """The first bytes of a line that is too long. Empty when that line was reported. In the meantime,
+        """The first bytes of a line that is too long. Empty when that line has been reported. In the meantime,
         ``_unfinished`` holds only the last bytes of the line so far."""
         self._first = True
         self._ended = False
@@ -68,12 +70,12 @@ class LineTransport(FramedTransport):
         """Number of bytes received so far."""
 
     async def receive(self) -> bytes | bytearray:
-        """Receive the next line: see `Transport.receive`."""
+        """Receive and return the message in the next line: see `Transport.receive`."""
         while True:
             while self._lines:
                 line = self._lines.pop()
                 if line.startswith(b"{") and len(line) <= self._max and not self._first:
-                    return line  # the case of nearly all lines
+                    return line  # nearly all lines take this path
                 if (message := self._message(line)) is not None:
                     return message
             if self.buffered:
@@ -85,12 +87,12 @@ class LineTransport(FramedTransport):
             await self._fill()
 
     async def until_first(self) -> None:
-        """Wait until `receive` would return a message or raise. To be called before the first `receive`, by the same
+        """Wait until `receive` would return a message or raise. Call this before the first `receive`, in the same
         task."""
         while not (self._ended or any(line.removeprefix(_BOM).strip() for line in self._lines)):
             if len(self._unfinished) > self._max:
                 return
-            self._lines.clear()  # blank lines are skipped
+            self._lines.clear()  # all lines are blank, and are skipped
             await self._fill()
 
     def _message(self, line: bytes | bytearray) -> bytes | bytearray | None:
@@ -117,7 +119,8 @@ class LineTransport(FramedTransport):
             self._count_unfinished()
 
     def _count_unfinished(self) -> None:
-        """Count the bytes of an incomplete line. Raises `ConnectionLost` if they exceed the caller's share."""
+        """Count the bytes of an incomplete line. Raises `ConnectionLost` if these bytes exceed the share of the
+        caller."""
         if self._unread is None:
             return
         size = len(self._unfinished) + len(self._head or b"")
@@ -129,7 +132,7 @@ class LineTransport(FramedTransport):
         return UnreadableFrame(f"the message is longer than {self._max} bytes", head, tail)
 
     async def _fill(self) -> None:
-        """Wait for more bytes. To be called when no complete line is left."""
+        """Wait for more bytes. Call this when no complete line is left."""
         try:
             data = await self._stream.receive_some(_CHUNK)
         except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
@@ -137,7 +140,7 @@ class LineTransport(FramedTransport):
             raise ConnectionLost(f"the connection broke: {error.__cause__ or error}") from error
         self._ended = not data
         self.received += len(data)
-        if self._unfinished and data and b"\n" not in data:  # a piece of a long line: this is the faster way
+        if self._unfinished and data and b"\n" not in data:  # a piece of a long line: this is faster
             self._unfinished += data
             self._count_unfinished()
             return
@@ -168,14 +171,14 @@ class LineTransport(FramedTransport):
                     raise self._too_long(head, end[-_TAIL:])
 
     def _are_plain(self, lines: list[bytes | bytearray], longest: int) -> bool:
-        """Return whether `receive` would return all ``lines`` unchanged. The next line is the last. No other line is
-        longer than ``longest``."""
+        """Return whether `receive` would return all ``lines`` unchanged. The next line is the last in the list. No
+        other line is longer than ``longest``."""
         if self._first or self._head is not None or max(longest, len(lines[-1])) > self._max:
             return False
         return min(lines) >= b"{" and max(lines) < b"|"  # all begin with a brace
 
     async def send(self, messages: bytes | bytearray) -> None:
-        """Send the lines: see `Transport.send`."""
+        """Send the messages as lines: see `Transport.send`."""
         try:
             await self._stream.send_all(messages)
         except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
@@ -184,21 +187,22 @@ class LineTransport(FramedTransport):
         self._at_once = AT_ONCE
 
     def send_nowait(self, message: bytes) -> int:
-        """Send the beginning of the line: see `FramedTransport.send_nowait`. Only a few lines are sent this way, and
-        none while lines arrive together, because successive lines cost less if the writer sends them all at once."""
+        """Send the beginning of the message without waiting: see `FramedTransport.send_nowait`. Only a few messages are
+        sent this way, and none while lines arrive together, because successive lines cost less if the writer sends them
+        all at once."""
         if not self._at_once:
             return 0
         self._at_once -= 1
         return self._write_nowait(message)
 
     async def aclose(self) -> None:
-        """Close the stream."""
+        """Close the underlying stream."""
         await self._stream.aclose()
 
 
 class _Pipe:
-    """One direction of a pair. A sender waits while ``capacity`` bytes are stored, as with an operating system's pipe.
-    A larger batch passes if the direction is empty."""
+    """One direction of a pair of memory transports. A sender waits while ``capacity`` bytes are stored, as with an
+    operating system's pipe. A larger batch passes if the direction is empty."""
 
     def __init__(self, capacity: int) -> None:
         self.capacity = capacity
@@ -219,7 +223,7 @@ class _Pipe:
 
 
 class MemoryTransport(FramedTransport):
-    """One end of a pair. Closing either end ends both directions."""
+    """One end of a pair of transports in memory. Closing either end closes both directions."""
 
     def __init__(self, incoming: _Pipe, outgoing: _Pipe) -> None:
         self._incoming = incoming

@@ -1,4 +1,4 @@
-"""The client's side of stdio: runs a child process, from its start until the last process of its group has ended. It
+"""The client side of stdio. It runs a child process, from its start until the last process of its group has ended. It
 keeps the last lines of standard error to explain a failure, such as a failed start."""
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ INHERITED_ENVIRONMENT: Final = (
     *("HOME", "LANG", "LC_ALL", "LC_CTYPE", "LOGNAME", "PATH"),
     *("SHELL", "TERM", "TMPDIR", "TZ", "USER", "VIRTUAL_ENV"),
 )
-"""Names of the environment variables that a child gets by default: enough to run, and no secrets."""
+"""Names of the environment variables that a child process gets by default: enough to run, and no secrets."""
 
 logger = logging.getLogger("trio_mcp")
 
 _OBITUARY_WAIT: Final = 0.3
 _REAPING_WAIT: Final = 1.0
-"""Seconds to wait until a child has exited after SIGKILL."""
+"""Seconds to wait for the exit of a child process after SIGKILL."""
 _LONGEST: Final = 100
-"""Maximum characters of a program's name in an error message."""
+"""Maximum number of characters of a program's name in an error message."""
 
 
 class ProcessTransport(FramedTransport):
-    """Messages to and from a child process. `start_process` creates the transport.
+    """A transport to a child process over its standard streams, created by `start_process`.
 
     The task that starts the process runs `drain_stderr` in the background. At the end it calls `shut_down`, with
     `discard_output` in the background, and `kill` if `shut_down` was interrupted.
@@ -67,7 +67,7 @@ class ProcessTransport(FramedTransport):
 
     @property
     def pid(self) -> int:
-        """The child's process id."""
+        """Process id of the child process."""
         return self._process.pid
 
     async def receive(self) -> bytes | bytearray:
@@ -85,11 +85,12 @@ class ProcessTransport(FramedTransport):
             raise await self.exit_error("the server closed its input") from None
 
     def send_nowait(self, message: bytes) -> int:
-        """Send the beginning of the message: see `FramedTransport.send_nowait`."""
+        """Send the beginning of the message without waiting: see `FramedTransport.send_nowait`."""
         return self._lines.send_nowait(message)
 
     async def exited(self) -> None:
-        """Wait until the child itself has exited. Processes that it started may still run, and keep its output open."""
+        """Wait until the child process itself has exited. Processes that it started may still run, and keep its output
+        open."""
         await self._process.wait()
 
     @property
@@ -98,8 +99,8 @@ class ProcessTransport(FramedTransport):
         return self._lines.received
 
     async def exit_error(self, reason: str) -> ConnectionLost:
-        """Return an error that explains why the child has ended. The child's exit status and last lines may arrive a
-        moment after the end of its output, so this waits for them for up to 0.3 seconds. ``reason`` is used if the
+        """Return an error that explains why the child process has ended. The child's exit status and last lines may
+        arrive a moment after the end of its output, so this method waits up to 0.3 seconds. ``reason`` is used if the
         child hasn't exited."""
         with trio.move_on_after(_OBITUARY_WAIT):
             await self._process.wait()
@@ -108,27 +109,27 @@ class ProcessTransport(FramedTransport):
         return ConnectionLost(reason, exit_status=self._process.returncode, stderr=self._tail.lines)
 
     def stop_recording_output(self) -> None:
-        """Stop keeping the child's output, because the connection is open."""
+        """Stop keeping the child's output for error messages, because the connection is open."""
         self._pipes.receive_stream = cast("trio.abc.ReceiveStream", self._process.stdout)
         self._discarded.set()
 
     @property
     def last_lines(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """The child's last lines on standard error, and the lines of its output before `stop_recording_output` that
-        aren't messages."""
+        """The child's last lines on standard error. Lines of its output before `stop_recording_output` that aren't
+        messages are included."""
         said = (
             line for line in self._early_lines.lines if '"jsonrpc"' not in line and not line.startswith('{"result"')
         )
         return self._tail.lines, tuple(said)
 
     def keep_input(self, *, open: bool) -> None:
-        """Let only `shut_down` close the child's input; with ``open`` false, let `aclose` close it too. If an interrupt
-        arrived between an earlier close and the wait for the child, it would interrupt something else, and not shorten
-        the wait."""
+        """Decide whether `aclose` leaves the child's input ``open``, so that only `shut_down` closes it. If `aclose`
+        closed it, an interrupt between the close and the wait for the child would interrupt something else, and not
+        shorten the wait."""
         self._keeps_input = open
 
     async def aclose(self) -> None:
-        """Close the child's input, which asks the child to exit, unless `shut_down` will do that."""
+        """Close the child's input, which makes the child exit, unless `shut_down` will do that."""
         if self._keeps_input:
             await trio.lowlevel.checkpoint()
         else:
@@ -156,8 +157,8 @@ class ProcessTransport(FramedTransport):
             self._sink = None
 
     async def shut_down(self, grace: float) -> None:
-        """End the child: close its input and wait, then SIGTERM and wait, then SIGKILL (2025-11-25 lifecycle,
-        Shutdown).
+        """End the child process: close its input and wait, then send SIGTERM and wait, then send SIGKILL (2025-11-25
+        lifecycle, Shutdown).
 
         Signals go to the child's whole process group. ``grace`` is the time for each step in seconds. Returns when the
         child was reaped and its group has ended. Run this method under a shield, so that no process is left running. An
@@ -187,11 +188,12 @@ class ProcessTransport(FramedTransport):
                     await stream.aclose()
 
     def kill(self) -> None:
-        """Send SIGKILL to the rest of the child's process group. Synchronous and idempotent."""
+        """Send SIGKILL to the processes that are left in the child's process group. Synchronous and idempotent."""
         self._group.kill()
 
     async def discard_output(self) -> None:
-        """Read the child's output until it ends. If the pipe were full, a child that still writes couldn't exit."""
+        """Read and discard the child's output until it ends. If the pipe were full, a child that still writes couldn't
+        exit."""
         with suppress(trio.BrokenResourceError, trio.ClosedResourceError, trio.BusyResourceError):
             async for _ in self._pipes.receive_stream:
                 pass
@@ -207,7 +209,8 @@ async def start_process(
     stderr: TextSink | None,
     max_message_bytes: int,
 ) -> ProcessTransport:
-    """Start the command ``command`` in its own process group, with its three standard streams connected to us.
+    """Start ``command`` in its own process group, with its three standard streams connected to this process, and return
+    the transport.
 
     Raises `ConnectionLost` if the command can't be started.
     """
@@ -245,7 +248,7 @@ class TextSink(Protocol):
     """Any object with a method that writes text. It needs no file descriptor."""
 
     def write(self, text: str, /) -> object:
-        """Write ``text``."""
+        """Write ``text`` to the sink."""
 
 
 class LastLines:
@@ -262,7 +265,7 @@ class LastLines:
         self._rest = ""
 
     def write(self, text: str, /) -> None:
-        """Add ``text``, which may end inside a line."""
+        """Add ``text``, which may end in the middle of a line."""
         *lines, rest = (self._rest + text).split("\n")
         for line in lines[-self._limit :]:
             if line := line.rstrip():
@@ -273,13 +276,13 @@ class LastLines:
 
     @property
     def lines(self) -> tuple[str, ...]:
-        """The lines, oldest first, with an unfinished one at the end."""
+        """The kept lines, oldest first, with an unfinished line at the end."""
         rest = clean(self._rest.rstrip())
         return (*self._whole, rest)[-self._limit :] if rest else tuple(self._whole)
 
 
 _LONGEST_SHOWN: Final = 300
-"""Maximum characters of a command, or of a path, in an error."""
+"""Maximum number of characters of a command, or of a path, in an error message."""
 
 
 def shown_command(command: Sequence[str | os.PathLike[str]]) -> str:
@@ -289,7 +292,7 @@ def shown_command(command: Sequence[str | os.PathLike[str]]) -> str:
 
 
 def start_hint(program: str, cwd: str | os.PathLike[str] | None, search_path: str | None) -> str:
-    """Return a hint about a ``program`` that the operating system couldn't start, or an empty string."""
+    """Return a hint on why the operating system couldn't start ``program``, or an empty string."""
     if program.startswith("~"):
         return f"; only a shell expands '~': write {os.path.expanduser(program)[:_LONGEST_SHOWN]!r}"
     beside = Path(cwd or ".", program)
@@ -311,12 +314,13 @@ def start_hint(program: str, cwd: str | os.PathLike[str] | None, search_path: st
 _AFTER_TEXT: Final = re.compile(
     rb'^([^{\n]++)(?=\{\s*"(?:jsonrpc|id|result|error)"(?![^\n]*"method")[^\n]*\}\r?\n)', re.MULTILINE
 )
-"""Text without a line end before an answer. Other messages may be copies in the child's log."""
+"""Pattern of text that precedes an answer on the same line. Other messages on such a line may be copies in the child's
+log."""
 
 
 class EarlyOutput(trio.abc.ReceiveStream):
-    """The stream ``source``. ``sink`` gets its text. If an answer follows text on the same line, it is moved to its own
-    line."""
+    """The stream ``source``, with a copy of its text in ``sink``. If an answer follows text on the same line, the
+    answer is moved to a line of its own."""
 
     def __init__(self, source: trio.abc.ReceiveStream, sink: Callable[[str], object]) -> None:
         self._source = source
@@ -337,5 +341,5 @@ class EarlyOutput(trio.abc.ReceiveStream):
         return data
 
     async def aclose(self) -> None:
-        """Close the stream."""
+        """Close the stream ``source``."""
         await self._source.aclose()

@@ -1,5 +1,5 @@
-"""run_process_tree: a process that a handler runs, and that ends with the handler. Its descendants, which are in its
-`ProcessGroup`, end with it."""
+"""run_process_tree: runs a process that ends with the handler that has started it. Its descendants, which are in its
+`ProcessGroup`, end as well."""
 
 from __future__ import annotations
 
@@ -62,7 +62,8 @@ def _known_options() -> tuple[str, ...]:
 
 
 class _Tree:
-    """A process with its descendants. It is reported to ``status``, a `trio.TaskStatus`."""
+    """A process with its descendants. The process is reported to ``status``, a `trio.TaskStatus`, when it has
+    started."""
 
     def __init__(self, status: trio.TaskStatus[trio.Process], grace: float, nursery: ServiceNursery) -> None:
         self._status = status
@@ -76,13 +77,13 @@ class _Tree:
         self._status.started(value)
 
     async def _terminate_after(self, process: trio.Process) -> None:
-        """End the rest of the group after ``process`` has ended, because it may hold pipes open that are read to the
-        end."""
+        """Terminate the rest of the process group after ``process`` has ended. Its members may keep pipes open that are
+        read to the end."""
         await process.wait()
         await self.terminate()
 
     async def terminate(self, _: trio.Process | None = None) -> None:
-        """End the group."""
+        """Terminate all processes of the group: SIGTERM first, and SIGKILL after the grace period."""
         for number in (signal.SIGTERM, signal.SIGKILL):
             if self._group is None or not self._group.signal(number):
                 return
@@ -90,13 +91,14 @@ class _Tree:
                 await self._group.wait_gone()
 
     def kill(self) -> None:
-        """Send SIGKILL to the rest of the group. No signal is sent later, when another group may have the number."""
+        """Send SIGKILL to the processes that are left in the group. No signal is sent later, when another group may
+        have the same number."""
         if self._group is not None:
             self._group.kill()
 
 
 class ProcessGroup:
-    """The group of a child that was started in its own session: the child and its descendants.
+    """The process group of a child that was started in its own session: the child and its descendants.
 
     The group gets SIGKILL at the latest when this object is garbage-collected or our process ends, because an interrupt
     between two lines may have prevented anything earlier.
@@ -105,10 +107,10 @@ class ProcessGroup:
     def __init__(self, number: int) -> None:
         self._number = number
         self.kill = weakref.finalize(self, _kill_group, number, os.getpid())
-        """Sends SIGKILL to the rest of the group. Synchronous and idempotent."""
+        """Finalizer that sends SIGKILL to the processes that are left in the group. Synchronous and idempotent."""
 
     def signal(self, number: int) -> bool:
-        """Send a signal to the rest of the group. Return false if none of its processes is left."""
+        """Send a signal to the processes that are left in the group. Return false if there are none."""
         try:
             os.killpg(self._number, number)
         except (ProcessLookupError, PermissionError):  # on macOS, PermissionError means that only zombies are left
@@ -116,7 +118,7 @@ class ProcessGroup:
         return True
 
     async def wait_gone(self) -> None:
-        """Wait until no process of the group is left."""
+        """Wait until no process of the group is running."""
         # Members of the group that aren't our children can only be polled.
         while self.signal(0) and not _all_exited(self._number):  # noqa: ASYNC110 - there is no event to wait for
             await trio.sleep(0.01)
@@ -129,8 +131,8 @@ def _kill_group(group: int, owner: int) -> None:
 
 
 def _all_exited(group: int) -> bool:
-    """Return whether only zombies of a process group are left. Orphans are reaped by the init process, which doesn't
-    happen in many containers. Without /proc, return false."""
+    """Return whether all processes that are left in a group are zombies. Orphans are reaped by the init process, which
+    doesn't happen in many containers. Without /proc, return false."""
     found = False
     for path in Path("/proc").glob("[0-9]*/stat"):
         try:

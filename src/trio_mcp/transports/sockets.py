@@ -1,5 +1,5 @@
-"""SocketLineTransport: messages as lines over TCP and Unix sockets. This module also connects to and listens on Unix
-sockets."""
+"""SocketLineTransport: carries messages as lines over TCP and Unix sockets. This module also connects to and listens on
+Unix sockets."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from .streams import linger, socket_below, until_broken
 logger = logging.getLogger("trio_mcp")
 
 _MESSAGE: Final = lazy_pattern(rb"\s*+[{\[]")
-"""The beginning of a message, even of one that is too long."""
+"""Pattern of the beginning of a JSON message, even of a message that is too long."""
 _LINGER: Final = 0.5
 _PROBES: Final = 4
 _LONGEST_WAIT: Final = 32767
@@ -41,16 +41,16 @@ _LONGEST_WAIT: Final = 32767
 _KEEP_IDLE: Final[int] = getattr(socket, "TCP_KEEPIDLE", 0x10)  # macOS calls it TCP_KEEPALIVE
 _BACKLOG: Final = 0xFFFF  # the operating system has a lower limit
 _LONGEST_PATH: Final = 107 if sys.platform == "linux" else 103
-"""Maximum bytes of a Unix socket's address: unix(7) on Linux; other systems have the limit of BSD."""
+"""Maximum number of bytes of a Unix socket's address: unix(7) on Linux; other systems have the limit of BSD."""
 _ROOM_WAIT: Final = 0.01
 _LONGEST_ROOM_WAIT: Final = 0.5
-"""Seconds until a client connects again to a listener that is full: the first pause, and the longest."""
+"""Seconds until a client tries again to connect to a listener that is full: the first pause, and the longest."""
 _LOCK_TRIES: Final = 100
 _LOCK_WAIT: Final = 0.01
 
 
 class SocketLineTransport(LineTransport):
-    """Messages as lines over a socket.
+    """A transport that carries messages as lines over a socket.
 
     If the first line isn't a JSON message, the connection ends. A web page can make a browser send HTTP or TLS to any
     port of this machine. Lines in the body of the HTTP request, or inside the TLS hello, could otherwise be taken for
@@ -62,11 +62,11 @@ class SocketLineTransport(LineTransport):
         self._socket = stream
         self._closed = False
         self._greeted = False
-        """Whether a message has been received."""
+        """Whether the peer has sent a message."""
 
     async def receive(self) -> bytes | bytearray:
-        """Receive the next line: see `Transport.receive`. Raises `ConnectionLost` if the first line isn't a JSON
-        message."""
+        """Receive and return the message in the next line: see `Transport.receive`. Raises `ConnectionLost` if the
+        first line isn't a JSON message."""
         try:
             line = await super().receive()
         except UnreadableFrame as error:
@@ -83,8 +83,8 @@ class SocketLineTransport(LineTransport):
         return line
 
     async def aclose(self) -> None:
-        """Let the peer read what was sent, for at most half a second, and close. Cancellation doesn't skip these
-        steps."""
+        """Wait at most half a second until the peer has read everything that was sent, and close the socket.
+        Cancellation doesn't skip these steps."""
         if self._closed:
             return
         self._closed = True
@@ -129,8 +129,8 @@ def _accepted(seconds: float) -> int:
 
 
 def socket_path(path: str | os.PathLike[str]) -> str:
-    """Return the name of a Unix socket. Raises `ValueError` if a file can't have this name, and `OSError` if it is too
-    long for a socket."""
+    """Return the path ``name`` of a Unix socket in the form that the operating system needs. Raises `ValueError` if a
+    file can't have this name, and `OSError` if the name is too long for a socket."""
     name = os.fsdecode(path)
     try:
         size = len(os.fsencode(name))
@@ -146,7 +146,7 @@ def socket_path(path: str | os.PathLike[str]) -> str:
 
 async def connect_unix(name: str) -> trio.SocketStream:
     """Connect to the Unix socket ``name``, and return the stream. While the listener's backlog is full, wait. Raises
-    `OSError`."""
+    `OSError` if the connection fails."""
     await trio.lowlevel.checkpoint()
     connecting = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
@@ -154,7 +154,8 @@ async def connect_unix(name: str) -> trio.SocketStream:
         for attempt in count(1):
             if _connected(connecting, name):
                 break
-            # There is no event for free room, and `trio.open_unix_socket` takes a full backlog for success.
+            # There is no event for free room in the backlog, and `trio.open_unix_socket` takes a full backlog for
+            # success.
             await trio.sleep(growing_delay(attempt, first=_ROOM_WAIT, longest=_LONGEST_ROOM_WAIT))
     except BaseException:
         connecting.close()
@@ -163,7 +164,7 @@ async def connect_unix(name: str) -> trio.SocketStream:
 
 
 def _connected(connecting: socket.socket, name: str) -> bool:
-    """Connect, and return false if the listener's backlog is full."""
+    """Try to connect the socket. Return true on success, and false if the listener's backlog is full."""
     try:
         connecting.connect(name)
     except BlockingIOError:  # EAGAIN of connect(2)
@@ -177,8 +178,8 @@ def _connected(connecting: socket.socket, name: str) -> bool:
 
 @contextmanager
 def unix_listener(path: str | os.PathLike[str]) -> Generator[trio.SocketListener]:
-    """Listen on the Unix socket ``path``, with mode 0600, and remove the socket afterwards. Raises `OSError`, see
-    `serve_unix`, and `ValueError` for a path that no file can have."""
+    """Listen on the Unix socket ``path``, with mode 0600, while inside the block, and remove the socket afterwards.
+    Raises `OSError` for the same reasons as `serve_unix`, and `ValueError` if no file can have this path."""
     name = socket_path(path)
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as bound:
         with _exclusive(name):
@@ -198,8 +199,8 @@ def unix_listener(path: str | os.PathLike[str]) -> Generator[trio.SocketListener
 
 @contextmanager
 def _exclusive(name: str) -> Generator[None]:
-    """Lock out other servers of this user that check for a stale socket at ``name``, while the block runs. Another
-    server would otherwise take a socket that was just bound, and doesn't listen yet, for stale.
+    """Lock out other servers of this user that check for a stale socket at ``name``, while inside the block. Without
+    the lock, another server would take a socket that is bound but doesn't listen yet for stale.
 
     The lock is on a separate file, ``name`` + ``.lock``, which other users can't open. A lock on the directory could be
     held for ever by any user who may read the directory.
@@ -209,12 +210,12 @@ def _exclusive(name: str) -> Generator[None]:
     try:
         yield
     finally:
-        os.unlink(path)  # still locked: a waiting server notices this, and creates a new file
+        os.unlink(path)  # still locked: a waiting server notices the removal, and creates a new file
         os.close(fd)
 
 
 def _locked(path: str) -> int:
-    """Return the descriptor of the lock file at ``path``, locked."""
+    """Lock the lock file at ``path``, and return its descriptor."""
     from fcntl import LOCK_EX, LOCK_NB, flock  # Windows has none
 
     # A lock is held only for a few system calls, so polling is good enough.

@@ -1,5 +1,5 @@
-"""Server-sent events (WHATWG HTML, section 9.2.6). A server makes events of JSON lines, and `EventReader` parses events
-from bytes, however they are split. This module has no I/O and no clocks."""
+"""Server-sent events (WHATWG HTML, section 9.2.6). A server converts JSON lines to events, and `EventReader` parses
+events from bytes, however the bytes are split. This module has no I/O and no clocks."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from typing import Final
 from ..classes import value
 
 KEEP_ALIVE: Final = b":\n\n"
-"""A comment, which isn't an event and doesn't move the cursor. It may be sent between any two events."""
+"""A comment in an event stream, which isn't an event and doesn't move the cursor. It may be sent between any two
+events."""
 
 STREAM_HEADERS: Final = (
     b"Content-Type: text/event-stream\r\n"
@@ -32,7 +33,7 @@ def events(lines: bytes | bytearray) -> bytes:
 
 
 def identified_events(pairs: Iterable[tuple[str, bytes]]) -> bytes:
-    """Return an event for each pair of an event id and a JSON line. Clients resume with the id."""
+    """Return an event with an id for each pair of an event id and a JSON line. Clients resume with the id."""
     return b"".join(
         [
             b"id: %b\nevent: message\ndata: %b\n" % (event_id.encode(), line if line.isascii() else _escaped(line))
@@ -57,14 +58,14 @@ def priming_event(event_id: str) -> bytes:
 
 
 def retry_line(milliseconds: int) -> bytes:
-    """Return the line that sets how long a client should wait before it reconnects. It must precede an event: older
-    clients would take a separate line for an event without data."""
+    """Return the line that sets how long a client should wait before it reconnects. The line must directly precede an
+    event: older clients would take a separate line for an event without data."""
     return b"retry: %d\n" % milliseconds
 
 
 def _escaped(lines: bytes | bytearray) -> bytes | bytearray:
-    """Escape the characters U+2028, U+2029 and U+0085, because some deployed parsers treat them as line ends. In JSON
-    they occur only inside strings."""
+    """Return ``text`` with the characters U+2028, U+2029 and U+0085 escaped, because some deployed parsers treat them
+    as line ends. In JSON they occur only inside strings."""
     if b"\xe2\x80" in lines:
         lines = lines.replace(b"\xe2\x80\xa8", rb"\u2028").replace(b"\xe2\x80\xa9", rb"\u2029")
     return lines.replace(b"\xc2\x85", rb"\u0085")
@@ -75,7 +76,7 @@ _MOST_DIGITS: Final = 10
 _COLON: Final = ord(":")
 _FIELDS: Final = frozenset((b"data", b"event", b"id", b"retry"))
 _FIRST: Final = frozenset(b"deir")
-"""The beginnings of field lines. Everything else that a server sends must be skipped quickly."""
+"""The beginnings of lines with fields. All other lines that a server sends must be skipped quickly."""
 
 
 class EventTooLong(Exception):
@@ -88,7 +89,7 @@ class EventTooLong(Exception):
 
 @value
 class Event:
-    """A complete event. ``id`` is the last one that the server has sent so far, or empty before the first."""
+    """A complete event. ``id`` is the last event id that the server has sent so far, or empty if it has sent none."""
 
     name: str
     data: bytes
@@ -104,14 +105,15 @@ class EventReader:
     def __init__(self, max_event_bytes: int) -> None:
         self._max = max_event_bytes
         self.last_event_id = ""
-        """The cursor to resume with: the last id of a complete event. If it is empty, the stream can't be resumed."""
+        """The cursor to resume with, which is the last id of a complete event. If it is empty, the stream can't be
+        resumed."""
         self.retry: int | None = None
-        """Milliseconds to wait before reconnecting, if the server has set this."""
+        """Milliseconds to wait before reconnecting. `None` unless the server has set a value."""
         self._reset()
 
     def _reset(self) -> None:
         self._first = True
-        """Whether no line has ended so far, so that the first one may begin with a byte order mark."""
+        """Whether no line has ended so far, so that the first line may begin with a byte order mark."""
         self._after_cr = False
         """Whether the last byte was a carriage return. A newline that follows belongs to the same line end."""
         self._unfinished = bytearray()
@@ -121,7 +123,7 @@ class EventReader:
         self._id: str | None = None
         """The id in the lines of the incomplete event."""
         self._size = 0
-        """Bytes of the incomplete event, without its incomplete line."""
+        """Number of bytes of the incomplete event, without its incomplete line."""
         self._too_long = False
 
     def drop_unfinished(self) -> None:
@@ -130,8 +132,8 @@ class EventReader:
         self._reset()
 
     def feed(self, chunk: bytes | bytearray) -> list[Event]:
-        """Return the events that are completed by the next bytes. Raises `EventTooLong`, after the events before the
-        long one were returned."""
+        """Return the events that the bytes in ``chunk`` complete. Raises `EventTooLong` if an event is too long, after
+        the events before it were returned."""
         if self._too_long:
             raise EventTooLong(self._max)
         if self._unfinished and b"\n" not in chunk and b"\r" not in chunk:  # a piece of a long line
@@ -156,7 +158,7 @@ class EventReader:
         return found
 
     def _cut(self, text: bytes) -> list[bytes]:
-        """Return the lines of ``text``. The last one is incomplete."""
+        """Return the lines of ``text``. The last line is incomplete."""
         if self._after_cr and text:
             self._after_cr = False
             text = text.removeprefix(b"\n")
@@ -182,7 +184,7 @@ class EventReader:
                 self._dispatch(found)
 
     def _dispatch(self, found: list[Event]) -> None:
-        """End the event at a blank line. Without data there is no event, but an id still counts."""
+        """End the current event at a blank line. Without data there is no event, but an id still counts."""
         if self._id is not None:
             self.last_event_id, self._id = self._id, None
         if self._data:
@@ -207,5 +209,5 @@ class EventReader:
             if b"\0" not in content:
                 self._id = content.decode("utf-8", "replace")
         elif content.isdigit():
-            # Ten digits are 115 days. Python refuses to convert thousands of digits.
+            # Ten digits of milliseconds are 115 days. Python refuses to convert thousands of digits.
             self.retry = int(content.lstrip(b"0")[:_MOST_DIGITS] or b"0")

@@ -1,4 +1,4 @@
-"""The server's side of stdio: uses this process's own standard input and output for messages.
+"""The server side of stdio: carries messages over this process's own standard input and output.
 
 Both are shared with the process that started us, and with the terminal. Making the descriptors non-blocking would
 affect every process, because the flag belongs to the open file, not to our descriptor. So `DescriptorStream` opens each
@@ -61,7 +61,7 @@ def own_stdio(max_message_bytes: int) -> Generator[LineTransport]:
 
 @contextmanager
 def _printing_line_by_line() -> Generator[None]:
-    """Flush standard output after each printed line, even if it wasn't a terminal."""
+    """Flush standard output after each printed line while inside the block, even if it wasn't a terminal."""
     printing = sys.stdout
     if not (isinstance(printing, io.TextIOWrapper) and _is_standard_output(sys.stdout)):
         yield
@@ -72,7 +72,7 @@ def _printing_line_by_line() -> Generator[None]:
         yield
     finally:
         if is_writable(1):
-            with suppress(OSError, ValueError):  # flushes what print has left in the buffer, to standard error
+            with suppress(OSError, ValueError):  # flushes text that print has left in the buffer, to standard error
                 printing.reconfigure(line_buffering=before)
 
 
@@ -94,13 +94,14 @@ def _check_open() -> None:
 T = TypeVar("T")
 
 _SMALL_WRITE: Final = select.PIPE_BUF
-"""Bytes that a pipe accepts without blocking after it was polled as writable."""
+"""Number of bytes that a pipe accepts without blocking after it was polled as writable."""
 
 
 @frozen
 class _Descriptor:
-    """A descriptor of our own. ``waits``: the descriptor would block, and must be polled before each use. ``never``:
-    the descriptor is always ready and can't be polled. ``tries``: a call reports if the descriptor isn't ready."""
+    """A descriptor of this process's own, with the way to use it. ``waits``: the descriptor would block, and must be
+    polled before each use. ``never``: the descriptor is always ready and can't be polled. ``tries``: a call reports if
+    the descriptor isn't ready."""
 
     fd: int
     readiness: Literal["tries", "waits", "never"]
@@ -113,7 +114,8 @@ class _Descriptor:
 
 
 def _own(fd: int, mode: Literal["r", "w"]) -> _Descriptor:
-    """Return another descriptor for the file of ``fd``, which never blocks if the operating system allows that."""
+    """Return a new descriptor for the file of ``fd``. The new descriptor never blocks if the operating system allows
+    that."""
     kind = os.fstat(fd).st_mode
     if stat.S_ISSOCK(kind):
         # A socket can't be opened by name, but each call can be non-blocking.
@@ -173,7 +175,8 @@ class DescriptorStream:
         self._wait_first = self._reader.readiness == "waits"
 
     async def receive_some(self, max_bytes: int | None = None) -> bytes:
-        """Wait for bytes, and return at most ``max_bytes`` (default 65,536). Empty at the end of the file.
+        """Wait for bytes, and return at most ``max_bytes`` (default 65,536). The bytes are empty at the end of the
+        file.
 
         This always lets other tasks run. A cancelled call has read nothing.
         """
@@ -190,7 +193,7 @@ class DescriptorStream:
                 await trio.lowlevel.wait_readable(reader.fd)
                 waited = True
             except OSError as error:
-                if error.errno == errno.EIO:  # the other end of the terminal was closed
+                if error.errno == errno.EIO:  # EIO: the other end of the terminal was closed
                     return b""
                 raise trio.BrokenResourceError(str(error)) from error
             else:
@@ -201,7 +204,8 @@ class DescriptorStream:
                 return data
 
     async def send_all(self, data: bytes | bytearray | memoryview) -> None:
-        """Write all of ``data``. A cancelled call may have written a part. It isn't a checkpoint if it needn't wait."""
+        """Write all of ``data``. A cancelled call may have written a part of it. The call is a checkpoint only if it
+        has to wait."""
         writer, rest = self._writer, memoryview(data)
         while rest:
             self._check_open()
@@ -216,7 +220,8 @@ class DescriptorStream:
 
     def send_nowait(self, data: bytes | bytearray) -> int:
         """Write as much of ``data`` as possible without waiting, and return the number of bytes written. Return ``0``
-        if the descriptor would have to be polled first, and if writing fails, which `send_all` reports."""
+        if the descriptor would have to be polled first. Also return ``0`` if writing fails; `send_all` will raise that
+        error."""
         writer = self._writer
         if self._closed or writer.readiness == "waits":
             return 0
@@ -230,13 +235,13 @@ class DescriptorStream:
             raise trio.ClosedResourceError("this stream was closed")
 
     def close(self) -> None:
-        """Close our own descriptors. Idempotent."""
+        """Close the stream's own descriptors. Idempotent."""
         if not self._closed:
             self._closed = True
             self._reader.close()
             self._writer.close()
 
     async def aclose(self) -> None:
-        """Close our own descriptors, as `close` does."""
+        """Close the stream's own descriptors, as `close` does."""
         self.close()
         await trio.lowlevel.checkpoint()

@@ -15,11 +15,11 @@ import trio
 from ..concurrency.contexts import contextmanager
 
 IS_POSIX: Final = hasattr(os, "register_at_fork")
-"""Whether a socket is a descriptor for `os.read` and `os.write`. False on Windows, where this wasn't tested."""
+"""Whether a socket is a file descriptor for `os.read` and `os.write`. False on Windows, where this wasn't tested."""
 _READ: Final = 64 * 1024
 
 AT_ONCE: Final = 4
-"""How many messages a transport may write at once before it has read anything or its writer has written."""
+"""Number of messages that a transport may write at once before it has read anything or its writer has written."""
 
 
 @runtime_checkable
@@ -28,13 +28,14 @@ class NowaitStream(Protocol):
 
     def send_nowait(self, data: bytes | bytearray) -> int:
         """Write as much of ``data`` as possible without waiting, and return the number of bytes written. Return ``0``
-        if writing fails, which ``send_all`` reports."""
+        if writing fails; ``send_all`` will raise that error."""
         ...
 
 
 def nowait_writer(stream: object) -> Callable[[bytes | bytearray], int]:
-    """Return the `NowaitStream.send_nowait` of ``stream``, or an equivalent for trio's streams that write straight to a
-    non-blocking descriptor. For all other streams, return a function that writes nothing."""
+    """Return a function that writes to ``stream`` without waiting: see `NowaitStream.send_nowait`. It also works for
+    trio's streams that write straight to a non-blocking descriptor. For all other streams, the function writes
+    nothing."""
     match stream:
         case trio.StapledStream():
             return nowait_writer(stream.send_stream)
@@ -50,21 +51,21 @@ def nowait_writer(stream: object) -> Callable[[bytes | bytearray], int]:
 
 def _write_to(fileno: Callable[[], int], data: bytes | bytearray) -> int:
     try:
-        return os.write(fileno(), data)  # -1 for a closed stream, which isn't a descriptor
+        return os.write(fileno(), data)  # os.write fails for the -1 of a closed stream
     except OSError:
         return 0
 
 
 def socket_below(stream: object) -> trio.SocketStream | None:
-    """Return the socket stream of ``stream``, even below TLS, or `None` if there is none."""
+    """Return the socket stream of ``stream``, even below TLS, or `None` if ``stream`` doesn't use a socket."""
     while isinstance(stream, trio.SSLStream):
         stream = cast("trio.SSLStream[trio.abc.Stream]", stream).transport_stream
     return stream if isinstance(stream, trio.SocketStream) else None
 
 
 def is_readable(socket: int) -> bool:
-    """Return whether bytes, a connection, the end or an error have arrived at the socket number ``socket``. Doesn't
-    wait."""
+    """Return whether bytes, a connection, the end or an error have arrived at the socket with the number ``socket``.
+    Doesn't wait."""
     if not IS_POSIX:  # on POSIX systems, `select.select` doesn't accept numbers above 1023
         return bool(select.select([socket], [], [], 0)[0])
     poll = select.poll()
@@ -73,8 +74,8 @@ def is_readable(socket: int) -> bool:
 
 
 async def linger(stream: trio.abc.Stream) -> None:
-    """Send the end of our side, and read until the peer's end. Closing with unread bytes would reset the connection,
-    and the bytes sent last might be lost."""
+    """Send the end of this side of the connection, and read until the end of the peer's side. Closing with unread bytes
+    would reset the connection, and the bytes sent last might be lost."""
     if isinstance(stream, trio.abc.HalfCloseableStream):
         await stream.send_eof()
     while await stream.receive_some(_READ):
@@ -82,8 +83,9 @@ async def linger(stream: trio.abc.Stream) -> None:
 
 
 def unacknowledged(stream: object) -> int:
-    """Return how many bytes the operating system has accepted that the peer's system hasn't acknowledged, for a socket
-    ``stream`` with or without TLS. Return 0 if that is unknown, as for all streams on systems other than Linux."""
+    """Return the number of bytes that the operating system has accepted and the peer's system hasn't acknowledged, for
+    a socket ``stream`` with or without TLS. Return 0 if the number is unknown, as for all streams on systems other than
+    Linux."""
     below, count = socket_below(stream), bytearray(4)
     if below is None:
         return 0
@@ -98,7 +100,8 @@ def unacknowledged(stream: object) -> int:
 
 
 def receiver(stream: trio.abc.Stream) -> Callable[[], Awaitable[bytes]]:
-    """Return a function that waits for the next bytes of ``stream`` and returns them. Empty at the end."""
+    """Return a function that waits for the next bytes of ``stream`` and returns them. The bytes are empty at the end of
+    the stream."""
     if not IS_POSIX or not isinstance(stream, trio.SocketStream):
 
         async def receive_some() -> bytes:

@@ -1,5 +1,5 @@
-"""HttpClient: sends requests to one origin, with one connection per exchange in flight. Idle connections are kept for
-further requests. Redirects to another path of the same origin are followed with the same request."""
+"""HttpClient: sends HTTP requests to one origin. Each exchange in flight has its own connection. Idle connections are
+kept for further requests. Redirects to another path of the same origin are followed with the same request."""
 
 from __future__ import annotations
 
@@ -37,34 +37,34 @@ class HttpClientBounds:
     """The limits of an `HttpClient`. Times are in seconds."""
 
     connect_timeout: float = 10.0
-    """Time limit for connecting: name lookup, TCP, a proxy's tunnel and TLS together."""
+    """Seconds that connecting may take: name lookup, TCP, a proxy's tunnel and TLS together."""
     head_timeout: float = math.inf
-    """Time limit from sending the request until the head of the response arrives. A server may be silent for as long as
+    """Seconds from sending the request until the head of the response arrives. A server may be silent for as long as
     its handler works, so callers limit their calls themselves."""
     max_head_bytes: int = 16 * 1024
-    """Maximum bytes of the head of a response. Up to twice as many are accepted if all arrive at once."""
+    """Maximum number of bytes of the head of a response. Up to twice as many are accepted if all arrive at once."""
     max_idle: int = 16
     """Maximum number of idle connections."""
     idle_timeout: float = 4.0
-    """How long an idle connection is kept if the server doesn't say how long it waits: one second less than the five
-    seconds of Node and uvicorn. A request that is sent just as its connection ends is lost, because the server may or
-    may not have received it."""
+    """Seconds for which an idle connection is kept, if the server doesn't announce how long it keeps one. The default
+    is one second less than the five seconds of Node and uvicorn. A request that is sent just as its connection ends is
+    lost, because the server may or may not have received it."""
     ping_interval: float = 20.0
-    """Silence of the server after which the operating system checks that its machine still exists, on a TCP
+    """Seconds of silence after which the operating system checks whether the server's machine still exists, on a TCP
     connection."""
     ping_timeout: float = 20.0
-    """How long this check may take before the connection counts as lost."""
+    """Seconds that this check may take before the connection counts as lost."""
 
 
 _DEFAULT_BOUNDS: Final = HttpClientBounds()
 _LONGEST_IDLE: Final = 60.0
 _MARGIN: Final = 1.0
-"""How many seconds before the server a connection is closed."""
+"""Number of seconds by which an idle connection is closed earlier than the server would close it."""
 
 
 class HttpClient:
-    """Sends requests to the origin of ``url``. An async context manager that can be used once. Connections are opened
-    on demand, and closed on exit.
+    """An HTTP client for the origin of ``url``, as an async context manager that can be used once. Connections are
+    opened on demand, and closed on exit.
 
     Args:
       ssl_context: replaces the system's default, for ``https`` only. It must not offer HTTP/2.
@@ -107,7 +107,7 @@ class HttpClient:
         times = bounds.connect_timeout, bounds.ping_interval, bounds.ping_timeout
         self._dialer = Dialer(self.origin, by, ssl_context, *times, allows, via)
         self.hooks: Hooks | None = None
-        """Hooks that see each request and response."""
+        """The user's hooks, which see each request and response."""
         self._redirect_limit = REDIRECT_LIMIT if follow_redirects else 0
         self._before, self._ours = _constants(
             self.origin, by, default_user_agent() if user_agent is None else user_agent
@@ -137,7 +137,7 @@ class HttpClient:
     async def request(
         self, method: str, target: str, headers: Sequence[tuple[bytes, bytes]] = (), body: bytes = b""
     ) -> AsyncGenerator[Reply]:
-        """Send a request and wait for the head of the response. Read the body in the block.
+        """Send a request and wait for the head of the response. Read the body inside the block.
 
         If the block is left before the whole response has arrived, the connection of this exchange is closed at once,
         without waiting. Other exchanges aren't affected. This tells the server that the response isn't needed any more.
@@ -190,7 +190,7 @@ class HttpClient:
     async def _sent(self, head: bytes, body: bytes) -> HttpClientConnection:
         """Send a request on a connection, and return the connection."""
         await trio.lowlevel.checkpoint_if_cancelled()
-        # A request may be sent again only if the server can't have seen the first one.
+        # A request is sent again only if the server can't have seen it.
         while (connection := self._idle.pop()) is not None:
             await self._send(connection, head, body)
             if connection.has_sent:
@@ -233,7 +233,7 @@ class HttpClient:
         return reply
 
     def _release(self, connection: HttpClientConnection, reply: Reply) -> None:
-        """Keep ``connection`` if its exchange is complete. Otherwise close it."""
+        """Keep ``connection`` for further requests if its exchange is complete. Otherwise close it."""
         if self._nursery is not None and not connection.is_sending and reply.finish():
             self._in_use.remove(connection)
             held = reply.keep_alive_timeout
@@ -249,8 +249,8 @@ class HttpClient:
 
 
 def _constants(origin: Origin, proxy: HttpProxy | None, user_agent: str) -> tuple[str, bytes]:
-    """Return the prefix of all targets, and the headers of all requests. A proxy sees both, unless it only makes a
-    tunnel (RFC 9112 section 3.2.2)."""
+    """Return the prefix of all request targets, and the headers of all requests. A proxy sees both, unless it only
+    makes a tunnel (RFC 9112 section 3.2.2)."""
     before, lines = "", f"Host: {origin.authority}\r\nAccept-Encoding: identity\r\n"
     if user_agent:
         lines += f"User-Agent: {user_agent}\r\n"
@@ -262,23 +262,25 @@ def _constants(origin: Origin, proxy: HttpProxy | None, user_agent: str) -> tupl
 
 
 class IdleConnections:
-    """Up to ``limit`` idle connections. Each has a time at which ``alarms`` close it."""
+    """A pool of up to ``limit`` idle connections. Each has a time at which ``alarms`` close it."""
 
     def __init__(self, limit: int, alarms: Alarms) -> None:
         self._limit = limit
         self._alarms = alarms
         self._waiting: dict[HttpClientConnection, Alarm] = {}
-        """Connections in the order in which they became idle, so the last one is the freshest."""
+        """Idle connections in the order in which they became idle, so the last one is the freshest."""
 
     def put(self, connection: HttpClientConnection, seconds: float) -> None:
-        """Keep ``connection`` for ``seconds``. If there are too many, close the one that was idle longest."""
+        """Keep ``connection`` for ``seconds``. If there are too many connections, close the one that was idle
+        longest."""
         due = trio.current_time() + seconds
         self._waiting[connection] = self._alarms.set(due, lambda: self._close(connection))
         if len(self._waiting) > self._limit:
             self._close(next(iter(self._waiting)))
 
     def pop(self) -> HttpClientConnection | None:
-        """Remove and return the freshest usable connection. Close all unusable ones on the way."""
+        """Remove and return the freshest usable connection, or return `None`. Close all unusable connections that are
+        found on the way."""
         while self._waiting:
             connection, alarm = self._waiting.popitem()
             alarm.stop()
@@ -288,7 +290,7 @@ class IdleConnections:
         return None
 
     def close(self) -> None:
-        """Close all connections."""
+        """Close all idle connections."""
         for connection in list(self._waiting):
             self._close(connection)
 
@@ -305,7 +307,7 @@ _SAFE: Final = frozenset(("GET", "HEAD"))
 
 
 def redirected(origin: Origin, method: str, target: str, status: int, location: str | None) -> str | None:
-    """Return the target to request instead of ``target``, or `None` if the redirect must not be followed.
+    """Return the target to which a redirect leads from ``target``, or `None` if the redirect must not be followed.
 
     The redirect must stay within ``origin``, because the request carries credentials for it, and must not change the
     request.

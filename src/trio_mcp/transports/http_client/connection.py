@@ -24,8 +24,8 @@ _WRITTEN_AT_ONCE: Final = 32768
 
 
 class HttpClientConnection:
-    """A connection over ``wire``. ``stream`` speaks TLS over it, or is the wire itself. Only one exchange at a time
-    uses the connection. ``name`` is used in error messages."""
+    """A connection of the HTTP client, over the socket ``wire``. ``stream`` speaks TLS over the socket, or is the
+    socket itself. Only one exchange at a time uses the connection. ``name`` is used in error messages."""
 
     __slots__ = ("_sent_before", "_stream", "is_closed", "is_sending", "name", "wire")
 
@@ -34,14 +34,14 @@ class HttpClientConnection:
         self._stream = stream
         self.name = name
         self._sent_before = 0
-        """Bytes that the operating system had accepted before the current request."""
+        """Number of bytes that the operating system had accepted before the current request."""
         self.is_sending = False
         """Whether the request is being sent, or sending has failed."""
         self.is_closed = False
 
     @property
     def is_stale(self) -> bool:
-        """Whether an idle connection is unusable. If anything arrives on it, it can only be its end."""
+        """Whether an idle connection is unusable. Anything that arrives on an idle connection can only be its end."""
         return self.wire.is_readable()
 
     @property
@@ -50,9 +50,9 @@ class HttpClientConnection:
         return self.wire.bytes_sent > self._sent_before
 
     async def send(self, head: bytes, body: bytes, nursery: ServiceNursery) -> None:
-        """Send ``head`` and ``body``. A task in ``nursery`` sends the rest of a long request in the background, because
-        a server may respond and stop reading before the request is complete. If sending fails, `receive` reports that,
-        unless there is a response."""
+        """Send ``head`` and ``body`` of a request. A task in ``nursery`` sends the rest of a long request in the
+        background, because a server may respond and stop reading before the request is complete. If sending fails,
+        `receive` raises the error, unless there is a response."""
         self._sent_before = self.wire.bytes_sent
         rest = memoryview(body)[max(0, _WRITTEN_AT_ONCE - len(head)) :]  # without a copy
         await self._send(head + body[: len(body) - len(rest)])
@@ -70,7 +70,8 @@ class HttpClientConnection:
             self.is_sending = False
 
     async def receive(self, max_bytes: int) -> bytes:
-        """Wait for bytes of the response, and return up to ``max_bytes``. Empty at the end. Raises `ConnectionLost`."""
+        """Wait for bytes of the response, and return up to ``max_bytes``. The bytes are empty at the end. Raises
+        `ConnectionLost` if the connection breaks."""
         if self.is_closed:
             raise self._closed()
         try:
@@ -86,11 +87,12 @@ class HttpClientConnection:
         return ConnectionLost(f"the connection to {self.name} was closed on this side")
 
     def lost(self, reason: str) -> ConnectionLost:
-        """Return the error for the request that was sent last."""
+        """Return the error for the last request, whose connection was lost."""
         return ConnectionLost(reason) if self.has_sent else RequestNotSent(reason)
 
     def close(self) -> None:
-        """Close at once, without TLS's close message, which a server may be slow to accept. Idempotent."""
+        """Close the connection at once, without TLS's close message, which a server may be slow to accept.
+        Idempotent."""
         self.is_closed = True
         self.wire.close()
 
@@ -99,19 +101,20 @@ _READ: Final = 65536
 
 
 class ClientSocket(trio.abc.Stream):
-    """The socket of ``stream``, which it takes over. One task sends, and one task receives."""
+    """The socket of ``stream``, which this object takes over. One task sends, and one task receives."""
 
     def __init__(self, stream: trio.SocketStream) -> None:
         self._socket = stream.socket
         self._fd = stream.socket.fileno()
         self._plain = None if IS_POSIX else socket.socket(fileno=self._fd)
-        """Python's socket with the same number, on systems where a socket isn't a file descriptor."""
+        """Python's socket with the same number, on systems where sockets aren't file descriptors."""
         self.bytes_sent = 0
-        """Number of bytes that the operating system has accepted."""
+        """Number of bytes that the operating system has accepted so far."""
 
     async def send_all(self, data: bytes | bytearray | memoryview) -> None:
-        """Send ``data``. This is a checkpoint only if the operating system doesn't accept all bytes at once. Raises
-        `trio.BrokenResourceError`, and `trio.ClosedResourceError` if `close` is called in the meantime."""
+        """Send all of ``data``. This is a checkpoint only if the operating system doesn't accept all bytes at once.
+        Raises `trio.BrokenResourceError` if the connection breaks, and `trio.ClosedResourceError` if `close` is called
+        in the meantime."""
         rest = memoryview(data)
         while rest:
             try:
@@ -129,7 +132,8 @@ class ClientSocket(trio.abc.Stream):
         await trio.lowlevel.wait_writable(self._fd)
 
     async def receive_some(self, max_bytes: int | None = None) -> bytes:
-        """Wait for bytes, and return up to ``max_bytes``. Empty at the end. Raises the same errors as `send_all`."""
+        """Wait for bytes, and return up to ``max_bytes``. The bytes are empty at the end. Raises the same errors as
+        `send_all`."""
         while True:
             await trio.lowlevel.wait_readable(self._fd)
             try:
@@ -141,38 +145,39 @@ class ClientSocket(trio.abc.Stream):
                 raise trio.BrokenResourceError(str(error)) from None
 
     def is_readable(self) -> bool:
-        """Return whether bytes, the end or an error have arrived."""
+        """Return whether bytes, the end of the stream or an error have arrived."""
         return is_readable(self._fd)
 
     def close(self) -> None:
-        """Close at once, without notifying the peer. Tasks that send or receive fail. Idempotent."""
+        """Close the socket at once, without notifying the peer. Tasks that send or receive fail. Idempotent."""
         self._fd = -1
         if self._plain is not None:
             self._plain.detach()
         self._socket.close()
 
     async def aclose(self) -> None:
-        """Close at once: see `close`."""
+        """Close the socket at once: see `close`."""
         self.close()
         await trio.lowlevel.checkpoint()
 
 
 _TOKEN: Final = lazy_pattern(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
-"""A token: RFC 9110 section 5.6.2."""
+"""Pattern of a token in HTTP: RFC 9110 section 5.6.2."""
 _VALUE: Final = lazy_pattern(rb"(?![ \t])[\t\x20-\x7e\x80-\xff]*(?<![ \t])")
-"""A header value, without control characters or surrounding blanks: RFC 9110 section 5.5."""
+"""Pattern of a header value, without control characters or surrounding blanks: RFC 9110 section 5.5."""
 _OURS: Final = frozenset(
     (
         *(b"host", b"content-length", b"transfer-encoding", b"connection", b"accept-encoding", b"proxy-authorization"),
         *(b"te", b"user-agent"),
     )
 )
-"""Headers that the client writes itself, or whose consequences it doesn't handle."""
+"""Headers that users can't set, because the client writes them itself, or doesn't handle their consequences."""
 
 
 def request_head(method: str, target: str, given: Sequence[tuple[bytes, bytes]], ours: bytes) -> bytes:
-    """Return the request line, the headers ``ours``, which are already lines, and the ``given`` headers, without the
-    final empty line. Raises `ValueError` for a header that can't be one line; the message doesn't contain values."""
+    """Return the head of a request without the final empty line: the request line, the headers ``ours``, which are
+    already lines, and the ``given`` headers. Raises `ValueError` if a header can't be written as one line; the message
+    doesn't contain header values."""
     if not _TOKEN.fullmatch(method.encode()):
         raise ValueError(f"{method[:100]!r} is not an HTTP method")
     lines = [b"%s %s HTTP/1.1\r\n%s" % (method.encode("ascii"), target.encode("ascii"), ours)]
@@ -191,7 +196,7 @@ def request_head(method: str, target: str, given: Sequence[tuple[bytes, bytes]],
 
 @cache
 def default_user_agent() -> str:
-    """Return the name and version of this package, as a ``User-Agent`` (RFC 9110 section 10.1.5)."""
+    """Return the default ``User-Agent``: the name and version of this package (RFC 9110 section 10.1.5)."""
     from importlib.metadata import version  # imported late: it imports fifty modules
 
     return f"trio-mcp/{version('trio-mcp')}"
@@ -201,7 +206,7 @@ _MOST_INTERIM: Final = 20
 """Maximum number of interim responses (RFC 9110 section 15.2). This client doesn't request any."""
 _LONGEST_REASON: Final = 200
 _MOST_CHUNKS: Final = 200
-"""How many chunks are read before other tasks run."""
+"""Number of chunks that are read before other tasks run."""
 _HELD: Final = lazy_pattern(r"timeout\s*=\s*(\d{1,6})", re.IGNORECASE)
 _ALERT: Final = b"\x15\x03"
 """The first bytes of a TLS server's answer to a client that doesn't use TLS (RFC 8446 section 5.1)."""
@@ -209,7 +214,7 @@ _END: Final = h11.EndOfMessage()
 
 
 class Reply:
-    """The head of a response, and its body while it arrives. Valid in the block of the request."""
+    """The head of a response, and its body while it arrives. Use it only in the block of the request."""
 
     __slots__ = ("_connection", "_is_over", "_parser", "_place", "headers", "status")
 
@@ -226,7 +231,7 @@ class Reply:
         self._place = place
         self.status = head.status_code
         self.headers: Mapping[str, str] = _headers_of(head)
-        """Header values, keyed by name in lower case. The values of a repeated header are joined with commas. Those of
+        """Header values, keyed by name in lower case. The values of a repeated header are joined with commas. Values of
         ``Set-Cookie`` contain commas, so they are joined with line ends."""
 
     @property
@@ -235,7 +240,7 @@ class Reply:
         return "{}{}".format(*self._place)
 
     async def receive_some(self) -> bytes | bytearray:
-        """Wait for the next bytes of the body, and return them. Empty at the end.
+        """Wait for the next bytes of the body, and return them. The bytes are empty at the end of the body.
 
         Raises `ConnectionLost` if the body is cut short, and `BadResponse` if it is malformed.
         """
@@ -255,8 +260,8 @@ class Reply:
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     async def read(self, limit: int) -> bytes:
-        """Read the body to its end. Raises the errors of `receive_some`, and `BodyTooLong` for more than ``limit``
-        bytes."""
+        """Read the body to its end, and return it. Raises the errors of `receive_some`, and `BodyTooLong` if the body
+        is longer than ``limit`` bytes."""
         parts: list[bytes | bytearray] = []
         length = 0
         while data := await self.receive_some():
@@ -268,13 +273,14 @@ class Reply:
 
     @property
     def keep_alive_timeout(self) -> float | None:
-        """How many seconds the server keeps an idle connection, or `None` if it doesn't say."""
+        """Number of seconds for which the server keeps an idle connection, or `None` if the server doesn't announce
+        it."""
         match = _HELD.search(self.headers.get("keep-alive", ""))
         return None if match is None else float(match[1])
 
     def finish(self) -> bool:
-        """Skip the part of the body that has arrived. Return whether it is complete, and another request can follow on
-        the connection. Synchronous. Never raises."""
+        """Skip the part of the body that has arrived. Return whether the body is complete, and another request can
+        follow on the connection. Synchronous. Never raises."""
         parser = self._parser
         try:
             while not self._is_over:
@@ -296,8 +302,9 @@ class Reply:
 async def read_head(
     connection: HttpClientConnection, method: bytes, longest: int
 ) -> tuple[h11.Connection, h11.Response]:
-    """Wait for the head of the response to a request with ``method``, which was sent. Return the head, and the parser
-    for the rest. A head of more than twice ``longest`` bytes is invalid. Raises `ConnectionLost`, `BadResponse`."""
+    """Wait for the head of the response to a request with ``method``. Return the head, and the parser for the rest of
+    the response. A head of more than twice ``longest`` bytes is invalid. Raises `ConnectionLost` if the connection
+    breaks, and `BadResponse` if the head is invalid."""
     parser = h11.Connection(h11.CLIENT, max_incomplete_event_size=longest)
     parser.send(_request(method))
     parser.send(_END)
@@ -317,7 +324,7 @@ async def read_head(
 
 @lru_cache(maxsize=16)
 def _request(method: bytes) -> h11.Request:
-    """Return a request that tells h11 the method of the request that was written without h11."""
+    """Return an h11 request that tells h11 the method of the request, which was written without h11."""
     return h11.Request(method=method, target=b"/", headers=[(b"host", b"h11 demands one")])
 
 
@@ -337,7 +344,7 @@ def _next_event(
     try:
         return parser.next_event()
     except h11.RemoteProtocolError as error:
-        error.__traceback__ = None  # its frames refer to the error: this avoids a cycle for the garbage collector
+        error.__traceback__ = None  # its frames refer to the error: avoid a cycle for the garbage collector
         rest, is_closed = parser.trailing_data
         if rest.startswith(_ALERT):
             raise BadResponse(f"{connection.name} responds with TLS: use https://") from None
@@ -354,8 +361,9 @@ class RequestNotSent(ConnectionLost):
 
 
 class BadResponse(ConnectionLost):
-    """The server's response isn't an HTTP response that this client can read: it is malformed, too long, or encoded."""
+    """The server's response isn't an HTTP response that this client can read, because it is malformed, too long, or
+    encoded."""
 
 
 class BodyTooLong(BadResponse):
-    """The body of a response is longer than its reader allows."""
+    """The body of a response is longer than the caller of `Reply.read` allows."""

@@ -1,4 +1,5 @@
-"""Cookies that one origin has set, kept in memory (RFC 6265). Load balancers use them to find the replica of a session.
+"""Cookies that one origin has set, stored in memory (RFC 6265). Load balancers use cookies to find the replica of a
+session.
 
 `http.cookiejar` isn't used: for some attributes that a server may send, it writes a traceback to standard error, and it
 takes about 50 ms to import. Nothing here is logged.
@@ -19,20 +20,21 @@ Headers = Sequence[tuple[bytes, bytes]]
 _MOST: Final = 50
 _LONGEST: Final = 4096
 _MOST_CHARACTERS: Final = 8192
-"""Maximum characters of all cookies together, because servers refuse long headers."""
+"""Maximum number of characters of all cookies together, because servers refuse long headers."""
 _LONGEST_DATE: Final = 40
 
 
 class Cookies:
-    """The cookies of a client for ``origin``: the last 50, of up to 4 KiB each and up to 8 KiB in all."""
+    """The cookies of a client for ``origin``: the last 50 cookies, of up to 4 KiB each and up to 8 KiB in all."""
 
     def __init__(self, origin: Origin) -> None:
         self._origin = origin
         self._cookies: dict[tuple[str, str], tuple[str, float]] = {}
-        """Keyed by name and path: name and value as the server has written them, and the expiry time of the cookie."""
+        """The stored cookies, keyed by name and path: name and value as the server has written them, and the expiry
+        time of the cookie."""
 
     def store(self, target: str, lines: Sequence[str]) -> None:
-        """Store the cookies in ``lines``, the values of ``Set-Cookie`` in the response for ``target``."""
+        """Store the cookies in ``lines``, which are the values of ``Set-Cookie`` in the response for ``target``."""
         for line in lines:
             if len(line) <= _LONGEST:
                 self._set(target.partition("?")[0], *line.split(";"))
@@ -54,8 +56,8 @@ class Cookies:
             del self._cookies[next(iter(self._cookies))]
 
     def add_to(self, target: str, headers: Headers) -> Headers:
-        """Return ``headers`` with the cookies for a request to ``target``, after those of the user (RFC 6265 section
-        5.4)."""
+        """Return ``headers`` with the cookies for a request to ``target``. They follow the user's own cookies (RFC 6265
+        section 5.4)."""
         asked = target.partition("?")[0]
         pairs = [
             text.encode("latin-1")

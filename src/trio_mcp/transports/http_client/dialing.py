@@ -1,5 +1,5 @@
-"""Dialer: opens connections to one origin, directly or through a proxy. It connects only to addresses of the name that
-a rule allows. `Hooks` are a user's functions that see each request and response, or open the connections."""
+"""Dialer: opens connections to one origin, directly or through a proxy. It connects only to addresses that a rule
+allows. `Hooks` are a user's functions that see each request and response, or open the connections."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class HTTPRequest:
     """A client's HTTP request, before it is sent. A redirect, or a retry with a new token, is a separate request."""
 
     method: str
-    """``POST``, ``GET`` or ``DELETE``."""
+    """The HTTP method: ``POST``, ``GET`` or ``DELETE``."""
     url: str
     """The URL of the request."""
     headers: dict[str, str] = attrs.field(repr=False)
@@ -44,13 +44,13 @@ class HTTPResponse:
     """The head of an HTTP response that a client has received. The body isn't read yet."""
 
     request: HTTPRequest
-    """The request, with the headers that were sent."""
+    """The request that the response belongs to, with the headers that were sent."""
     status: int
     """The HTTP status code."""
     headers: Mapping[str, str] = attrs.field(repr=False)
     """The headers, keyed by name in lower case."""
     seconds: float
-    """Seconds from before the request was sent until the head of the response arrived, including connecting."""
+    """Seconds from before the request was sent until the head of the response arrived. This includes connecting."""
 
 
 OnRequest: TypeAlias = Callable[[HTTPRequest], Awaitable[None] | None]
@@ -63,16 +63,17 @@ Dial: TypeAlias = Callable[[str, int], Awaitable[trio.SocketStream]]
 
 @frozen(eq=False)
 class Hooks:
-    """The hooks of one client. ``check`` raises `ValueError` for headers that a hook must not set."""
+    """The hooks of one client. ``check`` raises `ValueError` if a hook has set a header that it must not set."""
 
     on_request: OnRequest | None
     on_response: OnResponse | None
     dial: Dial | None
-    """Opens the TCP connections."""
+    """Function that opens the TCP connections."""
     check: Callable[[Mapping[str, str]], object]
 
     async def before(self, method: str, url: str, headers: Headers) -> tuple[HTTPRequest, Headers]:
-        """Call ``on_request``, and return the request with the headers to send. Raises `RequestNotSent` if it fails."""
+        """Call ``on_request``, and return the request with the headers to send. Raises `RequestNotSent` if
+        ``on_request`` fails."""
         given = {name.decode("latin-1"): value.decode("latin-1") for name, value in headers}
         request = HTTPRequest(method, url, dict(given))
         if self.on_request is None:
@@ -83,14 +84,14 @@ class Hooks:
             self.check(changed | {name: text for name, text in given.items() if name not in request.headers})
         except Exception as error:
             raise RequestNotSent(f"on_request raised {type(error).__name__}: {error}") from error
-        # Remove headers with the same name in another case.
+        # Remove headers that have the same name in another case.
         last = {
             name.lower(): (name.encode("latin-1"), text.encode("latin-1")) for name, text in request.headers.items()
         }
         return request, list(last.values())
 
     async def after(self, request: HTTPRequest, status: int, headers: Mapping[str, str], begun: float) -> None:
-        """Call ``on_response``. Raises `ConnectionLost` if it fails."""
+        """Call ``on_response`` with the head of the response. Raises `ConnectionLost` if ``on_response`` fails."""
         if self.on_response is not None:
             try:
                 await _called(self.on_response, HTTPResponse(request, status, headers, trio.current_time() - begun))
@@ -112,7 +113,7 @@ _LONGEST_HEAD: Final = 16 * 1024
 class Dialer:
     """Opens connections to ``origin``, through ``proxy`` if there is one, each within ``timeout`` seconds. ``allows``
     filters the addresses of ``origin``; a proxy has its own rules. ``via`` is the path of a Unix socket to which all
-    connections go, or a function that opens them. There is no proxy then."""
+    connections go, or a function that opens them. With ``via``, there is no proxy."""
 
     origin: Origin
     proxy: HttpProxy | None
@@ -124,8 +125,8 @@ class Dialer:
     via: str | Dial | None = None
 
     async def dial(self, nursery: ServiceNursery) -> HttpClientConnection:
-        """Open a connection. Raises `RequestNotSent` with the reason if no server listens, the name is unknown, the
-        proxy refuses, TLS fails, or everything together takes too long."""
+        """Open and return a connection. Raises `RequestNotSent` with the reason if no server listens, the name is
+        unknown, the proxy refuses, TLS fails, or connecting takes too long."""
         with trio.move_on_after(self.timeout):
             wire = await self._connected()
             try:
@@ -145,7 +146,7 @@ class Dialer:
 
     @property
     def _first(self) -> Origin:
-        """The origin or proxy to which the TCP connection is made."""
+        """The origin or the proxy to which the TCP connection is made."""
         return self.origin if self.proxy is None else self.proxy.origin
 
     async def _connected(self) -> ClientSocket:
@@ -181,7 +182,7 @@ class Dialer:
         return stream
 
     async def _tunnel(self, connection: HttpClientConnection, nursery: ServiceNursery, proxy: HttpProxy) -> None:
-        """Make the proxy connect to the origin (RFC 9110 section 9.3.6)."""
+        """Make the proxy connect to the origin with CONNECT (RFC 9110 section 9.3.6)."""
         request = f"CONNECT {self.origin.address} HTTP/1.1\r\nHost: {self.origin.address}\r\n"
         if proxy.authorization is not None:
             request += f"Proxy-Authorization: {proxy.authorization}\r\n"
@@ -198,8 +199,8 @@ class Dialer:
 
 
 async def dialed(dial: Dial, host: str, port: int) -> trio.SocketStream:
-    """Return the connection that a user's function opens. Its `OSError` is raised unchanged. Raises `RequestNotSent`
-    for any other exception, and for a connection of another type."""
+    """Return the connection that a user's function opens. An `OSError` of the function is raised unchanged. Raises
+    `RequestNotSent` for any other exception, and for a connection of another type."""
     try:
         stream = await dial(host, port)
     except OSError:
@@ -212,8 +213,8 @@ async def dialed(dial: Dial, host: str, port: int) -> trio.SocketStream:
 
 
 async def _secured(stream: trio.abc.Stream, origin: Origin, context: ssl.SSLContext) -> trio.abc.Stream:
-    # Not HTTPS-compatible, because a connection that ends without TLS's close message must be distinguished from the
-    # end of a body without a length (RFC 9112 section 9.8).
+    # This isn't "HTTPS-compatible" in trio's sense, because a connection that ends without TLS's close message must be
+    # distinguished from the end of a body without a length (RFC 9112 section 9.8).
     secured = trio.SSLStream(stream, context, server_hostname=origin.host)
     try:
         await secured.do_handshake()
@@ -230,8 +231,8 @@ async def _secured(stream: trio.abc.Stream, origin: Origin, context: ssl.SSLCont
 
 @cache
 def _usual_context() -> ssl.SSLContext:
-    """Return the system's default context. Cached, because reading the certificates of all authorities takes a
-    while."""
+    """Return the system's default TLS context. It is cached, because reading the certificates of all authorities takes
+    a while."""
     context = ssl.create_default_context()
     context.set_alpn_protocols([_HTTP])
     return context
@@ -240,17 +241,18 @@ def _usual_context() -> ssl.SSLContext:
 def _phrase(status: int) -> str:
     try:
         return f"{status} {HTTPStatus(status).phrase}"
-    except ValueError:  # Python doesn't know this code
+    except ValueError:  # Python doesn't know this status code
         return str(status)
 
 
 def _reasons(error: OSError) -> str:
-    """Return the messages of all attempts. All addresses of a name were tried, and their errors are in a group."""
+    """Return the messages of all failed connection attempts. All addresses of a name were tried, and their errors are
+    in a group."""
     return "; ".join(dict.fromkeys(map(_error_text, _causes(error))))
 
 
 def _causes(error: OSError) -> list[OSError]:
-    error.__traceback__ = None  # its frames refer to the error: this avoids a cycle for the garbage collector
+    error.__traceback__ = None  # its frames refer to the error: avoid a cycle for the garbage collector
     match error.__cause__:
         case BaseExceptionGroup(exceptions=attempts):
             return [cause for attempt in attempts if isinstance(attempt, OSError) for cause in _causes(attempt)]
@@ -264,16 +266,16 @@ def _error_text(error: OSError) -> str:
 
 
 AddressRule: TypeAlias = Callable[[ipaddress.IPv4Address | ipaddress.IPv6Address], bool]
-"""Function that decides whether the client may connect to an address."""
+"""Type of the function that decides whether the client may connect to an address."""
 
 _HEAD_START: Final = 0.25
-"""Seconds until the next attempt starts, in parallel with the last (RFC 8305 section 8)."""
+"""Seconds until the next connection attempt starts, in parallel with the last one (RFC 8305 section 8)."""
 _MOST: Final = 8
-"""Maximum number of addresses that are tried."""
+"""Maximum number of addresses of a name that are tried."""
 
 
 async def connect_where_allowed(host: str, port: int, allows: AddressRule) -> trio.SocketStream:
-    """Connect to the first address of ``host`` that ``allows`` allows, and that accepts the connection.
+    """Connect to the first address of ``host`` that ``allows`` permits and that accepts the connection.
 
     The name is looked up once, and attempts use addresses. So a name that points elsewhere a moment later (DNS
     rebinding) has no effect. Raises `RequestNotSent` if no address is allowed, and `OSError` from an ExceptionGroup if
@@ -289,8 +291,8 @@ async def connect_where_allowed(host: str, port: int, allows: AddressRule) -> tr
 
 
 def _interleaved(addresses: Sequence[str]) -> list[str]:
-    """Return ``addresses``, with the first of the other family in second place (RFC 8305 section 4), because one family
-    may be unreachable as a whole."""
+    """Return ``addresses``, with the first address of the other family (IPv4 or IPv6) in second place (RFC 8305 section
+    4), because one family may be unreachable as a whole."""
     first, *rest = addresses
     other = next((address for address in rest if (":" in address) != (":" in first)), None)
     return [first, *rest] if other is None else [first, other, *(each for each in rest if each != other)]
@@ -323,7 +325,7 @@ async def _first_to_answer(addresses: Sequence[str], port: int) -> trio.SocketSt
 
 
 def _close_all(outcomes: trio.MemoryReceiveChannel[trio.SocketStream | OSError]) -> None:
-    """Close connections that were opened after another one had succeeded, or after a cancellation."""
+    """Close connections that were opened after another attempt had succeeded, or after a cancellation."""
     try:
         while True:
             outcome = outcomes.receive_nowait()

@@ -1,5 +1,5 @@
 """Origin: the scheme, host and port to which requests are sent. Environment variables specify a proxy for an origin, by
-the rules of curl."""
+curl's rules."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from ...lazy import lazy_pattern
 from ..sockets import socket_path
 
 TARGET: Final = lazy_pattern(r"/[\x21-\x7e]*")
-"""A request target in origin form (RFC 9112 section 3.2.1)."""
+"""Pattern of a request target in origin form (RFC 9112 section 3.2.1)."""
 _NAME: Final = lazy_pattern(r"[a-z0-9_-]{1,63}(\.[a-z0-9_-]{1,63})*\.?")
 _LONGEST_NAME: Final = 253
-"""Maximum characters of a name, without the dot at the end (RFC 1035 section 2.3.4)."""
+"""Maximum number of characters of a name, without the dot at the end (RFC 1035 section 2.3.4)."""
 _AUTHORITY: Final = lazy_pattern(r"[a-z][a-z0-9+.-]*://([^/?#]*)", re.IGNORECASE)
-"""Scheme and authority of a URL (RFC 3986 section 3)."""
+"""Pattern of the scheme and authority of a URL (RFC 3986 section 3)."""
 _LONGEST_AUTHORITY: Final = _LONGEST_NAME + len(".:65535")
 _LARGEST_PORT: Final = 65535
 _PORTS: Final = {"http": 80, "https": 443}
@@ -39,22 +39,22 @@ class Origin:
 
     scheme: str
     host: str
-    """The name in ASCII, or the address without brackets."""
+    """The host name in ASCII, or the IP address without brackets."""
     port: int
 
     @property
     def secure(self) -> bool:
-        """Whether TLS is used."""
+        """Whether connections to the origin use TLS."""
         return self.scheme == "https"
 
     @property
     def address(self) -> str:
-        """The host and the port."""
+        """The host and the port, separated by a colon."""
         return f"{self._bracketed}:{self.port}"
 
     @property
     def authority(self) -> str:
-        """The host, and the port unless it is the scheme's default: the value of the Host header."""
+        """The value of the Host header: the host, and the port unless it is the scheme's default."""
         return self._bracketed if self.port == _PORTS[self.scheme] else self.address
 
     @property
@@ -66,8 +66,8 @@ class Origin:
 
 
 def split_url(url: str) -> tuple[Origin, str]:
-    """Return the origin of an HTTP URL, and the target of a request to it. Raises `ValueError`, whose message never
-    contains a password of the URL.
+    """Return the origin of an HTTP URL, and the target of a request to that URL. Raises `ValueError` if the URL is
+    invalid; the message never contains a password of the URL.
 
     The cost is linear in the length. A non-ASCII name is converted to ASCII (RFC 5890) only up to the length that names
     can have, because the codec, and the normalization in `urlsplit`, take quadratic time.
@@ -100,7 +100,8 @@ _ON_SOCKET: Final = lazy_pattern(
     r"http\+unix://(?P<socket>(?:%[0-9a-f]{2}|[a-z0-9._~!$&'()*+,;=-])*)(?P<target>(?:[/?].*)?)",
     re.IGNORECASE | re.DOTALL,
 )
-"""An HTTP URL for a Unix socket. The socket's path is the authority, as a registered name (RFC 3986 section 3.2.2)."""
+"""Pattern of an HTTP URL for a Unix socket. The socket's path is the authority, as a registered name (RFC 3986 section
+3.2.2)."""
 
 
 def names_socket(url: str) -> bool:
@@ -110,7 +111,7 @@ def names_socket(url: str) -> bool:
 
 def split_socket_url(url: str) -> tuple[str, str]:
     """Return the path of the Unix socket in ``http+unix://%2Frun%2Fmcp.sock/mcp``, and the HTTP URL that is requested
-    over that socket. Raises `ValueError`.
+    over that socket. Raises `ValueError` if the URL is invalid.
 
     `split_url` refuses such URLs, so that a URL from a server can't lead to a socket of this machine.
     """
@@ -130,8 +131,8 @@ def split_socket_url(url: str) -> tuple[str, str]:
 
 
 def redirect_url(url: str, status: int, headers: Mapping[str, str]) -> str:
-    """Return the URL to which a redirect of ``url`` leads, with at most 300 characters. Empty if there is none. It
-    contains neither a user nor a query, because both may be secret."""
+    """Return the URL to which a redirect of ``url`` leads, with at most 300 characters, or an empty string if there is
+    none. The returned URL contains neither a user nor a query, because both may be secret."""
     location = headers.get("location", "")
     if not 0 < len(location) <= _LONGEST_LOCATION or status not in REDIRECTS:
         return ""
@@ -145,7 +146,7 @@ def redirect_url(url: str, status: int, headers: Mapping[str, str]) -> str:
 
 
 def origin_of(parts: SplitResult) -> Origin:
-    """Return the origin in the parts of a URL. Raises `ValueError`."""
+    """Return the origin in the parts of a URL. Raises `ValueError` if the scheme, host or port is invalid."""
     if parts.scheme not in _PORTS:
         raise ValueError(f"the scheme must be http or https, not {parts.scheme[:100]!r}")
     port = _PORTS[parts.scheme] if parts.port is None else parts.port
@@ -155,7 +156,7 @@ def origin_of(parts: SplitResult) -> Origin:
 
 
 def _host_of(host: str) -> str:
-    """Return the name in ASCII, or the address."""
+    """Return the host name in ASCII, or the IP address without brackets."""
     if len(host) > _LONGEST_NAME + 1:
         raise ValueError(f"{host[:300]!r} is not a valid host name")
     try:
@@ -182,8 +183,8 @@ class HttpProxy:
 
 
 def proxy_at(url: str) -> HttpProxy:
-    """Return the proxy at ``url``. The default scheme is ``http``. Raises `ValueError`, whose message doesn't contain
-    the user and password of ``url``."""
+    """Return the proxy at ``url``. The default scheme is ``http``. Raises `ValueError` if ``url`` is invalid; the
+    message doesn't contain the user and password of ``url``."""
     try:
         parts = urlsplit(url if "://" in url else f"http://{url}")
         origin = origin_of(parts)
@@ -196,7 +197,8 @@ def proxy_at(url: str) -> HttpProxy:
 
 
 def proxy_from_environment(environ: Mapping[str, str], origin: Origin) -> HttpProxy | None:
-    """Return the proxy that ``environ`` specifies for ``origin``, or `None`. Raises the same errors as `proxy_at`.
+    """Return the proxy that ``environ`` specifies for ``origin``, or `None` if there is none. Raises the same errors as
+    `proxy_at`.
 
     ``http_proxy`` or ``https_proxy`` takes precedence over ``all_proxy``, and lower case over upper case. ``no_proxy``
     lists exceptions. This machine is always an exception: its local requests, which may contain tokens in plain text,
@@ -218,8 +220,8 @@ def proxy_from_environment(environ: Mapping[str, str], origin: Origin) -> HttpPr
 
 
 def host_names(names: Collection[str]) -> frozenset[str]:
-    """Return host ``names`` in lower case. Raises `TypeError` for a single string, and `ValueError` for an invalid host
-    name or address."""
+    """Return the host ``names`` in lower case. Raises `TypeError` if ``names`` is a single string, and `ValueError` if
+    a host name or address is invalid."""
     if isinstance(names, str):
         raise TypeError(f"trusted_http_hosts must be a list of names, such as [{names!r}], not a string")
     return frozenset(map(_host_name, names))
@@ -245,8 +247,8 @@ def is_local_host(host: str) -> bool:
 
 
 def looked_up(host: str) -> str:
-    """Return the name to look up for ``host``: ``localhost`` for ``localhost.`` and the names below it. Many resolvers
-    don't know these names, and they must not be sent to a name server (RFC 6761 section 6.3)."""
+    """Return the name to look up for ``host``: ``localhost`` for ``localhost.`` and all subdomains of ``localhost``.
+    Many resolvers don't know these names, and they must not be sent to a name server (RFC 6761 section 6.3)."""
     return "localhost" if _is_localhost(host) else host
 
 
@@ -255,8 +257,8 @@ def _is_localhost(name: str) -> bool:
 
 
 def _is_exempt(origin: Origin, exceptions: str) -> bool:
-    """Return whether ``exceptions`` contain ``origin``: by its name, its domain (``x``, ``.x`` or ``*.x``), its address
-    or network, each with or without a port. A single ``*`` matches every origin."""
+    """Return whether ``exceptions`` (``no_proxy``) contain ``origin``: by its name, its domain (``x``, ``.x`` or
+    ``*.x``), its address or network, each with or without a port. A single ``*`` matches every origin."""
     if exceptions.strip() == "*":
         return True
     entries = [_without_port(entry, origin.port) for entry in _SEPARATORS.split(exceptions.lower()) if entry]
@@ -270,7 +272,7 @@ def _is_exempt(origin: Origin, exceptions: str) -> bool:
 
 
 def _without_port(entry: str, port: int) -> str:
-    """Return ``entry`` without its port, if it is ``port``. Empty for another port."""
+    """Return ``entry`` without its port, if the port is ``port``. Return an empty string if the port is another one."""
     host, colon, number = entry.rpartition(":")
     if not colon or (":" in host and not host.endswith("]")):  # an IPv6 address
         return entry

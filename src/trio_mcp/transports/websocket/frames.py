@@ -15,7 +15,7 @@ from typing import Final
 from ...runtime.transport import ConnectionLost
 
 CLOSE_FRAME: Final = 0x88
-"""The first byte of a close frame, after which nothing may follow (section 5.5.1)."""
+"""The first byte of a close frame. Nothing may follow a close frame (section 5.5.1)."""
 
 _TEXT: Final = 0x81
 _MASKED: Final = 0x80
@@ -58,7 +58,7 @@ def text_frames(messages: bytes | bytearray, *, masked: bool) -> bytearray:
 
 
 def close_frame(code: int, reason: str, *, masked: bool) -> bytes:
-    """Return a close frame. ``reason`` is truncated to 123 bytes."""
+    """Return the bytes of a close frame. ``reason`` is truncated to 123 bytes."""
     words = reason.encode("utf-8", "replace")[:_LONGEST_REASON].decode("utf-8", "ignore").encode()
     payload = struct.pack("!H", code) + words
     if masked:
@@ -67,7 +67,7 @@ def close_frame(code: int, reason: str, *, masked: bool) -> bytes:
 
 
 def _mask(payload: bytes | bytearray) -> bytes:
-    """Return a new key, and ``payload`` masked with it. Integers are the fastest way to mask in Python."""
+    """Return a new masking key, and ``payload`` masked with it. Integers are the fastest way to mask in Python."""
     key, length = os.urandom(4), len(payload)
     pattern = (key * (length // 4 + 1))[:length]
     mixed = int.from_bytes(payload, "little") ^ int.from_bytes(pattern, "little")
@@ -75,7 +75,7 @@ def _mask(payload: bytes | bytearray) -> bytes:
 
 
 class FrameGauge:
-    """Follows the headers of incoming frames, so that the size of a message is known before it has arrived.
+    """Parses the headers of incoming frames, so that the size of a message is known before the message has arrived.
 
     `violation` is the close code and the reason after a frame that ends the connection: a binary frame, a message of
     more than ``max_message_bytes``, a message in so many small fragments that they would take much more memory than the
@@ -88,9 +88,9 @@ class FrameGauge:
         self._payload_left = 0
         self._fragments = 0
         self._before = 0
-        """Bytes of all messages before the current one."""
+        """Number of bytes of all messages before the current one."""
         self.announced = 0
-        """Bytes of all messages so far, counting frames that have begun as complete."""
+        """Number of bytes of all messages so far. Frames that have begun are counted as complete."""
         self.frames = 0
         """Number of frames that have begun so far."""
         self.violation: tuple[int, str] | None = None
@@ -102,7 +102,7 @@ class FrameGauge:
 
     @property
     def received_bytes(self) -> int:
-        """Bytes of all messages that have arrived so far."""
+        """Number of bytes of messages that have arrived so far."""
         return self.announced - self._payload_left
 
     def feed(self, data: bytes | bytearray | memoryview) -> None:
@@ -144,13 +144,14 @@ class FrameGauge:
             if header[0] & 0x80:
                 self._before, self._fragments = self.announced, 0
         elif opcode >= _FIRST_CONTROL and length > _LONGEST_CONTROL:
-            # RFC 6455 section 5.5. trio-websocket handles only complete frames, so it would wait for all of it.
+            # RFC 6455 section 5.5 limits control frames. trio-websocket handles only complete frames, so it would wait
+            # for the whole frame.
             self.violation = 1002, f"the control frame is longer than {_LONGEST_CONTROL} bytes"
         return length
 
 
 def _header_size(header: bytes) -> int:
-    """Return how many bytes the header has, according to the part in ``header``."""
+    """Return the number of bytes of a frame's header, according to the part of it in ``header``."""
     if len(header) < 2:
         return 2
     length = header[1] & 0x7F
@@ -177,11 +178,12 @@ _MEANINGS: Final = {
 
 
 def closed_by_peer(code: int, reason: str | None) -> ConnectionLost:
-    """Return the error for a connection that the peer closed with ``code``, or whose peer has vanished (1006)."""
+    """Return the error for a connection that the peer has closed with ``code``. Code 1006 means that the peer has
+    vanished."""
     words = f"{_MEANINGS.get(code, 'the peer closed the connection')} (close code {code})"
     return ConnectionLost(f"{words}: {reason}" if reason else words)
 
 
 def closed_by_us(code: int, reason: str) -> ConnectionLost:
-    """Return the error for a connection that we close with ``code``, because of an error of the peer."""
+    """Return the error for a connection that this side closes with ``code``, because of an error of the peer."""
     return ConnectionLost(f"{reason} (close code {code})")

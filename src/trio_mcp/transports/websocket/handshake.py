@@ -1,5 +1,5 @@
-"""The opening handshake of a WebSocket, for either side, and the errors of a failed handshake. A server reads the
-upgrade request, checks it and, if necessary, refuses it before trio-websocket is involved."""
+"""The opening handshake of a WebSocket, for clients and servers, and the errors of a failed handshake. A server reads
+the upgrade request, checks it and, if necessary, refuses it before trio-websocket is involved."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ from .stream import HEAD_END, CoalescingStream
 SUBPROTOCOL: Final = "mcp"
 
 _LONGEST_BODY: Final = 500
-"""Maximum characters of a refusal's body that `ConnectionLost` repeats."""
+"""Maximum number of characters of a refusal's body that a `ConnectionLost` error repeats."""
 
 
 class UpgradeRefused(ConnectionLost):
-    """The server has responded with another HTTP ``status`` than 101. ``headers`` are values keyed by name in lower
-    case, with the values of a repeated header joined with commas."""
+    """The server has refused the upgrade to WebSocket with an HTTP ``status`` other than 101. ``headers`` are values
+    keyed by name in lower case, with the values of a repeated header joined with commas."""
 
     def __init__(self, reason: str, status: int, headers: Mapping[str, str]) -> None:
         super().__init__(reason)
@@ -39,11 +39,12 @@ class UpgradeRefused(ConnectionLost):
 
 
 Handshake: TypeAlias = Callable[[trio.Nursery], Awaitable[WebSocketConnection]]
-"""Function that makes the handshake, and returns the connection, whose reader runs in the nursery."""
+"""Type of a function that makes the handshake, and returns the connection. The connection's reader runs in the
+nursery."""
 
 
 def accepting(stream: CoalescingStream, max_message_bytes: int) -> Handshake:
-    """Return a server's handshake, for an upgrade request that was already checked."""
+    """Return a function that makes the server's handshake, for an upgrade request that was already checked."""
 
     async def accept(nursery: trio.Nursery) -> WebSocketConnection:
         request = await wrap_server_stream(
@@ -57,7 +58,8 @@ def accepting(stream: CoalescingStream, max_message_bytes: int) -> Handshake:
 def asking(
     stream: CoalescingStream, max_message_bytes: int, host: str, resource: str, headers: Sequence[tuple[bytes, bytes]]
 ) -> Handshake:
-    """Return a client's handshake, which raises `ProtocolViolation` if the server doesn't speak ``mcp``."""
+    """Return a function that makes the client's handshake. It raises `ProtocolViolation` if the server doesn't speak
+    the subprotocol ``mcp``."""
 
     async def ask(nursery: trio.Nursery) -> WebSocketConnection:
         socket = await wrap_client_stream(
@@ -83,7 +85,7 @@ def asking(
 
 
 async def shake_hands(handshake: Handshake, stream: CoalescingStream, nursery: trio.Nursery) -> WebSocketConnection:
-    """Return the connection after ``handshake``.
+    """Make the ``handshake`` over ``stream``, and return the connection.
 
     Raises `ConnectionLost` if ``stream`` ends before it is done, with the HTTP status and text if the server has
     responded. Without this, trio-websocket would wait for ever.
@@ -136,7 +138,7 @@ def _upgrade_refused(status: int, headers: Sequence[tuple[bytes, bytes]], body: 
 
 
 def refusal(error: Exception) -> Exception:
-    """Return the error for a caller whose connection failed in the handshake, with ``error``."""
+    """Return the error for the caller whose connection failed in the handshake with ``error``."""
     match error:
         case ConnectionRejected():
             return _upgrade_refused(error.status_code, error.headers or (), error.body or b"")
@@ -148,7 +150,7 @@ def refusal(error: Exception) -> Exception:
 
 _LONGEST_HEAD: Final = 16 * 1024
 _LONGEST_LIST: Final = 1000
-"""Maximum characters that are read of a header with tokens."""
+"""Maximum number of characters of a list header that are read."""
 _MOST_HEADERS: Final = 100
 _LONGEST_END: Final = len(b"\n\r\n")
 _READ: Final = 16 * 1024
@@ -157,7 +159,7 @@ _KEY_BYTES: Final = 16
 
 
 class Rejection(Exception):
-    """The upgrade is refused, and no connection is made. The client gets ``status`` and ``reason``."""
+    """The upgrade to WebSocket is refused, and there is no connection. The client gets ``status`` and ``reason``."""
 
     def __init__(self, status: HTTPStatus, reason: str, **headers: str) -> None:
         super().__init__(reason)
@@ -168,7 +170,7 @@ class Rejection(Exception):
 
 @frozen
 class UpgradeRequest:
-    """The request of a client. ``received`` is the unparsed head."""
+    """The upgrade request of a client. ``received`` is the unparsed head."""
 
     path: str = attrs.field(repr=False)
     headers: Mapping[str, str] = attrs.field(repr=False)
@@ -179,14 +181,14 @@ class UpgradeRequest:
     method: str = "GET"
 
     def tokens(self, name: str) -> list[str]:
-        """Return the tokens of a list header, from its first characters."""
+        """Return the tokens of the list header ``name``. Only its first characters are read."""
         found = self.headers.get(name, "")[:_LONGEST_LIST].split(",")
         return [token.strip() for token in found if token.strip()]
 
 
 async def read_upgrade(stream: trio.abc.ReceiveStream, received: bytes = b"") -> UpgradeRequest:
-    """Read one request without a body. ``received`` was already read. Raises `Rejection` for anything else, and
-    `ConnectionLost`."""
+    """Read and return one upgrade request, which has no body. ``received`` was already read. Raises `Rejection` if the
+    client sends anything else, and `ConnectionLost` if it disconnects."""
     head = await _read_head(stream, bytearray(received))
     event = _parse(head)
     headers: dict[str, str] = {}
@@ -204,7 +206,7 @@ async def read_upgrade(stream: trio.abc.ReceiveStream, received: bytes = b"") ->
 
 
 def _check_version(version: bytes) -> None:
-    # RFC 6455 section 4.2.1: HTTP/1.1 or higher. In later versions (RFC 8441) a head doesn't look like this one.
+    # RFC 6455 section 4.2.1: HTTP/1.1 or higher. In later versions (RFC 8441), a head has another form.
     if not version.startswith(b"1."):
         raise Rejection(HTTPStatus.HTTP_VERSION_NOT_SUPPORTED, "a WebSocket must be requested with HTTP/1.1")
     # RFC 9110 section 7.8: a server MUST ignore an Upgrade header in HTTP/1.0.
@@ -258,7 +260,7 @@ def _parse(received: bytearray) -> h11.Request:
 
 
 def check_upgrade(request: UpgradeRequest, path: str, checks: HostChecks) -> None:
-    """Raise `Rejection` unless ``request`` asks for MCP over WebSocket at this path, from an accepted origin and
+    """Raise `Rejection` unless ``request`` asks for MCP over WebSocket at the right path, from an accepted origin and
     host."""
     headers = request.headers
     host = headers.get("host", "")
@@ -278,7 +280,7 @@ def check_upgrade(request: UpgradeRequest, path: str, checks: HostChecks) -> Non
         size = len(base64.b64decode(headers.get("sec-websocket-key", ""), validate=True))
     except ValueError:
         size = 0
-    if size != _KEY_BYTES:  # RFC 6455 section 4.2.1
+    if size != _KEY_BYTES:  # RFC 6455 section 4.2.1: the size of the key
         raise Rejection(HTTPStatus.BAD_REQUEST, "the Sec-WebSocket-Key must be 16 bytes in base64")
     if SUBPROTOCOL not in request.tokens("sec-websocket-protocol"):
         raise Rejection(
@@ -287,7 +289,7 @@ def check_upgrade(request: UpgradeRequest, path: str, checks: HostChecks) -> Non
 
 
 async def refuse(stream: trio.abc.Stream, refused: Rejection) -> None:
-    """Respond with an HTTP error and close the connection, after giving the client a second to read the response."""
+    """Respond with an HTTP error and close the connection. Give the client a second to read the response first."""
     body = f"{refused.reason}\n".encode()
     headers = {
         "Content-Type": "text/plain; charset=utf-8",

@@ -1,4 +1,4 @@
-"""CoalescingStream: the stream under a trio-websocket connection, on which writers don't wait for each other.
+"""CoalescingStream: the stream under a trio-websocket connection. Writers on the stream don't wait for each other.
 
 trio-websocket writes from any task that has something to send, holds a lock during the write, and doesn't read while
 one of its pongs waits for the lock. Here trio-websocket's writes wait only while more than 1 MiB is collected. Bytes
@@ -23,7 +23,8 @@ from .frames import CLOSE_FRAME, FrameGauge
 logger = logging.getLogger("trio_mcp")
 
 HEAD_END: Final = re.compile(rb"\n\r?\n")
-"""The end of an HTTP head, by h11's rule. Every reader of the stream must agree on where the frames begin."""
+"""Pattern of the end of an HTTP head, by h11's rule. Every reader of the stream must agree on where the frames
+begin."""
 _LONGEST_HEAD: Final = 65536
 _WRITE: Final = 65536
 _READ: Final = 65536
@@ -47,21 +48,21 @@ class CoalescingStream(trio.abc.Stream):
         self._gauge = FrameGauge(max_message_bytes)
         self._unread = unread
         self._taken = 0
-        """Bytes of messages that are no longer queued here or in trio-websocket."""
+        """Number of bytes of messages that are no longer queued here or in trio-websocket."""
         self._received = received
         self._head: bytearray | None = bytearray()
-        """The part of the peer's HTTP head that has arrived. `None` after the head."""
+        """The part of the peer's HTTP head that has arrived. `None` once the head is complete."""
         self._collected = bytearray()
         self._writing = False
         self._wake = trio.lowlevel.ParkingLot()
         self._moved = trio.lowlevel.ParkingLot()
         self._done = False
         self.broken = False
-        """Whether nothing can be written any more."""
+        """Whether writing is no longer possible."""
         self.close_sent = False
-        """Whether a close frame was collected. Nothing may follow it."""
+        """Whether a close frame was collected, after which no frame may follow."""
         self.ended = trio.Event()
-        """Set when nothing more will be received."""
+        """Event that is set when nothing more will be received."""
         self.last_received_at = trio.current_time()
         """Time at which the peer last sent anything."""
         self.came_together = False
@@ -71,7 +72,7 @@ class CoalescingStream(trio.abc.Stream):
 
     @property
     def violation(self) -> tuple[int, str] | None:
-        """Close code and reason, if the peer has sent something that ends the connection. Otherwise `None`."""
+        """Close code and reason, if the peer has sent something that ends the connection. `None` otherwise."""
         return self._gauge.violation
 
     @property
@@ -81,7 +82,7 @@ class CoalescingStream(trio.abc.Stream):
 
     @property
     def refusal(self) -> bytes:
-        """The part received of a server's HTTP response that refuses the upgrade. Empty after an upgrade."""
+        """The part that has arrived of a server's HTTP response that refuses the upgrade. Empty after an upgrade."""
         return bytes(self._head or b"")
 
     @property
@@ -92,7 +93,8 @@ class CoalescingStream(trio.abc.Stream):
     # Reading
 
     async def receive_some(self, max_bytes: int | None = None) -> bytes | bytearray:
-        """Receive bytes: see `trio.abc.ReceiveStream`. The stream also ends when the peer has violated a limit."""
+        """Wait for bytes and return them: see `trio.abc.ReceiveStream`. The stream also ends when the peer has violated
+        a limit."""
         if self._done:
             raise trio.ClosedResourceError("trio-websocket has closed this stream")
         kept, begun = bytearray(), self._gauge.frames
@@ -108,20 +110,20 @@ class CoalescingStream(trio.abc.Stream):
                 self.ended.set()
                 return data
             kept += data
-            # Bytes of an incomplete frame are kept here until there are many: trio-websocket makes an object of each
-            # piece of a message. A head is passed on at once, even when an incomplete frame follows.
+            # Bytes of an incomplete frame are kept here until there are many, because trio-websocket makes an object of
+            # each piece of a message. A head is passed on at once, even when an incomplete frame follows.
             if was_head or not self._gauge.inside_frame or len(kept) >= _READ:
                 self.came_together = self._gauge.frames > begun + 1
                 return kept
 
     def _count(self, unread: HeldBytes) -> None:
-        """Count the messages queued here or in trio-websocket. End the connection beyond the caller's share."""
+        """Count the messages queued here or in trio-websocket. End the connection if they exceed the caller's share."""
         if not unread.hold(self._gauge.received_bytes - self._taken) and self._gauge.violation is None:
             self._gauge.violation = _NO_ROOM
             logger.warning("a connection ends: %s", _NO_ROOM[1])
 
     def consume(self, count: int) -> None:
-        """Stop counting a message of ``count`` bytes, which was received."""
+        """Stop counting a message of ``count`` bytes, because the transport has received it."""
         self._taken += count
         if self._unread is not None and self._unread.size:
             self._count(self._unread)
@@ -155,8 +157,8 @@ class CoalescingStream(trio.abc.Stream):
     # Writing
 
     def put(self, frames: bytes | bytearray) -> None:
-        """Write whole frames, or collect the bytes that the system does not take at once. Frames after a close frame
-        are dropped. Synchronous."""
+        """Write whole frames, or collect the bytes that the operating system doesn't accept at once. Frames after a
+        close frame are dropped. Synchronous."""
         if self.put_nowait(frames) or self.close_sent or self.broken:
             return
         if self.is_flushed:
@@ -167,8 +169,8 @@ class CoalescingStream(trio.abc.Stream):
 
     @trio.lowlevel.enable_ki_protection  # an interrupt must not separate the beginning of a frame from its rest
     def put_nowait(self, frames: bytes | bytearray) -> bool:
-        """Write complete frames if the operating system accepts at least a part at once, which is usual unless bytes
-        are queued. Otherwise drop the frames, and return false."""
+        """Write complete frames if the operating system accepts at least a part of them at once, which is usual unless
+        bytes are queued. Otherwise drop the frames, and return false."""
         if self.close_sent or self.broken or not self.is_flushed or len(frames) > _WRITE:
             return False
         count = self._write_nowait(frames)
@@ -191,11 +193,11 @@ class CoalescingStream(trio.abc.Stream):
         self.put(bytes(data))
 
     async def wait_send_all_might_not_block(self) -> None:
-        """Return after a checkpoint: there is nothing to wait for."""
+        """Return after a checkpoint, because there is nothing to wait for."""
         await trio.lowlevel.checkpoint()
 
     async def flushed(self) -> None:
-        """Wait until all collected bytes are written. Raises `trio.BrokenResourceError` if that is impossible."""
+        """Wait until all collected bytes are written. Raises `trio.BrokenResourceError` if they can't be written."""
         while not self.is_flushed and not self.broken:
             await self._moved.park()
         if self.broken:
@@ -204,7 +206,7 @@ class CoalescingStream(trio.abc.Stream):
     async def pump(self) -> None:
         """Write collected bytes until the transport breaks. While bytes are collected, no other task writes."""
         try:
-            with until_broken():  # the reading task notices this, too
+            with until_broken():  # the reading task notices the broken stream as well
                 while True:
                     while not self._collected:
                         await self._wake.park()
@@ -213,7 +215,7 @@ class CoalescingStream(trio.abc.Stream):
                     for start in range(0, len(chunk), _WRITE):
                         await self._transport.send_all(memoryview(chunk)[start : start + _WRITE])
                         self.moved_at = trio.current_time()
-                    del chunk  # it may be long, and would be kept until the next one
+                    del chunk  # a chunk may be long, and would be kept until the next one
                     self._writing = False
                     self._moved.unpark_all()
         finally:
@@ -223,14 +225,14 @@ class CoalescingStream(trio.abc.Stream):
     # Closing
 
     async def aclose(self) -> None:
-        """Record that trio-websocket is done. The transport stays open for bytes that are still to be written."""
+        """Record that trio-websocket has finished. The transport stays open for bytes that are still to be written."""
         self._done = True
         self.ended.set()
         await trio.lowlevel.checkpoint()
 
     async def write_close(self, close: bytes) -> None:
-        """After `pump` has ended, write the collected bytes and the close frame ``close``. Nothing is written after
-        half a frame, because the close frame would become a part of it."""
+        """After `pump` has ended, write the collected bytes and then the close frame ``close``. If only a part of a
+        frame was written, write nothing, because the close frame would become a part of that frame."""
         if self._writing or self.close_sent:
             return
         self.close_sent = True
@@ -238,8 +240,8 @@ class CoalescingStream(trio.abc.Stream):
             await self._transport.send_all(self._collected + close)
 
     async def discard(self) -> None:
-        """Read until the peer closes its side. The operating system resets a connection that is closed with unread
-        bytes, and the peer might never receive the bytes written last."""
+        """Read and discard bytes until the peer closes its side. The operating system resets a connection that is
+        closed with unread bytes, and the peer might never receive the bytes written last."""
         with until_broken(), suppress(trio.BusyResourceError):
             while await self._transport.receive_some(_READ):
                 pass

@@ -1,4 +1,4 @@
-"""WebSocketTransport: one message per text frame, over trio-websocket. Pings detect a frozen peer. WEBSOCKET.md
+"""WebSocketTransport: carries one message per text frame, over trio-websocket. Pings detect a frozen peer. WEBSOCKET.md
 specifies the binding."""
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ _REASONS: Final = {1001: "the server is shutting down", 1011: "internal error"}
 
 
 class WebSocketTransport(FramedTransport):
-    """Messages as text frames over ``stream``, from which ``received`` was already read. A server counts in ``unread``
-    the bytes of messages that `receive` hasn't returned yet.
+    """A transport that carries messages as text frames over ``stream``, from which ``received`` was already read. A
+    server counts in ``unread`` the bytes of messages that `receive` hasn't returned yet.
 
     The creator of a transport starts `serve` or `connect` in the background. Either method owns the transport's tasks
     (trio-websocket's reader, the one writer, and the pings), and ends when the transport is closed. `aclose` closes the
@@ -148,7 +148,7 @@ class WebSocketTransport(FramedTransport):
 
     def close_with(self, code: int, reason: str) -> ConnectionLost:
         """Write a close frame at once, before any handler's cleanup, because the peer must stop sending. Return the
-        error."""
+        error for the caller to raise."""
         self._stream.put(close_frame(code, reason, masked=self._masked))
         self._lost = closed_by_us(code, reason)
         return self._lost
@@ -177,7 +177,7 @@ class WebSocketTransport(FramedTransport):
     # Keep-alive
 
     async def _keep_alive(self) -> None:
-        """End the connection when the peer is frozen."""
+        """Ping the peer regularly, and end the connection when the peer doesn't respond."""
         stream = self._stream
         with suppress(ConnectionClosed):
             alive = True
@@ -191,8 +191,8 @@ class WebSocketTransport(FramedTransport):
 
     async def _is_alive(self) -> bool:
         """Ping the peer, and return whether anything arrives within the timeout. The timeout starts when the ping was
-        written. It starts again after a period in which our own tasks couldn't run, because they couldn't have read the
-        answer."""
+        written. It starts again after a period in which this process's tasks couldn't run, because they couldn't have
+        read the answer."""
         stream, begun = self._stream, trio.current_time()
         deadline = begun + self._ping_timeout
         with trio.move_on_at(deadline):
@@ -206,7 +206,8 @@ class WebSocketTransport(FramedTransport):
     # Closing
 
     async def aclose(self) -> None:
-        """Send a close frame, wait a moment for the peer's own, and close. Cancellation doesn't skip these steps."""
+        """Send a close frame, wait a moment for the peer's close frame, and close the connection. Cancellation doesn't
+        skip these steps."""
         if self._closed:
             return
         self._closed = True
