@@ -1,5 +1,5 @@
-"""The trio part of one connection: runs incoming requests, matches replies with outgoing requests, and limits
+"""Runs one MCP connection in trio tasks: handles incoming requests, matches replies with outgoing requests, and limits
 everything that can grow.
 
-`connection` combines the parts; each of the other files has one part.
+`connection` combines the parts. Each of the other modules contains one part.
 """

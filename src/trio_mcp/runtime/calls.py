@@ -1,7 +1,7 @@
-"""The requests that this side sends, from sending to their outcome.
+"""Outgoing requests, from sending to their outcome.
 
-A task waits for the outcome of a `Call`; its caller gets a `Progress` for each progress notification. No task waits for
-a `DetachedCall`, and the reply to `send_ignoring_reply` is ignored.
+A task waits for the outcome of a `Call`, and its caller gets a `Progress` for each progress notification. No task waits
+for a `DetachedCall`. The reply to a request of `send_ignoring_reply` is ignored.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ if TYPE_CHECKING:
 _NEVER: Final = -inf
 
 OnNotification: TypeAlias = "Callable[[NotificationReceived, int], None]"
-"""Callback for each notification on a stream, called in the reader with the notification and its size in bytes. The
-callback must be quick, and must not raise."""
+"""Callback for each notification on a stream. The reader task calls the callback with the notification and its size in
+bytes. The callback must be quick, and must not raise."""
 
 
 @value
 class CallOutcome:
-    """The outcome of a call. ``notifications_before``: how many request-related notifications arrived on the wire
-    before the outcome."""
+    """The outcome of an outgoing request. ``notifications_before`` is the number of notifications about requests that
+    arrived before the outcome."""
 
     result: Any
     error: MCPError | None
@@ -47,18 +47,20 @@ class CallOutcome:
 
 @define(eq=False)
 class RoundTrips:
-    """A call that takes several requests, because the server returns questions in between (2026-07-28 mrtr)."""
+    """A call that takes several requests, because the server first returns input requests such as elicitation
+    (2026-07-28 mrtr)."""
 
     _cancel: Callable[[RequestId, BaseException], None]
     asked: RequestId | None = None
-    """Id of the last request that was answered with questions. The server knows the call by this id until a later
-    request reaches it. `None` if the server knows no request of the call, if a request is in flight, or if the caller
-    has left the call."""
+    """Id of the last request that the server answered with input requests. The server identifies the call by this id
+    until it gets a later request. `None` if the server knows no request of the call, if a request is in flight, or if
+    the caller has left the call."""
     received: float = -inf
-    """Time at which the last answer was read, on trio's clock. Set only for cacheable methods."""
+    """Time on trio's clock at which the client read the last answer. Set only for methods whose results can be
+    cached."""
 
     def cancel(self, error: BaseException) -> None:
-        """If the server waits for the next request of the call, send a cancellation because of ``error``.
+        """Send a cancellation because of ``error``, if the server waits for the next request of the call.
         Idempotent."""
         if self.asked is not None:
             self._cancel(self.asked, error)
@@ -66,13 +68,12 @@ class RoundTrips:
 
 
 class Call(Owner):
-    """A request that a task waits for: a mailbox for its progress, and then its outcome.
+    """An outgoing request whose caller waits for progress and for the outcome.
 
-    ``backlog`` keeps progress for a callback; it's `None` if there is no callback. ``deadline`` is the time on trio's
+    ``backlog`` stores progress for a callback; it's `None` if there is no callback. ``deadline`` is the time on trio's
     clock at which the caller leaves the call at the latest.
 
-    The caller's own task empties the mailbox, so that the caller sees the exceptions of the callbacks and can cancel
-    them.
+    The caller's own task runs the progress callbacks, so that the caller sees their exceptions and can cancel them.
     """
 
     __slots__ = (
@@ -88,21 +89,23 @@ class Call(Owner):
         on_notification: OnNotification | None = None,
         deadline: float = inf,
     ) -> None:
-        self.segments = []  # what `Owner.__init__` does, without two more function calls
+        self.segments = []  # same as `Owner.__init__`, but saves two function calls
         self.request = request
         self.context: Context | None = copy_context()
-        """Context variables of the caller, until the end of the call."""
+        """Context variables of the caller. `None` after the call has ended."""
         self.end: CallOutcome | None = None
-        """The outcome. `None` while the request is in flight, and forever if the request was abandoned."""
+        """The outcome of the call. `None` while the request is in flight, and always if the caller abandoned the
+        request."""
         self.ended_at = _NEVER
-        """Time of the outcome on trio's clock, for methods whose results can be cached; ``-inf`` for all others."""
+        """Time on trio's clock at which the outcome arrived, for methods whose results can be cached. ``-inf`` for all
+        other methods."""
         self.on_notification = on_notification
         """Callback for the notifications on the stream that the request opened."""
         self._on_progress = on_progress
         self.limited = deadline < inf
-        """Whether the call has a time limit, so that it ends even if no reply arrives."""
+        """True if the call has a time limit, and therefore ends even if no reply arrives."""
         self.wants_progress = on_progress is not None
-        """Whether a callback or a time limit uses the progress."""
+        """True if a callback or a time limit uses the progress notifications of the call."""
         self._limits = call_limits()
         if self._limits:
             self.limited = True
@@ -112,7 +115,7 @@ class Call(Owner):
         self._waiting = Sleeper()
 
     def receive_progress(self, progress: Progress, size: int) -> None:
-        """Handle progress that has arrived, ``size`` bytes long."""
+        """Handle a progress notification that is ``size`` bytes long."""
         for limit in self._limits:
             limit.restart()
         if self._items is not None:
@@ -120,14 +123,14 @@ class Call(Owner):
             self._waiting.wake()
 
     def settle(self, end: CallOutcome) -> None:
-        """Set the outcome: the reply has arrived, or the connection was lost."""
+        """Set the outcome of the call, because the reply has arrived or the connection was lost."""
         self.end = end
         if self.request.method.cacheable:
             self.ended_at = trio.current_time()
         self._waiting.wake()
 
     async def outcome(self) -> CallOutcome:
-        """Wait for the outcome and return it. Until then, run the progress callbacks in order."""
+        """Wait for the outcome of the call, and return it. Until it arrives, run the progress callbacks in order."""
         while True:
             while self._items:
                 await self._report_progress(self._items.pop())
@@ -143,7 +146,7 @@ class Call(Owner):
 
 
 class Ask(Protocol):
-    """The function with which handlers send their own requests: `Outbound.request`."""
+    """Function that handlers use to send requests to the other side. See `Outbound.request`."""
 
     def __call__(
         self,
@@ -161,22 +164,22 @@ class Ask(Protocol):
 
 
 class CallOwner(Protocol):
-    """The sender of a `DetachedCall`. It doesn't wait for the outcome, but is called with it."""
+    """The sender of a `DetachedCall`. It doesn't wait; its `receive_outcome` is called with the outcome."""
 
     def receive_outcome(self, call: DetachedCall, result: Any, error: MCPError | None) -> None:
-        """Handle the outcome of a request: plain data or an error. Called in the reader: must be quick, and must not
-        raise."""
+        """Handle the outcome of a request: plain data or an error. The reader task calls this method, which must be
+        quick and must not raise."""
         ...
 
 
 SendDetached: TypeAlias = "Callable[[str, dict[str, Any] | None, Revision, CallOwner, str, Outbox], DetachedCall]"
-"""Sends a request with this method and these parameters through the outbox, without waiting. The owner gets the
-outcome: see `Outbound.send_detached`."""
+"""Function that sends a request with this method and these parameters through the outbox, without waiting. The owner
+gets the outcome: see `Outbound.send_detached`."""
 
 
 class DetachedCall(Owner):
-    """A request that no task waits for, sent by ``owner`` through ``outbox``. Takes much less memory than a waiting
-    task.
+    """A request that ``owner`` sent through ``outbox`` without waiting for the reply. Takes much less memory than a
+    waiting task.
 
     ``calls`` are the calls in flight. ``name`` identifies the request for its sender. ``over`` is called with the
     outcome.
@@ -197,10 +200,10 @@ class DetachedCall(Owner):
         abandon: Callable[[DetachedCall, str | BaseException], None],
         over: Callable[[Any, BaseException | None], None] | None,
     ) -> None:
-        self.segments = []  # what `Owner.__init__` does, without two more function calls
+        self.segments = []  # same as `Owner.__init__`, but saves two function calls
         self.request = request
         self.outbox = outbox
-        """The outbox that the request was sent through."""
+        """The outbox through which the request was sent."""
         self.name = name
         self._calls = calls
         self._call_owner = owner
@@ -208,16 +211,17 @@ class DetachedCall(Owner):
         self._over = over
 
     def abandon(self, reason: str | BaseException) -> None:
-        """Withdraw the request if it's still unsent, or else send its cancellation: see `Outbound.abandon_detached`."""
+        """Withdraw the request if it's still unsent. Otherwise, send its cancellation. See
+        `Outbound.abandon_detached`."""
         self._abandon(self, reason)
 
     def settle(self, end: CallOutcome) -> None:
-        """Set the outcome: the reply has arrived, or the connection was lost."""
+        """Set the outcome of the request, because the reply has arrived or the connection was lost."""
         if self.finish(end.result, end.error):
             self._call_owner.receive_outcome(self, end.result, end.error)
 
     def finish(self, result: Any, error: BaseException | None) -> bool:
-        """Remove the request from the calls in flight. Return false if it was already over."""
+        """Remove the request from the calls in flight. Return false if the request had already ended."""
         if self._calls.pop(self.request.id, None) is None:
             return False
         if self._over is not None:
@@ -227,8 +231,8 @@ class DetachedCall(Owner):
 
 @frozen
 class Progress:
-    """One progress notification of a call: ``progress`` only increases, ``total`` has the same unit, ``message`` is for
-    people."""
+    """One progress notification of a call. ``progress`` only increases, ``total`` is in the same unit, and ``message``
+    is a text for people."""
 
     progress: float
     total: float | None = None
@@ -236,14 +240,15 @@ class Progress:
 
 
 OnProgress: TypeAlias = Callable[[Progress], Awaitable[None] | None]
-"""Callback for progress, called in the caller's own task, in wire order, before the call returns. Can be async."""
+"""Callback for progress notifications. It's called in the caller's own task, in the order of arrival, before the call
+returns. It can be async."""
 
 
 def send_ignoring_reply(
     state: ConnectionState, outbox: Outbox, method: str, params: dict[str, Any], revision: Revision
 ) -> None:
-    """Send a request before everything that waits, even if ``outbox`` is full, and ignore its reply. Synchronous, so
-    that a cancelled task can send. Raises `MethodUnavailable`."""
+    """Send a request before all waiting messages, even if ``outbox`` is full, and ignore the reply. Synchronous, so
+    that a cancelled task can call it. Raises `MethodUnavailable` if the protocol revision doesn't have the method."""
     request = state.open_request(method, revision)
     state.abandon(request)
     outbox.put_request(request.id, method, params, None)

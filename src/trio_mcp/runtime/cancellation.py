@@ -1,4 +1,4 @@
-"""Cancellation of a request, with its cause and reason, and deadlines.
+"""Cancellation of a request with its cause and reason, and deadlines that travel with requests.
 
 A caller sends its remaining time with a call, in ``_meta``, under a key of this package. The value is a duration and
 not a time of day, so the clocks of the two sides don't have to agree. The receiver's deadline is later than the
@@ -21,16 +21,17 @@ DEADLINE_PASSED: Final = "the caller's deadline passed"
 
 
 class CancelCause(StrEnum):
-    """Why a request was cancelled."""
+    """The cause of a request's cancellation, such as a disconnect or a time limit."""
 
     PEER = "peer"
-    """The caller gave up on the request."""
+    """The caller cancelled the request."""
     DEADLINE = "deadline"
     """The time limit of the tool, or the deadline that the caller sent with the call, has passed."""
     DISCONNECT = "disconnect"
     """The connection was lost."""
     EXPIRED = "expired"
-    """The handler asked its client for input, and the answers were late, or too many handlers waited for answers."""
+    """The handler asked its client for input, and the client answered too late, or too many handlers waited for
+    answers."""
     REPLAY = "replay"
     """The handler asked its client for input, and will run again from the start, with the answers."""
     SHUTDOWN = "shutdown"
@@ -38,8 +39,8 @@ class CancelCause(StrEnum):
     TASK = "task"
     """The task was cancelled by ``tasks/cancel``, or because its time to live has passed."""
     LEASE = "lease"
-    """Another process has taken over the task, because this process seemed dead. Or, in a session that several
-    processes serve, this process can no longer store the events of the call."""
+    """Another process has taken over the task, because this process seemed dead. In a session that several processes
+    serve, it can also mean that this process can no longer store the events of the call."""
     PARENT = "parent"
     """The application itself cancelled the request: by a cancel scope around the whole connection, or by
     `RequestContext.cancel_scope`."""
@@ -47,10 +48,10 @@ class CancelCause(StrEnum):
 
 @frozen
 class Cancellation:
-    """Why and when a request was cancelled.
+    """The cause, reason and time of a request's cancellation.
 
-    ``cause``: what cancelled it. ``reason``: the text that the cancelling side gave, or `None`. ``at``: the time on
-    trio's clock (`trio.current_time`).
+    ``cause``: what cancelled the request. ``reason``: the text that the cancelling side gave, or `None`. ``at``: the
+    time on trio's clock (`trio.current_time`).
     """
 
     cause: CancelCause
@@ -59,12 +60,13 @@ class Cancellation:
 
     @property
     def text(self) -> str:
-        """The reason, or else the cause, used as the reason of trio's cancellation."""
+        """The reason of the cancellation or, if it has none, the cause as text. trio's own cancellation gets this text
+        as its reason."""
         return self.reason or self.cause.value
 
 
 def reason_of(cancelled: BaseException) -> str:
-    """Return the reason to send to the peer when a call is left because of ``cancelled``.
+    """Return the reason to send in ``notifications/cancelled`` when ``cancelled`` ends a call.
 
     Besides fixed phrases, only two texts are sent: the reason of an explicit `trio.CancelScope.cancel`, and the message
     of a `CodedError`, which is written for the peer. trio's own reasons aren't sent, because they name tasks and
@@ -85,16 +87,17 @@ def reason_of(cancelled: BaseException) -> str:
 
 
 REMAINING_MS: Final = "trio-mcp/remainingMs"
-"""Milliseconds until the caller gives up, counted from the arrival of the request: an integer, 0 or greater."""
+"""Key in ``_meta`` of the milliseconds until the caller gives up, counted from the arrival of the request. The value is
+an integer, 0 or greater."""
 
 _LONGEST_REMAINING: Final = 10**12
 _AT_ONCE: Final = frozenset({"initialize", "server/discover", "ping", "subscriptions/listen"})
-"""Methods that don't run a handler written by the server's author."""
+"""Methods that carry no deadline, because no handler of the server's author runs for them."""
 
 
 def with_remaining(method: str, params: dict[str, Any] | None, deadline: float) -> dict[str, Any] | None:
-    """Return ``params`` with the remaining time until ``deadline`` (`trio.current_time`) in ``_meta``. Return them
-    unchanged if there is no deadline, or if the method doesn't carry one."""
+    """Return the request parameters ``params`` with the time that remains until ``deadline`` (`trio.current_time`) in
+    ``_meta``. Return them unchanged if there is no deadline, or if the method doesn't carry one."""
     if deadline == math.inf or method in _AT_ONCE:
         return params
     params = params or {}
@@ -104,8 +107,8 @@ def with_remaining(method: str, params: dict[str, Any] | None, deadline: float) 
 
 
 def deadline_of(meta: Mapping[str, Any]) -> float:
-    """Return the deadline (`trio.current_time`) of the caller of a request with ``meta``, received now. Return
-    `math.inf` if ``meta`` has no valid number of milliseconds."""
+    """Return the caller's deadline (`trio.current_time`), read from the ``meta`` of a request that has just arrived.
+    Return `math.inf` if ``meta`` has no valid number of milliseconds."""
     remaining = meta.get(REMAINING_MS)
     if type(remaining) is not int or not 0 <= remaining <= _LONGEST_REMAINING:
         return math.inf

@@ -1,4 +1,4 @@
-"""Connection runs one connection with trio's tasks.
+"""`Connection` runs one MCP connection in trio tasks.
 
 Two tasks run if there is a transport, and two on demand::
 
@@ -45,7 +45,7 @@ _HURRIED_GRACE: Final = 0.3
 
 
 class Connection:
-    """Serves one connection, from the start of `run` until it returns. ``host`` must be running for all of this time.
+    """Serves one MCP connection, from the start of `run` until `run` returns. ``host`` must be running all that time.
 
     If messages arrive through `process_event` instead of a transport, pass an outbox as ``transport``, and take the
     lines from it.
@@ -76,18 +76,18 @@ class Connection:
         self.exchange = Exchange(state, self.outbox, peer)
         """The `Exchange` that the peer's requests belong to."""
         self.lost: ConnectionLost | None = None
-        """Why our messages no longer reach the peer; `None` while the connection is up."""
+        """Reason why messages of this side no longer reach the peer. `None` while the connection is up."""
         self.related_request_id: RequestId | None = None
-        """Id of our request whose response carried the message that is being handled: see
+        """Id of the outgoing request whose HTTP response carried the current message: see
         `Frame.related_request_id`."""
         self.is_only = False
-        """Whether this is the server's only connection, so that the server ends with it."""
+        """True if this is the server's only connection, so that the server ends with the connection."""
         self._request_notifications = notification_queue(limits, handler.notified, limits.callback_grace)
         self._changes = notification_queue(limits, handler.notified)
         tracing = host.tracing if self._transport is None else self._transport.observed_by(host.tracing)
         self._tracer = tracer = None if tracing is None else tracing._tracer_of(network)
         self.outbound = Outbound(state, self.outbox, self._request_notifications, limits, tracer, calls)
-        """Sends our requests; `request` sends a single one."""
+        """Sends the requests of this side. For a single request, call `request`."""
         graces, replies = graces or Graces(limits.cleanup_grace), replies or Replies({})
         ask, post = self.outbound.request, self.outbound.send_detached
         self._runner = RequestRunner(host, handler, graces, replies, ask, tracer, peer=peer, post=post)
@@ -99,7 +99,8 @@ class Connection:
         self._ended = trio.Event()
         self._sleeper: trio.lowlevel.Task | None = None
         self._service: trio.Nursery | None = None
-        """Nursery of the connection's own tasks, while it's certain to stay open; `None` before and after."""
+        """Nursery of the connection's own tasks, such as the reader. `None` before the nursery opens, and as soon as it
+        may close."""
 
     @property
     def peer(self) -> Peer:
@@ -108,7 +109,7 @@ class Connection:
 
     @property
     def stateless(self) -> bool:
-        """Whether nothing is kept between requests."""
+        """True if the connection stores nothing between requests."""
         return self.host.stateless
 
     # Life
@@ -141,15 +142,15 @@ class Connection:
                 try:
                     await self._wait_until_drained()
                 except BaseException:
-                    # After an interrupt, `_wait_until_drained` has cancelled nothing.
+                    # After a KeyboardInterrupt, `_wait_until_drained` hasn't cancelled the requests.
                     self._cancel_all(CancelCause.PARENT, None)
                     raise
                 finally:
                     self._service = None
                     self._runner.refuse_new("the connection has ended")
-                    with trio.CancelScope(shield=True):  # only until the last handler has cleaned up
+                    with trio.CancelScope(shield=True):  # ends when the last handler has cleaned up
                         await self.exchange.idle()
-                if self.lost is None and self._transport is not None:  # flush the last replies to a peer that reads
+                if self.lost is None and self._transport is not None:  # flush the last replies if the peer still reads
                     await self._last_flush.run(self.outbox.flushed)
                 service.cancel_scope.cancel(reason="the connection has ended")
         finally:
@@ -166,8 +167,8 @@ class Connection:
                     )
 
     def _drop_references(self) -> None:
-        """Break the reference cycles among the parts of an ended connection and its handler, so that none has to wait
-        for the garbage collector."""
+        """Break the reference cycles among the objects of an ended connection, so that Python frees them without the
+        garbage collector."""
         self._runner.detach()
         self._request_notifications.detach()
         self._changes.detach()
@@ -176,13 +177,13 @@ class Connection:
         del self._dispatch
 
     async def _wait_until_drained(self) -> None:
-        """Wait until `_wake` is called because the connection is drained. If this task is cancelled first, all requests
-        get the cause of the cancellation before any handler runs: trio calls ``abort`` functions at once, and wakes the
-        tasks afterwards."""
+        """Wait until the last accepted request has ended. If this task is cancelled first, record the cause for all
+        requests before any handler runs. This works because trio calls ``abort`` functions at once, and wakes the tasks
+        afterwards."""
 
         def abort(_: Any) -> trio.lowlevel.Abort:
             self._sleeper = None
-            self._runner.refuse_new("the connection has ended")  # the reader can run once more before it's cancelled
+            self._runner.refuse_new("the connection has ended")  # the reader may run once more before it's cancelled
             self._cancel_all(CancelCause.PARENT, None)
             return trio.lowlevel.Abort.SUCCEEDED
 
@@ -193,7 +194,8 @@ class Connection:
         self._runner.refuse_new(reason)
         if not self.is_ending:
             self.exchange.ending.set()
-            # If the last reply is sent long before the connection closes, the peer sends another request in vain.
+            # If the connection closes long after the last reply, the peer may send another request in between, which
+            # gets no reply.
             self.outbox.write_nothing_now()
             if self._service is not None:
                 self._service.start_soon(self._drain)
@@ -204,7 +206,7 @@ class Connection:
             self._sleeper = None
 
     def shut_down(self, reason: str, *, drain_timeout: float | None = None, hurry: bool = False) -> None:
-        """Refuse new requests from now on, and end the connection when the accepted ones are done.
+        """Refuse new requests from now on, and end the connection when the accepted requests are done.
 
         ``drain_timeout`` in seconds replaces `Limits.drain_timeout`. If the connection is already ending, the remaining
         requests are cancelled at once instead. ``hurry``: less than a second is left for everything.
@@ -221,23 +223,23 @@ class Connection:
         self._start_drain(reason)
 
     async def close(self, reason: str) -> None:
-        """Shut down without any time to drain, and wait until `run` has ended."""
+        """Cancel all requests, end the connection, and wait until `run` has returned."""
         self.shut_down(reason, drain_timeout=0.0)
         await self._ended.wait()
 
     @property
     def is_ending(self) -> bool:
-        """Whether the connection has started to end."""
+        """True if the connection has started to end."""
         return self.exchange.ending.is_set()
 
     async def until_ending(self) -> None:
-        """Wait until the connection starts to end. Streams end at this moment; other requests continue."""
+        """Wait until the connection starts to end. Subscription streams end at this moment; other requests continue."""
         await self.exchange.ending.wait()
 
     async def _drain(self) -> None:
         reason = self._runner.refuse_reason
         if self.lost is None:
-            # Clients can't retry with answers any more, because new requests are refused.
+            # Clients can't retry with answers any more, because the server refuses new requests.
             self._runner.cancel_parked(self.exchange, CancelCause.SHUTDOWN, reason)
             deadline = trio.current_time() + self._drain_timeout
             self._last_flush.end_at(deadline)
@@ -250,17 +252,17 @@ class Connection:
         self._wake()
 
     def _cancel_all(self, cause: CancelCause, reason: str | None) -> None:
-        """Cancel all requests, because this side or the peer is ending."""
+        """Cancel all requests of the connection, because this side or the peer is ending."""
         if cause is not CancelCause.DISCONNECT or self.is_only:
             self._runner.graces.shorten(self.limits.shutdown_grace)
         self.exchange.cancel_all(cause, reason)
         self._runner.cancel_parked(self.exchange, cause, reason)
 
     def lose(self, error: ConnectionLost) -> None:
-        """End the connection, because both directions are lost. No reply can arrive or be sent, so all requests are
-        cancelled. Idempotent."""
-        # The kept error must not refer to this connection, as its traceback and that of its cause do. Each waiting
-        # call gets its own exception.
+        """End a connection that was lost in both directions. All requests are cancelled, because no reply can be sent
+        or arrive. Idempotent."""
+        # The tracebacks of the error and of its cause refer to this connection, so store a copy without them. Each
+        # waiting call gets its own exception.
         error.__traceback__ = error.__context__ = error.__cause__ = None
         if self.lost is None:
             self.lost = error
@@ -280,17 +282,17 @@ class Connection:
             self.lose(error)
 
     async def room(self) -> None:
-        """Wait until there is room for a message of this side: see `Outbox.room`."""
+        """Wait until there is room for another message to the peer: see `Outbox.room`."""
         await self.outbox.room()
 
     def notify(self, method: str, params: dict[str, Any] | None = None) -> None:
-        """Send a notification that doesn't belong to a request: see `Announcements.put`."""
+        """Send a notification that isn't about a request: see `Announcements.put`."""
         self._announcements.put(method, params)
 
     def request(
         self, method: str, params: dict[str, Any] | None, revision: Revision, *, on_progress: OnProgress | None = None
     ) -> Awaitable[Any]:
-        """Send a request and wait for its result, plain data.
+        """Send a request to the peer, wait for its result, and return the result as plain data.
 
         If the caller leaves the call early, because of cancellation or an exception of ``on_progress``, an unsent
         request is withdrawn. Otherwise exactly one ``notifications/cancelled`` with the reason is sent. When the call
@@ -312,7 +314,7 @@ class Connection:
             while True:
                 if outbox.size > most_unread:
                     # The peer sends without reading its replies, so stop reading until the peer reads. Count only the
-                    # lines that the reader itself has put into the outbox: otherwise two sides with much to send could
+                    # lines that the reader task has put into the outbox: otherwise two sides with much to send could
                     # both stop reading, and wait for each other forever.
                     await outbox.room_of(self.exchange.at_once, _READING_MARKS)
                 try:
@@ -320,13 +322,13 @@ class Connection:
                 except UnreadableFrame as error:
                     act(state.receive(skipped(error.head, error.tail, error.reason)), error.head)
                     continue
-                if type(received) is bytes:  # nearly all messages are
+                if type(received) is bytes:  # nearly all messages are bytes
                     act(state.receive(decode(received, max_batch=max_batch)), received)
                 else:
                     self._process_received(received)
-                del received  # can be large, and would otherwise be kept until the next message
+                del received  # frees the message, which can be large, before the next message arrives
         except trio.EndOfChannel:
-            # The peer can't answer any more, so our own calls fail; the peer's requests can still finish (ruling 14).
+            # The peer can't answer any more, so outgoing calls fail. Its own requests can still finish (ruling 14).
             self.outbound.fail_all(ConnectionLost("the peer closed the connection"))
             self._start_drain("the connection has ended")
         except ConnectionLost as error:
@@ -347,10 +349,10 @@ class Connection:
                 act(state.receive(decode(received, max_batch=self.limits.max_batch)), received)
 
     def process_event(self, event: events.Event, line: bytes, exchange: Exchange) -> None:
-        """Handle ``event``, which arrived in ``line`` through ``exchange``, a separate part of the connection.
-        Synchronous. Call it only while `run` is running."""
+        """Handle ``event``, which arrived in ``line`` and belongs to ``exchange`` instead of the connection's own
+        exchange. Synchronous. Call it only while `run` is running."""
         self._dispatch.handle(event, line, exchange=exchange)
 
     def notified(self, event: events.NotificationReceived, size: int) -> None:
-        """Queue a change, ``size`` bytes long, for the handler's `RequestHandler.notified`."""
+        """Queue a change notification, ``size`` bytes long, for the handler's `RequestHandler.notified`."""
         self._changes.put(event, size)

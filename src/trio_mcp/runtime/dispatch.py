@@ -1,4 +1,4 @@
-"""Dispatch handles each event of the connection's state. Synchronous, so that the reader never waits."""
+"""`Dispatch` passes each received event to its handler. It's synchronous, so that the reader task never waits."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ if TYPE_CHECKING:
 logger = logging.getLogger("trio_mcp")
 
 _QUOTED: Final = 200
-"""Maximum bytes that the log shows of a line that isn't a message."""
+"""Maximum number of bytes of an unreadable line that the log shows."""
 
 
 OnUnreadable: TypeAlias = "Callable[[str, bytes | bytearray], None]"
-"""Callback for a line that isn't a message, called in the reader with the reason and the first bytes of the line. The
-callback must be quick, and must not raise."""
+"""Callback for a line that isn't a message. The reader task calls it with the reason and the first bytes of the line.
+The callback must be quick, and must not raise."""
 
 
 class Dispatch:
-    """Passes each event to the part of the connection that handles it.
+    """Passes each received event to the object that handles it.
 
     - Requests, which belong to ``exchange``, and cancellations go to ``runner``.
     - Replies and progress go to their call.
@@ -70,8 +70,9 @@ class Dispatch:
         batch: BatchExchange | None = None,
         exchange: Exchange | None = None,
     ) -> None:
-        """Handle ``event``, which arrived in ``line``. If it arrived in a batch, a request belongs to ``batch``, which
-        collects the replies. Otherwise it belongs to ``exchange``, if given, or to the connection's own exchange."""
+        """Handle ``event``, which arrived in ``line``. A request that arrived in a JSON-RPC batch belongs to ``batch``,
+        which collects the replies. Any other request belongs to ``exchange`` or, if that is `None`, to the connection's
+        own exchange."""
         match event:  # frequent events first
             case events.RequestReceived():
                 self._runner.accept(event.request, batch or exchange or self._exchange)
@@ -109,7 +110,7 @@ class Dispatch:
             case events.Ignored():
                 self._ignored(event, line)
         if batch is not None:
-            batch.reply(None)  # this member gets no reply
+            batch.reply(None)  # this message of the batch gets no reply
 
     def _reply_unreadable(self, event: events.ReplyUnreadable, line: bytes | bytearray) -> None:
         shown = f": {quoted(line)}" if event.is_odd else ""
@@ -149,5 +150,5 @@ def _peer_error(error: ErrorResponse) -> PeerError:
 
 
 def _size(line: bytes | bytearray, batch: BatchExchange | None, params: dict[str, Any]) -> int:
-    """Return the approximate number of bytes that a notification with ``params`` took on the wire."""
+    """Return the approximate size in bytes of a notification with ``params``, as sent over the connection."""
     return len(line) if batch is None else len(pack_value(params))

@@ -1,4 +1,4 @@
-"""Exchange connects requests with their client: the outbox for their lines, the caller, and the end."""
+"""`Exchange` connects requests with the client that sent them: with its outbox, its identity, and its disconnect."""
 
 from __future__ import annotations
 
@@ -21,21 +21,22 @@ if TYPE_CHECKING:
 
 
 class ClientChannel(Protocol):
-    """A channel to a client that outlives the client's requests, such as the `Exchange` of a connection."""
+    """A channel to a client that stays open after the client's requests have ended, such as the `Exchange` of a
+    connection."""
 
     @property
     def outbox(self) -> Outbox:
-        """The outbox for the channel's lines."""
+        """The outbox through which the channel sends its lines."""
         ...
 
     @property
     def is_open(self) -> bool:
-        """Whether lines reach the client without the client having to reconnect."""
+        """True if messages reach the client now, before the client reconnects."""
         ...
 
 
 class Exchange:
-    """A connection to one peer, or a part of one, with the requests that belong to it.
+    """A connection to one peer, or a part of one such as an HTTP POST, with the MCP requests that belong to it.
 
     ``state`` decides what is legal for the requests; ``outbox`` gets their lines; ``peer`` is the party that sent them.
     The end of an exchange cancels all held requests (`cancel_all`). While a request waits for its client's retry, it
@@ -45,66 +46,71 @@ class Exchange:
     __slots__ = ("_emptied", "_held", "_streams", "at_once", "ending", "outbox", "peer", "state")
 
     has_headers: ClassVar[bool] = False
-    """Whether each request has its own headers, which can repeat arguments."""
+    """True if each request has its own HTTP headers, which can repeat arguments."""
     keeps_outcomes: ClassVar[bool] = False
-    """Whether replies are stored instead of sent. If so, `keep` is called before `reply`."""
+    """True if replies are stored instead of sent. If so, `keep` is called before `reply`."""
     forgot_client: ClassVar[bool] = False
-    """True for a task that was resumed after a restart: its owner is unknown unless the peer has a principal."""
+    """True for a background task that was resumed after a restart. Its owner is unknown unless the peer has a
+    principal."""
     related_task: str | None = None
-    """Id of the task that the messages of its requests name in ``_meta``; `None` if they name no task."""
+    """Id of the background task that messages of this exchange name in ``_meta``. `None` if the messages name no
+    task."""
 
     def __init__(self, state: ConnectionState, outbox: Outbox, peer: Peer) -> None:
         self.state = state
         self.outbox = outbox
         self.peer = peer
         self.ending = trio.Event()
-        """Set when the exchange starts to end. Streams end at this moment; other requests continue."""
+        """Event that is set when the exchange starts to end. Subscription streams end at this moment; other requests
+        continue."""
         self.at_once = Owner()
-        """Owner of the replies that the reader writes directly, without a task."""
+        """Owner of the replies that the reader task writes directly."""
         self._held: dict[InboundRequest, RequestScope] = {}
         self._streams = 0
         self._emptied: trio.lowlevel.ParkingLot | None = None
-        """Tasks that wait until no request, or no stream, is left; `None` until the first such task."""
+        """Tasks that wait until the exchange has no requests, or no streams. `None` until the first task waits."""
 
     @property
     def is_keeping(self) -> bool:
-        """Whether `keep` has started to store a result: the handler has ended, and only the package's code waits."""
+        """True if `keep` has started to store the result. The handler has ended then, and only this package's own code
+        waits."""
         return False
 
     @property
     def party(self) -> object:
-        """The party that can retry for a parked handler: the principal or, without one, the exchange itself. Without
-        principals, all clients of an HTTP endpoint, on all of its replicas, are one party."""
+        """The client that can retry for a parked handler: the principal or, without a principal, the exchange itself.
+        Without principals, all clients of an HTTP endpoint, on all of its replicas, count as the same client."""
         if self.peer.principal is not None:
             return self.peer.principal
         return ANY_CLIENT if self.peer.everybody else self
 
     @property
     def connection(self) -> trio.Event | None:
-        """An object that all requests of the client's connection share, including tasks, and that lives as long as they
-        do. `None` if a request doesn't tell which others belong to its connection."""
+        """An object that all requests and tasks of the client's connection share, and that lives as long as they do.
+        `None` if a request doesn't show to which connection it belongs."""
         return None if self.has_headers or self.peer.everybody else self.ending
 
     @property
     def client_channel(self) -> ClientChannel:
-        """The channel for lines that can be sent after the end of their request."""
+        """The channel for messages that can be sent after their request has ended."""
         return self
 
     @property
     def is_open(self) -> bool:
-        """Whether lines reach the client without the client having to reconnect."""
+        """True if messages reach the client now, before the client reconnects."""
         return not self.outbox.over
 
     # Held requests
 
     def hold(self, request: InboundRequest, held: RequestScope) -> None:
-        """Register ``held`` under its ``request``, to be cancelled when the exchange ends."""
+        """Register the `RequestScope` ``held`` under its ``request``, so that the end of the exchange cancels it."""
         self._held[request] = held
         if request.method.streams:
             self._streams += 1
 
     def release(self, request: InboundRequest) -> None:
-        """Remove a request that has ended, or that waits for its client's retry. Idempotent."""
+        """Remove a request from the exchange, because the request has ended or waits for its client's retry.
+        Idempotent."""
         if self._held.pop(request, None) is None:
             return
         if request.method.streams:
@@ -117,7 +123,7 @@ class Exchange:
         return self._held.get(request)
 
     def cancel_all(self, cause: CancelCause, reason: str | None) -> None:
-        """Cancel all held requests, oldest first."""
+        """Cancel all requests that the exchange holds, oldest first."""
         for held in tuple(self._held.values()):
             held.abort(cause, reason)
 
@@ -127,7 +133,7 @@ class Exchange:
             await self._one_less()
 
     async def streams_idle(self) -> None:
-        """Wait until the exchange holds no streams."""
+        """Wait until the exchange holds no subscription streams."""
         while self._streams:
             await self._one_less()
 
@@ -137,62 +143,65 @@ class Exchange:
         await self._emptied.park()
 
     def cancelled(self, request: InboundRequest, cause: CancelCause) -> None:
-        """Called when ``request`` is cancelled. No reply will be sent, even if its handler is still cleaning up."""
+        """Called when ``request`` is cancelled. No reply to the request will be sent, even if its handler is still
+        cleaning up."""
 
     def check_headers(self, request: InboundRequest, table: Iterable[ParamHeader]) -> None:
-        """Raise `CodedError` if a header of ``request`` that ``table`` lists differs from its argument."""
+        """Check that the headers of ``request`` that ``table`` lists equal its arguments. Raises `CodedError` if one
+        differs."""
 
     def check_scopes(self, needed: frozenset[str]) -> None:
-        """Raise `CodedError` if the caller lacks one of the ``needed`` scopes. Do nothing if scopes are unknown."""
+        """Raise `CodedError` if the caller lacks one of the ``needed`` OAuth scopes. Do nothing if the caller's scopes
+        are unknown."""
         if needed and self.peer.check_scopes is not None:
             self.peer.check_scopes(needed)
 
     def unavailable(self, reason: str) -> CodedError:
-        """Return the error for a request that can't be served now; ``reason`` is the message. If the transport has a
-        status code for this, it uses that, unless the response has already begun."""
+        """Return the error for a request that can't be served now, with the message ``reason``. Over HTTP, the error
+        also sets the status, unless the response has already begun."""
         return CodedError(TOO_BUSY, reason)
 
     def method_not_found(self, request: InboundRequest) -> CodedError:
-        """Return the error for a ``request`` whose method turns out to be missing after its task has begun. If the
-        transport has a status code for this, it uses that, unless the response has already begun."""
+        """Return the error for ``request`` if its method turns out to be missing after its task has started. Over HTTP,
+        the error also sets the status, unless the response has already begun."""
         return CodedError(METHOD_NOT_FOUND, "Method not found", {"method": request.method.name})
 
     def close_stream(self, retry: float) -> bool:
-        """Close the client's stream for the requests' lines, so that the client reconnects after ``retry`` seconds.
-        Return false if that is impossible."""
+        """Close the HTTP stream to the client, so that the client reconnects after ``retry`` seconds. Return false if
+        the stream can't be closed."""
         return False
 
     # Replies
 
     async def keep(self, request: InboundRequest, line: bytes | None) -> None:
-        """Store the reply ``line`` to ``request``, whose handler has ended; `None` if the request was cancelled. Called
-        only if `keeps_outcomes`."""
+        """Store the reply ``line`` to ``request``, whose handler has ended. ``line`` is `None` if the request was
+        cancelled. Called only if `keeps_outcomes` is true."""
         raise NotImplementedError
 
     def reply(self, line: bytes | None, owner: Owner | None = None) -> None:
-        """Send the reply to a request of the exchange; `None` if the request is over without a reply. The line can be
-        withdrawn with the other lines of ``owner``."""
+        """Send the reply to a request of the exchange. `None` as the reply means that the request ended without one.
+        The line can be withdrawn with the other lines of ``owner``."""
         if line is not None:
             self.outbox.put_now(line, owner)
 
     def reply_at_once(self, line: bytes | None) -> None:
-        """Like `reply`, but called by the reader."""
+        """Send a reply like `reply`. The reader task calls this method."""
         if line is not None:
             self.outbox.put_now(line, self.at_once)
 
     def refuse(self, code: int, line: bytes) -> None:
-        """Send the error reply ``line``, with this error code, to a message that isn't a legal request."""
+        """Send an error reply to a message that isn't a legal request. ``line`` is the reply with this error code."""
         self.reply_at_once(line)
 
 
 class PartExchange(Exchange):
-    """A part of ``connection`` whose ``outbox`` and ``peer`` can differ. The connection holds the part's requests and
-    ends the part."""
+    """A part of ``connection``, such as an HTTP POST, with its own ``outbox`` and ``peer``. The connection's exchange
+    holds the MCP requests and cancels them."""
 
     __slots__ = ("_connection",)
 
     def __init__(self, connection: Exchange, outbox: Outbox, peer: Peer) -> None:
-        # The connection's `Exchange` holds the requests, so this needs little: a part is created for each POST.
+        # The connection's `Exchange` holds the requests, so this object stays small: each POST creates one.
         self.state = connection.state
         self.outbox = outbox
         self.peer = peer
@@ -219,8 +228,8 @@ class PartExchange(Exchange):
 
 
 class BatchExchange(PartExchange):
-    """A batch of ``members`` messages that arrived over ``connection``. The replies are sent together in one array
-    (JSON-RPC 2.0, section 6). Otherwise a batch behaves like its connection."""
+    """A JSON-RPC batch of ``members`` messages that arrived over ``connection``. The replies are sent together in one
+    array (JSON-RPC 2.0, section 6). Otherwise a batch behaves like its connection."""
 
     __slots__ = ("_lines", "_open")
 
@@ -230,8 +239,8 @@ class BatchExchange(PartExchange):
         self._lines: list[bytes] = []
 
     def reply(self, line: bytes | None, owner: Owner | None = None) -> None:
-        """Finish one member, with this reply or, for notifications and cancelled requests, without one. When the last
-        member is finished, send the replies."""
+        """Store the reply to one message of the batch, or `None` for a notification or a cancelled request. After the
+        last message, send all replies."""
         self._open -= 1
         if line is not None:
             self._lines.append(line.rstrip(b"\n"))

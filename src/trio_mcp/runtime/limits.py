@@ -1,4 +1,4 @@
-"""`Limits` holds every limit of a connection, and `Statistics` shows the counters of a server.
+"""`Limits` has all limits of a connection, and `Statistics` shows the counters of a server.
 
 `Load` holds the counters themselves: it counts the connections of one server, and the requests, streams and bytes of
 all of them together.
@@ -66,12 +66,12 @@ class Limits:
     # Requests and their handlers
 
     max_in_flight: int = _bound(1000)
-    """Maximum number of requests whose handlers run concurrently. A handler that sends a request to its client keeps
-    its place while it waits for the answer. If the client must call this server to answer, and such calls nest as deep
-    as the limit, all of them deadlock."""
+    """Maximum number of requests whose handlers run concurrently. A handler that sends a request to its client still
+    counts while it waits for the answer. If the client must call this server to answer, and such calls nest as deep as
+    the limit, all of them deadlock."""
     max_queued: int = attrs.field(default=1000, validator=not_negative)
-    """Maximum number of further requests that wait for their turn. A request beyond the limit isn't executed, and gets
-    error -31000."""
+    """Maximum number of requests that wait until another request's handler has ended. A request beyond the limit isn't
+    executed, and gets error -31000."""
     max_inbound_bytes: int = _bound(64 * 1024 * 1024)
     """Maximum bytes of all requests that run, wait or are parked. The size in memory is estimated; it's between 1 and
     50 times the size on the wire. A request that would exceed the limit gets error -31000, unless it's the only
@@ -113,12 +113,13 @@ class Limits:
     exceed the limit gets error -31000; over HTTP, its body isn't decoded."""
     max_cancel_waits: int = _bound(1000)
     """Maximum number of ``trio-mcp/cancel`` requests that wait for the end of a call. They don't count in
-    ``max_in_flight``, but they count in ``max_server_requests``. One more gets error -31000."""
+    ``max_in_flight``, but they count in ``max_server_requests``. Further requests get error -31000."""
     max_endings: int = _bound(1000)
-    """Maximum number of one caller's calls with a ``trio-mcp/cancelAcknowledged`` token whose ending is remembered, for
-    ``ending_timeout``. The oldest are forgotten first."""
+    """Maximum number of calls with a ``trio-mcp/cancelAcknowledged`` token whose outcome the server remembers per
+    caller, for ``ending_timeout``. The oldest are removed first."""
     max_server_endings: int = _bound(20_000)
-    """Like ``max_endings``, for all callers together."""
+    """Maximum number of calls whose outcome the server remembers, like ``max_endings``, but for all callers
+    together."""
     worker_threads: int = _bound(40)
     """Maximum number of threads in which plain ``def`` handlers run, for the whole server. Further calls wait for a
     free thread."""
@@ -129,13 +130,13 @@ class Limits:
     limit applies separately to asyncio handlers that ignored their cancellation."""
     max_asking_threads: int = _bound(200)
     """Maximum number of threads, in addition to ``worker_threads``, in which plain ``def`` handlers wait for their
-    client, for the whole server. One more question fails with error -31000. If many users are asked concurrently, use
-    ``async def`` handlers."""
+    client, for the whole server. A further request to a client fails with error -31000. If many users are asked
+    concurrently, use ``async def`` handlers."""
     progress_interval: float = _seconds(0.1)
     """Minimum time between two progress notifications of one request."""
     cleanup_grace: float = _seconds(5.0)
-    """Time that a cancelled handler has to clean up before it's logged. A thread is abandoned at that moment. The
-    cleanup of dependencies (`Provide`) has the same time, and is then cancelled."""
+    """Time that a cancelled handler has to clean up before a warning is logged. A thread is abandoned at that moment.
+    The cleanup of dependencies (`Provide`) has the same time, and is then cancelled."""
     callback_grace: float = _seconds(5.0)
     """Maximum time that a slow log callback delays the results of calls. A call's result normally waits for the
     callbacks of the log messages that arrived during the call. After this time, the callback is logged, and the result
@@ -144,19 +145,19 @@ class Limits:
     """Time that a request can run beyond its caller's deadline, if the caller sends a deadline. The caller's own
     cancellation, which carries a reason, therefore arrives first, unless it gets lost."""
     retry_timeout: float = _bound(600.0)
-    """Time that a modern client has to retry with answers. After that, the handler that asked is cancelled, and the
-    ``requestState`` of the questions is no longer valid. ``math.inf`` means no limit."""
+    """Time that a modern client has to retry with answers. After that, the handler that asked for input is cancelled,
+    and the client's ``requestState`` is no longer valid. ``math.inf`` means no limit."""
     max_state_bytes: int = _bound(64 * 1024)
-    """Maximum bytes of one caller's state (`RequestContext.state`): all its values together, as JSON."""
+    """Maximum bytes of one caller's state (`RequestContext.state`), which is all its values together as JSON."""
     max_state_keys: int = _bound(100)
     """Maximum number of values in the state of one caller."""
     max_server_states: int = _bound(10_000)
-    """Maximum number of callers whose state a server keeps, all its replicas together. Shared among callers like
-    ``max_sessions``."""
+    """Maximum number of callers whose state a server stores, all its replicas together. The limit is shared among
+    callers like ``max_sessions``."""
     state_timeout: float = _bound(3600.0)
     """Time that the state of a caller is kept after its last use."""
     ending_timeout: float = _bound(60.0)
-    """Time that the ending of a call with a ``trio-mcp/cancelAcknowledged`` token is remembered."""
+    """Time that the server remembers how a call with a ``trio-mcp/cancelAcknowledged`` token ended."""
 
     # Connections
 
@@ -188,8 +189,9 @@ class Limits:
     """Time that a WebSocket peer can be silent before a ping is sent. Over TCP, the time after which the operating
     system checks that the peer's machine still responds. ``math.inf`` means never."""
     ping_timeout: float = _bound(20.0)
-    """Time that a peer can stay silent after the ping or check of ``ping_interval``, before the connection counts as
-    lost. A TCP connection is also lost if the peer's system accepts none of our bytes for both times together."""
+    """Time that a peer can stay silent after the ping (or, over TCP, after the system's check) of ``ping_interval``.
+    After that, the connection counts as lost. A TCP connection is also lost if the peer's system accepts none of our
+    bytes for both times together."""
 
     # Legacy sessions over HTTP, and connections of a proxy
 
@@ -198,25 +200,26 @@ class Limits:
     has never used. If the caller has no session yet, it replaces the longest-idle session of the caller with the most.
     If no session can be replaced, the new one gets HTTP status 503."""
     max_upstreams: int = _bound(1000)
-    """Maximum number of connections from a proxy to its upstream server. One more closes a connection that no request
-    of its principal uses. If all are in use, its requests get error -31000."""
+    """Maximum number of connections from a proxy to its upstream server. A further connection closes one that no
+    request of its principal uses. If all connections are in use, the request gets error -31000."""
     max_replay_bytes: int = _bound(1024 * 1024)
-    """Maximum bytes of events that one session keeps for clients that resume; one stream can keep a quarter of it. The
-    oldest events are dropped first. The newest event of a stream whose client is disconnected, such as the result of a
-    call, is always kept, and doesn't count here."""
+    """Maximum bytes of events that one legacy session stores for clients that resume. One stream can store a quarter of
+    this. The oldest events are dropped first. The newest event of a stream whose client is disconnected, such as the
+    result of a call, is always stored, and doesn't count here."""
     max_server_replay_bytes: int = _bound(256 * 1024 * 1024)
-    """Maximum bytes of events that all sessions of a server together keep for clients that resume, results of any size
-    included. Shared among callers. A session that would exceed its caller's share drops its own oldest events."""
+    """Maximum bytes of events that all sessions of a server together store for clients that resume, results of any size
+    included. The limit is shared among callers. A session that would exceed its caller's share drops its own oldest
+    events."""
     session_timeout: float = _bound(1800.0)
-    """Time after which an unused legacy session over HTTP ends: its client has sent nothing and had no response open.
-    Handlers of the session are cancelled with the cause ``disconnect``, even if results wait for the client. A proxy
-    also closes an upstream connection after this time, if no request of its principal uses it."""
+    """Time after which an unused legacy session over HTTP ends. A session is unused while its client sends nothing and
+    has no response open. Handlers of the session are cancelled with the cause ``disconnect``, even if results wait for
+    the client. A proxy also closes an upstream connection after this time, if no request of its principal uses it."""
     answer_timeout: float = _bound(1800.0)
-    """Time that a legacy client over HTTP, and its user, have to answer a question. After that, the question fails with
-    `trio.TooSlowError`, and the client is sent a cancellation. Without this limit, a question could wait forever if a
-    proxy rejects its answer. ``math.inf`` means no limit."""
+    """Time that a legacy client over HTTP, and its user, have to answer a request of the server, such as elicitation.
+    After that, the request fails with `trio.TooSlowError`, and the client is sent a cancellation. Without this limit, a
+    handler could wait forever if a proxy rejects the answer. ``math.inf`` means no limit."""
     replay_timeout: float = _bound(60.0)
-    """Time that a session keeps the events of a stream that has ended."""
+    """Time that a legacy session stores the events of a stream after the end of the stream."""
     priming_delay: float = _seconds(0.1)
     """Time after which an unanswered legacy request over HTTP gets a stream that its client can resume (revision
     2025-11-25)."""
@@ -228,7 +231,7 @@ class Limits:
     or the connection ends."""
     drain_delay: float = _seconds(0.0)
     """Time after a signal for which `serve_http` with ``health`` keeps serving, while ``/readyz`` already returns 503.
-    Set it to as long as your load balancer takes to notice. After the delay, the server accepts no new connections,
+    Set it to the time that your load balancer needs to notice. After the delay, the server accepts no new connections,
     takes requests over open connections for half a second, and then drains. A second signal skips the rest of the
     delay. Without a delay, the server still accepts connections that already wait, and requests that were already sent
     have half a second to arrive."""
@@ -238,8 +241,8 @@ class Limits:
     should take less."""
 
     def _server_wide(self) -> Limits:
-        """Return the limits for all clients together whose requests belong to no connection. Requests, streams and
-        bytes get the limits of the whole server."""
+        """Return the limits for requests that belong to no connection, such as those of all stateless clients together.
+        Requests, streams and bytes get the limits of the whole server."""
         return evolve(
             self,
             max_in_flight=self.max_server_requests,
@@ -254,50 +257,57 @@ DEFAULT_LIMITS = Limits()
 
 @frozen
 class Statistics:
-    """The counters of a server: current values, and totals since the server was created."""
+    """The counters of a server: current numbers, and totals since the server was created."""
 
     connections: int
-    """Connections that are open now."""
+    """Number of connections that are open now."""
     in_flight: int
-    """Requests whose handlers run now."""
+    """Number of requests whose handlers run now."""
     queued: int
-    """Requests that wait for their turn now."""
+    """Number of requests that wait now until another request's handler has ended."""
     listening: int
-    """``subscriptions/listen`` streams that are open now. Streams don't count as in flight."""
+    """Number of ``subscriptions/listen`` streams that are open now. Streams don't count in ``in_flight``."""
     parked: int
-    """Handlers that wait now for a modern client to retry with answers."""
+    """Number of handlers that wait now for a modern client to retry with answers."""
     cancelled: int
-    """Requests cancelled so far: by their caller, because their connection was lost or ended, or while parked."""
+    """Total number of requests that were cancelled: by their caller, because their connection was lost or ended, or
+    while they were parked."""
     expired: int
-    """Parked requests cancelled so far, because their answers were late or too many requests were parked."""
+    """Total number of parked requests that were cancelled, because their answers were late or too many requests were
+    parked."""
     overrun: int
-    """Cancelled requests so far whose cleanup took longer than ``cleanup_grace``."""
+    """Total number of cancelled requests whose cleanup took longer than ``cleanup_grace``."""
     tasks: int
-    """Tasks that run in this process now."""
+    """Number of background tasks that run in this process now."""
     dropped_logs: int
-    """Records of Python's logging so far that were dropped on their way to the client, because there was no room."""
+    """Total number of records of Python's logging that were dropped on their way to the client, because there was no
+    room."""
     takeovers: int
-    """Tasks so far that this process has taken over from a process that died, to run them again or to end them."""
+    """Total number of background tasks that this process took over from a dead process, to run them again or to end
+    them."""
     refused_writes: int
-    """Changes of tasks so far that this process couldn't write, because another process had taken over the task."""
+    """Total number of changes of background tasks that this process couldn't store, because another process had taken
+    over the task."""
     forwarded_retries: int
-    """Retries of modern clients so far that arrived here, and were forwarded to the replica whose handler waited."""
+    """Total number of retries of modern clients that arrived at this replica, and were forwarded to the replica whose
+    handler waited."""
     received_retries: int
-    """Retries so far that arrived at other replicas, and were forwarded to handlers that waited here."""
+    """Total number of retries of modern clients that arrived at other replicas, and were forwarded to handlers that
+    waited at this replica."""
     replica_messages: int
-    """Messages sent to other replicas so far."""
+    """Total number of messages that this replica sent to other replicas."""
     round_trips: int
-    """Round trips to Redis so far. This and the next three are 0 if nothing is shared through Redis."""
+    """Total number of round trips to Redis. All counters about Redis are 0 if nothing is shared through Redis."""
     reconnects: int
-    """Times so far that Redis became available again after it had been unavailable."""
+    """Total number of times that Redis became available again after an outage."""
     hints_lost: int
-    """Times so far that Redis messages may have been lost, so that readers read the store again."""
+    """Total number of times that Redis messages may have been lost. Readers then read the store again."""
     uncertain: int
-    """Calls to Redis so far whose outcome is unknown."""
+    """Total number of calls to Redis whose outcome is unknown."""
 
 
 class LinkCounts:
-    """The counters of a server's links to other replicas: the open links, and the closed ones."""
+    """Counters of a server's links to other replicas, over open and closed links."""
 
     def __init__(self) -> None:
         self._open: list[tuple[StorageCounters | None, Callable[[], int]]] = []
@@ -305,18 +315,19 @@ class LinkCounts:
 
     @property
     def is_up(self) -> bool | None:
-        """Whether all shared storages are available; `None` if there is no shared storage, or none reports it."""
+        """True if all shared storages are available. `None` if there is no shared storage, or if none reports its
+        state."""
         states = [counts.is_up for counts, _ in self._open if counts is not None]
         return all(states) if states else None
 
     def total(self) -> Counter[str]:
-        """Return the current counts, by their names in `Statistics`."""
+        """Return the current counters of all links, by their names in `Statistics`."""
         return sum((_counted(*each) for each in self._open), Counter(self._past))
 
     @contextmanager
     def counting(self, counts: StorageCounters | None, count_sent: Callable[[], int]) -> Generator[None]:
-        """Count the link of a replica, until the end of the block. ``count_sent`` returns how many messages the replica
-        has sent to others so far."""
+        """Include the counters of a replica's link until the end of the ``with`` block. ``count_sent`` returns how many
+        messages the replica has sent to others so far."""
         link = counts, count_sent
         self._open.append(link)
         try:
@@ -359,10 +370,10 @@ class Load:
     received_retries: int = 0
     links: LinkCounts = attrs.Factory(LinkCounts)
     callers: Callers = attrs.Factory(Callers)
-    """The callers among whom the limits are shared."""
+    """The callers among whom the server-wide limits are shared."""
 
     def statistics(self) -> Statistics:
-        """Return the current counts."""
+        """Return the current values of all counters."""
         links = self.links.total()
         own = {name: getattr(self, name) for name in Statistics.__annotations__ if hasattr(self, name)}
         return Statistics(**own, **{name: links[name] for name in Statistics.__annotations__.keys() - own})

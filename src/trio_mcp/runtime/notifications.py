@@ -1,5 +1,8 @@
-"""Queues for notifications. `NotificationQueue` passes the peer's notifications to our callbacks, one after another.
-`Announcements` sends our notifications that don't belong to a request."""
+"""Queues for notifications in both directions.
+
+`NotificationQueue` passes the peer's notifications to callbacks, one after another. `Announcements` sends notifications
+that aren't about a request.
+"""
 
 from __future__ import annotations
 
@@ -21,14 +24,15 @@ from .outbox import Outbox, Segment
 logger = logging.getLogger("trio_mcp")
 
 _WORTH_PACKING: Final = 256
-"""Size in bytes above which a waiting notification is kept as text. Shorter ones take a few kilobytes each at most, and
-the number that can wait is limited."""
+"""Size in bytes above which a waiting notification is kept as text. Shorter notifications take a few kilobytes each at
+most, and the number that can wait is limited."""
 
 _inside: ContextVar[frozenset[int]] = ContextVar("trio_mcp.inside_callbacks", default=frozenset())
 
 
 class NotificationQueue:
-    """A queue of notifications in wire order, as many as ``backlog`` holds. Dropped notifications are counted.
+    """A queue of received notifications, in order of arrival. ``backlog`` limits how many can wait, and dropped
+    notifications are counted.
 
     ``handle`` gets one notification at a time. If ``handle`` raises, the exception goes to ``failed``, and the next
     notification is handled. `wait_until_finished` waits up to ``grace`` seconds for each callback.
@@ -46,8 +50,8 @@ class NotificationQueue:
         self._failed = failed
         self._grace = grace
         self.task = OnDemandTask()
-        """Task that handles the notifications. It's cancelled at the end of the connection, which also ends the waits
-        in `wait_until_handled` and `wait_until_finished`."""
+        """The task that handles the notifications. The end of the connection cancels this task, which also ends the
+        waits in `wait_until_handled` and `wait_until_finished`."""
         self._progressed = trio.lowlevel.ParkingLot()
         self._over = False
         self.received = 0
@@ -56,13 +60,13 @@ class NotificationQueue:
         """Number of notifications handled or dropped so far."""
         self.dropped = 0
         self.running = 0
-        """Number, counted from 1, of the callback that is running; 0 while no callback runs."""
+        """Number of the callback that is running, counted from 1. 0 while no callback runs."""
         self._begun = 0
         self._too_slow = 0
-        """Number of the callback that was last logged because it took longer than the grace."""
+        """Number of the callback that was last logged because it took longer than ``grace``."""
 
     def put(self, event: NotificationReceived, size: int) -> None:
-        """Add a notification that has arrived, ``size`` bytes long."""
+        """Add a received notification that is ``size`` bytes long."""
         self.received += 1
         waits = size > _WORTH_PACKING and self.received - self.handled > 1
         if dropped := self._waiting.put(event.packed() if waits else event, size):
@@ -93,12 +97,12 @@ class NotificationQueue:
             self._progressed.unpark_all()
 
     def detach(self) -> None:
-        """Stop handling notifications, because the connection is over."""
+        """Stop handling notifications, because the connection has ended."""
         del self._handle
 
     async def wait_until_handled(self, count: int) -> None:
-        """Wait until ``count`` notifications are handled or dropped. In a callback, return at once, because the
-        callback would wait for itself."""
+        """Wait until ``count`` notifications are handled or dropped. When called from a notification callback, return
+        at once, because the callback would wait for itself."""
         while self._is_behind(count):
             await self._progressed.park()
 
@@ -106,8 +110,8 @@ class NotificationQueue:
         return self.handled < count and not self._over and id(self) not in _inside.get()
 
     async def wait_until_finished(self, seen: int, count: int, running: int) -> None:
-        """Wait for the callbacks of the notifications that arrived during a request: all up to ``count``, except the
-        first ``seen``.
+        """Wait for the callbacks of the notifications that arrived during a request. These are all notifications up to
+        number ``count``, except the first ``seen``.
 
         ``running`` is the number of the callback that ran when the request was made. If that callback still runs, don't
         wait: it may itself be waiting for the request, through another task. A callback that started later may be
@@ -128,7 +132,7 @@ class NotificationQueue:
 
     @property
     def _running_or_next(self) -> int:
-        """Number of the callback that is running. If none is running but one is due, the number of that one."""
+        """Number of the callback that is running or, if no callback is running, of the next callback that will run."""
         return self.running or self._begun + 1
 
     def _report(self, number: int) -> None:
@@ -142,8 +146,8 @@ class NotificationQueue:
 def notification_queue(
     limits: Limits, notified: Callable[[NotificationReceived], Awaitable[None]], grace: float = inf
 ) -> NotificationQueue:
-    """Return a queue that passes one kind of notification to ``notified``. Each kind has its own queue, so that a flood
-    of logs drops no changes, and a slow callback for changes delays no replies."""
+    """Return a queue that passes one kind of notification to ``notified``. Each kind has its own queue, so that many
+    log messages don't displace change notifications, and a slow callback for changes delays no replies."""
     backlog = Backlog[NotificationReceived | PackedNotification](
         limits.max_pending_notifications, limits.max_inbound_bytes
     )
@@ -151,7 +155,7 @@ def notification_queue(
 
 
 def report_failure(error: Exception) -> None:
-    """Log an exception that a callback raised."""
+    """Log an exception that a notification callback raised."""
     logger.error("a notification callback failed", exc_info=error)
 
 
@@ -159,15 +163,16 @@ _KEPT: Final = 10_000
 
 
 class Announcements:
-    """Puts notifications into ``outbox``, without duplicates."""
+    """Puts notifications into ``outbox``, unless an equal notification is already waiting."""
 
     def __init__(self, outbox: Outbox) -> None:
         self._outbox = outbox
         self._waiting: dict[bytes, Segment] = {}
-        """Segments by the line that each contains. The writer may already have taken some of them."""
+        """Outbox segments of waiting notifications, by the notification's line. The writer task may already have taken
+        some of them."""
 
     def put(self, method: str, params: dict[str, Any] | None = None) -> None:
-        """Send a notification. Synchronous; raises `NotSerializable`.
+        """Send a notification without waiting. Raises `NotSerializable` if its parameters can't be encoded as JSON.
 
         If an equal notification still waits to be written, nothing is added, since a duplicate carries no information.
         """

@@ -1,6 +1,6 @@
-"""Outbound sends this side's requests, and handles them until they end.
+"""`Outbound` sends requests to the peer, and handles each of them until it ends.
 
-`present_trace` returns the trace context of the work that is going on now.
+`present_trace` returns the trace context of the request that is being handled now.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ _ANSWER_ONLY: Final = (
 
 @frozen
 class CallSettings:
-    """Settings for the requests that this side sends.
+    """Settings for outgoing requests.
 
     ``tell_deadlines``: send the remaining time with each request. ``send_cancels``: send a cancellation when a request
     is abandoned.
@@ -72,7 +72,7 @@ class CallSettings:
 
 
 class Outbound:
-    """Sends requests and waits for their results."""
+    """Sends requests to the peer and waits for their results."""
 
     def __init__(
         self,
@@ -94,24 +94,25 @@ class Outbound:
         self.answer_timeout = inf
         """Seconds after which an unanswered request fails, for transports that can lose an answer without an error."""
         self.on_request: Callable[[RequestId], None] | None = None
-        """Callback for the id of each request of `request`, called in the caller's task before sending. The callback
-        must be quick, and must not raise."""
+        """Callback for the id of each request that `request` sends. It's called in the caller's task before sending.
+        The callback must be quick, and must not raise."""
         self.closed_error: ConnectionLost | None = None
-        """Why no more replies can arrive; `None` while they can."""
+        """Reason why no more replies can arrive. `None` while replies can arrive."""
         self._calls: dict[RequestId, Call | DetachedCall] = {}
         """Calls whose requests are in flight, by request id."""
         self.only: Call | None = None
-        """The call that `only_caller` last found; reset to `None` when another call begins or a call is abandoned."""
+        """Result of the last `only_caller`. Reset to `None` when another call begins or a call is abandoned."""
         self._left = 0
-        """Id of the last request sent before a cancellation that the peer may not have read yet; 0 if the peer has read
-        all cancellations. If cancellations aren't sent, the peer can continue abandoned requests, and this is larger
-        than every id."""
+        """Id of the last request that was sent before a cancellation that the peer may not have read yet. 0 if the peer
+        has read all cancellations. If cancellations aren't sent, the peer can continue abandoned requests, and this
+        number is larger than every id."""
         self._strays = 0
         self._last_stray = b""
         self._waiting: set[trio.CancelScope] = set()
 
     def check_run(self) -> None:
-        """Raise `RuntimeError` in a task of a different trio run, because the connection can't wake such a task."""
+        """Raise `RuntimeError` if the current task belongs to a different `trio.run`, because the connection can't wake
+        such a task."""
         self._run.check("a connection")
 
     async def request(
@@ -128,7 +129,7 @@ class Outbound:
         *,
         tells_deadline: bool = True,
     ) -> Any:
-        """Send a request and wait for its result: see `Connection.request`.
+        """Send a request to the peer, wait for its result, and return the result. See `Connection.request`.
 
         Args:
             trips: The call that the request belongs to.
@@ -166,8 +167,8 @@ class Outbound:
                 params = span.params
             elif (trace := present_trace()) is not None:
                 params = _carrying(trace, params)
-            # A request for a task (2025-11-25) is answered before its work begins, and later progress would have no
-            # receiver. So it has no progress token, and the peer sends the messages of the task instead.
+            # A request that creates a background task (2025-11-25) is answered before the work begins, so later
+            # progress would have no receiver. Send no progress token: the peer sends messages of the task instead.
             if call.wants_progress and (cancel_task is None or revision.result_type):
                 params = dict(params or {})
                 params["_meta"] = {**params.get("_meta", {}), PROGRESS_TOKEN: request.id}
@@ -183,7 +184,7 @@ class Outbound:
                     limit.hint = self.strays_since(strays)
             if self._abandon(call, outbox, error) and trips is not None:
                 trips.asked = None
-            if cancel_task is not None and call.end is not None:  # the answer has arrived, but isn't returned
+            if cancel_task is not None and call.end is not None:  # the caller doesn't get the received answer
                 task_id = created_id(call.end.result, is_flat=revision.result_type)
                 if task_id is not None:
                     cancel_task(task_id)
@@ -192,7 +193,7 @@ class Outbound:
             raise
         finally:
             del self._calls[request.id]
-            call.context = None  # the context may hold references to anything
+            call.context = None  # the context variables may refer to large objects
             if trips is not None and call.end is not None:
                 asks = request.method.may_ask and asks_for_input(call.end.result)
                 trips.asked = request.id if asks else None
@@ -211,7 +212,7 @@ class Outbound:
         return fresh
 
     async def _outcome_in_time(self, call: Call, strays: int) -> CallOutcome:
-        """Like `Call.outcome`, but raise `trio.TooSlowError` after `answer_timeout` seconds."""
+        """Return the outcome like `Call.outcome`, but raise `trio.TooSlowError` after `answer_timeout` seconds."""
         with trio.move_on_after(self.answer_timeout):
             return await call.outcome()
         method, waited = call.request.method.name, f"{self.answer_timeout:g} s (answer_timeout)"
@@ -219,13 +220,13 @@ class Outbound:
 
     def record_stray(self, line: bytes | bytearray) -> None:
         """Store the beginning of a line from the server that belongs to no call. A call may be waiting for exactly this
-        answer, so its timeout error quotes the line."""
+        line, so the call's timeout error quotes it."""
         self._strays += 1
         self._last_stray = bytes(line[:_QUOTED])
 
     def strays_since(self, strays: int) -> str:
-        """Return text that quotes the last line that belonged to no call, or an empty string if there was none since
-        ``strays`` of them had arrived."""
+        """Return text that quotes the last line that belonged to no call. Return an empty string if no such line has
+        arrived since their number was ``strays``."""
         if self._strays == strays:
             return ""
         return f"; the last line of the server that belongs to no call: {quoted(self._last_stray)}"
@@ -239,8 +240,8 @@ class Outbound:
         name: str,
         outbox: Outbox,
     ) -> DetachedCall:
-        """Send a request through ``outbox`` without waiting for room or for the outcome, which ``owner`` gets.
-        Synchronous. Raises like `request`, except for errors of the peer."""
+        """Send a request through ``outbox`` without waiting. ``owner`` gets the outcome. Synchronous. Raises the
+        exceptions of `request`, except for errors of the peer."""
         if self.closed_error is not None:
             raise _again(self.closed_error)
         request = self._state.open_request(method, revision)
@@ -257,8 +258,8 @@ class Outbound:
         return posted
 
     def abandon_detached(self, call: DetachedCall, reason: str | BaseException) -> None:
-        """Withdraw a request, or send its cancellation if it was already sent. Its owner isn't notified. Does nothing
-        if the request has ended."""
+        """Withdraw a detached request or, if it was already sent, send its cancellation. The request's owner isn't
+        notified. Does nothing if the request has ended."""
         error = None if isinstance(reason, str) else reason
         if call.finish(None, error) and self._state.abandon(call.request) and not call.outbox.withdraw(call):
             if error is not None:
@@ -270,8 +271,8 @@ class Outbound:
         return Backlog(self._limits.max_pending_notifications, self._limits.max_inbound_bytes)
 
     async def request_ahead(self, method: str, params: dict[str, Any], revision: Revision) -> Any:
-        """Send a request before everything that waits, even if the outbox is full, and wait for its result. Leaving
-        early sends the request's cancellation. Raises like `request`."""
+        """Send a request before all waiting messages, even if the outbox is full, and return its result. If the caller
+        leaves early, the request's cancellation is sent. Raises the exceptions of `request`."""
         if self.closed_error is not None:
             raise _again(self.closed_error)
         request = self._state.open_request(method, revision)
@@ -296,8 +297,8 @@ class Outbound:
         return end.result
 
     def _abandon(self, call: Call, outbox: Outbox, error: BaseException) -> bool:
-        """Abandon the request of ``call``, which was sent through ``outbox``. Return whether the peer knew the request,
-        and gets a cancellation if those are sent."""
+        """Abandon the request of ``call``, which was sent through ``outbox``. Return true if the request had already
+        been written, so that the peer gets a cancellation if those are sent."""
         request, self.only = call.request, None
         if call.end is not None and (noted := on_leaving.get()) is not None:
             noted(self, call.end)
@@ -316,14 +317,14 @@ class Outbound:
             (outbox or self._outbox).put_cancel(request_id, cancel_reason(error))
 
     def send_ignoring_reply(self, method: str, params: dict[str, Any], revision: Revision) -> None:
-        """Send a request and ignore its reply: see `send_ignoring_reply`. If the connection is lost, send nothing."""
+        """Send a request and ignore its reply: see `send_ignoring_reply`. Do nothing if the connection is lost."""
         if self.closed_error is None:
             send_ignoring_reply(self._state, self._outbox, method, params, revision)
 
     @contextmanager
     def round_trips(self) -> Generator[RoundTrips]:
-        """Open a call that sends several requests, one after another. Pass the value of this context manager as their
-        ``trips``.
+        """Open a call that sends several requests, one after another. Pass the value of this context manager to
+        `request` as ``trips``.
 
         If the block raises while the server waits for the next request, exactly one ``notifications/cancelled`` is
         sent. It names the last request that the server answered. `RoundTrips.cancel` sends it earlier. In 2026-07-28 a
@@ -338,7 +339,8 @@ class Outbound:
 
     @contextmanager
     def while_connected(self) -> Generator[None]:
-        """Cancel the block if the connection is lost, and raise `ConnectionLost`."""
+        """Run a ``with`` block while the connection is up. If the connection is lost, cancel the block and raise
+        `ConnectionLost`."""
         self.check_run()
         if self.closed_error is not None:
             raise _again(self.closed_error)
@@ -352,25 +354,25 @@ class Outbound:
             raise _again(self.closed_error)
 
     def call_of(self, request: OutboundRequest) -> Call | DetachedCall:
-        """Return the call of ``request``, which is in flight or has just been ended by the peer."""
+        """Return the call that sent ``request``, which is in flight or has just been ended by the peer."""
         return self._calls[request.id]
 
     def settle(self, request: OutboundRequest, result: Any, error: MCPError | None) -> None:
-        """Set the outcome of ``request``, which the peer has ended."""
+        """Set the outcome of the call that sent ``request``, because the peer has ended the request."""
         if self._left and type(request.id) is int and request.id > self._left:
             self._left = 0  # the peer has read the last cancellation, because this request was sent after it
         self._calls[request.id].settle(CallOutcome(result, error, self._request_notifications.received))
 
     def caller_of(self, request_id: RequestId | None) -> Context | None:
-        """Return the context variables of the caller that waits for our request with this id, or `None`. Don't change
-        the returned context."""
+        """Return the context variables of the caller that waits for the outgoing request with this id, or `None`. Don't
+        change the returned context."""
         call = None if request_id is None else self._calls.get(request_id)
         return call.context if isinstance(call, Call) else None
 
     def only_caller(self) -> Context | None:
-        """Return the context variables of the caller, if exactly one request that the peer can ask questions about is
-        in progress. Return `None` if there are none or several, or if the peer may still ask about a cancelled
-        request."""
+        """Return the context variables of the only caller, if exactly one outgoing request is in progress during which
+        the peer can send requests. Return `None` if there are none or several, or if the peer may still send requests
+        for a cancelled one."""
         self.only = None
         if self._left:
             return None
@@ -386,12 +388,12 @@ class Outbound:
         return None if found is None else found.context
 
     def unreadable_answer(self, request: OutboundRequest, reason: str) -> None:
-        """Fail ``request``, because its answer can't be read."""
+        """End the call of ``request`` with an error, because the answer can't be read."""
         self._violated(request, f"the answer cannot be read: {reason}")
 
     def answer_lost(self, requests: Sequence[OutboundRequest], reason: str) -> None:
-        """Fail the calls that may otherwise wait forever: the answer to one of ``requests`` can't be read, and its id
-        is unknown.
+        """Fail the calls that may otherwise wait forever, after an unreadable answer to one of ``requests`` whose id is
+        unknown.
 
         If only one of the requests was sent, that one fails. Otherwise every call without a time limit fails, and the
         peer gets a cancellation for it. Calls with a time limit continue.
@@ -414,7 +416,7 @@ class Outbound:
         return violation
 
     def fail_all(self, error: ConnectionLost) -> None:
-        """Fail all calls in flight, and all later ones, with ``error``, because no more replies can arrive."""
+        """End all current and later calls with ``error``, because no more replies can arrive."""
         self.closed_error = self.closed_error or error
         for request in self._state.abandon_all():
             self._calls[request.id].settle(CallOutcome(None, error))
@@ -425,7 +427,7 @@ class Outbound:
 _ASK_NOTHING: Final = frozenset(("initialize", "server/discover", "ping", "logging/setLevel")) | frozenset(
     ("resources/subscribe", "resources/unsubscribe", "tasks/get", "tasks/cancel")
 )
-"""Methods during which servers don't send questions."""
+"""Methods during which servers don't send requests to the client."""
 _QUOTED: Final = 200
 """Maximum bytes of a line that an error message quotes."""
 
@@ -436,14 +438,15 @@ def quoted(line: bytes | bytearray) -> str:
 
 
 def _carrying(trace: TraceContext, params: dict[str, Any] | None) -> dict[str, Any]:
-    """Return ``params`` with the trace context added."""
+    """Return the request parameters ``params`` with the trace context added."""
     params = params or {}
     return {**params, "_meta": trace.inject_into(params.get("_meta") or {})}
 
 
 def cancel_reason(error: BaseException) -> str | None:
     """Return the reason to send for an abandoned request. If the inbound request that is being handled was cancelled,
-    it's the reason of that cancellation; `None` if the peer gave none. Otherwise it's `reason_of` the error."""
+    return the reason of that cancellation, or `None` if the peer gave no reason. Otherwise return `reason_of` the
+    error."""
     scope = current_request.get(None)
     cancellation = scope.cancellation if scope is not None else None
     if cancellation is not None and (cancellation.reason is not None or cancellation.cause is CancelCause.PEER):
@@ -452,7 +455,8 @@ def cancel_reason(error: BaseException) -> str | None:
 
 
 def _again(error: MCPError) -> MCPError:
-    """Return a copy of ``error``, one for each waiting call, so that tracebacks don't accumulate on one exception."""
+    """Return a copy of ``error`` for one waiting call, so that the tracebacks of several calls don't accumulate on one
+    exception."""
     fresh = error.__class__.__new__(error.__class__)
     fresh.__dict__.update(error.__dict__)
     fresh.args = error.args
@@ -462,15 +466,16 @@ def _again(error: MCPError) -> MCPError:
 on_leaving: ContextVar[Callable[[Outbound, CallOutcome | None], None] | None] = ContextVar(
     "trio_mcp.on_leaving", default=None
 )
-"""Called in the task of a call that abandons its request: with the outcome if it has arrived, or with `None` if the
-peer has the request."""
+"""Callback in the task of a call that abandons its request. It gets the outcome if that has arrived, or `None` if the
+peer still has the request."""
 
 _answering: ContextVar[tuple[TraceContext, RequestScope | None] | None] = ContextVar("trio_mcp.answering", default=None)
 
 
 def present_trace() -> TraceContext | None:
-    """Return the trace context of the inbound request that is being handled, as currently in its ``_meta``. While a
-    server's questions are answered, return that of the call. Return `None` without a trace."""
+    """Return the trace context of the inbound request that is being handled, as currently in its ``_meta``. While the
+    client answers input requests that a server returned for a call, return the trace context of the call. Return `None`
+    if there is no trace."""
     scope = current_request.get(None)
     answered = _answering.get()
     if answered is not None and answered[1] is scope:  # otherwise another request was received since then
@@ -480,9 +485,9 @@ def present_trace() -> TraceContext | None:
 
 @contextmanager
 def answering(meta: Mapping[str, Any]) -> Generator[None]:
-    """Mark the block, and tasks started in it, as answering the questions that a server returned for a request with
-    ``meta``. If a server asks by requests instead, no mark is needed, because each request has its own trace
-    context."""
+    """Use the trace context in ``meta`` in the ``with`` block and in tasks started in it. The block answers input
+    requests that the server returned for a request with this ``meta``. Requests that a server sends itself have their
+    own trace context, and don't need this."""
     present = present_trace()
     trace = TraceContext.of(meta if present is None else present.inject_into(meta))
     token = _answering.set(None if trace is None else (trace, current_request.get(None)))

@@ -1,4 +1,5 @@
-"""The outbox holds lines that wait to be written, in order, and that can still be withdrawn.
+"""The outbox holds lines that wait to be written, in order, until the writer task writes them or their owner withdraws
+them.
 
 Producers put whole lines in, and one writer takes lines out in large pieces. If no other line waits, a line that the
 peer waits for is written at once, because waking the writer costs several times as much as writing.
@@ -25,10 +26,10 @@ from ..jsonrpc.errors import NotSerializable
 from ..jsonrpc.messages import RequestId
 
 LINE_END: Final = b"}}\n"
-"""End of the line of a notification, after its parameters."""
+"""End of the JSON line of a notification, after its parameters."""
 
 REQUEST_MARKS: Final = 4
-"""Requests and responses wait for room at this many times the high-water mark."""
+"""Factor for the high-water mark above which requests and responses wait for room."""
 
 _WAKE_AT_ONCE = 8
 _WRITTEN_AT_ONCE: Final = 64 * 1024
@@ -36,7 +37,7 @@ _WRITTEN_AT_ONCE: Final = 64 * 1024
 
 @define(eq=False)
 class Segment:
-    """Lines that are withdrawn together."""
+    """Lines in the outbox that are withdrawn together."""
 
     data: bytes | bytearray
     owner: Owner | None
@@ -45,14 +46,14 @@ class Segment:
 
 @define(eq=False)
 class Owner:
-    """A producer whose lines can be withdrawn."""
+    """A producer whose waiting lines can be withdrawn from the outbox."""
 
     segments: list[Segment] = attrs.field(factory=list[Segment], init=False)
-    """Segments that wait, oldest first, in the order in which they will be written."""
+    """Segments of this owner that wait in the outbox, in the order in which they will be written."""
 
 
 def _taken(segment: Segment) -> bytes | bytearray:
-    """Mark ``segment`` as taken, so that it can't be withdrawn or replaced any more, and return its lines."""
+    """Mark ``segment`` as taken by the writer, so that it can't be withdrawn or replaced any more. Return its lines."""
     segment.taken = True
     if segment.owner is not None and segment.data:
         del segment.owner.segments[0]
@@ -81,7 +82,7 @@ def _never(_: bytes) -> int:
 
 
 def cancel_line(request_id: RequestId, reason: str | None) -> bytes:
-    """Return the line of the ``notifications/cancelled`` for a request of this side."""
+    """Return the line of ``notifications/cancelled`` for an outgoing request."""
     params: dict[str, Any] = {"requestId": request_id}
     try:
         told = params if reason is None else {**params, "reason": reason}
@@ -91,7 +92,7 @@ def cancel_line(request_id: RequestId, reason: str | None) -> bytes:
 
 
 class Outbox:
-    """Lines that wait to be written to one stream.
+    """Queue of lines that wait to be written to one stream.
 
     ``high_water`` is the number of bytes above which `room` waits. `put` itself never waits, because some lines
     (answers to pings, cancellations) come from code that can't wait. ``send_nowait`` is the transport's method; see
@@ -102,23 +103,23 @@ class Outbox:
         self.high_water = high_water
         self._send_nowait = send_nowait
         self.size = 0
-        """Bytes that the writer hasn't taken yet."""
+        """Number of bytes that the writer hasn't taken yet."""
         self._segments: list[Segment] = []  # not a deque: an empty one takes 760 bytes, and most streams are silent
         self._tail: Segment | None = None
-        """The last segment, if more lines can be appended to it."""
+        """The last segment, if more lines can be appended to it. Otherwise `None`."""
         self._writer = Sleeper()
         self._producers = trio.lowlevel.ParkingLot()
         self._watchers = trio.lowlevel.ParkingLot()
         self._blocked = 0
-        """Number of producers and watchers that wait for room."""
+        """Number of tasks that wait for room, or that watch it."""
         self._writing = False
         self.over = False
-        """Whether no more lines will be written."""
+        """True if no more lines will be written."""
         self._emptied: trio.Event | None = None
-        """Set when all lines are written; `None` if no task waits for it."""
+        """Event that is set when all lines are written. `None` if no task waits for it."""
         self.on_put: Callable[[], object] | None = None
-        """Function to call when a line is put, if no task takes the lines. Producers don't wait then. `None` while a
-        task takes lines."""
+        """Function to call when a line is put, if no writer task takes the lines. Producers don't wait then. `None`
+        while a writer task takes lines."""
         self._nudged = False
 
     def put(self, line: bytes, owner: Owner | None = None) -> None:
@@ -133,29 +134,29 @@ class Outbox:
         self._append(line, owner, sealed=False)
 
     def put_now(self, line: bytes, owner: Owner | None = None) -> None:
-        """Put ``line``, which includes its newline, and write it at once if that needs no waiting. For lines that the
-        peer waits for."""
+        """Put a line that the peer waits for, and write it at once if that is possible without waiting. ``line``
+        includes its newline."""
         if self._writer.task is None or not self._write(line):
             self.put(line, owner)
 
     def put_request(self, request_id: RequestId, method: str, params: Any, owner: Owner | None) -> None:
-        """Put a request of this side. A request without an owner can't be withdrawn, and goes before everything that
-        waits. Raises `NotSerializable`."""
+        """Put a request to the peer. A request without an owner can't be withdrawn, and is written before all waiting
+        lines. Raises `NotSerializable` if the request can't be encoded as JSON."""
         line = frame_request(request_id, method, params, newline=True)
         if owner is None:
             self.put_first(line)
-        elif self._writer.task is None or not self._write(line):  # what `put_now` does, without one more function call
+        elif self._writer.task is None or not self._write(line):  # same as `put_now`, but saves a function call
             self.put(line, owner)
 
     def put_cancel(self, request_id: RequestId, reason: str | None) -> None:
-        """Send the cancellation of a request of this side, before everything that waits, even if the outbox is full
-        (rulings 3 and 4)."""
+        """Send the cancellation of an outgoing request before all waiting lines, even if the outbox is full (rulings 3
+        and 4)."""
         self.put_first(cancel_line(request_id, reason))
 
     @trio.lowlevel.enable_ki_protection  # an interrupt must not separate the first part of a line from its rest
     def _write(self, line: bytes) -> bool:
-        """Write ``line`` or the first part of it. Return false if nothing was written. Call it only while the writer
-        sleeps, so that no other line waits or is being written. A long line is left to the writer, because the
+        """Write ``line`` or the first part of it at once. Return false if nothing was written. Call it only while the
+        writer sleeps, so that no other line waits or is being written. A long line is left to the writer, because the
         unwritten part would have to be copied."""
         size = len(line)
         if size > _WRITTEN_AT_ONCE:
@@ -167,16 +168,16 @@ class Outbox:
         return count > 0
 
     def write_nothing_now(self) -> None:
-        """From now on, leave all lines to the writer."""
+        """Leave all lines to the writer task from now on, instead of writing some at once."""
         self._send_nowait = _never
 
     def put_sealed(self, line: bytes, owner: Owner | None = None) -> Segment:
-        """Append ``line`` as a separate segment, which can be passed to `replace` later."""
+        """Append ``line`` as a separate segment, and return the segment, which can be passed to `replace` later."""
         return self._append(line, owner, sealed=True)
 
     def put_first(self, line: bytes) -> None:
-        """Put ``line`` before all lines that the writer hasn't begun. Lines that several tasks put first at the same
-        moment are written together."""
+        """Put ``line`` before all lines that the writer hasn't begun. Lines that several tasks pass to this method at
+        the same moment are written together."""
         segments = self._segments
         # If the first segment is marked as taken but still waits, it's the rest of a line that was begun, or it was
         # withdrawn and is empty.
@@ -184,7 +185,7 @@ class Outbox:
         self._added(len(line))
 
     def _data(self, line: bytes) -> bytes | bytearray:
-        """Return ``line`` as a bytearray that later lines can be appended to. Return a line that fills the outbox
+        """Return ``line`` as a bytearray that later lines can be appended to. A line that fills the outbox is returned
         unchanged, since nothing is appended to it."""
         return bytearray(line) if len(line) < self.high_water else line
 
@@ -204,14 +205,14 @@ class Outbox:
             self.on_put()
 
     def call_writer(self, call: Callable[[], object] | None) -> None:
-        """From now on, call ``call`` whenever a line is put, because no task takes lines. `None`: a task takes them.
-        After `close`, lines are dropped in any case."""
+        """Call ``call`` from now on whenever a line is put, because no writer task takes lines. `None` means that a
+        writer task takes lines again. After `close`, lines are dropped in any case."""
         if not self.over:
             self.on_put = call
 
     def replace(self, segment: Segment, line: bytes) -> bool:
-        """Replace the line of a sealed segment by ``line``. If the writer has taken the segment, or it was withdrawn,
-        change nothing and return false."""
+        """Replace the line of a segment of `put_sealed` by ``line``. If the writer has taken the segment, or the
+        segment was withdrawn, change nothing and return false."""
         if segment.taken:
             return False
         self.size += len(line) - len(segment.data)
@@ -219,7 +220,7 @@ class Outbox:
         return True
 
     def withdraw(self, owner: Owner) -> bool:
-        """Remove all waiting lines of ``owner``. Return whether there were any."""
+        """Remove all waiting lines of ``owner``. Return true if any were waiting."""
         if not owner.segments:
             return False
         for segment in owner.segments:
@@ -233,12 +234,12 @@ class Outbox:
         return True
 
     def is_full(self, marks: int = 1) -> bool:
-        """Return whether `room` would wait."""
+        """Return true if `room` would wait, because too many bytes are waiting."""
         return self.size >= marks * self.high_water
 
     async def room(self, marks: int = 1) -> None:
-        """Wait until fewer than ``marks`` times `high_water` bytes wait. If there is room already, this isn't a
-        checkpoint."""
+        """Wait until fewer than ``marks`` times `high_water` bytes are in the outbox. If there is room already, return
+        without a checkpoint."""
         while self.size >= marks * self.high_water:
             await self._blocked_in(self._producers)
             # Wake the next producer: if this one puts nothing, no other task would wake it.
@@ -256,7 +257,7 @@ class Outbox:
             self._producers.unpark(count=count)
 
     async def room_of(self, owner: Owner, marks: int) -> None:
-        """Like `room`, but count only the lines of ``owner``."""
+        """Wait for room like `room`, but count only the lines of ``owner``."""
         while sum(len(segment.data) for segment in owner.segments) >= marks * self.high_water:
             await self._blocked_in(self._watchers)
 
@@ -278,12 +279,12 @@ class Outbox:
             await self._writer.sleep()
 
     def nudge(self) -> None:
-        """Make `take` return once without lines, if no line waits."""
+        """Wake `take`, so that it returns once without lines, if no line waits."""
         self._nudged = True
         self._writer.wake()
 
     def take_nowait(self) -> bytes | bytearray:
-        """Return what `take` would return now, or empty bytes if `take` would wait."""
+        """Return the lines that `take` would return now, or empty bytes if `take` would wait."""
         segments = self._segments
         if not segments:
             return bytearray()
@@ -333,13 +334,13 @@ class Outbox:
 
 
 LEAST_FLUSH: Final = 0.4
-"""Minimum seconds for the last flush. A transport also waits half a second for the peer to close; together they stay
-below the one second in which a connection should close."""
+"""Minimum seconds for the last flush of a connection. A transport also waits half a second for the peer to close.
+Together they take less than the one second in which a connection should close."""
 _HURRIED_FLUSH: Final = 0.1
 
 
 class LastFlush:
-    """The final flush of one connection. It has the rest of the drain time, and at least `LEAST_FLUSH` seconds."""
+    """The final flush of one connection. It can take the rest of the drain time, and at least `LEAST_FLUSH` seconds."""
 
     def __init__(self) -> None:
         self._end = math.inf
@@ -347,16 +348,16 @@ class LastFlush:
         self._scope = trio.CancelScope()
 
     def end_at(self, deadline: float) -> None:
-        """Set the end of the drain time to ``deadline``."""
+        """Set the end of the drain time, and thus of the flush, to ``deadline``."""
         self._end = min(self._end, deadline)
 
     def hurry(self) -> None:
-        """Allow only `LEAST_FLUSH` seconds, because less than a second is left for everything."""
+        """Limit the flush to `LEAST_FLUSH` seconds, because less than a second is left until the process must end."""
         now = trio.current_time()
         self._end, self._least, self._scope.deadline = now, _HURRIED_FLUSH, now + _HURRIED_FLUSH
 
     async def run(self, flushed: Callable[[], Awaitable[None]]) -> None:
-        """Wait until ``flushed`` has returned or the time is over. Call it only once."""
+        """Wait until ``flushed`` has returned or the time for the flush is over. Call it only once."""
         self._scope.deadline = max(self._end, trio.current_time() + self._least)
         with self._scope:
             await flushed()

@@ -1,5 +1,5 @@
-"""Replies writes the lines of replies: a result or an error in the format of the request's revision. It always returns
-a line that can be sent."""
+"""`Replies` encodes each reply, a result or an error, in the format of the request's revision. It always returns a line
+that can be sent."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ logger = logging.getLogger("trio_mcp")
 _RESULT_TYPES: Final[dict[Any, str]] = {InputRequiredResult: "input_required", CreatedTask: "task"}
 """Values of ``resultType`` for results that aren't complete."""
 _LONGEST_NAME: Final = 200
-"""Maximum characters of a name in the log."""
+"""Maximum number of characters of a name in the log."""
 _LONGEST_TOLD: Final = 4000
-"""Maximum characters of an exception's text that are sent to the client, if exceptions are exposed."""
+"""Maximum number of characters of an exception's text that are sent to the client, if exceptions are exposed."""
 
 
 class Replies:
-    """Writes the replies of one side.
+    """Encodes the replies of a server or client.
 
     ``server_info``: the server's description that results carry in ``_meta``, for each revision that needs one.
     ``expose_errors``: whether replies contain the text of unexpected exceptions.
@@ -48,8 +48,8 @@ class Replies:
         self._expose_errors = expose_errors
 
     def result(self, request: InboundRequest, result: Any, scope: RequestScope | None = None) -> bytes:
-        """Return the line of ``result``. If the result can't be expressed or sent, return the line of a failure (ruling
-        15). ``scope``: see `failure`."""
+        """Return the line of the reply with ``result``. If the result can't be expressed or sent, return an error reply
+        (ruling 15). ``scope``: see `failure`."""
         try:
             return self.line(request, result)
         except NotExpressible as error:
@@ -60,8 +60,8 @@ class Replies:
             return self.failure(request, error, scope)
 
     def line(self, request: InboundRequest, result: Any) -> bytes:
-        """Return the line of ``result``. Raises `NotExpressible`, `NotSerializable`, and any exception caused by a
-        value that isn't of the specification's class."""
+        """Return the line of the reply with ``result``. Raises `NotExpressible`, `NotSerializable`, and any exception
+        caused by a value that isn't of the specification's class."""
         revision = request.revision
         data: Any = unstructure(result, revision)
         if meta := data.get("_meta"):
@@ -79,7 +79,7 @@ class Replies:
         return self._internal(request, error, reason)
 
     def error(self, request: InboundRequest, error: CodedError) -> bytes:
-        """Return the line of ``error``, with a code that exists in the revision of ``request``."""
+        """Return the line of the error reply for ``error``, with a code that exists in the revision of ``request``."""
         code = request.revision.renamed_errors.get(error.code, error.code)
         # Create a new error: the traceback of the raised one refers to the request, and only the garbage collector
         # could free the two.
@@ -93,7 +93,7 @@ class Replies:
         scope: RequestScope | None = None,
         peer: Peer | None = None,
     ) -> bytes:
-        """Return the line for an exception of a handler.
+        """Return the line of the reply for an exception that a handler raised.
 
         A `CodedError` or `ToolError` is sent to the peer. Any other exception is logged instead, with the caller: if
         there is a ``scope``, also with what was called and for how long, and otherwise with the ``peer``. The failure
@@ -101,8 +101,8 @@ class Replies:
         """
         single = sole_exception(failure)
         if not isinstance(single, CapabilityMissing) and (missing := _missing_in(failure)):
-            # Several questions were asked together. 2026-07-28 basic, Per-request protocol fields: the error names all
-            # missing capabilities.
+            # Several input requests were made together. 2026-07-28 basic, Per-request protocol fields: the error names
+            # all missing capabilities.
             single = CapabilityMissing(sorted(missing), request.revision)
         if isinstance(single, MethodUnavailable):
             # The error is about a message that the handler wanted to send. The method of the request itself is
@@ -118,7 +118,8 @@ class Replies:
         return self._internal(request, failure)
 
     def _internal(self, request: InboundRequest, failure: BaseException, reason: str | None = None) -> bytes:
-        """Return the line for an unexpected ``failure``. ``reason`` is the part of it that can be sent to the peer."""
+        """Return the line of the reply for an unexpected ``failure``. ``reason`` is the part of its text that can be
+        sent to the peer."""
         if request.method.tells_failures:
             request.unpack()
             told = f"internal error in tool {str(request.params.get('name'))[:200]}"
@@ -158,7 +159,8 @@ def _log(request: InboundRequest, failure: BaseException, scope: RequestScope | 
 
 
 def log_invalid_keys(request: InboundRequest, meta: Any) -> None:
-    """Log an illegal key in ``meta``, but don't fail: the result may be forwarded from another server."""
+    """Log an illegal key in a result's ``meta``. Don't raise, because the result may be forwarded from another
+    server."""
     try:
         check_meta_keys(meta)
     except ValueError as error:
@@ -166,8 +168,8 @@ def log_invalid_keys(request: InboundRequest, meta: Any) -> None:
 
 
 def _missing_in(failure: BaseException) -> set[str]:
-    """Return the capabilities that a `CapabilityMissing`, or a group of only such errors, names. Return an empty set
-    for any other exception."""
+    """Return the capabilities that a `CapabilityMissing`, or a group that contains only such errors, names. Return an
+    empty set for any other exception."""
     if isinstance(failure, CapabilityMissing):
         return set(failure.missing)
     if isinstance(failure, BaseExceptionGroup):
@@ -177,7 +179,7 @@ def _missing_in(failure: BaseException) -> set[str]:
 
 
 def _error_text(failure: BaseException) -> str:
-    """Return the types and messages of an exception, or of the exceptions in a group, as text that can be sent."""
+    """Return text for the peer with the types and messages of an exception, or of the exceptions in a group."""
     members = (
         failures_in(cast("BaseExceptionGroup[BaseException]", failure))
         if isinstance(failure, BaseExceptionGroup)
@@ -188,8 +190,8 @@ def _error_text(failure: BaseException) -> str:
 
 
 def error_line(reply: ErrorResponse) -> bytes:
-    """Return the line of an error. If its data or message can't be sent, return the line of an internal error that says
-    so."""
+    """Return the line of an error reply. If its data or message can't be encoded, return the line of an internal error
+    that says so."""
     try:
         return frame_error(reply.id, reply.code, reply.message, reply.data) + b"\n"
     except NotSerializable:

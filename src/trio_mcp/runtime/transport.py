@@ -1,5 +1,5 @@
-"""Transport is the class that users implement: it sends and receives whole messages. `FramedTransport` is what the
-runtime needs of a transport. `Received` is what it receives: bytes, a `Frame`, or a loss.
+"""Transports send and receive whole messages. Users derive from `Transport`; the runtime itself needs a
+`FramedTransport`. What is received is a `Received`: bytes, a `Frame`, or a loss.
 
 The errors of transports are in this module as well: `ConnectionLost`, and `HTTPError` for an HTTP exchange without a
 reply. So are the observers of requests (`Tracing`), which `trio_mcp.otel.OpenTelemetry`, recordings and your own
@@ -58,7 +58,7 @@ class ConnectionLost(MCPError):
 
     @property
     def details(self) -> str:
-        """The last lines and the command, as text to append to a reason."""
+        """The process's last lines of output and its command, as text to append to a reason."""
         outputs = {"stderr": self.stderr, "stdout": self.stdout}.items()
         parts = [f"its last lines on {name}:\n  " + "\n  ".join(lines) for name, lines in outputs if lines]
         parts += [] if self.command is None else [f"its command: {self.command}"]
@@ -86,12 +86,13 @@ class Frame:
     message: Message | Batch | Unreadable
     data: bytes
     related_request_id: RequestId | None = None
-    """Id of our request whose response carried the message; `None` if the transport can't tell."""
+    """Id of the outgoing request whose HTTP response carried the message. `None` if the transport can't determine
+    it."""
 
 
 @value
 class ReplyLost:
-    """No reply to our request with the id ``request_id`` will arrive, and its call ends with ``error``. The transport
+    """No reply to the outgoing request ``request_id`` will arrive, so its call ends with ``error``. The transport
     continues. The call may already have ended."""
 
     request_id: RequestId
@@ -100,15 +101,15 @@ class ReplyLost:
 
 @value
 class QuestionsLost:
-    """The peer no longer wants answers to its requests with ``request_ids``, because of ``reason``. The connection
-    continues."""
+    """The peer no longer wants answers to the requests with ``request_ids`` that it sent, because of ``reason``. The
+    connection continues."""
 
     request_ids: tuple[RequestId, ...]
     reason: str
 
 
 Received: TypeAlias = bytes | bytearray | Frame | ReplyLost | QuestionsLost
-"""What `Transport.receive` returns: a message without its framing, or a loss."""
+"""What `FramedTransport.receive` returns: a message without its framing, or a loss."""
 
 
 @value
@@ -116,13 +117,13 @@ class SendRecorder:
     """Functions that record the messages that a transport sends."""
 
     send_nowait: Callable[[bytes], int]
-    """Sends like `FramedTransport.send_nowait`, and records the message."""
+    """Function that sends like `FramedTransport.send_nowait`, and records the message."""
     record: Callable[[bytes], None]
-    """Records a message, without its newline, that isn't sent by `send_nowait` or `Transport.send`."""
+    """Function that records a message, without its newline, that isn't sent by `send_nowait` or `Transport.send`."""
 
 
 class Transport(ABC):
-    """A channel for whole messages, which a client or server runs over. See `open_client` and `serve_transport`.
+    """A channel for whole MCP messages, over which a client or server runs. See `open_client` and `serve_transport`.
 
     To run MCP over your own protocol, derive from this class. A transport doesn't interpret JSON-RPC. One task
     receives, and one task at a time sends. To refuse a message that is too long, raise `ConnectionLost`. The function
@@ -130,7 +131,7 @@ class Transport(ABC):
     """
 
     network: str | None = None
-    """Network type for traces: ``pipe``, ``tcp`` or ``unix``; `None` if messages don't leave the process."""
+    """Type of network for traces: ``pipe``, ``tcp`` or ``unix``; `None` if messages don't leave the process."""
 
     @abstractmethod
     async def receive(self) -> bytes | bytearray:
@@ -151,21 +152,24 @@ class Transport(ABC):
 
     @abstractmethod
     async def aclose(self) -> None:
-        """Close both directions. Idempotent. If cancelled, it closes forcefully, like `trio.abc.AsyncResource`."""
+        """Close both directions of the transport. Idempotent. If cancelled, it closes forcefully, like
+        `trio.abc.AsyncResource`."""
 
 
 class FramedTransport(Transport):
-    """A transport of this package. It can also return messages that it had to decode, and send without waiting."""
+    """A built-in transport. Unlike a user's `Transport`, it can return messages that it had to decode, and send without
+    waiting."""
 
     names_calls: bool = False
-    """Whether messages tell in whose response they arrived: see `Frame.related_request_id`."""
+    """True if each message carries the id of the request in whose response it arrived: see
+    `Frame.related_request_id`."""
     buffered: list[bytes | bytearray] = []  # noqa: RUF012 a transport that fills it creates its own list
-    """Messages that have arrived, the next message last. The receiving task can pop them instead of calling `receive`,
+    """Received messages, with the oldest message last. The receiving task can pop them instead of calling `receive`,
     which takes much longer."""
 
     @abstractmethod
     async def receive(self) -> Received:  # pyright: ignore[reportIncompatibleMethodOverride] - for the runtime only
-        """Return the next message, or the next loss. If the transport had to decode the message, return it as a
+        """Return the next message, or the next loss. A message that the transport had to decode is returned as a
         `Frame`.
 
         Raises like `Transport.receive`, and `UnreadableFrame` for a message that was skipped. Doesn't have to be a
@@ -183,16 +187,17 @@ class FramedTransport(Transport):
         return 0
 
     def make_outbox(self, high_water: int, recorded: SendRecorder | None = None) -> Outbox:
-        """Return the outbox for a connection over this transport. If ``recorded`` is given, it sends the messages."""
+        """Return the outbox for a connection over this transport. If ``recorded`` is given, the outbox sends messages
+        through it."""
         return Outbox(high_water, self.send_nowait if recorded is None else recorded.send_nowait)
 
     def observed_by(self, tracing: Tracing | None) -> Tracing | None:
-        """Return the observer for a connection over this transport, whose host has ``tracing``."""
+        """Return the observer for a connection over this transport, created from the ``tracing`` of its host."""
         return tracing
 
 
 def framed(transport: Transport) -> FramedTransport:
-    """Return ``transport`` itself if it's of this package, and otherwise a wrapper of it."""
+    """Return ``transport`` itself if it's a `FramedTransport`. Otherwise, return a wrapper of it."""
     if isinstance(transport, FramedTransport):
         return transport
     if not isinstance(transport, Transport):  # pyright: ignore[reportUnnecessaryIsInstance] - users may pass anything
@@ -203,7 +208,7 @@ def framed(transport: Transport) -> FramedTransport:
 
 
 class _Framed(FramedTransport):
-    """Wraps a user's transport for the runtime."""
+    """Wraps a user's `Transport` as a `FramedTransport`."""
 
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
@@ -273,60 +278,60 @@ class HTTPError(MCPError):
 
 
 class Tracing(Protocol):
-    """Observes the requests of many connections."""
+    """Creates the observers of connections, which trace their requests."""
 
     def _watch_load(self, load: Load) -> None:
-        """Observe the counters of a server or client that runs from now on."""
+        """Observe the request counters of a server or client that is starting."""
         ...
 
     def _tracer_of(self, network: str | None) -> Tracer:
-        """Return the observer of a connection with this ``network``: see `Transport.network`."""
+        """Return the observer of a connection with this type of ``network``: see `Transport.network`."""
         ...
 
 
 class Tracer(Protocol):
-    """Observes one connection."""
+    """Observes the requests of one connection."""
 
     def close(self, role: str, revision: str | None) -> None:
-        """Called when the connection has ended. ``role`` is the role of this side."""
+        """Called when the connection has ended. ``role`` is the role of this side: client or server."""
         ...
 
     def calling(
         self, request: OutboundRequest, params: dict[str, Any] | None, present: TraceContext | None
     ) -> CallSpan | None:
-        """Called when the current task is about to send a request, as part of the work traced by ``present``. Returns
-        its span."""
+        """Return the span of a request that the current task is about to send, as part of the work traced by
+        ``present``."""
         ...
 
     def handling(self, request: InboundRequest, queued: float = 0.0) -> HandlerSpan | None:
-        """Called when a handler is about to run in the current task, after its request waited ``queued`` seconds.
-        Returns its span."""
+        """Return the span of a handler that is about to run in the current task, after its request waited ``queued``
+        seconds."""
         ...
 
 
 class CallSpan(Protocol):
-    """Observes one request of this side, until its outcome."""
+    """Observes one outgoing request, until its outcome."""
 
     @property
     def params(self) -> dict[str, Any] | None:
-        """The parameters to send."""
+        """The request parameters to send, with the trace context."""
         ...
 
     def end(self, result: Any, error: BaseException | None) -> None:
-        """Record the outcome: ``result`` is plain data; if ``error`` is given, the caller gets that exception
-        instead."""
+        """Record the outcome of the request: ``result`` as plain data or, if the caller gets an exception, that
+        ``error``."""
         ...
 
 
 class HandlerSpan(Protocol):
-    """Observes one request of the peer, while its handler runs."""
+    """Observes one incoming request while its handler runs."""
 
     def follow(self, answer: Awaitable[Any], scope: trio.CancelScope) -> Awaitable[Any]:
-        """Return ``answer``, which runs the handler, or a wrapper of it. The wrapper can record the first step after
-        the cancellation of ``scope``, and the end."""
+        """Return ``answer``, which runs the handler, or a wrapper of ``answer``. A wrapper can record the first step
+        after the cancellation of ``scope``, and the end."""
         ...
 
     def end(self, result: Any, request: InboundRequest, cause: str | None, at: float | None = None) -> None:
-        """Called when the handler and all its tasks have ended. ``request`` is the answered request; ``cause`` is the
-        cause of its cancellation, if any, and ``at`` the time of that on trio's clock."""
+        """Called when the handler and all its tasks have ended. ``request`` is the answered request. If the request was
+        cancelled, ``cause`` is the cause, and ``at`` is the time on trio's clock."""
         ...
