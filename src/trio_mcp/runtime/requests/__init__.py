@@ -1,1 +1,1 @@
-"""Requests of the peer, from admission until their end."""
+"""Handling of incoming requests, from admission until their end."""

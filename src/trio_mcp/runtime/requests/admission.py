@@ -1,4 +1,4 @@
-"""Admission decides which requests run now, which wait, and which are refused."""
+"""`Admission` decides which requests run now, which wait, and which are refused."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _REQUESTS, _STREAMS, _BYTES = (attrgetter(name) for name in ("requests", "stream
 
 
 def _count(caller: Caller, requests: int = 0, streams: int = 0, size: int = 0) -> None:
-    """Add to the counts of ``caller`` and of every caller that contains it."""
+    """Add to the counters of ``caller``, and of every caller that contains it."""
     party: Caller | None = caller
     while party is not None:
         party.requests += requests
@@ -31,39 +31,40 @@ def _count(caller: Caller, requests: int = 0, streams: int = 0, size: int = 0) -
 
 
 def leaves_memory(limits: Limits, load: Load, caller: Caller, size: int) -> bool:
-    """Return whether a server has memory for one more request of ``caller``, of ``size`` bytes. A request without
-    memory is always refused; `Admission` also refuses others, because of the connection's own limits."""
+    """Return true if a server has memory for one more request of ``caller``, of ``size`` bytes. A request without
+    memory is always refused. `Admission` also refuses others, because of the connection's own limits."""
     taken = load.inbound_bytes
     return not taken or leaves_enough(caller.held(_BYTES), limits.max_server_bytes - taken, size)
 
 
 @define(eq=False)
 class Ticket:
-    """The share of the limits that one request uses, from admission until its end. Only `Admission` writes the
-    fields."""
+    """The share of the limits that one request uses, from admission until its end. Only `Admission` sets the
+    attributes."""
 
     caller: Caller
     """The caller, or part of a caller, whose share of the server's limits the request uses."""
     size: int
-    """Bytes that are counted for the request."""
+    """Number of bytes that are counted for the request."""
     streams: bool
-    """Whether the request is a stream. A stream uses no slot, and is counted among the streams."""
+    """True if the request is a subscription stream. A stream uses no slot, and is counted among the streams."""
     ahead: bool = False
-    """Whether the request waits for the end of another request. Such a request uses no slot, and is counted
+    """True if the request waits for the end of another request. Such a request uses no slot, and is counted
     separately."""
     runs: bool = False
-    """Whether the request currently uses a slot, or is counted among the streams or the waits for other requests."""
+    """True if the request currently uses a slot, or is counted among the streams or the waits for other requests."""
     waiting_since: float | None = None
-    """Time at which the request began to wait for a slot. `None` if it didn't wait, or if the wait isn't measured."""
+    """Time at which the request began to wait for a slot. `None` if the request didn't wait, or if the wait isn't
+    measured."""
 
     def waited(self, now: float) -> float:
-        """Return how many seconds the request waited for a slot, until ``now``."""
+        """Return how many seconds the request has waited for a slot. ``now`` is the current time."""
         return 0.0 if self.waiting_since is None else now - self.waiting_since
 
 
 class Admission(Generic[T]):
-    """Admits the inbound requests of one connection within ``limits``, and holds those that wait. Requests are counted
-    in ``load`` and for their callers.
+    """Decides which inbound requests of one connection may run within ``limits``, and queues the others. Requests are
+    counted in ``load`` and for their callers.
 
     A request releases its slot when it ends, or when its cleanup takes longer than the grace. Then the oldest waiting
     request can run. A stream uses no slot, because it only waits, for as long as the client likes, and would block
@@ -83,12 +84,12 @@ class Admission(Generic[T]):
 
     @property
     def waiting(self) -> int:
-        """Number of requests that wait for their turn."""
+        """Number of requests that wait for a slot."""
         return len(self._waiting)
 
     def admit(self, request: InboundRequest, caller: Caller) -> Ticket | None:
-        """Return the ticket of a request of ``caller``; `None` if a limit is reached. If the ticket doesn't run, pass
-        it to `wait`."""
+        """Return a ticket for a request of ``caller``, or `None` if a limit is reached. If the ticket has no slot yet,
+        pass it to `wait`."""
         method = request.method
         if method.streams:
             return self._admit_stream(request, caller)
@@ -97,13 +98,14 @@ class Admission(Generic[T]):
         return self.reserve(request, caller) if self.has_room(request.size, caller) else None
 
     def has_room(self, size: int, caller: Caller, parked: Ticket | None = None) -> bool:
-        """Return whether there is room for a request of ``caller`` of ``size`` bytes, which isn't a stream. ``parked``:
-        the ticket of the parked handler that the request resumes, if that ticket is counted here."""
+        """Return true if a request of ``caller`` with ``size`` bytes, which isn't a stream, is within all limits.
+        ``parked`` is the ticket of the parked handler that the request resumes, if that ticket is counted by this
+        object."""
         limits, load = self._limits, self._load
         if self._slots >= limits.max_in_flight and len(self._waiting) >= limits.max_queued:
             return False
         if parked is None or parked.caller is not caller:
-            # Same as `Caller.may_take`, without a function call per request.
+            # Same as `Caller.may_take`, but saves a function call per request.
             held = 0 if caller.alone else caller.requests
             whole = caller.within
             while whole is not None:
@@ -129,7 +131,7 @@ class Admission(Generic[T]):
         return leaves_enough(held, limits.max_server_bytes - all_others, size)
 
     def reserve(self, request: InboundRequest, caller: Caller) -> Ticket:
-        """Return the ticket of a request of ``caller``. Call it only if there is room."""
+        """Return a ticket for a request of ``caller``. Call it only after `has_room` returned true."""
         size, load = request.size, self._load
         ticket = Ticket(caller, size, request.method.streams)
         self._bytes += size
@@ -140,7 +142,7 @@ class Admission(Generic[T]):
             self._slots += 1
             load.in_flight += 1
             runs = 1
-        # Same as `_count`, without a function call per request.
+        # Same as `_count`, but saves a function call per request.
         caller.requests += runs
         caller.bytes += size
         if caller.within is not None:
@@ -186,7 +188,7 @@ class Admission(Generic[T]):
         _count(ticket.caller, 1)
 
     def wait(self, ticket: Ticket, waiting: T, now: float | None = None) -> None:
-        """Keep ``waiting``, from ``now`` on, until a slot is free."""
+        """Queue ``waiting``, from ``now`` on, until a slot is free."""
         ticket.waiting_since = now
         self._waiting[ticket] = waiting
         self._count_waiting(ticket, 1)
@@ -196,7 +198,7 @@ class Admission(Generic[T]):
         _count(ticket.caller, number)
 
     def drop_waiting(self, ticket: Ticket) -> bool:
-        """Remove a request that waits for its turn and has never run. Return false if the request isn't waiting."""
+        """Remove a request that waits for a slot and has never run. Return false if the request isn't waiting."""
         if self._waiting.pop(ticket, None) is None:
             return False
         self._count_waiting(ticket, -1)
@@ -204,7 +206,7 @@ class Admission(Generic[T]):
         return True
 
     def clean_up(self, ticket: Ticket) -> None:
-        """Give a slot at once to the cleanup of a request that was cancelled without a slot: while parked, or while its
+        """Give a slot to the cleanup of a cancelled request that had no slot, because the request was parked or its
         next round waited. The slot can exceed the limit. Otherwise a client could have any number of requests cleaning
         up uncounted."""
         if self._waiting.pop(ticket, None) is not None:
@@ -213,18 +215,18 @@ class Admission(Generic[T]):
 
     def park(self, ticket: Ticket) -> Sequence[T]:
         """Release the slot of a request that was answered while its handler waits for the client's retry. Return the
-        entries that can run now. The request's bytes are still counted."""
+        queued entries that can run now. The request's bytes are still counted."""
         self._load.parked += 1
         _count(ticket.caller, 1)
         return self.release_slot(ticket)
 
     def unpark(self, ticket: Ticket) -> None:
-        """Stop counting a request as parked: it continues with another ticket, or needs `clean_up`."""
+        """Stop counting a request as parked, because it continues with another ticket or needs `clean_up`."""
         self._load.parked -= 1
         _count(ticket.caller, -1)
 
     def release_slot(self, ticket: Ticket) -> Sequence[T]:
-        """Release the slot of ``ticket`` before its request has ended, and return the entries that can run now.
+        """Release the slot of ``ticket`` before its request has ended, and return the queued entries that can run now.
         Idempotent."""
         if not ticket.runs or ticket.streams:
             return _NOBODY
@@ -247,8 +249,8 @@ class Admission(Generic[T]):
         return turns
 
     def release(self, ticket: Ticket) -> Sequence[T]:
-        """Release everything that the request of ``ticket`` uses, because it's over. Return the entries that can run
-        now. Idempotent."""
+        """Release everything that the request of ``ticket`` uses, because the request has ended. Return the queued
+        entries that can run now. Idempotent."""
         load, caller, size = self._load, ticket.caller, ticket.size
         self._bytes -= size
         load.inbound_bytes -= size

@@ -1,13 +1,11 @@
-"""Endings records how requests end, for clients that confirm their cancellations: see
+"""`Endings` records how requests end, for clients that request confirmation of their cancellations: see
 `trio_mcp.protocol.cancel_acknowledged`.
 
-========== ============================================================ =========
-before     event                                                        after
-========== ============================================================ =========
-running    handler and cleanup are over, and a cancel came before       stopped
-running    the same, but a thread was abandoned and still runs          abandoned
-running    the reply was created before a cancel was handled            finished
-========== ============================================================ =========
+========== ============================================================ ========= before event after ==========
+============================================================ ========= running handler and cleanup are over, and a
+cancel came before stopped running the same, but a thread was abandoned and still runs abandoned running the reply was
+created before a cancel was handled finished ========== ============================================================
+=========
 
 An `Ending` is identified by the principal and the token of its request. It's kept from the acceptance of the request
 until `Limits.ending_timeout` after its end. Without principals, the token alone is enough, because it can't be guessed,
@@ -39,7 +37,8 @@ _UNKNOWN: Final = CancelResult("unknown")
 
 
 class Ending:
-    """How one request ends, over all its rounds and in its task. ``endings`` remembers it for ``caller``."""
+    """The record of how one request ends, over all its rounds and in its background task. ``endings`` stores the record
+    for ``caller``."""
 
     __slots__ = ("_behind", "_endings", "_over", "caller", "is_abandoned", "kept_until", "key", "result", "scope")
 
@@ -48,23 +47,23 @@ class Ending:
         self.key = key
         self.caller: Caller = scope.ticket.caller
         self.scope: RequestScope | None = scope
-        """The request; `None` once it's over."""
+        """The request. `None` after it has ended."""
         self.result: CancelResult | None = None
-        """How the request ended; `None` until then."""
+        """How the request ended. `None` until it ends."""
         self.is_abandoned = False
-        """Whether a thread of the handler was abandoned."""
+        """True if a thread of the handler was abandoned."""
         self.kept_until = 0.0
         self._behind: CancelResult | None = None
         self._over: trio.lowlevel.ParkingLot | None = None
-        """Tasks that wait for the end; `None` until the first such task."""
+        """Tasks that wait for the end of the request. `None` until the first task waits."""
 
     def note_behind(self, result: CancelResult) -> None:
-        """Record how a forwarded request ended at the upstream server."""
+        """Record how a request that was forwarded to an upstream server ended there."""
         self._behind = result
 
     def end(self, scope: RequestScope, *, has_reply: bool) -> None:
-        """Record that ``scope`` is over, including all its tasks and their cleanup. ``has_reply``: a reply was created,
-        but perhaps not sent. Synchronous."""
+        """Record that the request of ``scope`` has ended, including all its tasks and their cleanup. ``has_reply`` is
+        true if a reply was created, even if it wasn't sent. Synchronous."""
         cancelled = scope.from_outside
         if has_reply or cancelled is None:
             self.result = CancelResult("finished", outcome="result" if scope.request.error is None else "error")
@@ -81,7 +80,7 @@ class Ending:
             self._over.unpark_all()
 
     async def over(self, seconds: float) -> CancelResult:
-        """Wait up to ``seconds`` until the request is over, and return how it ended."""
+        """Wait up to ``seconds`` until the request has ended, and return how it ended."""
         if self.result is None:
             if self._over is None:
                 self._over = trio.lowlevel.ParkingLot()
@@ -91,7 +90,7 @@ class Ending:
 
 
 class Endings:
-    """The endings of all requests with a token, on all connections of a running server.
+    """How requests with a ``trio-mcp/cancelAcknowledged`` token end, on all connections of a running server.
 
     ``max_wait``: how many seconds one request can wait for the end of another. ``alarms`` are used to forget endings in
     time.
@@ -103,19 +102,19 @@ class Endings:
         self._max_wait = max_wait
         self._all: dict[tuple[PrincipalId | None, str], Ending] = {}
         self._kept: dict[Ending, None] = {}
-        """Endings of requests that are over, oldest first."""
+        """Endings of requests that have ended, oldest first."""
         self._of_callers = EvictionQueue[Ending]()
         """Endings of finished requests, by caller."""
         self._forgets = False
-        """Whether an alarm is set to forget the oldest ending."""
+        """True if an alarm is set that removes the oldest ending."""
 
     def __len__(self) -> int:
-        """Return the number of endings, for requests in progress and for finished ones."""
+        """Return the number of endings, including those of requests in progress."""
         return len(self._all)
 
     def enter(self, scope: RequestScope) -> None:
-        """If the request of ``scope`` has a token, remember how it will end. Called when the request is accepted or
-        retried. Ignores a malformed token, and one that a request in progress already uses."""
+        """Start to record how the request of ``scope`` ends, if the request has a token. Called when the request is
+        accepted or retried. Ignores a malformed token, and a token that a request in progress already uses."""
         request = scope.request
         token = token_in(request.meta)
         if token is None or scope.ending is not None or request.method.ahead:
@@ -129,7 +128,8 @@ class Endings:
         scope.ending = self._all[key] = Ending(self, key, scope)
 
     def cancel(self, request: InboundRequest, principal: PrincipalId | None) -> JSONObject | None:
-        """Cancel the call that ``request`` of ``principal`` names, unless it's already cancelled or over. Synchronous.
+        """Cancel the call that the cancel ``request`` of ``principal`` names, unless the call is already cancelled or
+        has ended. Synchronous.
 
         Returns how the call ended, or `None` if it hasn't ended yet. Raises `CodedError` for invalid parameters. A task
         isn't cancelled here, but by ``tasks/cancel``, because its record must be changed first (ruling 25).
@@ -144,15 +144,16 @@ class Endings:
         return None if ending.result is None else unstructure(ending.result, request.revision)
 
     async def over(self, request: InboundRequest, principal: PrincipalId | None) -> JSONObject:
-        """Wait until the call that ``request`` names is over, and return how it ended. The wait is limited by the
-        request and by ``max_wait``."""
+        """Wait until the call that the cancel ``request`` names has ended, and return how it ended. The request and
+        ``max_wait`` limit the wait."""
         params = structure_params(request.params, CancelParams, request.revision)
         ending = self._all.get((principal, params.cancel_token))
         wait = self._max_wait if params.wait_ms is None else min(params.wait_ms / 1000, self._max_wait)
         return unstructure(_UNKNOWN if ending is None else await ending.over(wait), request.revision)
 
     def keep(self, ending: Ending) -> None:
-        """Keep a finished ``ending`` for a while. If there are too many, the oldest are forgotten."""
+        """Store the ``ending`` of a finished request for a limited time. If there are too many, the oldest are
+        removed."""
         limits = self._limits
         ending.kept_until = trio.current_time() + limits.ending_timeout
         self._kept[ending] = None

@@ -1,6 +1,7 @@
-"""RequestHost owns the handlers of a running server or client. A handler can outlive its connection, but not its host.
+"""`RequestHost` owns the handlers of a running server or client. A handler can outlive its connection, but not its
+host.
 
-`Parking` holds requests that were answered with questions, while their handlers wait for the client's retry.
+`Parking` holds requests that were answered with input requests, while their handlers wait for the client's retry.
 `RequestHandler` handles the messages of the peer, for a server or a client.
 """
 
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
 
 
 class RequestHost:
-    """What all connections of a running server share, and what a request needs after its connection is gone.
+    """Objects that all connections of a running server share, and that a request needs after its connection has ended.
 
     A handler runs in the host's nursery, and currently belongs to an `Exchange`. ``limits`` apply to each connection
     and, in some cases, to all connections together; ``load`` counts them. ``stateless``: nothing is kept between
@@ -71,16 +72,18 @@ class RequestHost:
         self.alarms = Alarms()
         self.parking = Parking[RequestScope](self.alarms, limits.retry_timeout, limits.max_parked, _expire)
         self.endings: Endings | None = None
-        """How requests end, for clients that confirm their cancellations; `None` if clients can't."""
+        """Records of how requests end, for clients that request confirmation of their cancellations. `None` if the
+        server doesn't support that."""
         self.state_keys: Callable[[], KeyRing] | None = None
-        """Creates the keys that encrypt the callers' state; `None` if the server has no secrets."""
+        """Creates the keys that encrypt the callers' state. `None` if the server has no secrets."""
         self.nursery: trio.Nursery | None = None
-        """The nursery of the handlers; `None` while the host isn't running."""
+        """The nursery in which the handlers run. `None` while the host isn't running."""
         self._asyncio: AsyncioThread | None = None
 
     @property
     def asyncio(self) -> AsyncioThread:
-        """The event loop of asyncio handlers. It starts when first used, and again after it has failed."""
+        """The event loop in which asyncio handlers run. The loop starts when first used, and again after it has
+        failed."""
         if self._asyncio is None or self._asyncio.has_ended:
             from ...concurrency.asyncio_thread import AsyncioThread  # imported late: few servers have asyncio handlers
 
@@ -88,19 +91,19 @@ class RequestHost:
         return self._asyncio
 
     async def end_asyncio(self) -> None:
-        """End the event loop of asyncio handlers, if it has started."""
+        """Stop the event loop of asyncio handlers, if it has started."""
         if self._asyncio is not None:
             await self._asyncio.aclose()
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Keep the nursery of the handlers open until cancelled. Parked handlers then get the cause of the cancellation
-        before any handler runs. Connections must end earlier."""
+        """Keep the nursery of the handlers open until cancelled. On cancellation, the cause is recorded for parked
+        handlers before any handler runs. Connections must end earlier."""
         await self.run_while(self._asleep, task_status=task_status)
 
     async def run_while(
         self, serve: Callable[..., Awaitable[None]], *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
     ) -> None:
-        """Keep the nursery of the handlers open while ``serve`` runs; ``task_status`` is passed to it. There is no
+        """Keep the nursery of the handlers open while ``serve`` runs, which gets ``task_status``. There is no
         checkpoint before ``serve``, so that it can close its resources however early a cancellation arrives."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self.alarms.run)
@@ -139,7 +142,7 @@ class _ParkedHandler(Generic[T]):
 
 
 class Parking(Generic[T]):
-    """The parked handlers of a running server or client, each under a handle that is valid for one retry.
+    """The parked handlers of a running server or client, each with a handle that is valid for one retry.
 
     Only the ``party`` for which a handler was parked can find it: a principal from any connection or, without a
     principal, the same connection (ruling 19). A handler stays for up to ``timeout`` seconds. If one caller has more
@@ -156,11 +159,11 @@ class Parking(Generic[T]):
         """Parked handlers by handle, oldest first."""
         self._handles: dict[InboundRequest, bytes] = {}
         self._parties: dict[object, dict[bytes, None]] = {}
-        """Handles of each party, oldest first."""
+        """Handles of the parked handlers by the client that can retry, oldest first."""
         self._callers = EvictionQueue[bytes]()
-        """Handles of each caller."""
+        """Handles of the parked handlers by caller."""
         self._emptied: trio.lowlevel.ParkingLot | None = None
-        """Tasks that wait until no handler is parked; `None` until the first such task."""
+        """Tasks that wait until no handler is parked. `None` until the first task waits."""
 
     def __len__(self) -> int:
         return len(self._places)
@@ -170,23 +173,24 @@ class Parking(Generic[T]):
         return iter([place.parked for place in self._places.values()])
 
     def of(self, party: object) -> list[T]:
-        """Return the handlers parked for ``party``, oldest first."""
+        """Return the handlers for which the client ``party`` can retry, oldest first."""
         return [self._places[handle].parked for handle in self._parties.get(party, ())]
 
     def named(self, request: InboundRequest) -> T | None:
-        """Return the handler parked when ``request`` was answered with questions; `None` if it's no longer parked."""
+        """Return the handler that was parked when ``request`` was answered with input requests. Return `None` if the
+        handler is no longer parked."""
         handle = self._handles.get(request)
         return None if handle is None else self._places[handle].parked
 
     def find(self, handle: bytes, party: object) -> T | None:
-        """Return the handler parked for ``party`` under ``handle``; `None` if the handle isn't valid, or no longer
-        valid."""
+        """Return the parked handler with this ``handle``, for which the client ``party`` can retry. Return `None` if
+        the handle isn't valid, or no longer valid."""
         place = self._places.get(handle)
         return place.parked if place is not None and place.party == party else None
 
     def add(self, handle: bytes, parked: T, request: InboundRequest, party: object, caller: Caller) -> None:
-        """Park ``parked``, whose ``request`` was answered with questions, for ``party`` under ``handle``. It counts in
-        the share of ``caller``."""
+        """Park the handler ``parked`` under ``handle`` until the client ``party`` retries. Its ``request`` was answered
+        with input requests. The handler counts in the share of ``caller``."""
         due = trio.current_time() + self._timeout if self._timeout < math.inf else math.inf
         alarm = self._alarms.set(due, partial(self._ring, handle))
         self._places[handle] = _ParkedHandler(parked, request, party, caller, alarm)
@@ -198,7 +202,7 @@ class Parking(Generic[T]):
             self._expire(oldest.parked, "too many handlers wait for answers")
 
     def remove(self, request: InboundRequest) -> bool:
-        """Remove the handler parked when ``request`` was answered. Return false if it was already removed."""
+        """Remove the handler that was parked when ``request`` was answered. Return false if it was already removed."""
         handle = self._handles.pop(request, None)
         if handle is None:
             return False
@@ -229,7 +233,7 @@ class _Later(Enum):
 
 
 LATER: Final = _Later.LATER
-"""Decision that a request needs its own task."""
+"""Decision that a request needs a task of its own."""
 
 
 @value
@@ -244,27 +248,27 @@ Decision: TypeAlias = "Now | Literal[_Later.LATER] | Retry"
 
 
 class RequestHandler(Protocol):
-    """Handles requests and notifications of the peer: implements the methods of a server or client."""
+    """Handles requests and notifications of the peer, by implementing the methods of a server or client."""
 
     @property
     def seal(self) -> Seal | None:
-        """Creates ``requestState``; `None` if this side doesn't answer requests with questions."""
+        """Function that creates ``requestState``. `None` if this side doesn't answer requests with input requests."""
         ...
 
     def answer_now(self, request: InboundRequest, exchange: Exchange) -> Decision:
-        """Decide how to answer a request that arrived through ``exchange``. Called in the reader, and must be quick.
-        Raises `CodedError` for an error reply."""
+        """Decide how to answer a request that arrived through ``exchange``. The reader task calls this method, which
+        must be quick. Raises `CodedError` to send an error reply."""
         ...
 
     def answer(self, scope: RequestScope) -> Awaitable[Any]:
-        """Return the result of a request. Runs in the request's own nursery. Raises `CodedError` for an error reply.
-        Any other exception is logged, and answered without its text: see `Replies.failure`."""
+        """Return the result of a request. Runs in the request's own nursery. Raises `CodedError` to send an error
+        reply. Any other exception is logged, and answered without its text: see `Replies.failure`."""
         ...
 
     def wants(self, event: NotificationReceived) -> bool:
-        """Return whether `notified` should be called for ``event``."""
+        """Return true if `notified` should be called for the notification ``event``."""
         ...
 
     def notified(self, event: NotificationReceived) -> Awaitable[None]:
-        """Handle one notification. Called for one notification at a time, in wire order."""
+        """Handle one notification. Called for one notification at a time, in the order of arrival."""
         ...

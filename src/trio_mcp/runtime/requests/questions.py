@@ -1,4 +1,4 @@
-"""Questions of a request to its client, and how they are matched with answers that were given before a restart.
+"""Requests that a handler sends to its client (elicitation, sampling, roots), and their answers from before a restart.
 
 A handler that runs again asks again, and its user shouldn't have to answer twice. But using the answer to a different
 question with the same text is worse than asking twice. So an earlier answer is used only if both runs are at the same
@@ -22,64 +22,68 @@ from ...protocol.types.input_required import InputRequest
 
 @define(eq=False)
 class Question:
-    """A question of a request, until it's answered or abandoned."""
+    """A request of a handler to its client (elicitation, sampling, roots), until it's answered or abandoned."""
 
     key: str
     request: InputRequest
     sent: bool = False
-    """Whether the client has received the question."""
+    """True if the question was sent to the client."""
     answer: JSONObject | None = None
     failure: Exception | None = None
     beside: tuple[Question, ...] | None = None
-    """See `AskedBefore.beside`. `None` for a question that isn't kept for a later run."""
+    """Questions that were open at the same time: see `AskedBefore.beside`. `None` for a question that isn't stored for
+    a later run."""
     asker: Sleeper = attrs.field(factory=Sleeper)
     """The task that waits for the answer."""
 
     @property
     def is_open(self) -> bool:
-        """True until the question is answered or has failed."""
+        """True until the question to the client is answered or has failed."""
         return self.answer is None and self.failure is None
 
     @property
     def is_waiting(self) -> bool:
-        """Whether the question still has to be sent."""
+        """True if the question hasn't been sent to the client yet."""
         return self.is_open and not self.sent
 
     def resolve(self, answer: JSONObject) -> None:
-        """Set the client's answer."""
+        """Set the client's answer to the question."""
         self.answer = answer
         self.asker.wake()
 
     def fail(self, failure: Exception) -> None:
-        """Fail the question, because it can't be asked."""
+        """End the question with an error, because it can't be sent to the client."""
         self.failure = failure
         self.asker.wake()
 
 
 _MOST: Final = 4 * 1024 * 1024
-"""Maximum bytes of answers that are kept until the task has a record."""
+"""Maximum bytes of answers that are kept in memory until the background task has a record."""
 
 
 def question_content(key: str) -> str:
-    """Return the part of a question's key that identifies its content."""
+    """Return the part of a question's key that was derived from its content."""
     return key.rpartition("-")[0]
 
 
 @frozen
 class AskedBefore:
-    """A question of an earlier run."""
+    """A question to the client that an earlier run of the handler asked, before a restart."""
 
     key: str
     beside: frozenset[str]
-    """Keys of earlier questions that were open at that time, or that another task had asked with the same text."""
+    """Keys of earlier questions that were open when this question was asked, or that another task had asked with the
+    same text."""
     answer: Any = None
-    """The answer, or the exception instead. `None` if there is no answer yet, or the question was abandoned."""
+    """The client's answer, or the exception instead. `None` if there is no answer yet, or the question was
+    abandoned."""
     is_open: bool = False
-    """Whether the client still has the question."""
+    """True if the client can still answer the question."""
 
 
 class AnswerLog:
-    """The questions of one run, in the order of asking, and those of earlier runs from the point where this run starts.
+    """The questions of one run of a handler to its client, in the order of asking, and the questions of earlier runs
+    that this run can repeat.
 
     ``before``: the questions of earlier runs. ``run``: text that distinguishes the keys of this run from those of
     others; empty in the first run.
@@ -94,16 +98,16 @@ class AnswerLog:
         self._doubtful = frozenset(_in_the_same_words(before))
         self._forgotten: tuple[str, ...] = ()
         self._noted: list[Question] = []
-        """Questions of this run since the last `drain`."""
+        """Questions that this run has asked since the last `drain`."""
         self._askers: dict[str, tuple[trio.lowlevel.Task, Question]] = {}
-        """By text: the latest question with this text, and the task that asked it."""
+        """The latest question with each text, and the task that asked it, by that text."""
         self.given_up: tuple[str, ...] = ()
-        """Keys of abandoned questions that the record may still contain."""
+        """Keys of abandoned questions that the stored record may still contain."""
         self._size = 0
         self._is_off = False
 
     def note(self, question: Question, others: Sequence[Question]) -> None:
-        """Add ``question``, which the current task asks while ``others`` are open."""
+        """Add ``question``, which the current task asks while the questions ``others`` are open."""
         if self._is_off:
             return
         words, task = question_content(question.key), trio.lowlevel.current_task()
@@ -116,34 +120,34 @@ class AnswerLog:
 
     @property
     def noted(self) -> list[Question]:
-        """The questions of this run that were sent, answered or abandoned since the last `drain`."""
+        """Questions of this run that were sent, answered or abandoned since the last `drain`."""
         return [each for each in self._noted if each.failure is None and not each.is_waiting]
 
     def drain(self) -> list[Question]:
-        """Return and remove `noted`, which are about to be stored in a record."""
+        """Return the questions in `noted`, which are about to be stored in a record, and remove them from it."""
         noted, self._noted = self.noted, [each for each in self._noted if each.is_waiting]
         return noted
 
     def give_up(self, question: Question) -> None:
-        """Mark ``question`` as abandoned: no task waits for its answer any more."""
+        """Mark ``question`` as abandoned, because no task waits for its answer any more."""
         self.forget_earlier_run()
         if question.sent:
             self.given_up += (question.key,)
 
     def count_bytes(self, size: int) -> None:
-        """Count ``size`` bytes of answers that arrived before the task has a record."""
+        """Count ``size`` bytes of answers that arrived before the background task has a record."""
         self._size += size
         if self._size > _MOST:
             self.switch_off()
 
     def switch_off(self) -> None:
-        """Stop keeping answers. A log without its beginning can't be used, since it would look like the log of a
+        """Stop storing answers. A log without its beginning can't be used, since it would look like the log of a
         different run."""
         self._is_off = True
         self.forget()
 
     def forget(self) -> None:
-        """Drop all questions asked so far, in this run and before. A later run starts after them."""
+        """Remove all questions asked so far, in this run and before. A run after a restart starts after them."""
         self.forget_earlier_run()
         for question in self._noted:
             question.beside = None
@@ -153,14 +157,14 @@ class AnswerLog:
 
     @property
     def has_more(self) -> bool:
-        """Whether there are earlier questions that this run can still reach."""
+        """True if this run can still repeat questions of an earlier run."""
         return bool(self._before)
 
     def recall(
         self, asked: Sequence[Question], waiting: Sequence[Question], handler: trio.lowlevel.Task
     ) -> Mapping[Question, AskedBefore]:
-        """Return the earlier run's counterparts of the questions ``asked``, as far as they were asked at the same point
-        and are answered or still open at the client.
+        """Return the earlier run's questions that correspond to the questions ``asked``. Only questions that were asked
+        at the same point, and are answered or still open at the client, are returned.
 
         ``asked``: all questions asked at this moment. ``waiting``: all questions without an answer. ``handler``: the
         handler's task, which has started all other tasks.
@@ -192,12 +196,12 @@ class AnswerLog:
         return True
 
     def forget_earlier_run(self) -> None:
-        """Drop the earlier run's questions, because this run differs from here on, or has made a checkpoint."""
+        """Remove the earlier run's questions, because this run differs from here on, or has made a checkpoint."""
         self._forgotten += tuple(self._before)
         self._before = {}
 
     def take_forgotten(self) -> tuple[str, ...]:
-        """Return the keys that were dropped since the last call."""
+        """Return the keys of questions that were removed since the last call."""
         forgotten, self._forgotten = self._forgotten, ()
         return forgotten
 
@@ -211,7 +215,7 @@ def _in_the_same_words(questions: Sequence[AskedBefore]) -> Iterator[str]:
 
 
 def _line_of(question: Question, handler: trio.lowlevel.Task) -> list[trio.lowlevel.Task]:
-    """Return the task that asks, and the tasks that started it, except the handler's task."""
+    """Return the task that asks ``question``, and the tasks that started that task, except the handler's task."""
     line, task = list[trio.lowlevel.Task](), question.asker.task
     while task is not None and task is not handler and task.parent_nursery is not None:
         line.append(task)
@@ -220,9 +224,8 @@ def _line_of(question: Question, handler: trio.lowlevel.Task) -> list[trio.lowle
 
 
 def _is_only_one(line: Sequence[trio.lowlevel.Task], asking: Container[trio.lowlevel.Task]) -> bool:
-    """Return whether only the asking task could have asked this question, and no other task of the same function. trio
-    starts tasks in any order, so workers that share a queue swap roles from run to run. A task that is ``asking`` has a
-    different question."""
+    """Return true if no other task of the same function could have asked this question. trio starts tasks in any order,
+    so workers that share a queue swap roles from run to run. A task that is ``asking`` has a different question."""
     for task in line:
         assert task.parent_nursery is not None, "only the first task of trio has no nursery"
         if any(each.name == task.name and each not in asking for each in task.parent_nursery.child_tasks):
@@ -231,5 +234,5 @@ def _is_only_one(line: Sequence[trio.lowlevel.Task], asking: Container[trio.lowl
 
 
 def _runs(task: trio.lowlevel.Task) -> bool:
-    """Return whether a trio task has not ended yet."""
+    """Return true if a trio task has not ended yet."""
     return getattr(task.coro, "cr_frame", task) is not None

@@ -1,6 +1,8 @@
-"""Logs and progress of a running handler. `RequestLog` sends RFC 5424 log messages to the client, filtered before they
-are encoded. `ProgressReporter` sends at most one progress notification per interval, and never loses the latest
-value."""
+"""Log messages and progress notifications of a running handler.
+
+`RequestLog` sends RFC 5424 log messages to the client, filtered before they are encoded. `ProgressReporter` sends at
+most one progress notification per interval, and never loses the latest value.
+"""
 
 from __future__ import annotations
 
@@ -27,12 +29,12 @@ if TYPE_CHECKING:
     from .scope import RequestScope
 
 NEVER_LOGGED: Final = 8
-"""A minimum that is higher than every rank."""
+"""A minimum that is higher than the rank of every log level."""
 
 _ALWAYS: Final = 7
 
 _LOOK_EVERY: Final = 32
-"""Number of messages that were filtered, or had to queue, after which the log checks how long the handler has run
+"""Number of log messages that were filtered, or had to queue, after which the log checks how long the handler has run
 without letting other tasks run."""
 _MUCH: Final = 16 * 1024
 _BEFORE_LEVEL: Final = b'{"jsonrpc":"2.0","method":"notifications/message","params":{"level":'
@@ -42,13 +44,13 @@ time."""
 
 
 def _head(level: str, logger: str | None = None) -> bytes:
-    """Return the beginning of a log line, up to its data."""
+    """Return the beginning of the JSON line of a log message, up to its data."""
     named = b"" if logger is None else b',"logger":' + encode_readable(logger)
     return b"".join((_BEFORE_LEVEL, encode_value(level), named, b',"data":'))
 
 
 class _Heads(dict[str, bytes]):
-    """The `_head` of lines without a logger, by level. Encoded once for the levels of RFC 5424."""
+    """The `_head` of log messages without a logger, by level. Each level of RFC 5424 is encoded only once."""
 
     def __missing__(self, level: str) -> bytes:
         return _head(level)
@@ -72,16 +74,18 @@ class RequestLog:
         self._scope = scope
         self._count = 0
         self._turn_ends = 0.0
-        """Time of `time.perf_counter`, not of a test's clock, because the tasks that wait are real."""
+        """Time of the last checkpoint, by `time.perf_counter` and not by a test's clock, because the tasks that wait
+        are real."""
         self._has_own_level = not scope.runner.may_log or scope.request.revision.log_level == "request"
-        """False if the level is the connection's, which can change at any time."""
+        """False if the request uses the minimum level of its connection, which can change at any time."""
         self._much = min(scope.outbox.high_water, _MUCH)
-        """Bytes in the outbox above which the log checks whether other tasks can run. Below it, the writer gets its
-        turn anyway."""
+        """Bytes in the outbox above which the log checks whether other tasks can run. Below this size, the writer task
+        runs often enough anyway."""
 
     @property
     def _minimum_rank(self) -> int:
-        """The lowest rank that is sent: the one that this request sets or, if it sets none, the connection's."""
+        """The lowest rank of a log level that is sent. The request or, if the request sets no level, the connection
+        sets it."""
         scope = self._scope
         if not self._has_own_level:
             return scope.exchange.state.log_rank
@@ -90,11 +94,11 @@ class RequestLog:
         return log_level_rank(level) if level is not None and scope.runner.may_log else NEVER_LOGGED
 
     def _admits(self, level: str) -> bool:
-        """Return whether the client wants messages of ``level`` now."""
+        """Return true if the client wants log messages of ``level`` now."""
         minimum = self._minimum_rank
         return self._scope.sends and minimum < NEVER_LOGGED and not 0 <= log_level_rank(level) < minimum
 
-    if not TYPE_CHECKING:  # type checkers report the wrong call themselves
+    if not TYPE_CHECKING:  # type checkers report a call of ctx.log themselves
 
         def __call__(self, *_: object, **__: object) -> NoReturn:
             raise TypeError(
@@ -103,8 +107,8 @@ class RequestLog:
                 "    right:  await ctx.log.info(text)"
             )
 
-    # The methods below return the coroutine of `_log` without awaiting it, because another coroutine for each message
-    # would cost time.
+    # The methods below return the coroutine of `_log` without awaiting it, because an additional coroutine for each
+    # message would cost time.
     async def _log(self, level: str, rank: int, data: Any, logger: str | None) -> None:
         await checkpoint_if_cancelled()
         scope = self._scope
@@ -126,7 +130,7 @@ class RequestLog:
         outbox.put(line, scope.lines)
 
     async def _let_others_run(self) -> None:
-        """Let other tasks run, if the last time was a millisecond ago or more."""
+        """Let other tasks run, if the last checkpoint was a millisecond ago or more."""
         self._count += 1
         if self._count >= _LOOK_EVERY:
             self._count = 0
@@ -135,8 +139,8 @@ class RequestLog:
                 self._turn_ends = perf_counter() + _LONGEST_TURN
 
     def log_nowait(self, level: str, data: Any, logger: str | None = None) -> bool:
-        """Send a message without waiting. Return false if the message was dropped: it was filtered, there was no room,
-        or the request has ended.
+        """Send a log message without waiting. Return false if the message was dropped, because it was filtered, there
+        was no room, or the request has ended.
 
         A ``level`` that RFC 5424 doesn't define passes every filter.
         """
@@ -149,8 +153,8 @@ class RequestLog:
         return True
 
     async def log(self, level: str, data: Any, logger: str | None = None) -> None:
-        """Send a message of the level with this name. A level that RFC 5424 doesn't define passes every minimum, but
-        isn't sent to a client that wants no logs at all."""
+        """Send a log message with this ``level``. A level that RFC 5424 doesn't define passes every minimum, but isn't
+        sent to a client that wants no logs at all."""
         rank = log_level_rank(level)
         await self._log(level, rank if rank >= 0 else _ALWAYS, data, logger)
 
@@ -188,15 +192,16 @@ class RequestLog:
 
 
 Report: TypeAlias = tuple[float, float | None, str | None]
-"""The progress, the total in the same unit, and a message for people."""
+"""A progress report: the progress, the total in the same unit, and a message for people."""
 
 _LATE: Final = threading.Lock()
 _LARGEST: Final = sys.float_info.max
-"""Largest number that is sent: most JSON readers turn larger ones into infinity. Its negative is the smallest."""
+"""Largest number that is sent as progress, because most JSON readers turn larger ones into infinity. Its negative is
+the smallest."""
 
 
 def reportable(progress: object, total: object = None, message: object = None) -> Report | None:
-    """Return a report as plain numbers and plain text, ready to be sent; `None` if it can't be sent.
+    """Return a progress report as plain numbers and plain text, ready to be sent. Return `None` if it can't be sent.
 
     Reported values can come from anywhere, and must not make a handler fail. A number is any finite `numbers.Real`
     (such as numpy's) except booleans. A message is text that UTF-8 can encode.
@@ -233,7 +238,7 @@ def _plain_text(value: object) -> str | None:
 
 
 class ProgressReporter:
-    """Reports the progress of one request, under one token.
+    """Reports the progress of one request, with the progress token of the caller.
 
     ``interval`` in seconds is the minimum time between two notifications. ``alarms`` send a stored value once the
     interval has passed. ``with_message``: the revision has the ``message`` member. `report` never blocks.
@@ -258,21 +263,21 @@ class ProgressReporter:
         self._end = LINE_END
         self._last: float = -inf
         self._total: float | None = None
-        """The last total that was checked and can be sent: most handlers report the same total each time."""
+        """The last total that was checked and can be sent. Most handlers report the same total each time."""
         self._due: float = -_LARGEST
         self._pending: Report | None = None
         self._segment: Segment | None = None
         self._alarm: Alarm | None = None
         self._late: list[tuple[float, float | None, str | None]] | None = None
-        """Reports from other threads, which `let_in` processes; `None` if there are none."""
+        """Progress reports from other threads, which `let_in` processes. `None` if there are none."""
 
     def redirect(self, outbox: Outbox, owner: Owner, end: bytes) -> None:
-        """From now on, send to ``outbox``, and end each line with ``end``: see `RequestScope.line_end`."""
+        """Send progress to ``outbox`` from now on, and end each line with ``end``: see `RequestScope.line_end`."""
         self._outbox, self._owner, self._segment, self._end = outbox, owner, None, end
 
     def report(self, progress: float, total: float | None = None, message: str | None = None) -> bool:
-        """Report ``progress``. Return true if a notification was put into the outbox now; a slow peer may read a later
-        value instead.
+        """Report ``progress``. Return true if a notification was put into the outbox now, although a slow peer may read
+        a later value instead.
 
         Return false if the value was stored because the interval hasn't passed. Also return false if the value was
         dropped: it doesn't exceed the previous one (2025-11-25 progress: MUST increase), or it isn't `reportable`. A
@@ -297,7 +302,7 @@ class ProgressReporter:
         return self._report_first(progress, total, message)
 
     def _report_first(self, progress: float, total: float | None, message: str | None) -> bool:
-        """Report a value if no value is stored, or the interval has passed."""
+        """Report a progress value if no value is stored, or if the interval has passed."""
         if self._alarms.are_elsewhere:
             raise RuntimeError("progress must be reported in the thread of the request's trio run")
         now = current_time()
@@ -309,32 +314,33 @@ class ProgressReporter:
         return False
 
     def report_later(self, progress: float, total: float | None, message: str | None) -> None:
-        """Store a report for `let_in`, which `flush` calls at the latest. Can be called from any thread."""
+        """Store a progress report until trio's thread calls `let_in`, or `flush` at the latest. Can be called from any
+        thread."""
         with _LATE:
             if self._late is None:
                 self._late = []
             self._late.append((progress, total, message))
 
     def let_in(self) -> None:
-        """Process the reports from other threads, in order."""
+        """Process the progress reports from other threads, in order."""
         with _LATE:
             late, self._late = self._late, None
         for report in late or ():
             self.report(*report)
 
     def let_out(self) -> bool:
-        """Send the stored value if the interval has passed. Return whether a notification was sent."""
+        """Send the stored progress if the interval has passed. Return true if a notification was sent."""
         if self._pending is None or current_time() < self._due:
             return False
         return self._send(*self._pending)
 
     @property
     def due(self) -> float | None:
-        """Time at which the stored value can be sent (`trio.current_time`); `None` if no value is stored."""
+        """Time at which the stored progress can be sent (`trio.current_time`). `None` if no progress is stored."""
         return self._due if self._pending is not None else None
 
     def flush(self) -> bool:
-        """Send the stored value now, regardless of the interval. Return whether there was one."""
+        """Send the stored progress now, regardless of the interval. Return true if there was any."""
         if self._late is not None:
             self.let_in()
         if self._pending is None:
@@ -342,7 +348,7 @@ class ProgressReporter:
         return self._send(*self._pending)
 
     def forget(self) -> None:
-        """Drop the stored value, because its request was cancelled or is over."""
+        """Remove the stored progress, because its request was cancelled or has ended."""
         self._pending = None
         if self._alarm is not None:
             self._alarm.stop()
@@ -351,7 +357,7 @@ class ProgressReporter:
         self.forget()
         line = self._line(progress, total, message)
         self._due = current_time() + self._interval
-        # If the peer reads slowly, the latest value replaces the one that still waits.
+        # If the peer reads slowly, the latest progress replaces the notification that still waits.
         if self._segment is None or not self._outbox.replace(self._segment, line):
             self._segment = self._outbox.put_sealed(line, self._owner)
         return True

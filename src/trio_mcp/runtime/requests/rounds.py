@@ -1,4 +1,4 @@
-"""Rounds holds the questions that one request asks a client that can't be sent requests.
+"""`Rounds` holds the input requests of one request, for clients to which the server can't send requests.
 
 2026-07-28 mrtr: the server answers with an ``InputRequiredResult``, and the client sends the request again with the
 answers, as often as needed. `Retry` and `Seal` connect the retry with the parked handler.
@@ -29,16 +29,16 @@ if TYPE_CHECKING:
 _NOTHING: Final[Mapping[str, JSONObject]] = MappingProxyType({})
 
 _TICKS: Final = 2
-"""Number of scheduler rounds before questions are sent, so that questions of tasks started together are sent
+"""Number of scheduler rounds before input requests are sent, so that those of tasks started together are sent
 together."""
 
 
 Send: TypeAlias = "Callable[[Sequence[Question]], None]"
-"""Function that answers the request with questions."""
+"""Function that answers the client's request with these input requests."""
 
 
 class Rounds:
-    """The questions of one request.
+    """The questions (input requests) of one request's handler to its client.
 
     Questions that several tasks of the request ask at the same moment are passed to ``send`` together. ``known`` are
     answers of earlier rounds, for a handler that runs again from the start. ``log`` has the questions of a run before a
@@ -62,19 +62,20 @@ class Rounds:
         self.known = known or _NOTHING
         self._log = log
         self._asked: dict[str, int] = {}
-        """Number of questions with the same content, by the first part of their keys."""
+        """Number of questions with the same content. The dict key is the first part of their keys."""
         self._open: dict[str, Question] = {}
         self._announced = False
         self._over = False
         self._resumed: trio.Event | None = None
-        """Set when the next round begins; `None` while the request isn't parked."""
+        """Event that is set when the next round begins. `None` while the request isn't parked."""
         self._responses = _NOTHING
         self._given_up: Callable[[str], None] | None = None
-        """Called with each question that was sent, when no task waits for its answer any more."""
+        """Callback for each sent question for whose answer no task waits any more."""
 
     async def ask(self, method: str, params: JSONObject | None, key: str | None = None) -> JSONObject:
-        """Ask, and wait for the answer, plain data. ``key`` becomes the question's name for the client, unless an open
-        question has that name. By default the name is derived from the content.
+        """Send a question to the client, wait for the answer, and return the answer as plain data. ``key`` becomes the
+        question's name for the client, unless an open question has that name. By default the name is derived from the
+        content.
 
         Leaving the wait for any reason abandons the question, and a later answer is ignored. Raises `CapabilityMissing`
         if the client didn't declare the necessary capabilities on the request that would carry the question. Raises
@@ -105,8 +106,8 @@ class Rounds:
         return question.answer
 
     def _key(self, request: InputRequest) -> str:
-        """Return a name derived from the question's content, so that it's the same if the handler runs again and its
-        tasks ask in another order. A number distinguishes questions with the same content."""
+        """Return a name for a question, derived from its content. The name is the same if the handler runs again and
+        its tasks ask in another order. A number distinguishes questions with the same content."""
         kind = request.method.partition("/")[0]
         digest = hashlib.sha256(encode_value([request.method, request.params])).hexdigest()[:16]
         name = f"{kind}-{digest}"
@@ -122,7 +123,7 @@ class Rounds:
             self._log.give_up(question)
         if self._given_up is not None and question.sent:
             self._given_up(question.key)
-        question.sent = True  # so that it isn't sent any more
+        question.sent = True  # prevents sending the question later
 
     def _announce(self) -> None:
         nursery = self._scope.nursery
@@ -147,8 +148,8 @@ class Rounds:
             self._send(questions)
 
     def _recall(self, log: AnswerLog, asked: list[Question]) -> list[Question]:
-        """Give the questions ``asked`` the answers from before the restart, and return the questions without an
-        answer."""
+        """Answer the questions ``asked`` with answers from before the restart, and return the questions that have no
+        such answer."""
         self.deliver(self.known)
         if not log.has_more:
             return [question for question in asked if question.is_open]
@@ -178,26 +179,27 @@ class Rounds:
         return not missing
 
     def redirect(self, send: Send, given_up: Callable[[str], None]) -> None:
-        """From now on, pass questions to ``send``, including those not sent yet. ``given_up`` is called with the key of
+        """Pass questions to ``send`` from now on, including those not sent yet. ``given_up`` is called with the key of
         a sent question when no task waits for its answer any more."""
         self._send = send
         self._given_up = given_up
 
     @property
     def log(self) -> AnswerLog:
-        """The questions so far, and those of an earlier run."""
+        """The log of the questions so far, and of those of an earlier run."""
         if self._log is None:
             self._log = AnswerLog()
         return self._log
 
     def forget(self) -> None:
-        """Drop all questions so far. A run after a restart starts after them."""
+        """Remove all questions so far. A run after a restart starts after them."""
         for question in self._open.values():
             question.beside = None
         self.log.forget()
 
     def deliver(self, answers: Mapping[str, JSONObject | Exception]) -> None:
-        """Pass answers, or errors instead of answers, to the tasks that asked. Other questions keep waiting."""
+        """Pass the client's answers, or errors instead of answers, to the tasks that asked. Other questions keep
+        waiting."""
         for key, answer in answers.items():
             question = self._open.get(key)
             if question is not None and question.is_open:
@@ -207,33 +209,34 @@ class Rounds:
                     question.resolve(answer)
 
     def waits_for(self, key: str) -> bool:
-        """Return whether a task of the request waits for the answer to the question ``key``."""
+        """Return true if a task of the request waits for the answer to the question with this ``key``."""
         question = self._open.get(key)
         return question is not None and question.is_open
 
     @property
     def is_waiting(self) -> bool:
-        """Whether a task of the request waits for the answer to a question that was sent."""
+        """True if a task of the request waits for the answer to a question that was sent."""
         return any(question.sent and question.is_open for question in self._open.values())
 
     # Between two rounds
 
     def park(self) -> None:
-        """Mark the request as parked: its questions were sent, and the next round has not begun."""
+        """Mark the request as parked, because its questions were sent and the next round has not begun."""
         self._resumed = trio.Event()
 
     def receive(self, responses: Mapping[str, JSONObject]) -> None:
-        """Store the answers of the client's retry until it's the request's turn."""
+        """Store the answers of the client's retry until the request gets a slot."""
         self._responses = responses
 
     async def resumed(self) -> None:
-        """Wait for the next round; return at once if the request isn't parked."""
+        """Wait for the next round. Return at once if the request isn't parked."""
         if self._resumed is not None:
             await self._resumed.wait()
 
     def resume(self) -> None:
-        """Begin the next round: pass the answers to the tasks that asked. Questions that the client left unanswered are
-        asked again, and answers to questions that weren't asked are ignored (2026-07-28 mrtr, Error Handling)."""
+        """Begin the next round by passing the answers to the tasks that asked. Questions that the client left
+        unanswered are asked again, and answers to questions that weren't asked are ignored (2026-07-28 mrtr, Error
+        Handling)."""
         assert self._resumed is not None, "it is parked"
         self._resumed.set()
         self._resumed = None
@@ -249,8 +252,9 @@ class Rounds:
             self._announce()
 
     def close(self) -> None:
-        """Fail all questions, now and later, because the request was cancelled or its nursery is closed. A task that
-        still waits is shielded or doesn't belong to the request, and would otherwise wait forever. Idempotent."""
+        """End all current and later questions with an error, because the request was cancelled or its nursery is
+        closed. A task that still waits is shielded or doesn't belong to the request, and would otherwise wait forever.
+        Idempotent."""
         self._over = True
         for question in self._open.values():
             if question.is_open:
@@ -258,19 +262,20 @@ class Rounds:
 
 
 def sends_questions(scope: RequestScope) -> bool:
-    """Return whether the client of ``scope`` gets questions as separate requests. Otherwise they are in the answer or
-    in the task."""
+    """Return true if the client of ``scope`` gets elicitation, sampling and roots as separate requests. Otherwise these
+    are in the answer or in the background task."""
     return scope.request.revision.server_requests and (scope.task is None or not scope.task.has_started)
 
 
 def keeps_answers(scope: RequestScope) -> bool:
-    """Return whether a run after a restart could ask the same questions again."""
+    """Return true if answers of the client must be stored, because a run after a restart could ask the same questions
+    again."""
     return scope.task is not None and scope.task.keeps_answers
 
 
 def ask_client(scope: RequestScope, method: str, params: JSONObject | None) -> Awaitable[Any]:
-    """Ask the client of ``scope``, in the way that its revision and transport allow, and return the answer, plain
-    data."""
+    """Send a request (elicitation, sampling, roots) to the client of ``scope``, in the way that its revision and
+    transport allow. Return the answer as plain data."""
     if sends_questions(scope) or method not in ASKABLE:
         return scope.ask(method, params, scope.request.revision)
     return require_input(scope, method, params)
@@ -279,7 +284,7 @@ def ask_client(scope: RequestScope, method: str, params: JSONObject | None) -> A
 def require_input(
     scope: RequestScope, method: str, params: JSONObject | None, key: str | None = None
 ) -> Awaitable[JSONObject]:
-    """Ask a client that can't be sent requests: see `Rounds.ask`."""
+    """Return the input of a client that can't be sent requests: see `Rounds.ask`."""
     rounds = scope.rounds
     if rounds is None:
         # Use the runner of this round: a later round can have a different one.
@@ -304,11 +309,12 @@ class Retry:
     handle: bytes
     """The parked handler's handle, which was passed to `Seal`."""
     responses: dict[str, Any]
-    """Answers as plain data, by the keys of the questions."""
+    """The client's answers as plain data, by the keys of the questions."""
 
 
 class Seal(Protocol):
-    """Creates the ``requestState`` that is sent with questions. Other parties can't read or change it."""
+    """Function that creates the ``requestState`` that is sent with input requests. Other parties can't read or change
+    it."""
 
     def __call__(
         self,
@@ -320,7 +326,7 @@ class Seal(Protocol):
         answers: Mapping[str, Any] | None = None,
         state: str = "",
     ) -> str:
-        """Return the state to send with the answer to ``request``. Only the retry of ``request`` can use it.
+        """Return the ``requestState`` to send with the answer to ``request``. Only the retry of ``request`` can use it.
 
         ``handle``: the handle of the parked handler. If the handler isn't parked, pass the keys that were ``asked``
         now, the ``answers`` so far, and the handler's own ``state``.

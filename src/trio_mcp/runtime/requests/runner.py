@@ -1,4 +1,4 @@
-"""RequestRunner runs the requests of the peer, each in its own nursery."""
+"""`RequestRunner` runs the incoming requests, each in its own nursery."""
 
 from __future__ import annotations
 
@@ -44,20 +44,20 @@ logger = logging.getLogger("trio_mcp")
 
 _HANDLE_BYTES: Final = 16
 _TASK_NAME: Final = "trio_mcp.runtime.requests.runner.RequestRunner._answer"
-"""Task name, computed once: trio would compute it again for each task."""
+"""Name of the tasks of requests, computed once because trio would compute it again for each task."""
 
 _UNKNOWN: Final = (
     "Invalid params: this requestState was used already, has expired, or belongs to another connection; "
     "call again without it"
 )
 _LONGEST_NAME: Final = 256
-"""Maximum characters of a client name that is used. A longer name is ignored."""
+"""Maximum number of characters of a client name that is used. A longer name is ignored."""
 _BUSY: Final = "Too busy: too many requests are in flight or waiting; try again later"
 
 
 class RequestRunner:
-    """Runs the requests of one connection in the nursery of ``host``. Each is answered at most once, and never after
-    its cancellation.
+    """Runs the incoming requests of one connection in the nursery of ``host``. Each request is answered at most once,
+    and never after its cancellation.
 
     ``peer``: the party at the other end, to which the limits apply. ``ask`` and ``post`` send requests to the peer.
     """
@@ -91,20 +91,20 @@ class RequestRunner:
         self.replies = replies
         self.admission = Admission[RequestScope](limits, host.load)
         self.refuse_reason: str | None = None
-        """Why new requests are refused; `None` while they are accepted."""
+        """Reason why new requests are refused. `None` while they are accepted."""
         self.host = host
-        """Owns the handlers; shared by all connections."""
+        """The host that owns the handlers, shared by all connections."""
         self._handler = handler
         self._is_for_everybody = peer.everybody
         self._part = Caller()
-        """The part of a caller that sent the last request with a client name. The next request probably has the same
-        one."""
+        """Share of the client that sent the last request with a client name. The next request probably has the same
+        name."""
         self.caller = Caller(alone=peer.alone)
         self.caller = self._party(peer)
-        """The caller, if the exchange of a request names no other."""
+        """The caller whose limits apply if the exchange of a request names no other caller."""
         self._tracer = tracer
         self._beginning = list[RequestScope]()
-        """Requests that have a task but have not begun, oldest first."""
+        """Requests that have a task but whose handler has not started, oldest first."""
 
     def _party(self, peer: Peer) -> Caller:
         """Return the caller whose share of the limits the requests of ``peer`` use."""
@@ -113,8 +113,9 @@ class RequestRunner:
         return self.caller if peer.principal is None else self.load.callers.of_principal(peer.principal)
 
     def _caller_of(self, request: InboundRequest, exchange: Exchange) -> Caller:
-        """Return the part of the caller whose share ``request`` uses. If a connection carries requests of several
-        clients, each request names its client in ``_meta`` or, over HTTP, by the name of the program."""
+        """Return the caller, or the client within a caller, whose share of the limits ``request`` uses. If a connection
+        carries requests of several clients, each request names its client in ``_meta`` or, over HTTP, by the name of
+        the program."""
         caller = exchange.peer.caller or self.caller
         meta = request.meta
         if CLIENT in meta:
@@ -130,14 +131,14 @@ class RequestRunner:
         return self._part
 
     def refuse_new(self, reason: str) -> None:
-        """Refuse new requests from now on. If called again, the first reason stays."""
+        """Refuse new requests from now on, for this reason. If called again, the first reason stays."""
         self.refuse_reason = self.refuse_reason or reason
 
     def accept(self, request: InboundRequest, exchange: Exchange) -> None:
-        """Answer, start, queue or refuse ``request``, or resume a parked handler with it. Synchronous."""
+        """Answer, start, queue or refuse ``request``, or resume a parked handler with its answers. Synchronous."""
         try:
             decision = self._handler.answer_now(request, exchange)
-        except Exception as error:  # the reader must continue in any case
+        except Exception as error:  # the reader task must continue in any case
             self._finish_now(request, self.replies.failure(request, error, peer=exchange.peer), exchange)
             return
         if isinstance(decision, Now):
@@ -160,7 +161,7 @@ class RequestRunner:
             self.go_on(request, exchange, decision)
 
     def go_on(self, request: InboundRequest, exchange: Exchange, retry: Retry) -> None:
-        """Resume a parked handler with ``request``, or refuse the request. Synchronous."""
+        """Resume a parked handler with the answers in ``request``, or refuse the request. Synchronous."""
         try:
             self._resume(request, exchange, retry)
         except CodedError as error:
@@ -174,7 +175,7 @@ class RequestRunner:
         exchange.reply_at_once(line)
 
     def start(self, scope: RequestScope) -> None:
-        """Start a task for a request whose turn has come, or resume its handler."""
+        """Start a task for a request that has a slot now, or resume its handler."""
         if scope.handler_task is not None:
             assert scope.rounds is not None, "only what is parked goes on"
             scope.advance(Step.START)
@@ -189,7 +190,7 @@ class RequestRunner:
         nursery.start_soon(self._answer, name=_TASK_NAME)
 
     async def _answer(self) -> None:
-        """Run the handler of the oldest request that has not begun, with all its tasks, and answer.
+        """Run the handler of the oldest request that has not begun, with all its tasks, and answer the request.
 
         trio runs ready tasks in any order. So each task takes the next request when its turn comes, and handlers begin
         in the order in which their requests arrived, including handlers in threads.
@@ -200,7 +201,7 @@ class RequestRunner:
             set_share(caller.log_share or new_share(caller))
         line = result = failure = span = None
         try:
-            if scope.phase is Phase.MUTED:  # it was cancelled before it began, so it never runs (ruling 4)
+            if scope.phase is Phase.MUTED:  # the request was cancelled before it began, so it never runs (ruling 4)
                 return
             try:
                 async with trio.open_nursery() as nursery:
@@ -233,7 +234,7 @@ class RequestRunner:
         except Exception as error:  # a bug, for example in an observer: fail only this request, not the server
             line = scope.runner.replies.failure(scope.request, error, scope)
         finally:
-            del failure  # its traceback refers to this frame, so only the garbage collector could free the two
+            del failure  # breaks a reference cycle: the traceback refers to this frame
             if scope.ending is not None:
                 scope.ending.end(scope, has_reply=line is not None)
             scope.detach()
@@ -247,8 +248,8 @@ class RequestRunner:
     # Rounds
 
     def park(self, scope: RequestScope, questions: Sequence[Question]) -> None:
-        """Answer the request of ``scope`` with ``questions``, and let its handler wait. Synchronous. Raises
-        `NotSerializable`, without any effect, if the questions can't be written any more.
+        """Answer the request of ``scope`` with the input requests ``questions``, and let its handler wait. Synchronous.
+        Raises `NotSerializable`, without any effect, if the questions can't be written any more.
 
         A parked request is answered and no longer in flight. Its handler waits where it asked, in its nursery, for up
         to `Limits.retry_timeout`. If more than `Limits.max_parked` handlers wait, the oldest is cancelled. Nothing is
@@ -269,7 +270,7 @@ class RequestRunner:
         self.host.parking.add(handle, scope, request, exchange.party, scope.ticket.caller)
 
     def _resume(self, request: InboundRequest, exchange: Exchange, retry: Retry) -> None:
-        """Resume the parked handler with ``request``, when it's the request's turn.
+        """Resume the parked handler with the answers in ``request``, when the request gets a slot.
 
         Raises `CodedError`, without any effect: -32602 if the handle isn't valid, or no longer valid; "too busy" if
         there are too many requests.
@@ -324,22 +325,23 @@ class RequestRunner:
     # Cancels
 
     def cancel_received(self, event: CancelReceived, exchange: Exchange) -> None:
-        """Cancel a request that the peer gave up on, at once, before everything that is queued."""
+        """Cancel a request that the peer has cancelled, at once, before everything that is queued."""
         held = exchange.find(event.request) or self.host.parking.named(event.request)
         if held is not None:
             logger.debug("request %.100r cancelled by the peer: %.200r", event.request.id, event.reason)
             held.runner.cancel(held, CancelCause.PEER, event.reason)
 
     def cancel_parked(self, exchange: Exchange, cause: CancelCause, reason: str | None) -> None:
-        """Cancel all requests that wait for a retry that can only arrive over ``exchange``. A principal can retry over
-        another exchange, and anonymous clients can retry at another replica."""
+        """Cancel all parked requests whose retry can only arrive over ``exchange``. A principal can retry over another
+        exchange, and anonymous clients can retry at another replica."""
         party = exchange.party
         if party is exchange or (exchange.peer.everybody and self.host.replica is None):
             for scope in self.host.parking.of(party):
                 self.cancel(scope, cause, reason)
 
     def cancel(self, scope: RequestScope, cause: CancelCause, reason: str | None) -> None:
-        """Cancel a request, unless it was already cancelled or is over. Called for every cause of cancellation."""
+        """Cancel a request, unless the request was already cancelled or has ended. Called for every cause of
+        cancellation."""
         cancellation = Cancellation(cause, reason, trio.current_time())
         if not scope.cancel(cancellation):
             return
@@ -364,7 +366,7 @@ class RequestRunner:
 
     def _overran(self, scope: RequestScope) -> None:
         self.load.overrun += 1
-        if scope.exchange.is_keeping:  # only the package's code still waits, and it has logged the reason
+        if scope.exchange.is_keeping:  # the handler has ended, and the code that stores the result has logged the reason
             logger.warning(
                 "%s (request %.100r) has ended, but its result is not stored yet; it no longer counts as in flight",
                 scope.request.method.name,
@@ -388,11 +390,11 @@ class RequestRunner:
         )
         if task is None:
             warn()
-        else:  # so that the log record names its source
+        else:  # run in the request's context, so that the log record names its source
             task.context.run(warn)
 
     def detach(self) -> None:
-        """Drop the reference to the handler, because the connection and all its requests are over."""
+        """Remove the reference to the handler, because the connection and all its requests have ended."""
         del self._handler
 
 
@@ -402,7 +404,7 @@ def unknown_state() -> CodedError:
 
 
 def _name_of(info: Any) -> str | None:
-    """Return name and version of the program from ``info``; `None` if ``info`` isn't valid."""
+    """Return the name and version of the client program from its ``info``. Return `None` if ``info`` isn't valid."""
     if type(info) is not dict:
         return None
     told = cast("dict[str, Any]", info)
@@ -411,7 +413,7 @@ def _name_of(info: Any) -> str | None:
 
 
 async def _ready_to_reply(scope: RequestScope, line: bytes | None) -> None:
-    """Let the exchange of ``scope`` store ``line``, or wait for room in its outbox."""
+    """Let the exchange of ``scope`` store the reply ``line``, or wait for room in its outbox."""
     scope.mute()
     if scope.exchange.keeps_outcomes:
         await scope.exchange.keep(scope.request, line)
@@ -430,7 +432,8 @@ def _end_span(span: HandlerSpan, scope: RequestScope, result: Any) -> None:
 def _reply_line(
     scope: RequestScope, result: Any, failure: BaseException | None, cancelled_inside: bool
 ) -> bytes | None:
-    """Return the reply; `None` for a cancelled request, which never gets one, whatever its handler did (ruling 1)."""
+    """Return the line of the reply. Return `None` for a cancelled request, which never gets a reply, whatever its
+    handler did (ruling 1)."""
     request, replies = scope.request, scope.runner.replies
     if scope.from_outside is not None:
         if failure is not None:
@@ -440,7 +443,8 @@ def _reply_line(
         return replies.result(request, scope.answered_instead)
     if failure is not None:
         if scope.exchange.ending.is_set() and isinstance(sole_exception(failure), ConnectionLost):
-            # The handler's own request failed because the peer is gone. That isn't a bug, so log no traceback.
+            # The handler's own request to the peer failed because the connection is lost. That isn't a bug, so log no
+            # traceback.
             logger.info("%s (request %.100r) lost its peer: %s", request.method.name, request.id, failure)
             return replies.error(request, CodedError(INTERNAL_ERROR, "Internal error"))
         return replies.failure(request, failure, scope)
@@ -451,7 +455,7 @@ def _reply_line(
 
 
 def _without_cancelled(group: BaseExceptionGroup[Any]) -> BaseException | None:
-    """Return the rest of ``group``, and raise the members that must propagate: cancellations from outside, and
+    """Return ``group`` without the exceptions that must propagate, and raise those: cancellations from outside, and
     Ctrl-C."""
     passing, rest = group.split((trio.Cancelled, KeyboardInterrupt, GeneratorExit))
     try:
@@ -459,4 +463,4 @@ def _without_cancelled(group: BaseExceptionGroup[Any]) -> BaseException | None:
             raise passing
         return rest
     finally:
-        del passing, rest  # their tracebacks refer to this frame, as above
+        del passing, rest  # break reference cycles: the tracebacks refer to this frame

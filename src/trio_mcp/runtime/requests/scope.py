@@ -1,4 +1,4 @@
-"""RequestScope manages one inbound request from its acceptance to its end: its phase, nursery, cancellation, time
+"""`RequestScope` manages one inbound request from its acceptance to its end: its phase, nursery, cancellation, time
 limits, and messages to its client."""
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 current_request: ContextVar[RequestScope] = ContextVar("trio_mcp.current_request")
-"""The request whose handler is running, also in its child tasks and worker threads."""
+"""Context variable of the request whose handler is running, also in its child tasks and worker threads."""
 
 
 _WAITING: Final = Phase.WAITING
@@ -67,48 +67,48 @@ class RequestScope:
         self.outbox = exchange.outbox
         """The outbox of the exchange that the request currently belongs to."""
         self.request = request
-        """The request that will be answered next."""
+        """The request that will be answered next. A retry of the client replaces it."""
         self.ticket = ticket
         """The share of the limits that the request uses."""
         self.phase = _WAITING
-        """Phase in the table of `trio_mcp.state.requests`. Only `advance` changes it."""
+        """Phase of the request, from the table of `trio_mcp.state.requests`. Only `advance` changes it."""
         self.sends = False
-        """Whether lines of the request are sent, other than its reply."""
+        """True if messages of the request other than its reply are sent."""
         self.handler_task: trio.lowlevel.Task | None = None
-        """Task of the handler; `None` before the start and after the end."""
+        """Task in which the handler runs. `None` before the start and after the end."""
         self.nursery: trio.Nursery | None = None
-        """Nursery of the handler; `None` before the start, and once the handler and all its tasks have ended."""
+        """Nursery of the handler. `None` before the start, and once the handler and all its tasks have ended."""
         self.from_outside: Cancellation | None = None
-        """Cancellation by the peer, the connection or the server. If set, the request gets no reply."""
+        """Cancellation of the request by the peer, the connection or the server. If set, the request gets no reply."""
         self._inside: Cancellation | None = None
         """Cancellation of the handler only: by its time limit, by its own scope, or to run again."""
         self.answered_instead: Any = None
-        """Result to send instead of the handler's; `None` if the handler's result is used."""
+        """Result to send instead of the handler's result. `None` if the handler's result is used."""
         self._deadline: Alarm | None = None
         self._limit: HandlerLimit | None = None
         self._event: threading.Event | None = None
         self._watching: trio.CancelScope | None = None
-        """Scope of the task that sets `event` when the nursery is cancelled."""
+        """Cancel scope of the task that sets `event` when the nursery is cancelled."""
         self._reply_wait: trio.CancelScope | None = None
         self.cleanup_alarm: Alarm | None = None
         """Alarm for the end of the cleanup grace of a cancelled handler. `detach` stops it."""
         self.lines = Owner()
-        """Owner of the request's lines in the outbox."""
+        """Owner of the request's lines in the outbox, so that they can be withdrawn together."""
         self.line_end = LINE_END
-        """End of the lines of its notifications, which contains their related task."""
+        """End of each JSON line of the request's notifications. It contains the related background task, if any."""
         self.rounds: Rounds | None = None
-        """Questions of the request; `None` until the handler asks a client that can't be sent requests."""
+        """Input requests of the handler. `None` until the handler asks a client that can't be sent requests."""
         self.task: RequestTask | None = None
-        """The task of the request, if it has one."""
+        """The background task that the request created, if any."""
         self.ending: Ending | None = None
-        """How the request ends, for a client that confirms its cancellations; `None` otherwise."""
+        """Record of how the request ends, if the client requests confirmation of its cancellation. Otherwise `None`."""
         self._log: RequestLog | None = None
         self._reporter: ProgressReporter | None = None
         if request.meta:
             self._read_meta()
 
     def _read_meta(self) -> None:
-        """Apply the caller's deadline, and set up progress if the caller wants it."""
+        """Apply the caller's deadline from ``_meta``, and set up progress if the caller wants it."""
         request, alarms, limits = self.request, self.runner.alarms, self.runner.limits
         due, token = math.inf, request.progress_token
         if REMAINING_MS in request.meta:
@@ -127,8 +127,8 @@ class RequestScope:
     # Life
 
     def advance(self, step: Step) -> None:
-        """Change to the phase that follows ``step``. Raises `IllegalStep`, without any change, if the table has no such
-        step."""
+        """Change to the phase that follows ``step``. Raises `IllegalStep`, without any change, if ``step`` isn't
+        allowed in the current phase."""
         after = PHASE_AFTER[self.phase][step]
         if after is None:
             raise IllegalStep(f"a request that is {self.phase.name} can't take the step {step.name}")
@@ -146,34 +146,33 @@ class RequestScope:
         current_request.set(self)
 
     def handler_returned(self) -> None:
-        """Called when the handler itself has returned, so that no task of the package keeps its nursery open."""
+        """Called when the handler itself has returned, so that no internal task keeps its nursery open."""
         watching, self._watching = self._watching, _HANDLER_RETURNED
         if watching is not None:
             watching.cancel(reason="the handler has ended")
 
     def leave(self) -> bool:
-        """Called when the handler and all its tasks have ended. Return whether the nursery's scope was cancelled, for
-        any cause."""
+        """Called when the handler and all its tasks have ended. Return true if the nursery's cancel scope was
+        cancelled, for any cause."""
         nursery, self.nursery = self.nursery, None
         if self.rounds is not None:
             self.rounds.close()
         return nursery is not None and nursery.cancel_scope.cancelled_caught
 
     def mute(self) -> None:
-        """Send the latest progress, and then nothing more, because the handler is done."""
+        """Send the latest progress, and nothing more after it, because the handler has ended."""
         if self.sends and self._reporter is not None:
             self._reporter.flush()
         self.advance(Step.MUTE)
 
     async def until_cancelled(self, wait: Awaitable[None]) -> None:
-        """Run ``wait``, which waits for room for the reply or for the next round. Cancelling the request ends the
-        wait."""
+        """Run ``wait``, which waits for room for the reply or for the next round, until the request is cancelled."""
         with trio.CancelScope() as self._reply_wait:
             await wait
 
     def detach(self) -> None:
-        """Drop all references of a request that is over. The task's context holds this scope, and would keep them
-        alive."""
+        """Remove all references of a request that has ended. The task's context refers to this scope, and would keep
+        the objects alive."""
         if self.phase is not _MUTED:
             self.mute()
         self.advance(Step.END)
@@ -196,12 +195,12 @@ class RequestScope:
     # Cancels
 
     def abort(self, cause: CancelCause, reason: str | None) -> None:
-        """Cancel the request with all consequences: see `RequestRunner.cancel`."""
+        """Cancel the request, and log or record it as needed: see `RequestRunner.cancel`."""
         self.runner.cancel(self, cause, reason)
 
     def cancel(self, cancellation: Cancellation) -> bool:
-        """Cancel the request itself, from outside. If it was already cancelled from outside, or is over, do nothing and
-        return false.
+        """Cancel the request from outside its handler. If it was already cancelled from outside, or has ended, do
+        nothing and return false.
 
         Lines of the request that are still in the outbox are withdrawn, and its stored progress is dropped (ruling 1).
         But if the answers to its questions were late, the questions were its answer, and stay. Synchronous, so that
@@ -226,13 +225,13 @@ class RequestScope:
         return True
 
     def cancel_inside(self, cancellation: Cancellation) -> None:
-        """Cancel the handler, but not the request, which is still answered."""
+        """Cancel the handler, but not the request, which still gets a reply."""
         self._note(cancellation)
         if self.nursery is not None:
             self.nursery.cancel_scope.cancel(reason=cancellation.text)
 
     def run_again(self, result: Any, reason: str) -> None:
-        """Stop the handler, which will run again from the start, and answer with ``result``."""
+        """Stop the handler, which will run again from the start, and answer the request with ``result``."""
         self.answered_instead = result
         self.cancel_inside(Cancellation(CancelCause.REPLAY, reason, trio.current_time()))
         if self.rounds is not None:
@@ -247,9 +246,11 @@ class RequestScope:
 
     @property
     def cancellation(self) -> Cancellation | None:
-        """The cause, reason and time of the cancellation; `None` if not cancelled. Can be read from any thread."""
+        """The cause, reason and time of the request's cancellation. `None` if the request isn't cancelled. Can be read
+        from any thread."""
         known, limit = self.from_outside or self._inside, self._limit
-        # Only trio's own thread can read the clock; for other threads, `_watch` and the alarm set this.
+        # Only trio's own thread can read the clock. For other threads, `_watch_nursery` and the alarm set the
+        # cancellation.
         if known is not None or not self._is_in_trio():
             return known
         while limit is not None:
@@ -268,13 +269,13 @@ class RequestScope:
 
     @property
     def is_cancelled(self) -> bool:
-        """Whether the request was cancelled, for any cause. Can be read from any thread; never raises."""
+        """True if the request was cancelled, for any cause. Can be read from any thread; never raises."""
         return self.cancellation is not None
 
     @property
     def event(self) -> threading.Event:
-        """An event that is set when the request is cancelled, for foreign code and threads that can wait for nothing
-        else."""
+        """An event that is set when the request is cancelled, for threads and foreign code that can't wait for trio
+        objects."""
         event = self._event
         if event is None:
             event = self._event = threading.Event()
@@ -286,7 +287,7 @@ class RequestScope:
         return event
 
     def _is_in_trio(self) -> bool:
-        """Return whether the current code runs in the trio run of the request."""
+        """Return true if the current code runs in the trio run of the request."""
         return trio.lowlevel.in_trio_run() and self.runner.trio_run.is_here
 
     async def _watch_nursery(self, watching: trio.CancelScope) -> None:
@@ -303,12 +304,13 @@ class RequestScope:
 
     @property
     def due(self) -> float:
-        """Time at which the request is cancelled because its caller must have given up (`trio.current_time`)."""
+        """Time at which the request is cancelled because the deadline of its caller has passed
+        (`trio.current_time`)."""
         return math.inf if self._deadline is None else self._deadline.due
 
     @property
     def is_overdue(self) -> bool:
-        """Whether the time `due` has passed, even if its alarm hasn't run yet."""
+        """True if the time `due` has passed, even if its alarm hasn't run yet."""
         return self._deadline is not None and self._deadline.due <= trio.current_time()
 
     def set_deadline(self, alarm: Alarm | None) -> None:
@@ -327,8 +329,9 @@ class RequestScope:
 
     @contextmanager
     def move_on_after(self, seconds: float) -> Generator[None]:
-        """Cancel the block, which runs the handler, after ``seconds``, like `trio.move_on_after`. `cancellation` and
-        `event` report the cancellation. Time in which the client's user is asked doesn't count."""
+        """Cancel the ``with`` block, which runs the handler, after ``seconds``, like `trio.move_on_after`.
+        `cancellation` and `event` report the cancellation. The time in which the client's user is asked doesn't
+        count."""
         assert self.nursery is not None, "a handler runs inside the nursery"
         outer = self._limit
         watching, self._limit = trio.CancelScope(), (limit := HandlerLimit(seconds, outer))
@@ -352,11 +355,12 @@ class RequestScope:
 
     @property
     def has_time_limit(self) -> bool:
-        """Whether the handler runs inside `move_on_after`."""
+        """True if the handler runs inside `move_on_after`."""
         return self._limit is not None
 
     async def standing_still(self, asking: Awaitable[T]) -> T:
-        """Return the result of ``asking`` the client's user. The handler's time limit is paused meanwhile."""
+        """Await ``asking``, which asks the client's user, and return its result. The handler's time limit is paused
+        meanwhile."""
         assert self._limit is not None, "the handler has a limit"
         with self._limit.paused():
             return await asking
@@ -369,21 +373,21 @@ class RequestScope:
         return frame_notification(method, params if task is None else with_related_task(params, task)) + b"\n"
 
     def put(self, line: bytes) -> bool:
-        """Send a line of the request, which can be withdrawn. Return false if no more lines are sent."""
+        """Send a line of the request, which can be withdrawn. Return false if the request sends no more lines."""
         if self.sends:
             self.outbox.put(line, self.lines)
         return self.sends
 
     @property
     def log(self) -> RequestLog:
-        """The log of the request."""
+        """The log through which the handler sends messages to the client."""
         if self._log is None:
             self._log = RequestLog(self)
         return self._log
 
     def progress(self, progress: float, total: float | None = None, message: str | None = None) -> bool:
-        """Report progress: see `ProgressReporter.report`. Also returns false without a token, and after the end. In any
-        thread except trio's, returns true: trio's thread reports it soon, before the answer."""
+        """Report progress of the request: see `ProgressReporter.report`. Also returns false without a token, and after
+        the end. In any thread except trio's, returns true: trio's thread reports it soon, before the answer."""
         if not self.sends:
             return False
         if (reporter := self._reporter) is None:
@@ -409,9 +413,9 @@ class RequestScope:
         on_progress: OnProgress | None = None,
         cancel_task: Callable[[str], None] | None = None,
     ) -> Awaitable[Any]:
-        """Send a request of the handler and wait for its result, like `Connection.request`. The request and its
-        cancellation use the outbox of this request. ``cancel_task``: see `Outbound.request`. Raises `NoBackChannel` for
-        a task that has lost its client."""
+        """Send a request of the handler to its client, and return the result, like `Connection.request`. The request
+        and its cancellation use the outbox of this request. ``cancel_task``: see `Outbound.request`. Raises
+        `NoBackChannel` if a background task has lost its client."""
         if self.task is not None and self.task.has_started:
             return self.task.ask(method, params, revision, on_progress)
         return self.runner.ask(method, params, revision, on_progress, outbox=self.outbox, cancel_task=cancel_task)
@@ -419,7 +423,7 @@ class RequestScope:
     # Rounds and exchanges
 
     def park(self) -> None:
-        """Mark the request as answered with questions. Nothing more is sent until the next round begins."""
+        """Mark the request as answered with input requests. Nothing more is sent until the next round begins."""
         assert self.rounds is not None, "nothing was asked"
         if self._reporter is not None:
             self._reporter.flush()
@@ -427,8 +431,8 @@ class RequestScope:
         self.rounds.park()
 
     def bind(self, runner: RequestRunner, exchange: Exchange, request: InboundRequest, ticket: Ticket) -> None:
-        """Continue with ``request``, the client's retry, which arrived over ``exchange``. It has its own deadline. The
-        handler's arguments stay."""
+        """Continue with ``request``, the client's retry, which arrived over ``exchange``. The retry has its own
+        deadline. The handler's arguments stay."""
         self.advance(Step.COME_BACK)
         request.continuation, self.request = self.request.continuation, request
         self._go_to(runner, exchange, ticket)
@@ -452,4 +456,4 @@ class RequestScope:
 
     def _go_to(self, runner: RequestRunner, exchange: Exchange, ticket: Ticket) -> None:
         self.runner, self.exchange, self.outbox, self.ticket = runner, exchange, exchange.outbox, ticket
-        self.lines = Owner()  # an owner's lines are all in one outbox
+        self.lines = Owner()  # a new owner, because all lines of an owner must be in the same outbox
