@@ -1,1 +1,1 @@
-"""Diagnostics: logging of this package, in a way that never blocks a task."""
+"""Logging of this package, in a way that never blocks a trio task."""

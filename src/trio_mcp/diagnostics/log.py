@@ -1,4 +1,4 @@
-"""Log passes this package's log records to the logging handlers. The records of each peer are limited to a share.
+"""Passes this package's log records to the logging handlers, with a limit on the records of each peer.
 
 Importing this module is enough: code that calls ``logging.getLogger("trio_mcp").warning(...)`` doesn't have to use this
 module. The application keeps control of levels, filters, handlers and propagation. While a server runs, a thread, the
@@ -31,17 +31,17 @@ from .log_shares import LogShare, LogShares, bound, resolve
 _MOST_WAITING: Final = 1000
 _MOST_CHARACTERS: Final = 4 * 1024 * 1024
 _LAST_WAIT: Final = 0.2
-"""Maximum seconds that the exit of the process waits for the thread."""
+"""Maximum seconds that the exit of the process waits for the log thread."""
 
 
 def call_handlers(record: logging.LogRecord) -> None:
-    """Pass ``record`` to the handlers of its logger, or of the application, and wait for them."""
+    """Pass ``record`` to the logging handlers of its logger, or of the application, and wait for them."""
     logger = logging.getLogger(record.name)
     type(logger).callHandlers(logger, record)
 
 
 class Writer:
-    """Calls jobs in the order of `put`, in a daemon thread that exists while there are jobs.
+    """Writes the log in a daemon thread. The thread calls jobs in the order of `put`, and exists while there are jobs.
 
     The queue is limited. Further jobs are dropped and counted, and the number is logged once the thread has caught up.
     `put` can be called in any thread, and never waits for a thread that writes, because the lock isn't held during
@@ -54,7 +54,7 @@ class Writer:
         self._waiting = self._characters = self._dropped = 0
         self._thread: threading.Thread | None = None
         self._shares: dict[LogShares, int] = {}
-        """Shares of the servers that are running, and how often each was entered."""
+        """Log shares of the running servers, and how often `enter` was called for each."""
         atexit.register(self._at_exit)
         if hasattr(os, "register_at_fork"):  # not available on Windows, which has no fork
             os.register_at_fork(after_in_child=self._start_again)
@@ -68,16 +68,16 @@ class Writer:
 
     @property
     def serving(self) -> bool:
-        """Whether a server is running, so that records are written in the thread."""
+        """True if a server is running, so that log records are written in the thread."""
         return bool(self._shares)
 
     def enter(self, shares: LogShares) -> None:
-        """Called when a server starts. From now on, the thread logs how many records ``shares`` suppressed."""
+        """Called when a server starts. From now on, the log thread reports how many records ``shares`` suppressed."""
         with self._lock:
             self._shares[shares] = self._shares.get(shares, 0) + 1
 
     def leave(self, shares: LogShares) -> None:
-        """Undo one `enter`. Queued jobs are still called."""
+        """Undo one call of `enter`. Queued jobs are still called."""
         with self._lock:
             self._shares[shares] -= 1
             last = not self._shares[shares]
@@ -88,13 +88,13 @@ class Writer:
                 self.put_record(record)
 
     def put_record(self, record: logging.LogRecord) -> None:
-        """Write ``record`` in the thread. Handlers also get its exception object, unless other jobs wait: an exception
-        keeps everything alive that its frames refer to."""
+        """Write ``record`` in the log thread. Handlers also get its exception object, unless other jobs wait: an
+        exception keeps everything alive that its frames refer to."""
         characters = resolve(record, keep_exception=not self._waiting)
         self.put(partial(call_handlers, record), characters)
 
     def put(self, job: Callable[[], object], characters: int) -> None:
-        """Call ``job``, which writes ``characters`` characters, in the thread."""
+        """Call ``job`` in the log thread. The job writes ``characters`` characters."""
         with self._lock:
             if self._waiting >= _MOST_WAITING or self._characters + characters > _MOST_CHARACTERS:
                 self._dropped += 1
@@ -113,7 +113,7 @@ class Writer:
                 self._thread = thread
 
     def wake(self) -> None:
-        """Make the thread check again when something is due, and whether to continue."""
+        """Wake the log thread, so that it checks again when a report is due, and whether to continue."""
         with self._lock:
             if self._thread is not None or self._waiting:
                 self._put(_nothing, 0)
@@ -145,14 +145,14 @@ class Writer:
             self._do(self._report_dropped)
 
     def _has_work(self) -> bool:
-        """Return whether there is something to do, now or later."""
+        """Return true if the log thread has something to do, now or later."""
         with self._lock:
             if not self._waiting and not self._shares:
                 self._thread = None
             return self._thread is not None
 
     def _due_in(self) -> float | None:
-        """Return the seconds until the next report is due; `None` if there is none."""
+        """Return the seconds until the next report is due, or `None` if there is no report."""
         with self._lock:
             times = [time for shares in self._shares if (time := shares.due_in()) is not None]
         return min(times, default=None)
@@ -179,7 +179,7 @@ class Writer:
         if logging.getLogger("trio_mcp").isEnabledFor(logging.WARNING):
             call_handlers(record)
 
-    # At the end of the process
+    # Cleanup at the end of the process
 
     def _at_exit(self) -> None:
         if not self.wait_until_written(_LAST_WAIT):
@@ -189,12 +189,12 @@ class Writer:
 
 
 def _nothing() -> None:
-    """Do nothing: the job only wakes the thread."""
+    """Do nothing. This job only wakes the log thread."""
 
 
 def is_writable(descriptor: int) -> bool:
-    """Return whether a write to ``descriptor`` would not block: there is room, or an error to report. True on Windows,
-    where only sockets can be checked."""
+    """Return true if a write to ``descriptor`` would not block, because there is room or an error to report. Always
+    true on Windows, where only sockets can be checked."""
     if not hasattr(select, "poll"):
         return True
     poll = select.poll()
@@ -203,7 +203,7 @@ def is_writable(descriptor: int) -> bool:
 
 
 def discard_unread_output() -> None:
-    """From now on, discard text for a standard output or error whose pipe is full.
+    """Discard text that is written to standard output or error from now on, if the pipe is full.
 
     Use it in a process that is about to exit and whose output will never be read. A thread that blocks in a write holds
     the locks of its stream and of its log handler. The interpreter flushes both at the end of a script and of the
@@ -217,7 +217,8 @@ def discard_unread_output() -> None:
 
 
 def _discard_output_of(descriptors: Sequence[int]) -> None:
-    """Discard text for ``descriptors``, even if threads are already blocked in writes. Call it in the main thread."""
+    """Discard text that is written to ``descriptors``, even if threads are already blocked in writes. Call it in the
+    main thread."""
     null = os.open(os.devnull, os.O_WRONLY)
     for descriptor in descriptors:
         os.dup2(null, descriptor)
@@ -245,16 +246,16 @@ def _end_printing() -> None:
 
 
 def _ignore_signal(number: int, frame: object) -> None:
-    """Do nothing: Python retries the interrupted call."""
+    """Signal handler that does nothing. Python retries the interrupted call."""
 
 
 _OTHERS: Final = ("trio.serve_listeners", "trio.async_generator_errors", "trio-websocket")
-"""Loggers of the libraries that servers use. Peers can cause records there as well."""
+"""Loggers of the libraries that servers use, where peers can cause log records as well."""
 _FLUSH: Final = 0.5
 """Maximum seconds that the shutdown of a server waits for unwritten records."""
 
 _entering: Final = threading.Lock()
-"""Lock for trio runs in several threads, which can start or stop servers at the same time."""
+"""Lock for the case that trio runs in several threads start or stop servers at the same time."""
 
 writer: Final = Writer()
 _of_process: Final = LogShares(time.monotonic, writer.wake)
@@ -264,7 +265,7 @@ _share: ContextVar[LogShare | None] = ContextVar("trio_mcp.log_share", default=N
 
 
 def _shares_here() -> LogShares:
-    """Return the shares of this trio run. Each run has its own, so that one run (such as a test) doesn't affect the
+    """Return the log shares of this trio run. Each run has its own, so that one run (such as a test) doesn't affect the
     next."""
     try:
         return _of_run.get()
@@ -278,8 +279,8 @@ def _shares_here() -> LogShares:
 
 @contextmanager
 def peer_log_share(caller: Caller | None = None) -> Generator[None]:
-    """Count all records logged in the block, by this task and its children, as caused by one peer. They count in the
-    share of ``caller`` or, if the caller is unknown, in a new share that ends with the block."""
+    """Count all log records of the ``with`` block, by this task and its children, as caused by one peer. They count in
+    the share of ``caller`` or, if the caller is unknown, in a new share that ends with the block."""
     share = LogShare(_shares_here()) if caller is None else caller.log_share or new_share(caller)
     token = _share.set(share)
     try:
@@ -292,12 +293,12 @@ def peer_log_share(caller: Caller | None = None) -> Generator[None]:
 
 
 set_share: Final = _share.set
-"""Sets the share in which everything counts that the current task and its children log from now on: `Caller.log_share`,
-or else `new_share`. Called for each request."""
+"""Sets the log share in which records of the current task and its children count from now on: `Caller.log_share`, or
+else `new_share`. Called for each request."""
 
 
 def new_share(caller: Caller) -> LogShare:
-    """Return the share of ``caller``, which all its parts have in common, and store it as `Caller.log_share`."""
+    """Return the log share of ``caller``, which all its parts have in common, and store it as `Caller.log_share`."""
     shares, whole = _shares_here(), caller.whole
     share = whole.log_share or (LogShare(shares) if whole.key is None else shares.of(whole.key))
     caller.log_share = whole.log_share = share
@@ -306,7 +307,7 @@ def new_share(caller: Caller) -> LogShare:
 
 @asynccontextmanager
 async def log_in_thread() -> AsyncGenerator[None]:
-    """During the block, write the log in a thread, because a server must not wait for the reader of its log.
+    """Write the log in a thread during the ``with`` block, because a server must not wait for the reader of its log.
 
     At the end, the block waits for unwritten records, for half a second at most; the thread continues with the rest. If
     records are left because standard error isn't read, later text for standard error is discarded. Otherwise even the
@@ -345,7 +346,8 @@ def _leave(shares: LogShares) -> None:
 
 
 class ThreadedSink:
-    """A text sink that calls ``write`` after the waiting log records, with the same limits. ``write`` can block.
+    """A text sink that calls ``write`` in the log thread, after the waiting log records and with the same limits.
+    ``write`` can block.
 
     If ``write`` raises, the next call of this object's `write` raises the error.
     """
@@ -400,4 +402,4 @@ def unlimited_logger(name: str) -> logging.Logger:
 
 
 access_log: Final = unlimited_logger("trio_mcp.access")
-"""The access log."""
+"""The logger of the HTTP access log."""

@@ -14,16 +14,16 @@ from typing import Final, TypeAlias
 from weakref import WeakValueDictionary
 
 LONGEST: Final = 10_000
-"""Maximum characters of a message, and of a traceback. Longer ones keep only their beginning and end."""
+"""Maximum number of characters of a log message, and of a traceback. Longer ones keep only their beginning and end."""
 
 _FORMATTER: Final = logging.Formatter()
 
 
 def message_of(record: logging.LogRecord) -> str:
-    """Return the message of ``record``, or its format string if formatting fails."""
+    """Return the message of the log ``record``, or its format string if formatting fails."""
     try:
         return record.getMessage()
-    except Exception:  # the values can raise anything; the logging handlers report it
+    except Exception:  # formatting the values can raise anything; the logging handlers report it
         return str(record.msg)
 
 
@@ -40,8 +40,8 @@ def bound(record: logging.LogRecord) -> None:
 
 
 def resolve(record: logging.LogRecord, *, keep_exception: bool) -> int:
-    """Replace the objects in ``record`` by text, so that the record keeps no object alive. Return the length of the
-    text. ``keep_exception``: leave the exception for handlers that use more than its text."""
+    """Replace the objects in the log ``record`` by text, so that the record keeps no object alive. Return the length of
+    the text. ``keep_exception``: leave the exception for handlers that use more than its text."""
     bound(record)
     record.msg, record.args = message_of(record), None
     if record.exc_info and not record.exc_text and not keep_exception:
@@ -57,17 +57,17 @@ def _cut(text: str) -> str:
 
 
 WINDOW: Final = 10.0
-"""Length of a window in seconds. Records of one kind are counted per window."""
+"""Length of a window in seconds. Log records of one kind are counted per window."""
 BURST: Final = 10
-"""Maximum records of one kind that one peer can cause in a window."""
+"""Maximum number of log records of one kind that one peer can cause in a window."""
 OVERALL: Final = 100
-"""Maximum records of one kind that all peers together can cause in a window."""
+"""Maximum number of log records of one kind that all peers together can cause in a window."""
 _MOST_KINDS: Final = 100
 _LONGEST_EXAMPLE: Final = 200
 
 _Kind: TypeAlias = tuple[object, ...]
 _Report: TypeAlias = tuple[logging.LogRecord, int]
-"""An example of the suppressed records, and their number."""
+"""A report of suppressed log records: one of them as an example, and their number."""
 
 _lock = threading.RLock()
 """Lock of all shares of the process. There is only one, so that a forked child can replace it: in the child, it could
@@ -85,8 +85,8 @@ if hasattr(os, "register_at_fork"):  # not available on Windows, which has no fo
 
 
 def _kind_of(record: logging.LogRecord) -> _Kind:
-    """Return the kind of ``record``: the line that logs, and the line that raised the logged exception. So two failing
-    tools are two kinds, and text from a peer never affects the kind."""
+    """Return the kind of a log ``record``: the line of code that logs, and the line that raised the logged exception.
+    So two failing tools are two kinds, and text from a peer never affects the kind."""
     kind = record.name, record.levelno, record.pathname, record.lineno
     if not record.exc_info or record.exc_info[0] is None:
         return kind
@@ -98,7 +98,7 @@ def _kind_of(record: logging.LogRecord) -> _Kind:
 
 
 class _KindCount:
-    """The number of records of one kind in a window, which begins with the first of them."""
+    """The number of log records of one kind in a window, which begins with the first of them."""
 
     __slots__ = ("example", "held_back", "kind", "overall", "passed", "until")
 
@@ -123,7 +123,7 @@ class LogShare:
 
 
 class LogShares:
-    """The shares of one log. Can be used from several threads: the lock is never held during writing.
+    """The shares of one log among its peers. Can be used from several threads: the lock is never held during writing.
 
     ``clock`` returns seconds, and never goes back. ``holds`` is called when `due_in` has changed.
     """
@@ -139,12 +139,12 @@ class LogShares:
         """Share of records that are logged outside any connection."""
         self._of_callers = WeakValueDictionary[Hashable, LogShare]()
         self._recent: dict[LogShare, float] = {}
-        """Shares with an open window, in the order in which the windows end, so that a caller that returns gets its
+        """Log shares with an open window, in the order in which the windows end, so that a caller that returns gets its
         share again."""
 
     def of(self, key: Hashable) -> LogShare:
-        """Return the share of the caller with this key. It's the same for all connections of the caller and, within a
-        window, even for successive connections."""
+        """Return the log share of the caller with this key. The share is the same for all connections of the caller
+        and, within a window, even for successive connections."""
         with _lock:
             share = self._of_callers.get(key)
             if share is None:
@@ -152,7 +152,8 @@ class LogShares:
         return share
 
     def admit(self, record: logging.LogRecord, share: LogShare) -> bool:
-        """Return whether to write ``record``. If not, it's counted, and `due` reports the number."""
+        """Return true if the log ``record`` should be written. Otherwise the record is counted, and `due` reports the
+        number."""
         kind, now = _kind_of(record), self._clock()
         with _lock:
             count = self._count(record, kind, share, now)
@@ -196,12 +197,13 @@ class LogShares:
         count.held_back += number
 
     def due_in(self) -> float | None:
-        """Return the seconds until a report is due; `None` if nothing is suppressed."""
+        """Return the seconds until a report is due, or `None` if no log records are suppressed."""
         with _lock:
             return max(0.0, self._holding[0][0] - self._clock()) if self._holding else None
 
     def due(self) -> list[logging.LogRecord]:
-        """Return the reports that are due now: for each kind whose window is over, the number of suppressed records."""
+        """Return the reports that are due now. For each kind whose window is over, a report has the number of
+        suppressed log records."""
         told = list[_Report]()
         if self._holding:  # rarely true, and checking it needs no lock
             now = self._clock()
@@ -229,7 +231,7 @@ class LogShares:
 
     def _report(self, count: _KindCount, now: float, reports: list[_Report]) -> None:
         number, count.held_back = count.held_back, 0
-        if not number:  # already reported, because its peer has disconnected
+        if not number:  # already reported, because the peer has disconnected
             return
         count.until = now
         # Peers that connect and disconnect must not fill the log with reports either.
@@ -256,8 +258,8 @@ def _example_of(record: logging.LogRecord) -> logging.LogRecord:
 
 
 def _record_of(example: logging.LogRecord, number: int) -> logging.LogRecord:
-    # Like `logging.Logger.makeRecord`: the application's format may need what its record factory sets. Don't hold our
-    # lock meanwhile.
+    # Like `logging.Logger.makeRecord`: the application's format may need attributes that its record factory sets. Don't
+    # hold the shares' lock meanwhile.
     make, place = logging.getLogRecordFactory(), (example.pathname, example.lineno)
     values = example.msg, f"{number:,}"
     return make(example.name, example.levelno, *place, "%s … and %s more like it", values, None, example.funcName)

@@ -1,4 +1,4 @@
-"""Decoding bytes to messages, and encoding messages to bytes.
+"""Codec that decodes bytes to messages, and encodes messages to bytes.
 
 The rule of this file: **any bytes give a message, a batch or one `Unreadable`**, and only valid JSON is written. One
 message is one line: the encoder never writes a raw newline.
@@ -52,7 +52,8 @@ def plain_scalar(value: object) -> int | float | str:
 
 
 def _searched(value: object) -> int | float | str:
-    """Return what must be searched for numbers without a JSON form: a `plain_scalar`, or nothing for checked text."""
+    """Return the value to search for numbers without a JSON form. It's a `plain_scalar`, or nothing for checked
+    text."""
     return "" if type(value) is msgspec.Raw else plain_scalar(value)
 
 
@@ -63,8 +64,8 @@ _members = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 class _RawMessage(msgspec.Struct, forbid_unknown_fields=True, gc=False):
-    """The members of a message. It takes a quarter of a microsecond less than a dict for each message. Only the decoder
-    checks ``jsonrpc`` and ``method``: see `of`."""
+    """The members of a JSON-RPC message. Decoding it takes a quarter of a microsecond less than a dict. Only the
+    decoder checks ``jsonrpc`` and ``method``: see `of`."""
 
     jsonrpc: Literal["2.0"]
     id: Any = UNSET
@@ -75,7 +76,7 @@ class _RawMessage(msgspec.Struct, forbid_unknown_fields=True, gc=False):
 
     @classmethod
     def of(cls, data: dict[str, Any]) -> _RawMessage:
-        """Return the relevant members of a message that has other members too, unchecked."""
+        """Return the JSON-RPC members of a message that has other members too, unchecked."""
         version, request_id, method = cast("Any", data.get("jsonrpc")), data.get("id", UNSET), data.get("method", UNSET)
         return cls(version, request_id, method, data.get("params"), data.get("result", UNSET), data.get("error", UNSET))
 
@@ -84,18 +85,18 @@ _raw_message_decoder = msgspec.json.Decoder(_RawMessage)
 
 _OBJECT: Final = lazy_pattern(rb"\s*+\{")
 _BEGUN: Final = lazy_pattern(rb"\s*+[\[{]?\s*+[\"']?jsonrpc[\"']?\s*+:")
-"""The beginning of a message that a server has written over several lines, or with single quotes."""
+"""Pattern for the beginning of a message that a server has written over several lines, or with single quotes."""
 _SHALLOW: Final = 2 * (MOST_LEVELS - 2)
-"""Text of up to this many bytes can't be nested too deeply, even with two levels around it."""
+"""Number of bytes up to which text can't be nested too deeply, even with two levels around it."""
 _LARGE: Final = 64 * 1024
-"""Text of at least this many bytes may give so many objects that the garbage collector would run during decoding."""
+"""Number of bytes from which text may give so many objects that the garbage collector would run during decoding."""
 _NESTED: Final = f"not serializable as JSON: more than {MOST_LEVELS} levels of nesting"
 _TOO_DEEP: Final = f"the message has more than {MOST_LEVELS} levels of nesting"
 _TOO_FAR: Final = f"the message has more than {MOST_FAR} numbers with exponents of three digits"
 
 
 def decode(line: bytes | bytearray, *, max_batch: int = 1000) -> Message | Batch | Unreadable:
-    """Read one message, or one batch of at most ``max_batch`` members.
+    """Return the message in a line of bytes, or the batch of at most ``max_batch`` messages.
 
     Never raises, whatever a peer sends. An `Unreadable` carries the error reply for the peer:
 
@@ -148,10 +149,10 @@ def decode(line: bytes | bytearray, *, max_batch: int = 1000) -> Message | Batch
 
 
 def _read(line: bytes | bytearray) -> Any:
-    """Return the content of ``line``: nearly always as a checked `_RawMessage`, and otherwise as plain data."""
+    """Return the JSON content of ``line``: nearly always as a checked `_RawMessage`, and otherwise as plain data."""
     try:
         return _raw_message_decoder.decode(line)
-    except msgspec.ValidationError:  # it has other members as well, or isn't a message
+    except msgspec.ValidationError:  # the JSON has other members as well, or isn't a message
         return _decoder.decode(line)
 
 
@@ -163,8 +164,8 @@ def _unread_message(line: bytes | bytearray, reason: str) -> Unreadable:
 
 
 def skipped(head: bytes | bytearray, tail: bytes | bytearray, reason: str) -> Unreadable:
-    """Return the `Unreadable` for a message that is too long, with this ``reason``. Only its ``head`` and ``tail`` are
-    known."""
+    """Return the `Unreadable` for a message that is too long, with this ``reason``. Only the message's ``head`` and
+    ``tail`` are known."""
     remains = _salvage(head, tail)
     is_object = _OBJECT.match(head) is not None
     words = f"Invalid request: {reason}"
@@ -211,13 +212,13 @@ def _classify_reply(data: _RawMessage) -> Message | Unreadable:
     reply_id = None if data.id is UNSET else data.id
     has_result, has_error = data.result is not UNSET, data.error is not UNSET
     if not has_result and not has_error:
-        # It may be a broken request or a broken reply. An error with the id of a reply could end one of the peer's own
-        # calls, so the error has no id.
+        # The object may be a broken request or a broken reply. An error with the id of a reply could end one of the peer's
+        # own calls, so the error has no id.
         return _invalid("a message must have a method, a result or an error", named=reply_id)
     if data.jsonrpc != "2.0":
         return _bad_reply('a reply whose member "jsonrpc" is not "2.0"', data)
     if has_result and has_error:
-        # JSON-RPC 2.0, section 5: never both. Many peers still write the other member, as null.
+        # JSON-RPC 2.0, section 5: never both a result and an error. Many peers still write the other member, as null.
         has_result = data.error is None
         if not has_result and data.result is not None:
             return _bad_reply("a reply with both a result and an error", data)
@@ -262,7 +263,7 @@ def _classify_batch(data: list[Any], size: int, max_batch: int) -> Batch | Unrea
     share = size // len(data) if size <= _SHALLOW else None
     return Batch(
         tuple(
-            # Each member has its own weight, because small members of a batch may be done long before a large one.
+            # Each message of a batch has its own weight, because small messages may be done long before a large one.
             _classify(_RawMessage.of(member), weight_of(_encoder.encode(member)) if share is None else share)
             if type(member) is dict
             else _invalid("a message must be a JSON object")
@@ -286,7 +287,7 @@ def _invalid(reason: str, request_id: Any = None, *, named: Any = None, asks: st
 
 
 def encode_value(value: Any, around: int = 0, write: Callable[[Any], bytes] = _encoder.encode) -> bytes:
-    """Encode any JSON value on one line.
+    """Return any JSON value as one line of bytes.
 
     ``around``, 0 to 3, is the number of levels that the message will put around the value. With -1, the outermost level
     isn't counted: ``write``, which does the encoding, omits it. A `msgspec.Raw` inside is text that this function has
@@ -302,7 +303,7 @@ def encode_value(value: Any, around: int = 0, write: Callable[[Any], bytes] = _e
             return text
         if len(text) > LONG and (parts := few_parts(value)) is not None and has_json_form(parts):
             return text
-        has_null = text.count(b"null") > text.count(b'"null"')  # with quotes it is a type in JSON Schema
+        has_null = text.count(b"null") > text.count(b'"null"')  # "null" in quotes is a type in JSON Schema
         finite = not has_null or _is_finite(msgspec.to_builtins(value, enc_hook=_searched))
         levels = MOST_LEVELS - around
         deep = text.count(b"[") + text.count(b"{") >= levels and is_too_deep(value, levels)
@@ -318,9 +319,9 @@ def encode_value(value: Any, around: int = 0, write: Callable[[Any], bytes] = _e
 
 
 def encode_readable(value: Any, around: int = 0, write: Callable[[Any], bytes] = _encoder.encode) -> bytes:
-    r"""Encode like `encode_value`, but write lone surrogates as escapes, such as ``\udce9`` in six characters. Python
-    uses these for file names that aren't UTF-8. For text that people and models read, where names must stay
-    distinct."""
+    r"""Return a value encoded like `encode_value`, but with lone surrogates as escapes, such as ``\udce9`` in six
+    characters. Python uses these for file names that aren't UTF-8. Use it for text that people and models read, where
+    names must stay distinct."""
     try:
         return encode_value(value, around, write)
     except NotSerializable as fault:
@@ -342,13 +343,14 @@ def _escaped(value: Any) -> Any:
 
 
 def canonical_value(value: Any) -> bytes:
-    """Encode like `encode_value`, with the members of objects sorted by name, whatever their insertion order."""
+    """Return a value encoded like `encode_value`, with the members of objects sorted by name, whatever their insertion
+    order."""
     encode_value(value)  # raises for values that JSON can't carry
     return _canonical.encode(value)
 
 
 def pack_value(value: Any) -> bytes:
-    """Encode a value from `decode`, to store it as text. `decode_value` restores it."""
+    """Return a value from `decode` as text, for storage. `decode_value` restores the value."""
     return _encoder.encode(value)
 
 
@@ -361,7 +363,8 @@ def check_levels(text: bytes | str) -> None:
 
 
 def decode_value(text: bytes) -> Any:
-    """Read what `encode_value` or `pack_value` has written. Raises `RecursionError` if the stack is nearly full."""
+    """Return the value that `encode_value` or `pack_value` has written. Raises `RecursionError` if the stack is nearly
+    full."""
     if len(text) < _LARGE:
         return _decoder.decode(text)
     with CollectorPause():
@@ -369,7 +372,7 @@ def decode_value(text: bytes) -> Any:
 
 
 def decode_members(text: bytes) -> dict[str, Any]:
-    """Read the names of an object that `encode_value` has written. Its values stay text, as `msgspec.Raw`."""
+    """Return the members of an object that `encode_value` has written. Their values stay text, as `msgspec.Raw`."""
     return _members.decode(text)
 
 
@@ -388,7 +391,7 @@ def _is_finite(value: Any) -> bool:
 
 
 def encode(message: Message) -> bytes:
-    """Encode one message on one line, without the newline. Raises `NotSerializable`."""
+    """Return one message as a line of bytes, without the newline. Raises `NotSerializable` if JSON can't carry it."""
     match message:
         case Request():
             return frame_request(message.id, message.method, message.params)
@@ -401,7 +404,7 @@ def encode(message: Message) -> bytes:
 
 
 _method_text = lru_cache(maxsize=256)(encode_value)
-"""Return the text of a method name. There are few methods, so each is encoded once."""
+"""Return the JSON text of a method name. There are few methods, so each is encoded once."""
 
 
 def frame_request(request_id: RequestId, method: str, params: Any, *, newline: bool = False) -> bytes:
@@ -420,7 +423,7 @@ def frame_notification(method: str, params: Any) -> bytes:
 
 
 def frame_result(request_id: RequestId, result: Any, *, newline: bool = False) -> bytes:
-    """Return the line of a result, with or without its ``newline``."""
+    """Return the line of a result reply, with or without its ``newline``."""
     message = {"jsonrpc": "2.0", "id": request_id, "result": result}
     try:
         return encode_value((message,), -1, _encoder.encode_lines) if newline else encode_value(message)
@@ -429,7 +432,8 @@ def frame_result(request_id: RequestId, result: Any, *, newline: bool = False) -
 
 
 def frame_error(request_id: RequestId | None, code: int, message: str, data: Any = None) -> bytes:
-    """Return the line of an error. ``data`` is omitted if it is `None`, and an id of `None` is written as null."""
+    """Return the line of an error reply. ``data`` is omitted if it is `None`, and an id of `None` is written as
+    null."""
     body = b'{"code":%d,"message":%b' % (code, encode_value(message))
     if data is not None:
         body += b',"data":' + encode_value(data, 2)
@@ -437,7 +441,8 @@ def frame_error(request_id: RequestId | None, code: int, message: str, data: Any
 
 
 class CollectorPause:
-    """Keep the garbage collector from repeatedly searching the objects that are made inside, without finding anything.
+    """Context manager that pauses the garbage collector while many objects are created, because it would search them
+    repeatedly without finding anything.
 
     The collector is switched off for the whole process, so nothing may be awaited inside. If the application has
     switched it off, it stays off. If two threads are inside at once, the collector is on after both have left, and may

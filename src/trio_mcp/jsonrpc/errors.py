@@ -1,4 +1,4 @@
-"""The error codes of JSON-RPC 2.0, and the exceptions of this layer.
+"""The error codes and exceptions of JSON-RPC 2.0.
 
 `clean` makes a peer's text safe for errors and logs.
 """
@@ -10,9 +10,9 @@ from typing import Any, Final
 
 def clean(text: str) -> str:
     """Return ``text`` with all white space, including line ends, replaced with blanks, and all unprintable characters
-    replaced with a replacement character: control characters such as ESC, writing directions, lone surrogates. So a
-    peer can't forge log lines, or control a terminal. Use it wherever a peer's text is put into an error or a log
-    record."""
+    replaced with a replacement character. These are control characters such as ESC, writing directions and lone
+    surrogates. So a peer can't forge log lines, or control a terminal. Use it wherever a peer's text is put into an
+    error or a log record."""
     if text.isprintable():
         return text
     return "".join(
@@ -26,8 +26,8 @@ METHOD_NOT_FOUND: Final = -32601
 INVALID_PARAMS: Final = -32602
 INTERNAL_ERROR: Final = -32603
 TOO_BUSY: Final = -31000
-"""Our own error code, outside the reserved ranges: a limit of this server is reached, or it is shutting down. Try
-later."""
+"""Error code of this package, outside the reserved ranges. It means that a limit of this server is reached, or that the
+server is shutting down. Try later."""
 
 
 class MCPError(Exception):
@@ -70,7 +70,7 @@ class PeerError(MCPError):
 
 
 class ProtocolViolation(MCPError):
-    """The peer responded to a request with something that the specification doesn't allow. ``reason`` says what."""
+    """The peer responded to a request with something that the specification doesn't allow. ``reason`` describes it."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(clean(reason))

@@ -1,4 +1,4 @@
-"""The four messages of JSON-RPC 2.0, as plain values.
+"""The four message types of JSON-RPC 2.0, as plain values.
 
 ``params`` and ``result`` are plain JSON data here. `trio_mcp.protocol` knows their meaning.
 """
@@ -17,14 +17,14 @@ are different ids."""
 
 
 def is_request_id(value: object) -> TypeGuard[RequestId]:
-    """Return whether ``value`` may be the id of a request: a string or an integer. `bool` isn't an integer here."""
+    """Return true if ``value`` can be the id of a request: a string or an integer. `bool` isn't an integer here."""
     kind = type(value)
     return kind is int or kind is str
 
 
 @value
 class Request:
-    """A call that gets exactly one response, with the same ``id``."""
+    """A JSON-RPC request, which gets exactly one response with the same ``id``."""
 
     id: RequestId
     method: str
@@ -43,7 +43,7 @@ class Notification:
 
 @value
 class Response:
-    """The result of the request ``id``."""
+    """The result of the request with this ``id``."""
 
     id: RequestId
     result: Any
@@ -51,7 +51,7 @@ class Response:
 
 @value
 class ErrorResponse:
-    """The error of the request ``id``, which is `None` if the request's id couldn't be read."""
+    """The error reply to the request with this ``id``, which is `None` if the request's id couldn't be read."""
 
     id: RequestId | None
     code: int
@@ -61,7 +61,7 @@ class ErrorResponse:
 
 @value
 class Unreadable:
-    """A line that isn't a message.
+    """A received line that isn't a JSON-RPC message.
 
     ``reply`` is the error reply for the peer, or `None` if the line itself was a reply, because answers to answers
     could continue for ever. ``is_answer``: the line was certainly the only answer to a request. ``settles`` is the id
@@ -75,8 +75,8 @@ class Unreadable:
     too_long: bool = False
     """True if the line couldn't be read only because it is too long. Its beginning may belong to a valid message."""
     may_be_answer: bool = False
-    """True for an object that was too long, too deep or too slow to be read, and whose known parts don't show its kind.
-    The peer has sent a message, and most messages of this size are answers."""
+    """True for an object that was too long, too deep or too slow to be read, and whose known parts don't show whether
+    it's a request or a reply. The peer has sent a message, and most messages of this size are answers."""
     named: Any = attrs.field(default=None, eq=False)
     """The member ``id`` of a complete object, unchanged, which may be any JSON value. `None` if there is no id."""
     asks: str | None = attrs.field(default=None, eq=False)

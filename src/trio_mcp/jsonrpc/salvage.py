@@ -1,4 +1,4 @@
-"""Finding the readable parts of a line that isn't JSON, or is too long, so that no call waits for its answer for ever.
+"""Finds the readable parts of a line that isn't JSON, or is too long, so that no call waits for its answer for ever.
 Also extracts the message of an error that isn't in the form of JSON-RPC.
 
 Such lines come from healthy peers, too: a text that is cut inside a character, a number that is too large, an object
@@ -19,7 +19,8 @@ from .errors import INTERNAL_ERROR
 from .messages import RequestId, is_request_id
 
 _MOST_STEPS: Final = 100_000
-"""Maximum number of members and runs of brackets to read, which takes about 50 ms. Everything after them is ignored."""
+"""Maximum number of members and runs of brackets that are read from an invalid line, which takes about 50 ms.
+Everything after them is ignored."""
 _LONGEST_ID: Final = 8192
 
 _STRING: Final = rb'"(?:[^"\\]++|\\.)*+"'
@@ -30,10 +31,10 @@ _BRACKETS: Final = re.compile(rb'(?:[^"\[\]{}]++|' + _STRING + rb")*+([\[{]++|[\
 _NEXT: Final = re.compile(rb"\s*+,")
 _NEXT_OBJECT: Final = re.compile(rb"\s*+\}[\s,]*+\{")
 _MOST_OBJECTS: Final = 1000
-"""Maximum number of objects to read on one line, and of members of a batch."""
+"""Maximum number of objects that are read on one line, and of members of a batch."""
 
 _LOOKED_AT: Final = 65536
-"""Number of bytes at the end that are examined."""
+"""Number of bytes at the end of an invalid line that are examined."""
 _REVERSED_STRING: Final = rb'"(?:[^"]++|"(?=\\))*+"'
 """Pattern of a string read backwards. A quote inside the string is followed by a backslash; the opening quote, which
 comes last, is not."""
@@ -45,7 +46,7 @@ _REVERSED_MEMBER: Final = re.compile(
 
 @value
 class Salvage:
-    """The members of the outermost object that could be found."""
+    """The members of the outermost object that could be found in an invalid line."""
 
     id: RequestId | None
     """Value of the member ``id``, or `None` if it can't be the id of a request."""
@@ -59,8 +60,9 @@ EMPTY_SALVAGE: Final = Salvage(None, is_request=False, is_reply=False)
 
 
 def salvage(line: bytes | bytearray, tail: bytes | bytearray = b"") -> Salvage:
-    """Search ``line`` from its start, in bounded time and without recursion, up to the first invalid part, and then
-    from its end for an id. If ``line`` is only the beginning of the message, ``tail`` is its end.
+    """Return the readable members of an invalid ``line``. Search it from its start, in bounded time and without
+    recursion, up to the first invalid part, and then from its end for an id. If ``line`` is only the beginning of the
+    message, ``tail`` is its end.
 
     If the line is complete, members after the last inner bracket belong to the outermost object.
     """
@@ -99,12 +101,12 @@ def _salvaged(names: set[bytes], request_id: RequestId | None, also: tuple[Reque
 
 
 _OBJECT: Final = b"{"
-"""Yielded instead of a name when another object begins."""
+"""Marker that is yielded instead of a member's name when another object begins."""
 
 
 def _members(line: bytes | bytearray, at: int) -> Iterator[tuple[bytes, bytes | None]]:
-    """Yield names, with their quotes, and the texts of their values, which are `None` for arrays and objects. Yields
-    `_OBJECT` when another object on the line begins."""
+    """Yield the names of members, with their quotes, and the texts of their values, which are `None` for arrays and
+    objects. Yields `_OBJECT` when another object on the line begins."""
     steps = 0
     while steps < _MOST_STEPS and (name := _NAME.match(line, at)):
         steps += 1
@@ -134,7 +136,7 @@ def _members(line: bytes | bytearray, at: int) -> Iterator[tuple[bytes, bytes | 
 
 
 def _last_members(line: bytes | bytearray) -> Iterator[tuple[bytes, bytes]]:
-    """Yield names and values at the end of ``line``, last one first, up to an array or object."""
+    """Yield names and values of the members at the end of ``line``, last one first, up to an array or object."""
     text = line[-_LOOKED_AT:][::-1]
     found = _REVERSED_END.match(text)
     while found is not None and (member := _REVERSED_MEMBER.match(text, found.end())):
@@ -157,8 +159,8 @@ _LARGEST_CODE: Final = 2**31
 
 
 def error_text(error: Any) -> str:
-    """Return the text of the member ``error`` of a reply, whatever its type, in at most 500 characters. Empty if it has
-    none."""
+    """Return the text of the member ``error`` of a reply, whatever its type, in at most 500 characters. Return an empty
+    string if the member has no text."""
     text: Any = error
     if isinstance(error, dict):
         body = cast("dict[str, Any]", error)

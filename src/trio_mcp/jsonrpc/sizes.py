@@ -1,4 +1,4 @@
-"""The depth and size of values. These functions don't recurse.
+"""The depth and size of JSON values. These functions don't recurse.
 
 A peer decides which values are decoded, checked and traversed. So these functions are called before any code that
 recurses, or that takes more time or memory than the value itself.
@@ -17,19 +17,19 @@ from ..lazy import lazy_pattern
 
 MOST_LEVELS: Final = 256
 """Maximum levels of nested arrays and objects, including the outermost, for reading and writing, on every Python
-version. Real messages have a tenth of this, and the stack has room for four times as many levels."""
+version. Real messages have a tenth of this number, and the stack has room for four times as many levels."""
 
 MOST_FAR: Final = 100_000
 """Maximum numbers in a message with exponents of three digits or more. For the largest and smallest of these, the
-decoder takes two hundred times as long as for other numbers: this many take a second on a slow machine."""
+decoder takes two hundred times as long as for other numbers. This maximum takes a second on a slow machine."""
 _FAR: Final = lazy_pattern(rb"[eE](?<=[0-9][eE])[+-]?[0-9]{3,}(?=[\s,\]}])")
 
 _FARTHEST: Final = 2**64
-"""Numbers up to this one are cheap to check. Above it, and below its reciprocal, checking a number needs big-integer
+"""Largest number that is cheap to check. Above it, and below its reciprocal, checking a number needs big-integer
 arithmetic."""
 _FAR_INTEGER: Final = 1000
 _FAR_BIT: Final = 4
-"""How many parts each bit of such an integer counts as."""
+"""Number of parts for which each bit of a big integer counts."""
 _FAR_FLOAT: Final = 50
 
 _SHORT: Final = 512
@@ -39,25 +39,24 @@ _ARRAY: Final = 90
 _OBJECT: Final = 80
 _MEMBER: Final = 60
 _ITEM: Final = 40
-"""Bytes of an item's slot, and of a number."""
+"""Bytes that a list item's slot takes, and that a number takes."""
 _STRING: Final = 50
 HEAVIEST: Final = _WIDEST + _ARRAY
-"""Maximum value of `weight_of` per byte."""
+"""Maximum estimate of `weight_of` per byte of text."""
 
 _CONTAINERS: Final = frozenset((dict, list, tuple))
 _FINITE: Final = frozenset((dict, list, tuple, str, int, bool, type(None), Raw))
 """Classes whose values all have a JSON form. A `Raw` already is JSON text."""
 
 LONG: Final = 4 * 1024
-"""For texts of at least this many bytes, examining the first parts of the value costs less than counting brackets in
-the text."""
+"""Length in bytes from which examining the first parts of a value costs less than counting brackets in its text."""
 _FEW: Final = 200
-"""A value with at most this many parts can't be nested too deeply."""
+"""Number of parts up to which a value can't be nested too deeply."""
 
 
 def few_parts(value: Any) -> list[Any] | None:
-    """Return ``value`` and everything inside, including names of members, or `None` for more than 200 parts. Long
-    strings and large values take no longer than others."""
+    """Return ``value`` and all values inside it, including names of members. Return `None` if there are more than 200
+    parts. Long strings and large values take no longer than others."""
     parts = [value]
     for part in parts:  # which grows meanwhile
         if type(part) in _CONTAINERS:
@@ -71,18 +70,18 @@ def few_parts(value: Any) -> list[Any] | None:
 
 
 def has_json_form(parts: list[Any]) -> bool:
-    """Return whether each of ``parts``, as `few_parts` returns them, has a JSON form: it is plain data, and neither NaN
+    """Return true if each of ``parts``, as `few_parts` returns them, has a JSON form: it is plain data, and neither NaN
     nor infinite."""
     return all(type(part) in _FINITE or (type(part) is float and math.isfinite(part)) for part in parts)
 
 
 def bytes_of(parts: list[Any]) -> int:
-    """Return how many bytes of memory ``parts`` take, as `few_parts` returns them."""
+    """Return how many bytes of memory ``parts`` take. Pass them as `few_parts` returns them."""
     return sum(map(getsizeof, parts))
 
 
 def is_too_deep(value: Any, levels: int = MOST_LEVELS) -> bool:
-    """Return whether more than ``levels`` arrays and objects are nested in ``value``."""
+    """Return true if more than ``levels`` arrays and objects are nested in ``value``."""
     level: list[Any] = [value] if type(value) in _CONTAINERS else []
     for _ in range(levels):
         if not level:
@@ -97,7 +96,7 @@ def is_too_deep(value: Any, levels: int = MOST_LEVELS) -> bool:
 
 
 def is_small(value: Any, parts: int, characters: int, levels: int) -> bool:
-    """Return whether ``value`` has at most this many parts (items and members), characters and levels of nesting.
+    """Return true if ``value`` has at most this many parts (items and members), characters and levels of nesting.
 
     Stops as soon as a limit is exceeded, so larger values take no longer.
     """
@@ -125,7 +124,7 @@ def is_small(value: Any, parts: int, characters: int, levels: int) -> bool:
 
 
 def has_many_far(line: bytes | bytearray) -> bool:
-    """Return whether ``line``, a message, has more than `MOST_FAR` numbers with exponents of three digits or more.
+    """Return true if the message ``line`` has more than `MOST_FAR` numbers with exponents of three digits or more.
 
     Strings that look like such numbers count as well, but are rare. Short lines and lines with few numbers cost
     nothing.
@@ -143,7 +142,7 @@ def has_many_far(line: bytes | bytearray) -> bool:
 
 
 def is_checkable(value: Any, parts: int) -> bool:
-    """Return whether ``value`` has at most ``parts`` items and members.
+    """Return true if ``value`` has at most ``parts`` items and members.
 
     An integer of more than 64 bits counts as 1000 more, and four for each bit. A float of at least 2**64, or of at most
     1 / 2**64 and not zero, counts as 50 more, whatever its sign. Counting stops when the limit is exceeded, so larger
@@ -169,7 +168,7 @@ def is_checkable(value: Any, parts: int) -> bool:
 
 
 def weight_of(line: bytes | bytearray) -> int:
-    """Return about how many bytes of memory ``line``, a message, takes when it is decoded.
+    """Return about how many bytes of memory the message ``line`` takes when it is decoded.
 
     The estimate is usually somewhat too high, and seldom too low. It is between one and fifty times the length of
     ``line``. A short line counts as its length, because the number of requests and notifications has its own limits.

@@ -1,19 +1,16 @@
-"""ConnectionState decides which messages are legal on one connection, and in which revision.
+"""`ConnectionState` decides which messages are legal on one connection, and in which protocol revision.
 
 The state is sans-IO: no trio, no clock, no bytes. A message goes in (`receive`), the tables change, and an event comes
 out. Other methods of `ConnectionState` say whether a step is allowed. No function of `trio_mcp.state` waits or can be
 cancelled, so the tables are always consistent.
 
-========== =================================== ======================================================
-before     message                             after
-========== =================================== ======================================================
-opening    ``initialize``                      legacy: connection-wide revision and capabilities
-opening    a request with modern ``_meta``     opening: served under its own revision, nothing kept
-opening    ``ping``                            opening: answered
-opening    any other request                   opening: refused
-legacy     ``notifications/initialized``       legacy, initialized
-legacy     a request with modern ``_meta``     legacy: served under its own revision, nothing kept
-========== =================================== ======================================================
+========== =================================== ====================================================== before message
+after ========== =================================== ====================================================== opening
+``initialize`` legacy: connection-wide revision and capabilities opening a request with modern ``_meta`` opening: served
+under its own revision, nothing kept opening ``ping`` opening: answered opening any other request opening: refused
+legacy ``notifications/initialized`` legacy, initialized legacy a request with modern ``_meta`` legacy: served under its
+own revision, nothing kept ========== ===================================
+======================================================
 
 `StatelessState` does the same for stateless requests: there was no handshake, and the ids of different exchanges are
 independent.
@@ -71,11 +68,12 @@ _NO_BATCHES: Final = "Invalid request: batches are not part of this revision"
 _IN_BATCH: Final = "the answer is a batch, which this revision does not have"
 _NO_CAPABILITIES: Final = ClientCapabilities()
 _QUOTED: Final = 200
-"""Maximum characters of an id or method name that a reason quotes."""
+"""Maximum number of characters of an id or method name that an error message quotes."""
 
 
 class ConnectionState:
-    """Validates the messages of one connection, seen from ``role``, and keeps its requests in flight.
+    """Validates the messages of one connection, seen from ``role`` (client or server), and stores its requests in
+    flight.
 
     Inbound and outbound ids are in two separate tables (ruling 6). An id is in flight from its entry until `finish` or
     its cancellation, whichever comes first.
@@ -91,31 +89,31 @@ class ConnectionState:
         self.require_initialized = require_initialized
         self.learn(vocabulary)
         self.revision: Revision | None = None
-        """Revision negotiated by ``initialize`` or, for a client, by discovery; `None` until then."""
+        """Protocol revision negotiated by ``initialize`` or, for a client, by discovery. `None` until then."""
         self.initialized = False
         self.client_capabilities: ClientCapabilities = _NO_CAPABILITIES
         self.client_info: Implementation | None = None
         self.log_level: str = DEFAULT_LOG_LEVEL.value
-        """Least severe level that a legacy client wants: see `set_log_level`."""
+        """Least severe log level that a legacy client wants: see `set_log_level`."""
         self.log_rank = log_level_rank(self.log_level)
         self.subscriptions: set[str] = set()
         self._fields = PerRequestFields()
         self._inbound: dict[RequestId, InboundRequest] = {}
         self._parked: dict[RequestId, InboundRequest] = {}
-        """Requests that were answered with questions: see `park`."""
+        """Requests that were answered with input requests: see `park`."""
         self._outbound: dict[RequestId, OutboundRequest] = {}
         self._next_id = 1
         self.new_id: Callable[[], RequestId] | None = None
-        """Function that returns a new id for each of our requests. `None`: the ids are consecutive numbers."""
+        """Function that returns a new id for each outgoing request. If it's `None`, the ids are consecutive numbers."""
 
     def resume(self, revision: Revision, opening: InitializeParams) -> None:
-        """Continue a legacy connection that was initialized by ``opening`` elsewhere, for example in another
-        process."""
+        """Continue a legacy connection that was initialized by the request ``opening`` elsewhere, for example in
+        another process."""
         self.revision = revision
         self.client_capabilities, self.client_info = opening.capabilities, opening.client_info
 
     def learn(self, vocabulary: Vocabulary) -> None:
-        """Replace the known methods."""
+        """Replace the set of known methods."""
         self._vocabulary = vocabulary
         self._requests_of, self._notifications_of = vocabulary.requests_of, vocabulary.notifications_of
 
@@ -126,7 +124,7 @@ class ConnectionState:
     # Requests of ours
 
     def open_request(self, method: str, revision: Revision) -> OutboundRequest:
-        """Add a request of this side to the table, under a new id.
+        """Add an outgoing request with a new id to the table, and return it.
 
         The id differs from every id in flight in either direction. Raises `MethodUnavailable` if this side can't send
         ``method`` in ``revision``.
@@ -150,28 +148,28 @@ class ConnectionState:
         return request_id
 
     def abandon(self, request: OutboundRequest) -> bool:
-        """Give up on a request of this side, and return whether to send a cancellation. That's true if the request was
-        still open, except for ``initialize``, which must not be cancelled. Idempotent."""
+        """Abandon an outgoing request, and return true if a cancellation must be sent. That's the case if the request
+        was still open, except for ``initialize``, which must not be cancelled. Idempotent."""
         if self._outbound.get(request.id) is not request:
             return False
         del self._outbound[request.id]
         return request.method.name != "initialize"
 
     def abandon_all(self) -> list[OutboundRequest]:
-        """Empty the outbound table, because the connection is lost, and return its requests."""
+        """Remove all outgoing requests from the table, because the connection is lost, and return them."""
         calls = list(self._outbound.values())
         self._outbound.clear()
         return calls
 
     @property
     def outbound(self) -> tuple[OutboundRequest, ...]:
-        """Requests of ours in flight, oldest first."""
+        """Outgoing requests in flight, oldest first."""
         return tuple(self._outbound.values())
 
     # Requests of the peer
 
     def finish(self, request: InboundRequest) -> bool:
-        """Remove an inbound request from the table, and return whether to answer it now.
+        """Remove an inbound request from the table, and return true if it must be answered now.
 
         The entry must be the same object. A cancelled request is never answered, and its late end doesn't affect a
         newer request with the same id (rulings 1 and 6). Idempotent.
@@ -184,24 +182,24 @@ class ConnectionState:
         return True
 
     def park(self, request: InboundRequest) -> None:
-        """Mark an inbound request as answered with questions, and free its id. Until the id is used again, or `finish`
-        is called, a cancellation with this id cancels the handler that waits for the answers."""
+        """Mark an inbound request as answered with input requests, and free its id. Until the id is used again, or
+        `finish` is called, a cancellation with this id cancels the handler that waits for the answers."""
         if self.finish(request):
             self._parked[request.id] = request
 
     def knows(self, request_id: RequestId) -> bool:
-        """Return whether a request of the peer with this id is in flight, or was answered with questions."""
+        """Return true if an inbound request with this id is in flight, or was answered with input requests."""
         return request_id in self._inbound or request_id in self._parked
 
     @property
     def inbound(self) -> tuple[InboundRequest, ...]:
-        """Requests of the peer in flight, oldest first."""
+        """Inbound requests in flight, oldest first."""
         return tuple(self._inbound.values())
 
     # Receiving
 
     def receive(self, message: Message | Batch | Unreadable) -> Event:
-        """Handle one message from the peer: change the tables and return the event. Never raises."""
+        """Handle one message from the peer, by changing the tables, and return the event. Never raises."""
         match message:
             case Request():
                 return self._receive_request(message)
@@ -233,12 +231,12 @@ class ConnectionState:
                 return self._receive_batch(message)
 
     def reply_lost(self, request_id: RequestId, error: MCPError) -> Event:
-        """End our request with the id ``request_id``, if it's open, because its reply won't arrive."""
+        """End the outgoing request with the id ``request_id``, if it's open, because its reply won't arrive."""
         call = self._outbound.pop(request_id, None)
         return Ignored("the end of no request in flight") if call is None else RequestFailed(call, error)
 
     def question_lost(self, request_id: RequestId, reason: str) -> Event:
-        """End the peer's request with the id ``request_id``, because the peer no longer wants the answer."""
+        """End the inbound request with the id ``request_id``, because the peer no longer wants the answer."""
         entry = self._inbound.get(request_id)
         return Ignored("the loss of no request in flight") if entry is None else self._cancelled(entry, reason)
 
@@ -250,8 +248,8 @@ class ConnectionState:
         return ReplyUnreadable(call, f"its id is {clean(repr(named)[:_QUOTED])} instead of {call.id!r}", is_odd=True)
 
     def _meant(self, named: Any) -> OutboundRequest | None:
-        """Remove and return the request of ours that the server's invalid reply with the id ``named`` probably answers,
-        or `None`. If only the type of the id is wrong, that's the only waiting request (ruling 13)."""
+        """Remove and return the outgoing request that the server's invalid reply with the id ``named`` probably
+        answers, or `None`. If only the type of the id is wrong, that's the only waiting request (ruling 13)."""
         if self.role != "client" or named is None:
             return None
         if is_request_id(named) and named in self._outbound:
@@ -262,9 +260,9 @@ class ConnectionState:
         return self._outbound.pop(waiting[0].id)
 
     def _is_no_request(self, method: str, request_id: Any) -> bool:
-        """Return whether an object with ``method`` and the id of our request can't be a request of the server. For
-        example, it's our own request sent back. A server can use the same id for its own request, and can send methods
-        that are unknown here."""
+        """Return true if an object with a ``method`` and the id of an outgoing request can't be a request of the
+        server. For example, it's the outgoing request sent back. A server can use the same id for its own request, and
+        can send methods that are unknown here."""
         call = self._outbound.get(request_id) if is_request_id(request_id) else None
         if call is None:
             return False
@@ -276,7 +274,8 @@ class ConnectionState:
         return row is not None and row.is_request and not row.sent_by("server")
 
     def _receive_odd(self, message: Unreadable) -> Event | None:
-        """Handle an invalid line of the server, if it belongs to our requests. Return `None` otherwise."""
+        """Handle an invalid line from the server that answers outgoing requests. Return `None` if it doesn't answer
+        any."""
         if message.is_answer and message.settles is None:
             return None
         named, asks = message.named, message.asks
@@ -307,8 +306,8 @@ class ConnectionState:
 
     @property
     def _never_replies(self) -> bool:
-        """True for a client in a modern revision, which MUST NOT write responses (2026-07-28 stdio, Sending
-        Messages)."""
+        """True for a client in a modern revision, because such a client MUST NOT write responses (2026-07-28 stdio,
+        Sending Messages)."""
         return self.revision is not None and not self.revision.server_requests
 
     def _receive_bad_answer(self, answer: Unreadable) -> Event:
@@ -518,18 +517,19 @@ class ConnectionState:
 
 
 _RULED_ON: Final = ("notifications/initialized", "notifications/cancelled", "notifications/progress")
-"""The specification's notifications that need more checks than that of their name."""
+"""Notifications of the specification for which more than the name is checked."""
 
 
 @cache
 def _plain_notifications(role: Role, revision: Revision) -> Mapping[str, Method]:
-    """Return the specification's other notifications that ``role`` can send in ``revision``, by name."""
+    """Return the notifications of the specification that ``role`` can send in ``revision`` and that need no special
+    check, by name."""
     rows = notifications_of(role, revision)
     return {name: row for name, row in rows.items() if name not in _RULED_ON}
 
 
 def _plain(request_id: Any) -> str | None:
-    """Return a number or string as text; `None` for any other value, which can't be an id."""
+    """Return a number or string as text. Return `None` for any other value, which can't be an id."""
     if type(request_id) is str:
         return request_id
     if type(request_id) is float and request_id.is_integer():
@@ -538,12 +538,12 @@ def _plain(request_id: Any) -> str | None:
 
 
 class _NotOurs(Exception):
-    """Raised for a request that must not be answered."""
+    """Raised for an inbound request that must not be answered."""
 
 
 def params_and_meta(request: Request) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the parameters of ``request`` and their ``_meta``; empty if absent. Raises `CodedError` if either isn't an
-    object."""
+    """Return the parameters of ``request`` and their ``_meta``, which are empty if absent. Raises `CodedError` if
+    either isn't an object."""
     params: dict[str, Any] = request.params if request.params is not None else {}
     if type(params) is not dict:
         raise CodedError(INVALID_PARAMS, "Invalid params: the parameters must be an object")
@@ -556,7 +556,7 @@ def params_and_meta(request: Request) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def no_initialize(member: Message | Unreadable) -> Refused | None:
-    """Return the refusal of ``initialize`` in a batch; `None` for any other message."""
+    """Return the error event for ``initialize`` in a batch. Return `None` for any other message."""
     if isinstance(member, Request) and member.method == "initialize":
         # 2025-03-26 lifecycle, Initialization: MUST NOT be part of a batch.
         return refused(member.id, INVALID_REQUEST, "Invalid request: initialize is never part of a batch")

@@ -24,7 +24,7 @@ class RequestReceived:
 
 @value
 class NotificationReceived:
-    """A notification arrived whose method the revision has. Its parameters aren't validated yet."""
+    """A notification arrived that exists in the protocol revision. Its parameters aren't validated yet."""
 
     method: Method
     params: dict[str, Any]
@@ -33,18 +33,19 @@ class NotificationReceived:
     """The call that the notification belongs to, in a form that the receiver chooses."""
 
     def note_call(self, served: Any) -> None:
-        """Set `served`. Called by the receiver before it passes the notification on."""
+        """Set `served` to the call that the notification belongs to. The receiver calls this method before it passes
+        the notification on."""
         cast("Any", self).served = served
 
     def packed(self) -> PackedNotification:
-        """Return the notification with its parameters as text, for waiting: objects take up to thirty times as much
-        memory."""
+        """Return the notification with its parameters as text, to save memory while it waits: objects take up to thirty
+        times as much memory."""
         return PackedNotification(self.method, pack_value(self.params), self.revision, self.served)
 
 
 @value
 class PackedNotification:
-    """A waiting `NotificationReceived` that is kept as text."""
+    """A waiting `NotificationReceived` whose parameters are stored as text."""
 
     method: Method
     text: bytes
@@ -66,7 +67,7 @@ class CancelReceived:
 
 @value
 class ProgressReceived:
-    """Progress of our request arrived. Its parameters aren't validated yet."""
+    """A progress notification for an outgoing request arrived. Its parameters aren't validated yet."""
 
     request: OutboundRequest
     params: dict[str, Any]
@@ -74,7 +75,7 @@ class ProgressReceived:
 
 @value
 class StreamReceived:
-    """A notification arrived on our open stream, which ``request`` opened."""
+    """A notification arrived on the subscription stream that the outgoing ``request`` opened."""
 
     request: OutboundRequest
     notification: NotificationReceived
@@ -82,7 +83,7 @@ class StreamReceived:
 
 @value
 class StreamCancelled:
-    """The peer ended our stream. ``request``, which opened the stream, won't get a reply."""
+    """The peer ended a subscription stream of this side. ``request``, which opened the stream, won't get a reply."""
 
     request: OutboundRequest
     reason: str | None
@@ -90,7 +91,7 @@ class StreamCancelled:
 
 @value
 class ResultReceived:
-    """Our request succeeded."""
+    """The result of an outgoing request arrived."""
 
     request: OutboundRequest
     result: Any
@@ -98,7 +99,7 @@ class ResultReceived:
 
 @value
 class ErrorReceived:
-    """Our request failed."""
+    """An error reply to an outgoing request arrived."""
 
     request: OutboundRequest
     error: ErrorResponse
@@ -106,17 +107,18 @@ class ErrorReceived:
 
 @value
 class ReplyUnreadable:
-    """The peer answered our request with a message that can't be read."""
+    """The peer answered an outgoing request with a message that can't be read."""
 
     request: OutboundRequest
     reason: str
     is_odd: bool = False
-    """True for JSON that is an answer only because of its id. Errors should then quote it in addition to the reason."""
+    """True for JSON that counts as an answer only because of its id. Errors should quote the JSON in addition to the
+    reason."""
 
 
 @value
 class RequestFailed:
-    """Our request won't get a reply; ``error`` says why."""
+    """An outgoing request won't get a reply, because of ``error``."""
 
     request: OutboundRequest
     error: MCPError
@@ -124,7 +126,7 @@ class RequestFailed:
 
 @value
 class AnswerLost:
-    """An answer to one of our ``requests`` can't be read, and it's unknown which request was answered."""
+    """An answer to one of the outgoing ``requests`` can't be read, and it's unknown which request was answered."""
 
     requests: tuple[OutboundRequest, ...]
     reason: str
@@ -132,22 +134,22 @@ class AnswerLost:
 
 @value
 class Unread:
-    """The line wasn't a message, and gets no reply."""
+    """The received line isn't a message, and gets no reply."""
 
     reason: str
 
 
 @value
 class Refused:
-    """The message broke a rule, and ``reply`` must be sent. Nothing else changed."""
+    """The received message is illegal, and the error ``reply`` must be sent. Nothing else changed."""
 
     reply: ErrorResponse
 
 
 @value
 class Ignored:
-    """The message has no effect. ``noteworthy``: the peer broke a rule. Otherwise the message is late or redundant,
-    which can happen in any race."""
+    """The received message has no effect. ``noteworthy`` is true if the peer broke a rule. Otherwise the message is
+    late or redundant, which can happen in any race."""
 
     reason: str
     noteworthy: bool = False
@@ -157,7 +159,7 @@ class Ignored:
 
 @value
 class BatchReceived:
-    """Several events whose replies are sent together, in one array."""
+    """The events of a JSON-RPC batch, whose replies are sent together in one array."""
 
     events: tuple[Event, ...]
 

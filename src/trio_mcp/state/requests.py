@@ -1,18 +1,12 @@
-"""The requests of a connection: what is kept for each, and its phases.
+"""The requests of a connection: the data of each request, and its phases.
 
 `InboundRequest` and `OutboundRequest` are the two records. `PHASE_AFTER` is the life of an inbound request, as a table
 of phases and steps. `PerRequestFields` reads the fields in ``_meta`` by which each modern request describes itself
 (2026-07-28 basic, Per-request protocol fields: a missing required field is -32602).
 
-========== ========== ========== ========== ========== ==========
-phase      START      PARK       COME_BACK  MUTE       END
-========== ========== ========== ========== ========== ==========
-WAITING    RUNNING                          MUTED
-RUNNING               PARKED                MUTED
-PARKED                           WAITING    MUTED
-MUTED                                       MUTED      OVER
-OVER
-========== ========== ========== ========== ========== ==========
+========== ========== ========== ========== ========== ========== phase START PARK COME_BACK MUTE END ==========
+========== ========== ========== ========== ========== WAITING RUNNING MUTED RUNNING PARKED MUTED PARKED WAITING MUTED
+MUTED MUTED OVER OVER ========== ========== ========== ========== ========== ==========
 
 An empty cell is an illegal step. Lines of a request are sent only while it's RUNNING (ruling 1).
 """
@@ -41,8 +35,8 @@ from ..protocol.types.notifications import log_level_rank
 
 _WORTH_PACKING: Final = 512
 _MUCH_MORE: Final = 8
-"""If the objects of a parameter take at least this many times its text, they are many and small. Otherwise they are
-mostly strings, which the handler's copy shares."""
+"""Ratio of object size to text size from which a parameter is stored as text. Above it, the objects are many and small.
+Below it, they are mostly strings, which the handler's copy shares."""
 
 
 @frozen
@@ -50,21 +44,21 @@ class Continuation:
     """The results of earlier rounds, for a handler that runs again (2026-07-28 mrtr)."""
 
     responses: dict[str, Any]
-    """``inputResponses`` as received, or the results of our requests to a legacy client. Untrusted."""
+    """``inputResponses`` as received, or a legacy client's results of the server's requests. Untrusted."""
     state: str = ""
-    """The handler's own state, as last returned; empty if the handler returned no state."""
+    """The handler's own state, as the handler last returned it. Empty if the handler returned no state."""
     answers: dict[str, Any] = attrs.field(factory=dict[str, Any])
-    """The answers of all rounds so far, by the keys of the questions."""
+    """The client's answers of all rounds so far, by the keys of the input requests."""
 
 
 @define(eq=False)
 class InboundRequest:
-    """A request of the peer. Each has its own revision, because one connection can mix legacy and modern requests."""
+    """A request from the peer. Each has its own revision, because one connection can mix legacy and modern requests."""
 
     id: RequestId
     method: Method
     params: dict[str, Any]
-    """Parameters as plain data, including ``_meta``."""
+    """Request parameters as plain data, including ``_meta``."""
     revision: Revision
     meta: dict[str, Any]
     capabilities: ClientCapabilities
@@ -72,39 +66,39 @@ class InboundRequest:
     ``initialize``."""
     client_info: Implementation | None
     log_level: str | None
-    """Least severe log level that a modern request asked for; `None` means no logs. For legacy requests, the
+    """Least severe log level that a modern request asked for. `None` means no logs. For legacy requests, the
     connection's level applies."""
     progress_token: ProgressToken | None
     size: int
     """Approximate size of the request in bytes: see `Request.size`."""
     error: CodedError | None = None
-    """The error that the request was answered with, if any."""
+    """The error with which the request was answered, if any."""
     failed: bool = False
-    """Whether the handler failed and the failure was returned as a result."""
+    """True if the handler failed and the failure was returned as a result."""
     continuation: Continuation | None = None
-    """Results of earlier rounds; `None` in the first round."""
+    """Results of earlier rounds of the request. `None` in the first round."""
     packed: bytes | None = attrs.field(default=None, init=False)
-    """Parameters as text; `None` while ``params`` holds the objects."""
+    """Request parameters as text. `None` while ``params`` contains the objects."""
 
     def pack(self) -> None:
-        """Keep the parameters as text while the request waits: objects take up to fifty times as much memory.
-        ``params`` and ``meta`` are empty until `unpack`. Small requests (512 bytes or less) stay unpacked."""
+        """Convert the parameters to text while the request waits, because objects take up to fifty times as much
+        memory. ``params`` and ``meta`` are empty until `unpack`. Small requests (512 bytes or less) stay unpacked."""
         if self.size > _WORTH_PACKING:
             self.pack_as(pack_value(self.params))
 
     def pack_as(self, text: bytes) -> None:
-        """Like `pack`, but with a given ``text`` of the parameters."""
+        """Pack the request like `pack`, with a given ``text`` of the parameters."""
         self.packed = text
         self.params, self.meta = {}, {}
 
     def unpack(self) -> None:
-        """Undo `pack` or `pack_as`. Idempotent."""
+        """Restore the parameters after `pack` or `pack_as`. Idempotent."""
         if self.packed is not None:
             self.params, self.packed = decode_value(self.packed), None
             self.meta = self.params.get("_meta") or {}
 
     def put_away(self, name: str) -> None:
-        """Replace the parameter ``name`` by its text, a `msgspec.Raw`, if its objects take much more memory. The
+        """Replace the parameter ``name`` by its JSON text, a `msgspec.Raw`, if its objects take much more memory. The
         handler has its own copy, and all other code only compares them."""
         if few_parts(self.params[name]) is not None:
             return  # there are few objects, so strings take nearly all of the memory
@@ -119,14 +113,14 @@ class InboundRequest:
         return TraceContext.of(self.meta)
 
     def missing(self, capabilities: Iterable[str]) -> list[str]:
-        """Return the members of ``capabilities`` that the client doesn't support, or that the request's revision
-        doesn't have."""
+        """Return those of the ``capabilities`` that the client doesn't support, or that the request's revision doesn't
+        have."""
         return [each for each in capabilities if not declares(self.capabilities, each, self.revision)]
 
 
 @define(eq=False)
 class OutboundRequest:
-    """A request of this side."""
+    """A request that this side sends to the peer."""
 
     id: RequestId
     method: Method
@@ -134,37 +128,38 @@ class OutboundRequest:
 
 
 class Phase(IntEnum):
-    """The phases in the life of a request."""
+    """The phases of an inbound request."""
 
     WAITING = 0
-    """The request waits for its turn: initially, or with the answers to its handler's questions."""
+    """The request waits for a slot, initially or after the client has answered its input requests."""
     RUNNING = 1
     """The handler runs, and can send messages."""
     PARKED = 2
-    """The request was answered with questions. The handler waits for the client's retry, and can't send messages."""
+    """The request was answered with input requests. The handler waits for the client's retry, and can't send
+    messages."""
     MUTED = 3
-    """The handler is done, or the request was cancelled. Nothing more is sent, except for a reply."""
+    """The handler has ended, or the request was cancelled. Nothing more is sent, except for a reply."""
     OVER = 4
     """The handler, all its tasks and its cleanup have ended."""
 
 
 class Step(IntEnum):
-    """The steps between phases."""
+    """The steps between the phases of an inbound request."""
 
     START = 0
-    """The turn of the request has come."""
+    """The request gets a slot, so that its handler can run."""
     PARK = 1
-    """The request is answered with questions."""
+    """The request is answered with input requests."""
     COME_BACK = 2
-    """The client has retried with the answers."""
+    """The client has sent the request again with the answers."""
     MUTE = 3
-    """The handler is done, or the request is cancelled."""
+    """The handler has ended, or the request is cancelled."""
     END = 4
     """The handler, its child tasks and their cleanup have ended."""
 
 
 class IllegalStep(RuntimeError):
-    """A step that the table doesn't allow, which is a bug in this package."""
+    """Raised for a step that isn't allowed in the request's phase, which is a bug in this package."""
 
 
 PHASE_AFTER: Final[tuple[tuple[Phase | None, ...], ...]] = (
@@ -174,21 +169,22 @@ PHASE_AFTER: Final[tuple[tuple[Phase | None, ...], ...]] = (
     (None, None, None, Phase.MUTED, Phase.OVER),
     (None, None, None, None, None),
 )
-"""Phase after each step, by the phase before."""
+"""The phase that follows each step, by the phase before it."""
 
 Role: TypeAlias = Literal["client", "server"]
 
 
 def unsupported_version(version: str) -> CodedError:
-    """Return the error for a request or notification whose version isn't a modern revision (2026-07-28 versioning,
-    Protocol Version Negotiation)."""
+    """Return the error for a request or notification whose protocol version isn't a modern revision (2026-07-28
+    versioning, Protocol Version Negotiation)."""
     supported = [row.name for row in MODERN_REVISIONS]
     data = {"supported": supported, "requested": version[:200]}
     return CodedError(UNSUPPORTED_PROTOCOL_VERSION, "Unsupported protocol version", data)
 
 
 class PerRequestFields:
-    """Reads the per-request fields in ``_meta`` for one connection. All methods raise `CodedError` for the error reply.
+    """Reads the per-request fields in ``_meta`` for one connection. All methods raise `CodedError` if a field is
+    missing or invalid.
 
     Clients declare the same values on every request, so the last ones are cached.
     """
@@ -198,7 +194,7 @@ class PerRequestFields:
         self._info: tuple[Any, Implementation | None] = (None, None)
 
     def revision(self, meta: dict[str, Any]) -> Revision:
-        """Return the revision of the request."""
+        """Return the protocol revision that the request names."""
         version = meta.get(PROTOCOL_VERSION)
         if type(version) is not str:
             raise CodedError(INVALID_PARAMS, f"Invalid params: {PROTOCOL_VERSION} in _meta must be a string")
@@ -208,7 +204,7 @@ class PerRequestFields:
         return revision
 
     def log_level(self, meta: dict[str, Any]) -> str | None:
-        """Return the least severe level of the logs that the request wants; `None` means no logs."""
+        """Return the least severe log level that the request asks for. `None` means no logs."""
         level = meta.get(LOG_LEVEL)
         if level is not None and (type(level) is not str or log_level_rank(level) < 0):
             # 2026-07-28 logging: SHOULD be rejected with -32602.
@@ -216,7 +212,7 @@ class PerRequestFields:
         return level
 
     def capabilities(self, meta: dict[str, Any], revision: Revision) -> ClientCapabilities:
-        """Return the capabilities that the client declares."""
+        """Return the client capabilities that the request declares."""
         declared = meta.get(CLIENT_CAPABILITIES)
         if declared is None:
             raise CodedError(INVALID_PARAMS, f"Invalid params: missing {CLIENT_CAPABILITIES} in _meta")
@@ -227,7 +223,7 @@ class PerRequestFields:
         return capabilities
 
     def client_info(self, meta: dict[str, Any], revision: Revision) -> Implementation | None:
-        """Return the client's description of itself; `None` if the request has none."""
+        """Return the client's name and version from the request. Return `None` if the request has none."""
         info = meta.get(CLIENT_INFO)
         if info is None:
             return None

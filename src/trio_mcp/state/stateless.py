@@ -1,5 +1,5 @@
-"""StatelessState decides which stateless requests are legal: there was no handshake, and the ids of different exchanges
-are independent."""
+"""`StatelessState` decides which stateless requests are legal. They have no handshake, and the ids of different
+exchanges are independent."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ class StatelessState(ConnectionState):
                 return _no_request("Invalid request: one request or notification is expected")
 
     def notification(self, message: Notification, revision: Revision, size: int) -> InboundRequest | None:
-        """Return a notification of an extension, of ``size`` bytes, in the form of a request without a reply. Only its
-        exchange identifies the sender. Return `None` for all notifications of the specification, especially
-        cancellations, because each client chooses its own ids."""
+        """Return an extension's notification of ``size`` bytes as a request without a reply. Only its exchange
+        identifies the sender. Return `None` for all notifications of the specification, especially cancellations,
+        because each client chooses its own ids."""
         params: Any = message.params if message.params is not None else {}
         row = self._notifications_of("client", revision).get(message.method)
         if row is None or row.name in METHODS or type(params) is not dict:
@@ -53,8 +53,8 @@ class StatelessState(ConnectionState):
         return InboundRequest("", row, given, revision, {}, ClientCapabilities(), None, None, None, size)
 
     def receive_legacy(self, message: Message | Batch | Unreadable, revision: Revision) -> Event:
-        """Handle one message of a client in a legacy ``revision``. The server keeps nothing of the handshake, if there
-        was one. Never raises."""
+        """Handle one message of a client in a legacy ``revision``. The server stores nothing about the handshake, if
+        there was one. Never raises."""
         match message:
             case Request():
                 return self._request(message, revision)
@@ -85,8 +85,8 @@ class StatelessState(ConnectionState):
         return RequestReceived(request)
 
     def set_log_level(self, level: str) -> None:
-        """Ignore the level, because requests without a connection would share it. All clients get the messages of the
-        default level."""
+        """Ignore the requested log level, because all stateless requests would share it. All clients get the messages
+        of the default level."""
 
     def finish(self, request: InboundRequest) -> bool:
         """Remove ``request`` from the open requests: see `ConnectionState.finish`."""
@@ -96,7 +96,7 @@ class StatelessState(ConnectionState):
         return False
 
     def park(self, request: InboundRequest) -> None:
-        """Remove ``request``, which was answered with questions, from the open requests."""
+        """Remove ``request``, which was answered with input requests, from the open requests."""
         self._open.discard(request)
 
     @property

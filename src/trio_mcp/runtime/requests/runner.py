@@ -366,7 +366,7 @@ class RequestRunner:
 
     def _overran(self, scope: RequestScope) -> None:
         self.load.overrun += 1
-        if scope.exchange.is_keeping:  # the handler has ended, and the code that stores the result has logged the reason
+        if scope.exchange.is_keeping:  # the handler has ended, and `Exchange.keep` has logged the reason
             logger.warning(
                 "%s (request %.100r) has ended, but its result is not stored yet; it no longer counts as in flight",
                 scope.request.method.name,

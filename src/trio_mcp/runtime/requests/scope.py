@@ -249,7 +249,7 @@ class RequestScope:
         """The cause, reason and time of the request's cancellation. `None` if the request isn't cancelled. Can be read
         from any thread."""
         known, limit = self.from_outside or self._inside, self._limit
-        # Only trio's own thread can read the clock. For other threads, `_watch_nursery` and the alarm set the
+        # Only trio's own thread can read the clock. For other threads, `_watch` and the alarm record the
         # cancellation.
         if known is not None or not self._is_in_trio():
             return known
