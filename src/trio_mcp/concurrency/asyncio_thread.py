@@ -1,4 +1,4 @@
-"""AsyncioThread runs an asyncio event loop in a thread, so that trio tasks can call asyncio functions and wait for
+"""`AsyncioThread` runs an asyncio event loop in a thread, so that trio tasks can call asyncio functions and wait for
 them."""
 
 from __future__ import annotations
@@ -27,19 +27,20 @@ T = TypeVar("T")
 logger = logging.getLogger("trio_mcp")
 
 _PATIENCE: Final = 5.0
-"""Seconds that the loop's tasks have to finish when the loop ends, and then the same for its threads."""
+"""Seconds that the asyncio tasks have to finish when their event loop ends. The loop's threads then have the same
+time."""
 
 
 class AsyncioThread:
-    """An asyncio event loop in its own thread, created in the trio run that uses it. `aclose` ends it. Calls are
-    refused while ``max_abandoned`` tasks that ignored their cancellation still run."""
+    """An asyncio event loop in its own thread. Create it in the trio run that uses it, and end it with `aclose`. Calls
+    are refused while ``max_abandoned`` tasks that ignored their cancellation still run."""
 
     def __init__(self, max_abandoned: int) -> None:
         self._max_abandoned = max_abandoned
         self._abandoned: list[LoopTask[Any]] = []
         self._trio_run = TrioRun()
         self._running: set[LoopTask[Any]] = set()
-        """The tasks that calls wait for."""
+        """The asyncio tasks for which calls wait."""
         self._ended = trio.Event()
         self._is_ending = False
         self._loop = asyncio.new_event_loop()
@@ -49,24 +50,24 @@ class AsyncioThread:
 
     @property
     def has_ended(self) -> bool:
-        """True once the loop no longer runs, because of `aclose` or a failure."""
+        """True if the event loop no longer runs, because of `aclose` or a failure."""
         return self._ended.is_set()
 
     @property
     def is_here(self) -> bool:
-        """True in the thread of the loop."""
+        """True if the current code runs in the thread of the event loop."""
         return threading.get_ident() == self._thread.ident
 
     async def run(
         self, function: Callable[[], Awaitable[T]], graces: Graces, abandoned: Callable[[], object] = bool
     ) -> T:
-        """Run ``function`` in a task of the loop, and return its result.
+        """Run ``function`` in an asyncio task of the event loop, and return its result.
 
         Cancellation cancels the task, with the reason as its message, and is raised when the task has ended. A task
         that does not end within the grace is abandoned and logged, and ``abandoned`` is called. Raises `CodedError`
         while too many abandoned tasks run.
         """
-        self._abandoned = [task for task in self._abandoned if not task.over.is_set()]  # a task holds its arguments
+        self._abandoned = [task for task in self._abandoned if not task.over.is_set()]  # frees their arguments
         if len(self._abandoned) >= self._max_abandoned:
             raise CodedError(TOO_BUSY, "Too busy: too many cancelled calls are still running; try again later")
         async with trio.open_nursery() as nursery:
@@ -81,11 +82,11 @@ class AsyncioThread:
                 with graces.grace():
                     await task.over.wait()
                 if not task.over.is_set() and await calls.end_waiting():
-                    with graces.grace():  # what the task waited for has used the first grace
+                    with graces.grace():  # a second grace, because the work that the task waited for has used the first
                         await task.over.wait()
                 if not task.over.is_set():
                     self._abandoned.append(task)
-                    called: Any = getattr(function, "func", function)  # without arguments, which can be private
+                    called: Any = getattr(function, "func", function)  # log no arguments, which can be private
                     logger.warning(
                         "a handler on asyncio did not end within %g s of its cancel, and is abandoned: %s swallows "
                         "asyncio.CancelledError, or blocks the event loop",
@@ -103,8 +104,8 @@ class AsyncioThread:
 
     @asynccontextmanager
     async def opened(self, manager: AbstractAsyncContextManager[T], graces: Graces) -> AsyncGenerator[T]:
-        """Enter ``manager``, an asyncio context manager, in one task of the loop, and yield its value. Exit it in the
-        same task."""
+        """Enter the asyncio context manager ``manager`` in one task of the event loop, and yield its value. Exit it in
+        the same task."""
         values: list[T] = []
         opened, closing = trio.Event(), asyncio.Event()
 
@@ -131,8 +132,8 @@ class AsyncioThread:
             raise sole_exception(group) from None
 
     async def aclose(self) -> None:
-        """Cancel what still runs in the loop, and end the thread. Returns after about ten seconds at the latest: a
-        thread that is still blocked is left running, which is logged."""
+        """Cancel the tasks that still run in the event loop, and end the thread. Returns after about ten seconds at the
+        latest. A thread that is still blocked is left running, which is logged."""
         with suppress(RuntimeError):  # it has ended
             self._loop.call_soon_threadsafe(self._begin_end)
         with trio.CancelScope(shield=True, deadline=trio.current_time() + 2 * _PATIENCE + 1):
@@ -189,12 +190,12 @@ class AsyncioThread:
 async def _contained(function: Callable[[], Awaitable[T]]) -> T:
     try:
         return await function()
-    except (SystemExit, KeyboardInterrupt) as error:  # they would end the loop
+    except (SystemExit, KeyboardInterrupt) as error:  # these exceptions would end the event loop
         raise RuntimeError(f"the handler raised {type(error).__name__}, which would end the server") from error
 
 
 class LoopCalls:
-    """Lets the tasks of one call of `AsyncioThread.run` call into trio. The called functions run in ``nursery``."""
+    """Lets the asyncio tasks of one call of `AsyncioThread.run` call trio functions, which run in ``nursery``."""
 
     def __init__(
         self, thread: AsyncioThread, loop: asyncio.AbstractEventLoop, trio_run: TrioRun, nursery: trio.Nursery
@@ -204,18 +205,18 @@ class LoopCalls:
         self._trio_run = trio_run
         self._nursery = nursery
         self._scopes: dict[trio.CancelScope, None] | None = {}
-        """The cancel scopes of the calls; `None` once the function has returned."""
+        """The cancel scopes of the calls into trio. `None` once the function has returned."""
         self._call_ended: trio.Event | None = None
 
     def end(self) -> None:
-        """Cancel all calls of tasks that the function started and did not wait for. Called in trio's thread."""
+        """Cancel all calls by tasks that the function started and did not wait for. Called in trio's thread."""
         scopes, self._scopes = self._scopes or {}, None
         for scope in scopes:
             scope.cancel(reason="the handler has returned")
 
     async def end_waiting(self) -> bool:
-        """Cancel the calls that tasks wait for now, and wait for their end, shielded, as a nursery does. Return whether
-        there were any. Called in trio's thread."""
+        """Cancel the calls for which asyncio tasks wait now, and wait for their end, shielded, as a nursery does.
+        Return true if there were any. Called in trio's thread."""
         scopes = list(self._scopes or ())
         for scope in scopes:
             scope.cancel(reason="the task of asyncio was cancelled")
@@ -227,21 +228,21 @@ class LoopCalls:
 
     @property
     def is_here(self) -> bool:
-        """True in the thread of the loop."""
+        """True if the current code runs in the thread of the event loop."""
         return self._thread.is_here
 
     async def checkpoint(self) -> None:
-        """Raise `asyncio.CancelledError` if the task is cancelled."""
+        """Raise `asyncio.CancelledError` if the current asyncio task is cancelled."""
         await asyncio.sleep(0)
 
     async def call(self, function: Callable[[], Awaitable[T]]) -> T:
-        """Run ``function`` in trio for a task of the loop, and return its result. Cancelling the task cancels the call,
-        and the cancellation is raised when the call has ended."""
+        """Run ``function`` in trio for a task of the event loop, and return its result. Cancelling the task cancels the
+        call, and the cancellation is raised when the call has ended."""
         ended: asyncio.Future[outcome.Outcome[T] | None] = self._loop.create_future()
         scope = trio.CancelScope()
 
         def tell(end: outcome.Outcome[T] | None) -> None:
-            with suppress(RuntimeError):  # the loop is closed
+            with suppress(RuntimeError):  # raised if the event loop is closed
                 self._loop.call_soon_threadsafe(ended.set_result, end)
 
         async def run() -> None:

@@ -13,7 +13,7 @@ V = TypeVar("V")
 
 class BoundedDict(dict[K, V]):
     """A dictionary of at most ``limit`` entries, in the order in which they were set. Setting an entry again makes it
-    the newest. If there are too many, the oldest is dropped.
+    the newest. If there are too many entries, the oldest is dropped.
 
     The limit applies to ``d[key] = value``, but not to ``update`` and ``setdefault``, which are inherited from `dict`.
     """
@@ -32,7 +32,7 @@ class BoundedDict(dict[K, V]):
 
 
 class Backlog(Generic[T]):
-    """A queue of at most ``max_items`` items and ``max_bytes`` bytes. To make room for a new item, the oldest are
+    """A queue of at most ``max_items`` items and ``max_bytes`` bytes. To make room for a new item, the oldest items are
     dropped.
 
     The newest item is always kept, however large.
@@ -42,15 +42,16 @@ class Backlog(Generic[T]):
         self._max_items = max_items
         self._max_bytes = max_bytes
         self._items: deque[tuple[T, int]] | None = None
-        """`None` until the first `put`, because an empty deque takes 760 bytes, and most backlogs of a server stay
-        empty."""
+        """The queued items. `None` until the first `put`, because an empty deque takes 760 bytes, and most backlogs of
+        a server stay empty."""
         self._bytes = 0
 
     def __len__(self) -> int:
         return 0 if self._items is None else len(self._items)
 
     def put(self, item: T, size: int) -> int:
-        """Add an item of ``size`` bytes on the wire, and return how many others were dropped to make room."""
+        """Add an item that takes ``size`` bytes when sent, and return how many older items were dropped to make
+        room."""
         dropped, items = 0, self._items
         if items is None:
             items = self._items = deque()

@@ -24,8 +24,8 @@ T = TypeVar("T")
 
 
 def contextmanager(function: Callable[P, Generator[T]]) -> Callable[P, AbstractContextManager[T, bool | None]]:
-    """Like `contextlib.contextmanager`: make a context manager from a generator ``function``. Afterwards, restore the
-    traceback of the exception that left the block."""
+    """Return a context manager made from a generator ``function``, like `contextlib.contextmanager`. After the block,
+    the traceback of an exception that left the block is restored."""
     manager = contextlib.contextmanager(function)
 
     @wraps(function)
@@ -38,7 +38,7 @@ def contextmanager(function: Callable[P, Generator[T]]) -> Callable[P, AbstractC
 def asynccontextmanager(
     function: Callable[P, AsyncGenerator[T]],
 ) -> Callable[P, AbstractAsyncContextManager[T, bool | None]]:
-    """Like `contextmanager`, for async generators."""
+    """Return an async context manager made from an async generator function, like `contextmanager`."""
     manager = contextlib.asynccontextmanager(function)
 
     @wraps(function)

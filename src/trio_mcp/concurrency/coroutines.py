@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 def _run_steps(work: Awaitable[T], run: Callable[..., Any]) -> Generator[Any, Any, T]:
-    """Await ``work``, and make each of its steps by a call ``run(method, argument)``."""
+    """Await ``work``, and make each of its steps through a call of ``run(method, argument)``."""
     steps: Any = work.__await__()
     value: Any = None
     thrown: BaseException | None = None
@@ -49,7 +49,7 @@ class in_context(Generic[T]):
 
 
 class ResumptionObserver:
-    """An awaitable that runs ``answer`` and reports two moments.
+    """An awaitable that runs ``answer`` and reports its first step after a cancellation, and its end.
 
     ``on_resumed`` is called at the first step of ``answer`` after ``scope`` was cancelled, where its ``finally``
     begins. ``on_returned`` is called when ``answer`` has returned or raised. Neither may raise.

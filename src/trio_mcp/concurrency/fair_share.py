@@ -19,7 +19,7 @@ _TAG_BYTES: Final = 12
 
 
 def leaves_enough(held: int, free: int, more: int = 1) -> bool:
-    """Return whether a caller that holds ``held`` may take ``more`` of ``free``.
+    """Return true if a caller that uses ``held`` of a limit can take ``more`` while ``free`` is unused.
 
     A caller can hold at most as much as it leaves free: half of everything if no other caller wants any, a third if two
     callers want as much as possible. So some is always left for the next caller, and a caller that was alone releases
@@ -33,7 +33,7 @@ def leaves_enough(held: int, free: int, more: int = 1) -> bool:
 
 
 class Caller:
-    """A caller of a server, or a part of one, with what it holds of the server's limits.
+    """A caller of a server, or one connection, session or client of a caller, with its use of the server's limits.
 
     `Callers` has one for each party, while a connection, session, request or thread of the party refers to it. ``key``
     identifies the party. With `None`, the party is unknown, and each such `Caller` counts as a separate one. If
@@ -53,17 +53,17 @@ class Caller:
         self.key = key
         self.alone = alone
         self.within = within
-        """The party, or part, that contains this `Caller`; `None` for a whole party."""
+        """The `Caller` that contains this one. `None` for a whole caller."""
         self.requests = 0
-        """Requests that run, wait or are parked, without streams."""
+        """Number of requests that run, wait or are parked, without streams."""
         self.streams = 0
-        """Streams that are open."""
+        """Number of subscription streams that are open."""
         self.bytes = 0
         """Bytes in memory of the requests and streams."""
         self.connections = 0
-        """Connections of trusted proxies whose last request came from this party."""
+        """Number of connections of trusted proxies whose last request came from this caller."""
         self.log_share: Any = None
-        """The share of the log, used by `trio_mcp.diagnostics`; `None` until something may be logged."""
+        """The caller's share of the log, used by `trio_mcp.diagnostics`. `None` until something may be logged."""
         self._parts: WeakValueDictionary[Hashable, Caller] | None = None
         self._tag: str | None = None
 
@@ -72,7 +72,8 @@ class Caller:
 
     @property
     def whole(self) -> Caller:
-        """The whole party: this `Caller` itself, or the party that contains it."""
+        """The whole caller: this `Caller` itself or, for a connection, session or client, the caller that it belongs
+        to."""
         whole = self
         while whole.within is not None:
             whole = whole.within
@@ -80,7 +81,8 @@ class Caller:
 
     @property
     def address(self) -> str | None:
-        """The network address that identifies the party; `None` if something else does, or nothing."""
+        """The network address that identifies the caller. `None` if the caller is identified differently or is
+        unknown."""
         match self.whole.key:
             case ("address", str(address)):
                 return address
@@ -95,13 +97,14 @@ class Caller:
         return self._tag
 
     def connection(self) -> Caller:
-        """Return a new part for one connection or session. A party without a ``key`` is itself a connection, so this
-        returns the party."""
+        """Return a new `Caller` for one connection or session of this caller. A caller without a ``key`` is itself a
+        connection, so this returns the caller."""
         return self if self.key is None else Caller(within=self)
 
     def part(self, name: str) -> Caller:
-        """Return the part with this ``name``; the same object for as long as it's in use. Names aren't verified: a
-        false name only takes from other parts of the same party, just like one more connection."""
+        """Return the `Caller` for the client of this caller with this ``name``. It's the same object for as long as
+        it's in use. Names aren't verified: a client that invents names only divides its caller's own share, as with
+        more connections."""
         if self._parts is None:
             self._parts = WeakValueDictionary()
         part = self._parts.get(name)
@@ -110,8 +113,8 @@ class Caller:
         return part
 
     def held(self, count: Callable[[Caller], int]) -> int:
-        """Return the sum for `may_take`: what this `Caller` and each `Caller` that contains it hold, without those that
-        are alone. ``count`` returns what one `Caller` holds."""
+        """Return the amount to pass to `may_take`: the sum over this `Caller` and each `Caller` that contains it,
+        without those that are alone. ``count`` returns the amount of one `Caller`."""
         held = 0
         caller = self
         while caller is not None:
@@ -121,27 +124,27 @@ class Caller:
         return held
 
     def may_take(self, count: Callable[[Caller], int], free: int, more: int = 1) -> bool:
-        """Return whether this `Caller` may take ``more`` of ``free``: see `leaves_enough`. ``count`` returns what a
-        `Caller` holds."""
+        """Return true if this `Caller` can take ``more`` of a limit of which ``free`` is unused: see `leaves_enough`.
+        ``count`` returns how much a `Caller` uses."""
         return leaves_enough(self.held(count), free, more)
 
 
 class Callers:
-    """The parties that currently call a server, one `Caller` for each."""
+    """The current callers of a server, one `Caller` for each."""
 
     def __init__(self) -> None:
         self._known = WeakValueDictionary[Hashable, Caller]()
 
     def of_principal(self, principal: Hashable) -> Caller:
-        """Return the party for an authenticated principal."""
+        """Return the `Caller` for an authenticated principal."""
         return self._of(("principal", principal))
 
     def at(self, address: str) -> Caller:
-        """Return the party at a network address."""
+        """Return the `Caller` for a network address."""
         return self._of(("address", address))
 
     def of_process(self, process: int) -> Caller:
-        """Return the party for a process on this machine. Its key is unique across machines."""
+        """Return the `Caller` for a process on this machine. Its key is unique across machines."""
         return self._of(("process", os.uname().nodename, process))
 
     def _of(self, key: Hashable) -> Caller:
@@ -152,16 +155,16 @@ class Callers:
 
 
 UNCOUNTED: Final = 16 * 1024
-"""Bytes of each connection that aren't counted."""
+"""Bytes of each connection that don't count against the limit."""
 
 
 class SharedBytes:
-    """Bytes that a server keeps, at most ``limit``, shared among callers."""
+    """Counter of the bytes that a server keeps in memory, at most ``limit``, shared among callers."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self.size = 0
-        """Bytes that all callers together hold."""
+        """Number of bytes of all callers together."""
         self._of_callers = WeakKeyDictionary[Caller, int]()
 
     def held_for(self, caller: Caller) -> HeldBytes:
@@ -181,7 +184,7 @@ class SharedBytes:
             holder = holder.within
 
     def is_too_much(self, caller: Caller) -> bool:
-        """Return whether ``caller`` holds more than its share, which is as much as it leaves for others."""
+        """Return true if ``caller`` uses more than its share, which is as much as it leaves for others."""
         return not caller.may_take(self._held, self._limit - self.size, 0)
 
     def _held(self, caller: Caller) -> int:
@@ -189,7 +192,7 @@ class SharedBytes:
 
 
 class HeldBytes:
-    """The bytes of ``shared`` that one object, such as a log, keeps for ``caller``."""
+    """Counter of the bytes of ``shared`` that one object, such as a log, keeps for ``caller``."""
 
     __slots__ = ("_caller", "_shared", "size")
 
@@ -199,17 +202,17 @@ class HeldBytes:
         self.size = 0
 
     def add(self, count: int) -> None:
-        """Count ``count`` more bytes, or fewer if negative."""
+        """Count ``count`` more bytes for the caller, or fewer if negative."""
         self.size += count
         self._shared.add(self._caller, count)
 
     def release(self) -> None:
-        """Release all bytes. Idempotent."""
+        """Set the number of counted bytes to 0. Idempotent."""
         if self.size:  # for most requests, nothing was counted
             self.add(-self.size)
 
     def hold(self, size: int) -> bool:
-        """Set the number of kept bytes to ``size``, counted in steps of `UNCOUNTED`. Return whether that's within the
+        """Set the number of kept bytes to ``size``, counted in steps of `UNCOUNTED`. Return true if that's within the
         caller's share."""
         more = (size if size > UNCOUNTED else 0) - self.size
         if 0 <= more <= UNCOUNTED:
@@ -218,7 +221,7 @@ class HeldBytes:
         return more < 0 or not self.is_too_much
 
     def move_to(self, caller: Caller) -> None:
-        """From now on, count the bytes for ``caller``."""
+        """Count the bytes for ``caller`` from now on."""
         size = self.size
         self.release()
         self._caller = caller
@@ -226,17 +229,17 @@ class HeldBytes:
 
     @property
     def is_too_much(self) -> bool:
-        """Whether the caller holds more than its share, here and elsewhere together."""
+        """True if the caller uses more than its share, over all its objects together."""
         return self._shared.is_too_much(self._caller)
 
 
 class EvictionQueue(Generic[T]):
-    """Items of one kind that a server keeps for its callers. If a caller has too many, the oldest item of its part with
-    the most items is evicted first."""
+    """Items of one kind that a server keeps for its callers. If a caller has too many, its connection or client with
+    the most items loses its oldest item first."""
 
     def __init__(self) -> None:
         self._of_callers: dict[Caller, dict[Caller, dict[T, None]]] = {}
-        """The items of each part, oldest first, by whole caller."""
+        """The items of each connection or client, oldest first, by whole caller."""
         self._counts = Counter[Caller]()
 
     def count(self, caller: Caller) -> int:
@@ -244,13 +247,13 @@ class EvictionQueue(Generic[T]):
         return self._counts[caller.whole]
 
     def add(self, caller: Caller, thing: T) -> None:
-        """Add ``thing`` for ``caller``."""
+        """Add the item ``thing`` for ``caller``."""
         whole = caller.whole
         self._of_callers.setdefault(whole, {}).setdefault(caller, {})[thing] = None
         self._counts[whole] += 1
 
     def remove(self, caller: Caller, thing: T) -> None:
-        """Remove ``thing`` of ``caller``."""
+        """Remove the item ``thing`` of ``caller``."""
         whole = caller.whole
         parts = self._of_callers[whole]
         things = parts[caller]
@@ -262,5 +265,6 @@ class EvictionQueue(Generic[T]):
                 del self._of_callers[whole], self._counts[whole]
 
     def next_evicted(self, caller: Caller) -> T:
-        """Return the item to evict next: the oldest of the part of the whole ``caller`` that has the most items."""
+        """Return the item to evict next: the oldest item of the connection or client of ``caller`` that has the most
+        items."""
         return next(iter(max(self._of_callers[caller.whole].values(), key=len)))

@@ -1,4 +1,4 @@
-"""LoopTask runs an asyncio function for a trio task, in an event loop in another thread."""
+"""`LoopTask` runs an asyncio function for a trio task, in an event loop in another thread."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 class LoopTask(Generic[T]):
-    """A task of ``loop`` that runs ``function`` in ``context``. Create it in the trio run that waits for it.
+    """An asyncio task of ``loop`` that runs ``function`` in ``context``. Create it in the trio run that waits for it.
 
     Raises `RuntimeError` if the loop is closed.
     """
@@ -30,7 +30,7 @@ class LoopTask(Generic[T]):
         self._trio_run = TrioRun()
         self._task: asyncio.Task[T] | None = None
         self.over = trio.Event()
-        """Set when the task has ended."""
+        """Event that is set when the task has ended."""
         loop.call_soon_threadsafe(self._start, context)
 
     # In the thread of the loop
@@ -48,13 +48,13 @@ class LoopTask(Generic[T]):
 
     @property
     def task(self) -> asyncio.Task[T] | None:
-        """The asyncio task; `None` before it starts."""
+        """The asyncio task that runs the function. `None` before it starts."""
         return self._task
 
     # In trio's thread
 
     def cancel(self, reason: str | None) -> None:
-        """Cancel the task, with ``reason`` as the message. Does nothing if the loop is closed."""
+        """Cancel the asyncio task, with ``reason`` as the message. Does nothing if the loop is closed."""
         with suppress(RuntimeError):
             self._loop.call_soon_threadsafe(self._cancel, reason)
 
@@ -64,7 +64,7 @@ class LoopTask(Generic[T]):
 
     @property
     def was_cancelled(self) -> bool:
-        """Whether the task ended because it was cancelled."""
+        """True if the asyncio task ended because it was cancelled."""
         return self._task is not None and self._task.cancelled()
 
     def result(self) -> T:

@@ -18,9 +18,9 @@ T = TypeVar("T")
 def async_with_only(
     what: str,
 ) -> Callable[[Callable[P, AbstractAsyncContextManager[T]]], Callable[P, AbstractAsyncContextManager[T]]]:
-    """Decorate an ``open_*`` function that returns a context manager. Awaiting the result raises `TypeError` with the
-    correct code, and so does an unknown option. ``what`` names what the block gets, for example ``"client"``; pass an
-    empty string for nothing."""
+    """Decorate an ``open_*`` function that returns a context manager, so that awaiting the result raises `TypeError`
+    with the correct code. An unknown option raises it as well. ``what`` names the value of the block, for example
+    ``"client"``; pass an empty string for no value."""
 
     def decorate(function: Callable[P, AbstractAsyncContextManager[T]]) -> Callable[P, AbstractAsyncContextManager[T]]:
         @wraps(function)
@@ -50,12 +50,12 @@ def check_options(function: str, given: Iterable[str], known: Collection[str]) -
 
 
 _OF_NOBODY: Final = ("self", "task_status")
-"""Parameters that only Python and trio pass, not users."""
+"""Parameters that only Python and trio pass to the function, not users."""
 
 
 @cache
 def _keywords_of(function: Callable[..., Any]) -> tuple[str, ...]:
-    """Return the keywords of ``function``, including the keys of the `TypedDict` of its options."""
+    """Return the keyword arguments that ``function`` accepts, including the keys of the `TypedDict` of its options."""
     known: list[str] = []
     for name, parameter in signature(function).parameters.items():
         if parameter.kind is Parameter.VAR_KEYWORD:

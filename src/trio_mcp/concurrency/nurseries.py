@@ -63,13 +63,13 @@ async def run_together(
             raise
     failed.sort(key=lambda each: isinstance(each, Exception))  # an interrupt of the program comes before all failures
     for later in failed[1:]:
-        if not isinstance(later, CodedError):  # a CodedError is an answer, and one was already given
+        if not isinstance(later, CodedError):  # a CodedError is an answer to the peer, which has already got one
             logger.error("a call failed after another one had failed", exc_info=later)
     if failed:
         try:
             raise failed[0]
         finally:
-            failed.clear()  # a traceback refers to this frame, so only the garbage collector could free the two
+            failed.clear()  # breaks a reference cycle: a traceback refers to this frame
     return [results[place] for place in range(len(calls))]
 
 
@@ -78,7 +78,8 @@ def _ignore_failure(_: BaseException) -> None:
 
 
 def sole_exception(failure: BaseException) -> BaseException:
-    """Return the exception if ``error`` is a group of one, however deeply nested."""
+    """Return the only exception in the exception group ``error``, however deeply nested. Return anything else
+    unchanged."""
     while isinstance(failure, BaseExceptionGroup):
         members = cast("BaseExceptionGroup[BaseException]", failure).exceptions
         if len(members) != 1:
@@ -97,19 +98,19 @@ def failures_in(group: BaseExceptionGroup[Any]) -> list[BaseException]:
 
 
 class ServiceNursery:
-    """Starts the tasks that serve a body: see `open_service_nursery`."""
+    """Starts background tasks that serve the body of an ``async with`` block: see `open_service_nursery`."""
 
     def __init__(self, nursery: trio.Nursery) -> None:
         self._nursery = nursery
         self._shields: set[trio.CancelScope] | None = set()
 
     def start_soon(self, service: Callable[..., Awaitable[Any]], *args: Any) -> None:
-        """Start ``service`` in the background, shielded until the body ends."""
+        """Start ``service`` in the background, shielded from cancellation until the body ends."""
         self._nursery.start_soon(self._run_shielded, service, args)
 
     def start_protected(self, service: Callable[..., Awaitable[Any]], *args: Any) -> None:
-        """Like `start_soon`, but an interrupt isn't raised in ``service``. It's raised in the main task as soon as
-        possible. Raised in a service, an interrupt would be noticed only after the body and everything else has
+        """Start ``service`` like `start_soon`, but protect it from Ctrl-C. The interrupt is raised in the main task as
+        soon as possible. Raised in a service, an interrupt would be noticed only after the body and everything else has
         ended."""
         self._nursery.start_soon(self._run_protected, service, args)
 
@@ -118,7 +119,7 @@ class ServiceNursery:
         await self._run_shielded(service, args)
 
     async def start(self, service: Callable[..., Awaitable[Any]], *args: Any) -> Any:
-        """Like `start_soon`, but wait until ``service`` has called ``task_status.started``, and return the value
+        """Start ``service`` like `start_soon`, wait until it has called ``task_status.started``, and return the value
         given."""
         return await self._nursery.start(self._start_shielded, service, args)
 
@@ -156,7 +157,7 @@ class ServiceNursery:
             self._shields.discard(scope)
 
     def cancel(self, reason: str) -> None:
-        """Cancel all tasks, which are no longer shielded, because the body has ended."""
+        """Cancel all background tasks, which are no longer shielded, because the body has ended."""
         shields, self._shields = self._shields or set(), None
         for scope in shields:
             scope.shield = False
@@ -175,7 +176,7 @@ class _Started:
 
 @asynccontextmanager
 async def open_service_nursery(reason: str) -> AsyncGenerator[ServiceNursery]:
-    """Open a nursery whose tasks are cancelled, with ``reason``, when the body ends, and not earlier.
+    """Open a nursery for background tasks. They are cancelled, with ``reason``, when the body ends, and not earlier.
 
     A call that is left because of a scope *around* the whole connection must still send its cancellation, so the writer
     must outlive the caller. Cancellation from outside therefore reaches the body first, and the tasks only when the

@@ -28,7 +28,8 @@ if TYPE_CHECKING:
     from .asyncio_thread import LoopCalls
 
 loop_calls: ContextVar[LoopCalls] = ContextVar("trio_mcp.loop_calls")
-"""How the current asyncio task and its child tasks call into trio: see `loop_calls_here`."""
+"""Context variable of the `LoopCalls` with which the current asyncio task and its child tasks call into trio: see
+`loop_calls_here`."""
 
 
 def loop_calls_here() -> LoopCalls | None:
@@ -43,7 +44,7 @@ CALL_TIMEOUT: Final = 10.0
 
 
 class TrioRun:
-    """One trio run, with methods that call into its thread from any thread. Created by `current_run`."""
+    """Represents one `trio.run`. Its methods call into trio's thread from any thread. Created by `current_run`."""
 
     __slots__ = ("_ident", "_token")
 
@@ -53,12 +54,12 @@ class TrioRun:
 
     @property
     def is_here(self) -> bool:
-        """True in the thread of the run."""
+        """True if the current code runs in the thread of the trio run."""
         return get_ident() == self._ident
 
     @property
     def is_current(self) -> bool:
-        """Whether the current code runs in this trio run."""
+        """True if the current code runs in this trio run."""
         if get_ident() != self._ident or not trio.lowlevel.in_trio_run():
             return False
         return trio.lowlevel.current_trio_token() is self._token  # not a later run in a thread with the same id
@@ -78,7 +79,8 @@ class TrioRun:
         return waiting.wait(None if wait_forever else CALL_TIMEOUT)
 
     def call_soon(self, call: Callable[..., object], *args: Any, idempotent: bool = False) -> bool:
-        """Call ``call``, which must not raise, in the run: now if called in the run, and otherwise soon. Never waits.
+        """Call ``call`` in the trio run, without waiting. If the current code runs in the run, call it now. ``call``
+        must not raise.
 
         ``idempotent``: equal calls that still wait are made only once. Returns false after the end of the run.
         """
@@ -92,7 +94,8 @@ class TrioRun:
         return True
 
     def check(self, what: str) -> None:
-        """Raise `RuntimeError` in any other thread. ``what`` is the object that a task there is about to use."""
+        """Raise `RuntimeError` if called in another thread than trio's. ``what`` is the object that a task is about to
+        use."""
         if get_ident() != self._ident:
             raise RuntimeError(
                 f"{what} belongs to a trio.run in another thread, and can only be used there: write "
@@ -102,7 +105,8 @@ class TrioRun:
 
 
 class _ThreadCall(Generic[T]):
-    """A call that a thread waits for. It's made at most once, and never after the thread has stopped waiting."""
+    """A call in trio's thread for which another thread waits. It's made at most once, and never after the thread has
+    stopped waiting."""
 
     __slots__ = ("_call", "_context", "_outcomes", "_turn")
 
@@ -150,7 +154,7 @@ def current_run() -> TrioRun:
 
 
 class ActiveRuns:
-    """The trio runs that currently use an object; empty before and after."""
+    """The trio runs that currently use an object. Empty before and after."""
 
     def __init__(self) -> None:
         self._runs: list[TrioRun] = []
@@ -158,9 +162,9 @@ class ActiveRuns:
 
     @contextmanager
     def register(self) -> Generator[None]:
-        """Register the current run as a user of the object, for the duration of the block."""
+        """Register the current trio run as a user of the object, for the duration of the ``with`` block."""
         run = current_run()
-        with self._lock:  # not while a change is in progress
+        with self._lock:  # waits while a change is in progress
             self._runs.append(run)
         try:
             yield
@@ -173,8 +177,8 @@ class ActiveRuns:
                 self._runs.remove(run)
 
     def call_in_run(self, change: Callable[[], T]) -> T:
-        """Call ``call_in_run`` in the thread of the run that uses the object, or in this thread if no run does. Return
-        its result, and raise its exceptions. See `TrioRun.call`.
+        """Call ``call_in_run`` in the thread of the trio run that uses the object, or in this thread if no run uses it.
+        Return its result, and raise its exceptions. See `TrioRun.call`.
 
         Raises `RuntimeError`, without any change, while runs in two threads use the object.
         """
@@ -198,11 +202,11 @@ class ActiveRuns:
 
 
 class HasActiveRuns(Protocol):
-    """An object that knows which trio runs use it."""
+    """An object that records which trio runs use it."""
 
     @property
     def _active_runs(self) -> ActiveRuns:
-        """The runs that use the object."""
+        """The trio runs that use the object."""
         ...
 
 
@@ -210,7 +214,7 @@ H = TypeVar("H", bound=HasActiveRuns)
 
 
 def in_active_run(method: Callable[Concatenate[H, P], T]) -> Callable[Concatenate[H, P], T]:
-    """Decorate a method that changes an object with `ActiveRuns`: see `ActiveRuns.call_in_run`."""
+    """Decorate a method so that it runs in the trio run that uses its object: see `ActiveRuns.call_in_run`."""
 
     @wraps(method)
     def change(self: H, *args: P.args, **kwargs: P.kwargs) -> T:

@@ -1,4 +1,4 @@
-"""Time limits that depend on the calls inside: the limits restart, or pause.
+"""Time limits that restart on progress, or pause while the user is asked.
 
 `Graces` limits how long cancelled calls can clean up before they are abandoned, and `growing_delay` returns how long to
 wait before a retry.
@@ -19,7 +19,8 @@ from .contexts import contextmanager
 
 
 class TimeLimit:
-    """A limit of ``seconds`` for ``scope``. Its clock can be paused, but the limit ends at ``latest`` in any case."""
+    """A time limit of ``seconds`` for ``scope``. Its clock can be paused, but the limit ends at ``latest`` in any
+    case."""
 
     def __init__(
         self, scope: trio.CancelScope, seconds: float, latest: float, outer_deadline: float, *, renewed: bool
@@ -28,14 +29,15 @@ class TimeLimit:
         self._seconds = self._left = seconds
         self._latest = latest
         self.never_after = min(latest, outer_deadline)
-        """Time that this deadline, and the deadlines around it, never exceed."""
+        """Latest time for this deadline, and for the deadlines around it."""
         self._pauses = 0
         self.restarts_on_progress = renewed
-        """Whether progress of the calls inside restarts the limit."""
+        """True if progress of the calls inside restarts the limit."""
         self.is_over = False
-        """True once its block has ended. Tasks started inside can continue, but the limit no longer applies to them."""
+        """True if the limit's block has ended. Tasks started inside can continue, but the limit no longer applies to
+        them."""
         self.hint = ""
-        """A possible cause to add to the error if the limit is reached."""
+        """Text about a possible cause, which is added to the error if the limit is reached."""
         self._run()
 
     def _run(self) -> None:
@@ -48,34 +50,34 @@ class TimeLimit:
         return self._scope.deadline
 
     def restart(self) -> None:
-        """Restart the limit because progress has arrived, if it's a limit that restarts."""
+        """Restart the time limit because progress has arrived, if progress restarts this limit."""
         if self.restarts_on_progress:
             self._left = self._seconds
             if not self._pauses:
                 self._run()
 
     def pause(self) -> None:
-        """Pause the clock until `resume` has been called as often as `pause`."""
+        """Pause the time limit until `resume` has been called as often as `pause`."""
         if not self._pauses:
             self._left = max(self._due - trio.current_time(), 0)
             self._scope.deadline = self._latest
         self._pauses += 1
 
     def resume(self) -> None:
-        """Undo one `pause`."""
+        """Continue the time limit after one call of `pause`."""
         self._pauses -= 1
         if not self._pauses:
             self._run()
 
 
 class HandlerLimit:
-    """A limit of ``seconds`` for the code that runs in ``scope``. The limit pauses while the client's user is asked,
-    like a client's own limits (`fail_after_work`)."""
+    """A time limit of ``seconds`` for a handler that runs in ``scope``. The limit pauses while the client's user is
+    asked, like a client's own limits (`fail_after_work`)."""
 
     def __init__(self, seconds: float, outer: HandlerLimit | None = None) -> None:
         self.scope = trio.CancelScope()
         self.outer = outer
-        """The limit around this one, which pauses together with it; `None` for the outermost."""
+        """The time limit around this one, which pauses together with it. `None` for the outermost limit."""
         self._limit = TimeLimit(self.scope, seconds, math.inf, math.inf, renewed=False)
         self._moved = trio.Event()
 
@@ -86,7 +88,7 @@ class HandlerLimit:
 
     @contextmanager
     def paused(self) -> Generator[None]:
-        """Pause the clock of the limit while the block runs."""
+        """Pause the time limit while the ``with`` block runs."""
         self._limit.pause()
         try:
             with nullcontext() if self.outer is None else self.outer.paused():
@@ -96,7 +98,7 @@ class HandlerLimit:
             self._moved.set()
 
     async def wait_until_over(self) -> None:
-        """Wait until the limit is over."""
+        """Wait until the time limit has passed."""
         while trio.current_time() < self.deadline:
             self._moved = trio.Event()
             with trio.move_on_at(self.deadline):
@@ -113,7 +115,8 @@ def call_limits() -> tuple[TimeLimit, ...]:
 
 
 def latest_deadline() -> float:
-    """Return the latest time at which a call made now in this task is left; `math.inf` if there is no certain limit.
+    """Return the latest time at which a call made now in this task ends. Return `math.inf` if there is no certain
+    limit.
 
     For a limit that restarts or pauses, its maximum counts.
     """
@@ -168,7 +171,7 @@ def fail_after_work(seconds: float) -> Generator[trio.CancelScope]:
 
 @contextmanager
 def _limited(seconds: float, latest: float, *, renewed: bool) -> Generator[trio.CancelScope]:
-    around = latest_deadline()  # not the effective deadline, because a limit around this one can move
+    around = latest_deadline()  # not trio's effective deadline, because a limit around this one can move
     scope = trio.CancelScope()
     limit = TimeLimit(scope, seconds, latest, around, renewed=renewed)
     with scope:
@@ -183,14 +186,14 @@ def _limited(seconds: float, latest: float, *, renewed: bool) -> Generator[trio.
 
 
 class Graces:
-    """The cleanup graces of one connection, each of ``seconds``, or less after `shorten`."""
+    """The time that cancelled calls of one connection have to clean up: ``seconds`` each, or less after `shorten`."""
 
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
         self._scopes: set[trio.CancelScope] = set()
 
     def shorten(self, seconds: float) -> None:
-        """Allow at most ``seconds`` from now on, even in blocks whose grace has already begun."""
+        """Allow at most ``seconds`` for cleanup from now on, even in blocks whose grace has already begun."""
         self.seconds = min(self.seconds, seconds)
         end = trio.current_time() + self.seconds
         for scope in self._scopes:
@@ -203,12 +206,12 @@ class Graces:
         self._scopes.add(scope)
 
     def unshield(self, scope: trio.CancelScope) -> None:
-        """Called when the block of ``scope`` has ended."""
+        """Stop limiting ``scope``, because its block has ended."""
         self._scopes.discard(scope)
 
     @contextmanager
     def grace(self) -> Generator[None]:
-        """Shield the block from cancellation until the grace ends. Then cancel it."""
+        """Shield the ``with`` block from cancellation until the grace ends. Then cancel the block."""
         with trio.CancelScope() as scope:
             self.shield(scope)
             try:

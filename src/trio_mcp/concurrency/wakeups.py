@@ -22,17 +22,17 @@ from ..classes import define
 
 
 class Sleeper:
-    """A `trio.lowlevel.ParkingLot` for a single task. Each wake-up takes 3.6 µs instead of 4.4, and a message takes two
-    wake-ups."""
+    """A `trio.lowlevel.ParkingLot` for a single task. Each wake-up takes 3.6 µs instead of 4.4 µs, and a message takes
+    two wake-ups."""
 
     __slots__ = ("task",)
 
     def __init__(self) -> None:
         self.task: trio.lowlevel.Task | None = None
-        """The task that sleeps here; `None` while none does, and once it was woken or cancelled."""
+        """The sleeping task. `None` while no task sleeps, and after the task was woken or cancelled."""
 
     async def sleep(self) -> None:
-        """Wait for the next `wake`. Always a checkpoint. Only one task can wait at a time."""
+        """Wait for the next call of `wake`. Always a checkpoint. Only one task can wait at a time."""
         assert self.task is None, "one task sleeps here"
         self.task = trio.lowlevel.current_task()
         await trio.lowlevel.wait_task_rescheduled(self._abort)
@@ -51,7 +51,7 @@ class Sleeper:
 
 
 class ChangeSignal:
-    """Signals changes to one reader. Signals can be lost, so the reader also looks after ``seconds`` at the latest."""
+    """Signals changes to one reader. Signals can be lost, so the reader also checks for changes every ``seconds``."""
 
     __slots__ = ("_has_changed", "_seconds", "_sleeper")
 
@@ -61,12 +61,12 @@ class ChangeSignal:
         self._sleeper = Sleeper()
 
     def notify(self, *_: object) -> None:
-        """Signal a change. Synchronous."""
+        """Signal a change to the reader. Synchronous."""
         self._has_changed = True
         self._sleeper.wake()
 
     async def next_poll(self) -> None:
-        """Wait until it's time to read again. A change during the last read counts as well."""
+        """Wait until it's time to check for changes again. A change during the last check counts as well."""
         if self._has_changed:
             await trio.lowlevel.checkpoint()
         else:
@@ -87,7 +87,7 @@ class OnDemandTask:
         self._where: tuple[trio.Nursery, Context] | None = None
 
     def start_in(self, nursery: trio.Nursery, context: Context) -> None:
-        """Set the nursery and the context variables of the task, so that it doesn't inherit those of its first
+        """Set the nursery and the context variables of the task, so that the task doesn't inherit those of its first
         caller."""
         self._where = nursery, context
 
@@ -103,7 +103,7 @@ class OnDemandTask:
         self._started = True
 
     async def sleep(self) -> None:
-        """Wait for the next `wake`. Called in ``run`` when there is nothing to do."""
+        """Wait for the next call of `wake`. Called in ``run`` when there is nothing to do."""
         await self._sleeper.sleep()
 
 
@@ -112,7 +112,7 @@ _SPARE: Final = 64
 
 @define(eq=False)
 class Alarm:
-    """A function that is called at the time ``due`` (`trio.current_time`), unless `stop` is called before."""
+    """A function that is scheduled for the time ``due`` (`trio.current_time`), unless `stop` is called before."""
 
     _alarms: Alarms | None
     due: float
@@ -120,17 +120,17 @@ class Alarm:
 
     @property
     def is_set(self) -> bool:
-        """True until the function or `stop` has been called."""
+        """True while the scheduled function is pending, so that it was neither called nor stopped."""
         return self._ring is not None
 
     def stop(self) -> None:
-        """Drop the function and all its references at once. Idempotent."""
+        """Cancel the scheduled function, and remove all references to it at once. Idempotent."""
         alarms, self._alarms, self._ring = self._alarms, None, None
         if alarms is not None:
             alarms.stopped()
 
     def ring(self) -> None:
-        """Call the function, once."""
+        """Call the scheduled function, at most once."""
         ring = self._ring
         self.stop()
         if ring is not None:
@@ -151,13 +151,13 @@ class Alarms:
         self._set = 0
         """Number of alarms in the heap that aren't stopped."""
         self._sleep = trio.CancelScope()
-        """Scope in which `run` sleeps. Changing its deadline is much cheaper than waking the task."""
+        """Cancel scope in which `run` sleeps. Changing its deadline is much cheaper than waking the task."""
         self._ident: int | None = None
         """Identifier of the thread of `run`; `None` before `run`."""
 
     @property
     def are_elsewhere(self) -> bool:
-        """True in any thread except the thread of `run`."""
+        """True if the current code runs in another thread than `run`."""
         return get_ident() != self._ident and self._ident is not None
 
     def __len__(self) -> int:
@@ -165,7 +165,8 @@ class Alarms:
         return len(self._heap)
 
     def set(self, due: float, ring: Callable[[], object]) -> Alarm:
-        """Call ``ring`` at ``due`` (`trio.current_time`); `math.inf` means never. Synchronous."""
+        """Schedule a call of ``ring`` at the time ``due`` (`trio.current_time`), and return the alarm. `math.inf` means
+        never. Synchronous."""
         alarm = Alarm(self, due, ring)
         if due < math.inf:
             self._set += 1
@@ -176,14 +177,14 @@ class Alarms:
         return alarm
 
     def stopped(self) -> None:
-        """Called by an `Alarm` that was stopped."""
+        """Called by an `Alarm` after it was stopped."""
         self._set = max(self._set - 1, 0)
         if len(self._heap) > 2 * self._set + _SPARE:
             self._heap = [entry for entry in self._heap if entry[2].is_set]
             heapq.heapify(self._heap)
 
     async def run(self) -> None:
-        """Call the functions when they are due, until cancelled."""
+        """Call the scheduled functions when they are due, until cancelled."""
         self._ident = get_ident()
         while True:
             if (due := self._next_due()) > trio.current_time():
@@ -199,6 +200,6 @@ class Alarms:
         return heap[0][0] if heap else math.inf
 
     def _ring_first(self) -> None:
-        """Ring the first alarm. A separate function, because `run` sleeps next and would keep the alarm's references
-        alive."""
+        """Call the function of the first alarm. A separate method, because `run` sleeps next and would keep the alarm's
+        references alive."""
         heapq.heappop(self._heap)[2].ring()

@@ -1,4 +1,4 @@
-"""Plain ``def`` handlers run in worker threads that can be abandoned.
+"""Worker threads for plain ``def`` handlers. A thread that ignores its cancellation can be abandoned.
 
 `run_in_worker` runs a call in a thread; `await_in_worker` calls from there back into trio. `Workers` decide how many
 threads there are, and which waiting call gets the next one. Each call in a thread has a `WorkerSlot`.
@@ -63,12 +63,12 @@ async def run_in_worker(
             nursery.cancel_scope.cancel(reason="the thread has ended")
         return ends.pop().unwrap()  # outside the nursery, which would wrap an exception in a group
     finally:
-        ends.clear()  # an exception's traceback refers to this frame, so only the garbage collector could free both
+        ends.clear()  # breaks a reference cycle: an exception's traceback refers to this frame
 
 
 async def await_result(call: Awaitable[Any]) -> Any:
-    """Return the result of ``call``. If the result is awaitable, await it in this task. That happens for a plain
-    function that wraps an async one."""
+    """Return the result of ``call``. If the result is awaitable, as for a plain function that wraps an async one, await
+    it in this task."""
     result = await call
     return await result if inspect.isawaitable(result) else result
 
@@ -125,8 +125,8 @@ def await_in_nursery(run: TrioRun, nursery: trio.Nursery, call: Callable[[], Awa
 
 
 def in_worker_thread() -> bool:
-    """Return whether this is the thread of a call of `run_in_worker`, which may block. Return false in another thread
-    to which context variables were copied, and in a trio run inside the thread."""
+    """Return true if the current code runs in a thread of `run_in_worker`, which can block. Return false in another
+    thread to which context variables were copied, and in a trio run inside the thread."""
     here = _here.get(None)
     return here is not None and here.is_here and not trio.lowlevel.in_trio_run()
 
@@ -136,7 +136,7 @@ async def _awaiting(call: Callable[[], Awaitable[T]]) -> T:
 
 
 class Work(Generic[T]):
-    """A call that is run in a thread."""
+    """A call that is run in a worker thread."""
 
     __slots__ = ("_call", "_ends", "_given_up", "_ident", "_slot", "_started", "nursery")
 
@@ -144,21 +144,21 @@ class Work(Generic[T]):
         self._call = call
         self._slot = slot
         self.nursery = nursery
-        """Nursery for tasks that the thread waits for, cancelled together with the thread's call."""
+        """Nursery for the tasks for which the thread waits. The cancellation of the thread's call also cancels them."""
         self._started = self._given_up = False
         self._ident: int | None = None
-        """Identifier of the thread, while the call runs."""
+        """Identifier of the worker thread while the call runs."""
         self._ends: list[outcome.Outcome[T]] = []
         """Outcome of the call. `_body` doesn't return or raise it, because the traceback of an exception refers to the
         thread's frames, and only the garbage collector could free the objects in them."""
 
     @property
     def is_here(self) -> bool:
-        """True in the thread of the call."""
+        """True if the current code runs in the thread of the call."""
         return self._ident == threading.get_ident()
 
     async def run(self, graces: Callable[[], Graces], abandoned: Callable[[], object] | None) -> T:
-        """Run the call as `run_in_worker` describes."""
+        """Run the call in a worker thread, as `run_in_worker` describes, and return its result."""
         try:
             await trio.to_thread.run_sync(self._body, limiter=cast("Any", self._slot), abandon_on_cancel=True)
         except trio.Cancelled:
@@ -191,7 +191,7 @@ class Work(Generic[T]):
             self._ident = None
 
     async def while_asking(self, call: Callable[[], Awaitable[T]]) -> T:
-        """Wait for ``call``, while another thread can run."""
+        """Wait for ``call`` and return its result, while another thread can use the slot."""
         self._slot.ask()
         try:
             return await call()
@@ -199,8 +199,8 @@ class Work(Generic[T]):
             await self._slot.resume()
 
     def frames(self) -> list[tuple[FrameType, int]]:
-        """Return the current position of the thread, outermost first, in the author's function and its callees. Return
-        an empty list outside the function."""
+        """Return the stack frames of the thread, outermost first, in the author's function and its callees. Return an
+        empty list if the thread isn't in the function."""
         ident = self._ident
         if ident is None:
             return []
@@ -211,23 +211,24 @@ class Work(Generic[T]):
         return inside[-2::-1]  # without the frame of `outcome.capture`, which is last
 
     def describe(self) -> str:
-        """Return the name of the function and its current position, for the log. Arguments aren't shown, because they
-        may be private, and of any length."""
+        """Return the name of the called function and its current position, for the log. Arguments aren't shown, because
+        they may be private, and of any length."""
         function = getattr(self._call, "func", self._call)  # the function of a partial
         name = getattr(function, "__qualname__", type(function).__qualname__)
         return f"{name}, at:\n{''.join(traceback.StackSummary.extract(self.frames()).format())}"
 
 
 _BODY: Final = cast("Any", Work)._body.__code__
-"""Code of the frame at which the call begins. Its callers belong to the thread, not to the call."""
+"""Code object of the frame at which the call begins. The frames that called it belong to the thread, not to the
+call."""
 
 _here: ContextVar[Work[Any]] = ContextVar("trio_mcp.worker")
-"""The call that this thread runs, or whose thread this task waits for."""
+"""Context variable of the call that this thread runs, or for whose thread this task waits."""
 
 
 def frames_of(task: trio.lowlevel.Task) -> Iterable[tuple[FrameType, int]]:
-    """Return the position of ``task``, for `traceback.StackSummary`. If the task waits for a thread, return the
-    position in that thread."""
+    """Return the stack frames of ``task``, for `traceback.StackSummary`. If the task waits for a worker thread, return
+    the frames of that thread."""
     work = task.context.get(_here)
     return (work is not None and work.frames()) or task.iter_await_frames()
 
@@ -236,7 +237,8 @@ _LOGGED_LIMIT: Final = 10
 
 
 class SlotState(IntEnum):
-    """States of a thread's slot: OUTSIDE, RUNNING, perhaps ASKING and RUNNING again, perhaps ABANDONED, OUTSIDE."""
+    """States of a worker thread's slot: OUTSIDE, RUNNING, perhaps ASKING and RUNNING again, perhaps ABANDONED,
+    OUTSIDE."""
 
     OUTSIDE = 0
     RUNNING = 1
@@ -245,7 +247,7 @@ class SlotState(IntEnum):
 
 
 class Workers:
-    """The threads of plain handlers, for all callers together.
+    """The worker threads of plain handlers, for all callers together.
 
     Up to ``running`` threads run. Up to ``asking`` more wait for an answer of their peer, so that a call that waits for
     a thread never waits for a client's user. Abandoned threads count separately: if there are ``abandoned`` of them, no
@@ -258,14 +260,15 @@ class Workers:
         self._counts = [0] * len(SlotState)
         self._shares = WeakValueDictionary[Caller, WorkerShare]()
         self.queue: dict[WorkerShare, None] = {}
-        """Shares of whole callers with waiting calls, the next one first."""
+        """Shares of whole callers with waiting calls. The share that is served next comes first."""
         self._abandoned_calls: dict[WorkerSlot, Work[Any]] = {}
         """Calls in abandoned threads that still run, by their slots."""
         self._has_logged = True
-        """Whether all of these calls have been logged."""
+        """True if all calls in abandoned threads have been logged."""
 
     def share(self, caller: Caller) -> WorkerShare:
-        """Return the share of ``caller``; the same object while anything, such as a thread, refers to it."""
+        """Return the share of ``caller`` in the worker threads. It's the same object while anything, such as a thread,
+        refers to it."""
         share = self._shares.get(caller)
         if share is None:
             share = WorkerShare(self, caller, None if caller.within is None else self.share(caller.within))
@@ -273,16 +276,16 @@ class Workers:
         return share
 
     def free(self, state: SlotState) -> int:
-        """Return how many more threads can be in ``state``; 0 or less means none."""
+        """Return how many more threads can be in ``state``. If no more can, the number is 0 or less."""
         return self._limits[state] - self._counts[state]
 
     def move(self, before: SlotState, after: SlotState) -> None:
-        """Count a thread that was in the state ``before`` and is now in ``after``."""
+        """Count a thread as being in the state ``after``, and no longer in the state ``before``."""
         self._counts[before] -= 1
         self._counts[after] += 1
 
     def wake_waiting(self) -> None:
-        """Wake the calls that have a slot now: one of each caller, then the next of each."""
+        """Wake the waiting calls for which there are slots now: one call of each caller, then the next of each."""
         found = True
         while found:
             found = False
@@ -305,8 +308,8 @@ class Workers:
         self._abandoned_calls.pop(slot, None)
 
     def refusal(self) -> CodedError:
-        """Return the error for a call refused because of too many abandoned threads. Log where the threads are blocked,
-        once until another thread is abandoned."""
+        """Return the error for a call that is refused because of too many abandoned threads. Log where the threads are
+        blocked, once until another thread is abandoned."""
         if not self._has_logged:
             self._has_logged = True
             most = Counter(work.describe() for work in self._abandoned_calls.values()).most_common(_LOGGED_LIMIT)
@@ -321,8 +324,8 @@ class Workers:
 
 
 class WorkerShare:
-    """The share of ``caller`` in `Workers`: at most as much as the caller leaves for others. ``within``: the share of
-    the caller that contains ``caller``; `None` for a whole caller."""
+    """The share of ``caller`` in the worker threads: at most as many as the caller leaves for others. ``within`` is the
+    share of the caller that contains ``caller``, or `None` for a whole caller."""
 
     __slots__ = ("__weakref__", "_caller", "_counts", "_waiting", "_within", "queue", "workers")
 
@@ -332,13 +335,13 @@ class WorkerShare:
         self._within = within
         self._counts = [0] * len(SlotState)
         self._waiting: dict[WorkerSlot, trio.lowlevel.Task] = {}
-        """Tasks that wait for a thread, by their slots, oldest first."""
+        """Tasks that wait for a worker thread, by their slots, oldest first."""
         self.queue: dict[WorkerShare, None] = {}
-        """The shares within this one that have waiting calls, the next one first. Includes this share if its own calls
-        wait."""
+        """The shares within this one that have waiting calls. The share that is served next comes first. Includes this
+        share if its own calls wait."""
 
     def may_have(self, state: SlotState) -> bool:
-        """Return whether one more thread of the caller can be in ``state``."""
+        """Return true if one more thread of the caller can be in ``state``."""
         held, share = 0, self
         while share is not None:
             if not share._caller.alone:
@@ -347,7 +350,8 @@ class WorkerShare:
         return leaves_enough(held, self.workers.free(state))
 
     def move(self, before: SlotState, after: SlotState) -> None:
-        """Count a thread that was in the state ``before`` and is now in ``after``, and assign the freed slots."""
+        """Count a thread as being in the state ``after`` instead of ``before``, and give the freed slots to waiting
+        calls."""
         share: WorkerShare | None = self
         while share is not None:
             share._counts[before] -= 1
@@ -358,7 +362,7 @@ class WorkerShare:
             self.workers.wake_waiting()
 
     def _enqueue(self) -> None:
-        """Append this share, whose first call now waits, to the waiting shares, and do the same for each share that
+        """Append this share, which now has a waiting call, to the waiting shares, and do the same for each share that
         contains it."""
         self.queue[self] = None
         share = self
@@ -378,7 +382,7 @@ class WorkerShare:
         return self.workers.queue if self._within is None else self._within.queue
 
     async def acquire(self, slot: WorkerSlot) -> None:
-        """Wait until ``slot`` runs. Slots of one share get their turn in the order of arrival.
+        """Wait until ``slot`` can be used. Slots of one share are served in the order of arrival.
 
         If a slot can run at once, no other task runs in between, so that threads start in the same order. Raises
         `CodedError` if ``slot`` is refused. Then, and after a cancelled wait, nothing has changed.
@@ -400,7 +404,8 @@ class WorkerShare:
         await trio.lowlevel.wait_task_rescheduled(abort)
 
     def wake_next(self) -> bool:
-        """Let the oldest slot of this share, or of a share within it, run. Return false if none can run."""
+        """Wake the oldest call that waits for a slot of this share, or of a share within it. Return false if no call
+        can run."""
         if not self.may_have(SlotState.RUNNING):
             return False
         for share in tuple(self.queue):
@@ -420,7 +425,7 @@ class WorkerShare:
 
 
 class WorkerSlot:
-    """The slot of one thread, from its start to its end, even after being abandoned.
+    """The slot of one worker thread, from its start to its end, even after being abandoned.
 
     A `WorkerSlot` is passed to `trio.to_thread.run_sync` as its limiter.
     """
@@ -431,39 +436,41 @@ class WorkerSlot:
         self._share = share
         self._state = SlotState.OUTSIDE
         self.released = trio.Event()
-        """Set when the thread has ended and is no longer counted."""
+        """Event that is set when the thread has ended and is no longer counted."""
 
     def _move(self, state: SlotState) -> None:
         before, self._state = self._state, state
         self._share.move(before, state)
 
     def run(self) -> None:
-        """Take the slot. Raises `CodedError` if the thread must not start, because too many were abandoned."""
+        """Use the slot. Raises `CodedError` if the thread must not start, because too many threads were abandoned."""
         if self._state is SlotState.OUTSIDE and not self._share.may_have(SlotState.ABANDONED):
             raise self._share.workers.refusal()
         self._move(SlotState.RUNNING)
 
     async def acquire_on_behalf_of(self, _: object) -> None:
-        """Wait for the turn of a thread that is about to start."""
+        """Wait until the slot of a thread that is about to start can be used."""
         await self._share.acquire(self)
 
     def release_on_behalf_of(self, _: object) -> None:
-        """Release the slot: the thread has ended, and is no longer counted."""
+        """Release the slot, because the thread has ended and is no longer counted."""
         self._share.workers.remove_abandoned(self)
         self._move(SlotState.OUTSIDE)
         self.released.set()
 
     def ask(self) -> None:
-        """Let another thread run while this one waits for an answer. Raises `CodedError` if too many threads wait."""
+        """Let another thread run while this one waits for an answer of the client. Raises `CodedError` if too many
+        threads wait."""
         if not self._share.may_have(SlotState.ASKING):
             raise CodedError(TOO_BUSY, "Too busy: too many handlers in threads wait for answers; try again later")
         self._move(SlotState.ASKING)
 
     async def resume(self) -> None:
-        """Wait for the turn of a thread that has its answer. A cancelled thread is about to end, and doesn't wait."""
+        """Wait for a slot for a thread that has received its answer. A cancelled thread is about to end, and doesn't
+        wait."""
         await self._share.acquire(self)
 
     def abandon(self, work: Work[Any]) -> None:
-        """Let another thread run, although ``work`` has not ended."""
+        """Let another thread run, although ``work`` has not ended, and count this thread as abandoned."""
         self._share.workers.add_abandoned(self, work)
         self._move(SlotState.ABANDONED)

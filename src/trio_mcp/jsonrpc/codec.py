@@ -212,8 +212,8 @@ def _classify_reply(data: _RawMessage) -> Message | Unreadable:
     reply_id = None if data.id is UNSET else data.id
     has_result, has_error = data.result is not UNSET, data.error is not UNSET
     if not has_result and not has_error:
-        # The object may be a broken request or a broken reply. An error with the id of a reply could end one of the peer's
-        # own calls, so the error has no id.
+        # The object may be a broken request or a broken reply. An error with the id of a reply could end one of the
+        # peer's own calls, so the error has no id.
         return _invalid("a message must have a method, a result or an error", named=reply_id)
     if data.jsonrpc != "2.0":
         return _bad_reply('a reply whose member "jsonrpc" is not "2.0"', data)
