@@ -1,4 +1,4 @@
-"""Authorization documents: metadata, registrations and token responses, as far as this package reads them.
+"""OAuth documents that this package reads: metadata, client registrations and token responses.
 
 The rule of this file: **any bytes give either an object or one `InvalidDocument`**. Unknown members are skipped. The
 others are limited in size. If an optional member has the wrong type, it is read leniently, or else counts as absent.
@@ -26,26 +26,27 @@ _Text: TypeAlias = Annotated[str, Meta(max_length=4096)]
 _Texts: TypeAlias = Annotated[tuple[_Text, ...], Meta(max_length=1000)]
 _Token: TypeAlias = Annotated[str, Meta(max_length=32 * 1024)]
 _Code: TypeAlias = Annotated[str, Meta(min_length=1, max_length=200, pattern=r"\A[\x20\x21\x23-\x5b\x5d-\x7e]*\Z")]
-"""RFC 6749 appendix A.7."""
+"""Pattern of an OAuth error code (RFC 6749 appendix A.7)."""
 
 
 class InvalidDocument(ValueError):
-    """The bytes aren't a valid document. The message says why, without any values of the document."""
+    """The bytes aren't a valid OAuth document. The message gives the reason, without any values of the document."""
 
 
 class _Document:
-    """The common base of the documents."""
+    """The base class of the OAuth documents."""
 
     __slots__ = ()
 
     _COMPLAINT: ClassVar[str]
-    """The beginning of the error for invalid bytes."""
+    """The beginning of the error message for invalid bytes."""
     _NEVER_ABSENT: ClassVar[frozenset[str]] = frozenset()
-    """Optional members whose absence would be misleading or less strict, so an unreadable value is an error."""
+    """Optional members for which an unreadable value is an error, because their absence would be misleading or less
+    strict."""
 
     @classmethod
     def from_json(cls, data: bytes) -> Self:
-        """Read the document. Raises `InvalidDocument`."""
+        """Return the document that JSON bytes contain. Raises `InvalidDocument` if they aren't a valid document."""
         if len(data) > _LONGEST:
             raise InvalidDocument(f"{cls._COMPLAINT}: longer than {_LONGEST} bytes")
         data = data.removeprefix(BOM_UTF8)
@@ -57,7 +58,7 @@ class _Document:
             check_levels(data)
             return document
         except msgspec.ValidationError as error:
-            reason = str(error)  # which member is wrong, and what was expected
+            reason = str(error)  # names the wrong member, and what was expected
         except RecursionError:
             reason = "nested too deeply"
         except (msgspec.DecodeError, UnicodeDecodeError):
@@ -66,8 +67,8 @@ class _Document:
 
     @classmethod
     def _read_leniently(cls, members: dict[str, msgspec.Raw]) -> Self:
-        """Read each member separately: many servers write strings for numbers and lists, lists for strings, or null in
-        lists."""
+        """Return the document, reading each member separately. Many servers write strings for numbers and lists, lists
+        for strings, or null in lists."""
         members = cls._usual(members)
         optional = [name for name, field in attrs.fields_dict(cls).items() if field.default is not attrs.NOTHING]
         required = {name: value for name, value in members.items() if name not in optional}
@@ -83,7 +84,7 @@ class _Document:
 
     @classmethod
     def _usual(cls, members: dict[str, msgspec.Raw]) -> dict[str, msgspec.Raw]:
-        """Convert the members of a document from an unusual form to the usual one."""
+        """Return the members of a document in the usual form, converted from an unusual one."""
         return members
 
 
@@ -141,18 +142,19 @@ class ServerMetadata(_Document):
     response_types_supported: _Texts | None = None
     grant_types_supported: _Texts | None = None
     code_challenge_methods_supported: _Texts | None = None
-    """RFC 7636. Without ``S256``, a client must not continue (2026-07-28 authorization, Authorization Code
-    Protection)."""
+    """Methods of PKCE (RFC 7636). Without ``S256``, a client must not continue (2026-07-28 authorization, Authorization
+    Code Protection)."""
     token_endpoint_auth_methods_supported: _Texts | None = None
     token_endpoint_auth_signing_alg_values_supported: _Texts | None = None
     revocation_endpoint_auth_methods_supported: _Texts | None = None
     introspection_endpoint_auth_methods_supported: _Texts | None = None
     client_id_metadata_document_supported: bool | None = None
-    """2026-07-28 client registration, Client ID Metadata Documents."""
+    """True if a client id can be the URL of a metadata document (2026-07-28 client registration, Client ID Metadata
+    Documents)."""
     authorization_response_iss_parameter_supported: bool | None = None
-    """RFC 9207 section 3."""
+    """True if authorization responses contain the issuer (RFC 9207 section 3)."""
     dpop_signing_alg_values_supported: _Texts | None = None
-    """RFC 9449 section 5.1."""
+    """Signature algorithms of DPoP proofs that the server accepts (RFC 9449 section 5.1)."""
 
 
 @frozen(kw_only=True)
@@ -171,27 +173,27 @@ class ClientMetadata(_Document):
     response_types: _Texts | None = None
     token_endpoint_auth_method: _Text | None = None
     application_type: _Text | None = None
-    """``native`` or ``web``."""
+    """Type of the application: ``native`` or ``web``."""
     scope: _Text | None = None
     software_id: _Text | None = None
     software_version: _Text | None = None
 
     def to_json(self) -> bytes:
-        """Return the document, without the members that are `None`."""
+        """Return the document as JSON data, without the members that are `None`."""
         members = attrs.asdict(self, recurse=False)
         return msgspec.json.encode({name: value for name, value in members.items() if value is not None})
 
 
 @frozen(kw_only=True)
 class ClientInformation(_Document):
-    """The response to a registration (RFC 7591 section 3.2.1)."""
+    """The response to a client registration (RFC 7591 section 3.2.1)."""
 
     _COMPLAINT: ClassVar = "invalid registration response"
 
     client_id: _Text
     client_secret: _Token | None = attrs.field(default=None, repr=False)
     client_secret_expires_at: float | None = attrs.field(default=None, validator=_finite)
-    """Expiry time in seconds since the epoch. 0 means never."""
+    """Time at which the client secret expires, in seconds since the epoch. 0 means never."""
     token_endpoint_auth_method: _Text | None = None
     redirect_uris: _Texts | None = None
     grant_types: _Texts | None = None
@@ -199,7 +201,7 @@ class ClientInformation(_Document):
 
     @classmethod
     def _usual(cls, members: dict[str, msgspec.Raw]) -> dict[str, msgspec.Raw]:
-        """Convert an id or secret that a server has written as an integer."""
+        """Convert a client id or secret that a server has written as an integer to a string."""
         texts = {name: bytes(members[name]) for name in ("client_id", "client_secret") if name in members}
         integers = {name: text for name, text in texts.items() if text.isdigit() and len(text) <= _LONGEST_NUMBER}
         return {**members, **{name: msgspec.Raw(b'"%b"' % text) for name, text in integers.items()}}
@@ -214,7 +216,7 @@ class TokenResponse(_Document):
     access_token: _Token = attrs.field(repr=False)
     token_type: _Text = "Bearer"  # noqa: S105 -- not a secret
     expires_in: float | None = attrs.field(default=None, validator=_finite)
-    """Lifetime in seconds."""
+    """Lifetime of the token in seconds."""
     refresh_token: _Token | None = attrs.field(default=None, repr=False)
     scope: _Text | None = None
     issued_token_type: _Text | None = None
@@ -222,7 +224,8 @@ class TokenResponse(_Document):
 
     @classmethod
     def _usual(cls, members: dict[str, msgspec.Raw]) -> dict[str, msgspec.Raw]:
-        """Unwrap the members, which some servers wrap as in ``{"code": 0, "data": {"access_token": ...}}``."""
+        """Return the members of a token response. Some servers wrap them as in ``{"code": 0, "data": {"access_token":
+        ...}}``."""
         if "access_token" in members:
             return members
         objects = [each for each in members.values() if bytes(each).startswith(b"{")]

@@ -1,4 +1,4 @@
-"""CancelAcknowledged: the extension with which one side asks the other whether a cancelled call has really stopped.
+"""`CancelAcknowledged` is an extension with which a caller finds out whether a cancelled call has really stopped.
 
 CANCEL_ACKNOWLEDGED.md, in the transports folder, specifies the extension for other implementations.
 """
@@ -15,21 +15,21 @@ from .extensions import Extension, ExtensionRequest
 from .meta import CANCEL_TOKEN
 
 CANCEL: Final = "trio-mcp/cancel"
-"""The method: a request that the side sends which has cancelled a call."""
+"""Name of the extension's method: a request by the side that has cancelled a call."""
 NAME: Final = "trio-mcp/cancelAcknowledged"
 
 _TOKEN: Final = re.compile(r"[A-Za-z0-9_-]{16,64}")
 _LONGEST_WAIT: Final = 24 * 3600 * 1000
 
 CancelState: TypeAlias = Literal["stopped", "finished", "overran", "abandoned", "relayed", "unknown"]
-"""What one side knows about a cancelled call. See `trio_mcp.Ending`."""
+"""State of a cancelled call, as far as one side knows it. See `trio_mcp.Ending`."""
 CANCEL_STATES: Final[frozenset[object]] = frozenset(get_args(CancelState))
 """All values of `EndingState`."""
 
 
 @frozen
 class CancelSettings:
-    """Settings of a server, which waits for at most ``max_wait_ms`` milliseconds."""
+    """Settings that a server declares: it waits for at most ``max_wait_ms`` milliseconds."""
 
     max_wait_ms: int = 30_000
 
@@ -52,21 +52,21 @@ class CancelParams:
 
 @frozen
 class CancelResult:
-    """The result of `CANCEL`."""
+    """The result of a `CANCEL` request: how the cancelled call ended."""
 
     state: str
     cleanup_ms: int | None = None
-    """Milliseconds from the cancellation until cleanup has finished, if the call has stopped."""
+    """Milliseconds from the cancellation until the end of the cleanup, if the call has stopped."""
     never_ran: bool | None = None
-    """Whether the call was cancelled before it started."""
+    """True if the call was cancelled before it started."""
     outcome: str | None = None
-    """``result`` or ``error``, if the call already had this kind of reply when the cancellation arrived."""
+    """Kind of the reply, ``result`` or ``error``, if the call already had a reply when the cancellation arrived."""
     behind: str | None = None
     """The state of the call at the server behind a proxy."""
 
 
 def token_in(meta: dict[str, Any]) -> str | None:
-    """Return the token in ``meta`` of a call, or `None` if it is missing or malformed."""
+    """Return the cancel token in the ``meta`` of a call. Return `None` if the token is missing or malformed."""
     token = meta.get(CANCEL_TOKEN)
     return token if type(token) is str and _TOKEN.fullmatch(token) is not None else None
 

@@ -44,8 +44,8 @@ _Refusal: TypeAlias = Callable[[Any, Revision], Callable[[Any], Any] | None]
 
 
 def faults_in(data: Any, kind: Any) -> list[str]:
-    """Return the faults that prevent data from being read as a ``kind``, each with its place in wire names. Empty if
-    the data is valid."""
+    """Return the faults that prevent data from being read as a ``kind``, each with its place in JSON names. Return an
+    empty list if the data is valid."""
     try:
         structurer(None, detailed=True).structure(data, kind)
     except (TypeError, ValueError, cattrs.BaseValidationError) as error:
@@ -54,23 +54,24 @@ def faults_in(data: Any, kind: Any) -> list[str]:
 
 
 def faults_text(error: BaseException, _: type | None) -> str:
-    """Return a reader's error as text."""
+    """Return the error of a reader as text."""
     return f"missing {wire_name(error.args[0])!r}" if isinstance(error, KeyError) else str(error)
 
 
 _PART: Final = lazy_pattern(r"\['(?:[^']|'(?!\]))*+|\.(\w++)")
-"""A key or a field name. An unterminated key extends to the end, so that each character is read only once."""
+"""Pattern of a key or a field name. An unterminated key extends to the end, so that each character is read only
+once."""
 
 
 def _on_the_wire(fault: str) -> str:
-    """Return the same fault with its place in wire names: ``$.maxTokens``, not ``$.max_tokens``."""
+    """Return the same fault with its place in JSON names: ``$.maxTokens``, not ``$.max_tokens``."""
     words, at, place = fault.rpartition(" @ ")
     return words + at + _PART.sub(lambda m: f".{wire_name(m[1])}" if m[1] else m[0], place)
 
 
 @cache
 def structurer(revision: Revision | None, *, detailed: bool = False) -> cattrs.Converter:
-    """Return a converter that reads like `Readers`. A ``detailed`` one collects all faults."""
+    """Return a cattrs converter that reads like `Readers`. A ``detailed`` converter collects all faults."""
     converter = cattrs.Converter(detailed_validation=detailed)
     for kind in (str, bool, int, float, LogLevel):
         converter.register_structure_hook(kind, LEAVES[kind])
@@ -123,8 +124,8 @@ def _read_class(revision: Revision | None, kind: Any, converter: cattrs.Converte
 
 @cache
 def unstructurer(revision: Revision, write_ours: _Writer, refusal: _Refusal) -> cattrs.Converter:
-    """Return a converter that writes in the form of ``revision``. ``write_ours`` returns the writer of a class of this
-    package. ``refusal`` returns the writer of a subclass of a class that the revision doesn't have."""
+    """Return a cattrs converter that writes in the form of ``revision``. ``write_ours`` returns the writer of a class
+    of this package. ``refusal`` returns the writer of a subclass of a class that the revision doesn't have."""
     converter = cattrs.Converter()
     converter.register_unstructure_hook(Enum, lambda member: member.value)
     converter.register_unstructure_hook_func(lambda kind: kind == dict[str, Any], lambda value: value)

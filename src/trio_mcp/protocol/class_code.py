@@ -1,4 +1,4 @@
-"""Generated code for attrs classes of this package: from a JSON object to an instance, and back.
+"""Generated code that converts JSON objects to instances of this package's attrs classes, and back.
 
 The code names each member and calls its reader or writer, so that one function reads or writes an object. It does what
 `cattrs.gen` generates for such a class, but needs neither cattrs nor the code that attrs generates, because servers
@@ -21,12 +21,13 @@ _PACKAGE: Final = f"{__name__.partition('.')[0]}."
 
 
 def is_ours(kind: Any) -> bool:
-    """Return whether ``kind`` is an attrs class of this package."""
+    """Return true if ``kind`` is an attrs class of this package."""
     return isinstance(kind, type) and kind.__module__.startswith(_PACKAGE) and _fields_of(kind) is not None
 
 
 def fields_of(kind: Any) -> Sequence[Field]:
-    """Return the fields of an attrs class, or none for another type. Their types may be strings: see `hints_of`."""
+    """Return the fields of an attrs class, or an empty sequence for another type. Their types may be strings: see
+    `hints_of`."""
     return (_fields_of(kind) or ()) if isinstance(kind, type) else ()
 
 
@@ -39,13 +40,13 @@ def _fields_of(kind: type) -> Sequence[Field] | None:
 
 @cache
 def hints_of(kind: type) -> dict[str, Any]:
-    """Return the types of the fields of a class."""
+    """Return the types of the fields of a class, by field name."""
     return get_type_hints(kind, include_extras=True)
 
 
 def reader_of(kind: Any, revision: str | None, hook_for: Callable[[Any], Any], skipped: str | None) -> Any:
-    """Return a function that makes a ``kind`` from JSON data, with the signature of a reader. It raises `TypeError` for
-    data that isn't an object, and `KeyError` for a missing member.
+    """Return a function that makes an instance of ``kind`` from JSON data, with the signature of a reader. It raises
+    `TypeError` for data that isn't an object, and `KeyError` for a missing member.
 
     ``hook_for`` returns the reader of a type. The field ``skipped``, and fields that ``revision`` doesn't have, aren't
     read.
@@ -73,7 +74,7 @@ def reader_of(kind: Any, revision: str | None, hook_for: Callable[[Any], Any], s
 
 
 def writer_of(kind: Any, revision: str, hook_for: Callable[[Any], Any], unchanged: Any) -> Any:
-    """Return a function that makes a JSON object from a ``kind``, in the form of ``revision``.
+    """Return a function that makes a JSON object from an instance of ``kind``, in the form of ``revision``.
 
     ``hook_for`` returns the writer of a type, or ``unchanged`` if values stay as they are. A field whose default is
     `None` is omitted while it is `None`.
@@ -99,9 +100,8 @@ def writer_of(kind: Any, revision: str, hook_for: Callable[[Any], Any], unchange
 
 
 def _hook(names: dict[str, Any], name: str, field: Field, hint: Any, hook_for: Callable[[Any], Any]) -> Any:
-    """Return the reader or writer of a field. If the field is optional and has a class as its type, the reader or
-    writer is made when the first value occurs, and stored under its ``name``, because most capabilities are never
-    declared."""
+    """Return the reader or writer of a field. For an optional field with a class as its type, the reader or writer is
+    made when the first value occurs, and stored under its ``name``, because most capabilities are never declared."""
     if field.default is not None or not _has_class(hint):
         return hook_for(hint)
 

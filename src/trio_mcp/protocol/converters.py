@@ -28,12 +28,12 @@ T = TypeVar("T")
 _PARTS: Final = 1000
 _CHARACTERS: Final = 1_000_000
 _MOST_FAULTS: Final = 20
-"""Maximum number of faults in parameters."""
+"""Maximum number of faults in the parameters of a request."""
 
 
 def structure(data: Any, kind: type[T]) -> T:
-    """Make an object of ``kind`` from JSON data. Raises `ValueError` with each fault and its place. For large data, it
-    has only the first fault, without a place."""
+    """Return an object of ``kind`` made from JSON data. Raises `ValueError` with each fault and its place. For large
+    data, the error has only the first fault, without a place."""
     try:
         return _hook_for(kind)(data, kind)
     except (KeyError, TypeError, ValueError) as error:
@@ -47,8 +47,8 @@ def structure(data: Any, kind: type[T]) -> T:
 
 
 def structure_notification(params: Any, kind: type[T]) -> T:
-    """Make an object of ``kind`` from the parameters of a notification, ignoring optional members that can't be read.
-    Raises `ValueError`."""
+    """Return an object of ``kind`` made from the parameters of a notification, without optional members that can't be
+    read. Raises `ValueError` if a required member can't be read."""
     hook = _hook_for(kind)
     try:
         return hook(params, kind)
@@ -68,8 +68,8 @@ def log_faults(method: str, faults: str) -> None:
 
 
 def structure_result(method: str, result: Any, kind: type[T], report: Report = log_faults) -> T:
-    """Make an object of ``kind`` from the result of a request of ``method``, without the parts that can't be read: see
-    `repaired_result`. Raises `ProtocolViolation` if too much of it can't be read."""
+    """Return an object of ``kind`` made from the result of a request of ``method``, without the parts that can't be
+    read: see `repaired_result`. Raises `ProtocolViolation` if too much of the result can't be read."""
     hook = _hook_for(kind)
     try:
         return hook(result, kind)
@@ -78,9 +78,9 @@ def structure_result(method: str, result: Any, kind: type[T], report: Report = l
 
 
 def repaired_result(method: str, result: Any, kind: Any, report: Report = log_faults) -> Any:
-    """Return a result that can be read as a ``kind``: ``result`` without the items and optional members that can't be
-    read, which are passed to ``report``. Unreadable content blocks become `UnknownContent`. Raises
-    `ProtocolViolation`."""
+    """Return ``result`` in a form that can be read as a ``kind``, without the items and optional members that can't be
+    read. These are passed to ``report``. Unreadable content blocks become `UnknownContent`. Raises `ProtocolViolation`
+    if too much can't be read."""
     try:
         mended, faults = _repaired(result, kind)
     except ValueError as error:
@@ -91,7 +91,7 @@ def repaired_result(method: str, result: Any, kind: Any, report: Report = log_fa
 
 
 def _repaired(data: Any, kind: Any, limit: int = 10_000) -> tuple[Any, str]:
-    """Return data that can be read as a ``kind``, and a description of what was left out or replaced.
+    """Return data that can be read as a ``kind``, and a description of the parts that were left out or replaced.
 
     Raises `ValueError` with all faults if the data can't be repaired, or if there are more than ``limit`` faults. A
     server may have the same fault in each of its tools.
@@ -107,8 +107,8 @@ def _repaired(data: Any, kind: Any, limit: int = 10_000) -> tuple[Any, str]:
 
 
 def structure_params(data: Any, kind: type[T], revision: Revision) -> T:
-    """Make an object of ``kind`` from parameters on the wire. Faults raise `CodedError` -32602, but members that
-    ``revision`` doesn't have are ignored."""
+    """Return an object of ``kind`` made from received parameters, without members that ``revision`` doesn't have.
+    Raises `CodedError` -32602 if the parameters are invalid."""
     members: Any = {} if data is None else data
     try:
         return _hook_for(kind)(members, kind)
@@ -127,7 +127,8 @@ def structure_params(data: Any, kind: type[T], revision: Revision) -> T:
 
 
 def unstructure(value: Any, revision: Revision) -> Any:
-    """Return an object as plain data in the form of ``revision``. Raises `NotExpressible`."""
+    """Return an object as plain data in the form of ``revision``. Raises `NotExpressible` if the revision can't express
+    it."""
     return _unhook_for(revision, cast("Any", type(value)))(value)
 
 
@@ -152,6 +153,6 @@ def _readers(revision: Revision | None) -> Readers:
 
 
 def _other(revision: Revision | None, kind: Any) -> Hook:
-    from .cattrs_converters import structurer  # late: only types of other packages need it
+    from .cattrs_converters import structurer  # imported late: only types of other packages need it
 
     return structurer(revision).get_structure_hook(kind)

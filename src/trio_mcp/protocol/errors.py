@@ -14,20 +14,21 @@ HEADER_MISMATCH: Final = -32020
 MISSING_REQUIRED_CLIENT_CAPABILITY: Final = -32021
 UNSUPPORTED_PROTOCOL_VERSION: Final = -32022
 URL_ELICITATION_REQUIRED: Final = -32042
-"""2025-11-25 only. Modern servers return ``InputRequiredResult`` instead."""
+"""Error code that requires a URL elicitation, in 2025-11-25 only. Modern servers return ``InputRequiredResult``
+instead."""
 NOT_INITIALIZED: Final = -32002
 """Error code for a request before the handshake, from servers that require the handshake (legacy revisions)."""
 UPSTREAM_LOST: Final = -31001
-"""Our own error code: the server behind a proxy has disconnected, or couldn't be reached. The request may have run
-there."""
+"""Error code of this package: the server behind a proxy has disconnected, or couldn't be reached. The request may have
+run there."""
 REPLICA_LOST: Final = -31003
-"""Our own error code: the replica that ran the request has ended, or has stopped working on it. The client should call
-again."""
+"""Error code of this package: the replica that ran the request has ended, or has stopped working on it. The client
+should call again."""
 
 
 @value
 class URLElicitationRequiredData:
-    """The data of `URL_ELICITATION_REQUIRED`: what the user must do before the request can succeed."""
+    """The data of the error `URL_ELICITATION_REQUIRED`: what the user must do before the request can succeed."""
 
     elicitations: list[ElicitURLParams]
 
@@ -64,15 +65,15 @@ def _what_is_missing(missing: Sequence[str], revision: Revision) -> str:
 
 
 class BadAnswer(ProtocolViolation, CodedError):
-    """In a modern revision, the client's answer doesn't fit the question. The code is -32602, because modern answers
-    are parameters of a request."""
+    """In a modern revision, the client's answer doesn't match the input request. The code is -32602, because modern
+    answers are parameters of a request."""
 
     def __init__(self, reason: str) -> None:
         CodedError.__init__(self, INVALID_PARAMS, f"Invalid params: {reason}")
 
 
 class NoBackChannel(CodedError):
-    """The request can't ask its client anything (-32603). Nothing was sent."""
+    """The handler can't send requests to its client (-32603). Nothing was sent."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(INTERNAL_ERROR, reason)

@@ -1,4 +1,5 @@
-"""Extension: an agreement between two sides in addition to the specification (SEP-2133), with its own methods.
+"""`Extension` is an agreement between client and server in addition to the specification (SEP-2133), with its own
+methods.
 
 An extension is data, and the same object is used by both sides. Its handlers are registered where a server or a client
 is created. `vocabulary_of` adds the methods of extensions to those of the specification. `with_unknown` also adds the
@@ -37,14 +38,14 @@ R = TypeVar("R")
 
 _LABEL: Final = r"[A-Za-z](?:[A-Za-z0-9-]*[A-Za-z0-9])?"
 _NAME: Final = re.compile(rf"{_LABEL}(?:\.{_LABEL})*/[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?")
-"""SEP-2133, Definition: a mandatory prefix of labels, and a name."""
+"""Pattern of an extension's name: a mandatory prefix of labels, and a name (SEP-2133, Definition)."""
 _OFFICIAL: Final = ("modelcontextprotocol", "mcp")
 """Second labels of prefixes that are reserved for the authors of the specification."""
 _OURS: Final = __name__.partition(".")[0]
 
 
 def check_name(name: str) -> None:
-    """Raise `ValueError` unless ``name`` is a valid name of an extension."""
+    """Raise `ValueError` if ``name`` isn't a valid name of an extension."""
     if _NAME.fullmatch(name) is None:
         raise ValueError(
             f"{name!r} is not a valid name of an extension: write a reversed domain, a slash and a name, as in "
@@ -54,13 +55,13 @@ def check_name(name: str) -> None:
 
 @frozen(eq=False)
 class ExtensionRequest(Method, Generic[P, R]):
-    """A request of an extension, with parameters of class ``P`` and a result of class ``R``. Compared by identity.
-    Created by `Extension.method`."""
+    """A request method of an extension, with parameters of class ``P`` and a result of class ``R``. Compared by
+    identity. Created by `Extension.method`."""
 
 
 @frozen(eq=False)
 class ExtensionNotification(Method, Generic[P]):
-    """A notification of an extension, with parameters of class ``P``. Compared by identity. Created by
+    """A notification method of an extension, with parameters of class ``P``. Compared by identity. Created by
     `Extension.notification`."""
 
 
@@ -110,7 +111,7 @@ class Extension(Generic[S, C]):
         requires_client: bool = True,
         scopes: Iterable[str] = (),
     ) -> ExtensionRequest[P, R]:
-        """Declare a request of this extension. Pass what this returns to `Server.handles` and `Client.request`.
+        """Declare a request of this extension. Pass the returned object to `Server.handles` and `Client.request`.
 
         Args:
           params: an attrs class, or ``dict[str, Any]``.
@@ -154,7 +155,7 @@ class Extension(Generic[S, C]):
         requires_client: bool = True,
         scopes: Iterable[str] = (),
     ) -> ExtensionNotification[P]:
-        """Declare a notification of this extension. Pass what this returns to `RequestContext.send_notification`,
+        """Declare a notification of this extension. Pass the returned object to `RequestContext.send_notification`,
         `Client.send_notification` and `Server.handles`.
 
         Args:
@@ -194,17 +195,17 @@ class Extension(Generic[S, C]):
         self._rows.append(row)
 
     def _register(self, server: Any) -> None:
-        """Register the extension's own handlers on ``server``, a `Server` that is being created. Does nothing here: the
-        handlers of most extensions are registered by `Server.handles`."""
+        """Register the extension's own handlers on ``server``, a `Server` that is being created. By default, do
+        nothing: the handlers of most extensions are registered by `Server.handles`."""
 
     def _check(self, server: Any) -> None:
         """Raise `RuntimeError` if ``server``, which is about to start, offers something that the extension doesn't
-        allow. Does nothing here."""
+        allow. By default, do nothing."""
 
     def _settings_in(self, declared: Mapping[str, Any] | None, role: Literal["client", "server"]) -> Any:
-        """Return the settings that the other side, in this ``role``, has ``declared`` among its extensions, as an
-        instance of the class of `server` or `client`. Return `None` if the extension isn't declared. Invalid settings
-        count as no declaration, and are logged once."""
+        """Return the settings that the other side ``declared`` for this extension in its ``role``, as an instance of
+        the class of `server` or `client`. Return `None` if the extension isn't declared. Invalid settings count as no
+        declaration, and are logged once."""
         found = None if declared is None else declared.get(self.name)
         if found is None:
             return None
@@ -248,11 +249,11 @@ def _with(core: Rows, rows: Mapping[str, Method]) -> Rows:
 
 
 LONGEST_METHOD: Final = 256
-"""Maximum characters of the name of an unknown method."""
+"""Maximum number of characters of the name of an unknown method."""
 
 
 class _RowsAndUnknown(Mapping[str, Method]):
-    """The rows ``known``, and a row for every other method name that isn't in the specification."""
+    """The method rows ``known``, and a row for every other method name that isn't in the specification."""
 
     def __init__(self, known: Mapping[str, Method], result: Any) -> None:
         self._known = known
@@ -299,7 +300,7 @@ UNKNOWN: Final = with_unknown(CORE)
 def declared_in(
     revision: Revision, extensions: Collection[Extension[Any, Any]], role: Literal["client", "server"]
 ) -> JSONObject:
-    """Return what a side in this ``role`` declares about ``extensions`` in ``revision``: settings by name."""
+    """Return the settings that a side in this ``role`` declares for ``extensions`` in ``revision``, by name."""
     return {
         each.name: unstructure(each.client if role == "client" else each.server, LATEST_MODERN)
         for each in extensions

@@ -1,4 +1,4 @@
-"""Fields: how the classes of the specification are declared, and the first and last revision that have a field."""
+"""How the classes of the specification declare fields, with the first and last protocol revision that have a field."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ import attrs
 from ..class_init import Field
 
 JSONObject: TypeAlias = dict[str, Any]
-"""A JSON object that is kept unchanged."""
+"""Type of a JSON object that is kept unchanged."""
 
 
 def as_object(value: object) -> JSONObject:
-    """Return a JSON value if it is an object, and an empty object otherwise."""
+    """Return the JSON value if it is an object. Otherwise, return an empty object."""
     return cast("JSONObject", value) if isinstance(value, dict) else {}
 
 
@@ -32,7 +32,7 @@ def json_type(value: Any) -> str:
 
 
 def hint_parts(hint: Any) -> Iterator[Any]:
-    """Yield an annotation, and all annotations and metadata that it consists of."""
+    """Yield a type annotation, and all annotations and metadata that it consists of."""
     yield hint
     for part in () if get_origin(hint) is Literal else get_args(hint):
         yield from hint_parts(part)
@@ -44,7 +44,7 @@ def union_parts(kind: Any) -> tuple[Any, ...]:
 
 
 def since(revision: str, *, until: str | None = None, default: Any = None) -> Any:
-    """Return a field that exists from ``revision`` on, up to and including ``until``.
+    """Return an attrs field that exists from protocol ``revision`` on, up to and including ``until``.
 
     Converters of other revisions omit the field. The field always has a default, because older peers never send it.
     """
@@ -52,24 +52,24 @@ def since(revision: str, *, until: str | None = None, default: Any = None) -> An
 
 
 def local() -> Any:
-    """Return a field that is never sent, because no revision has it. `OPEN` in ``readers.py`` keeps it from being
-    read."""
+    """Return an attrs field that is never sent, because no revision has it. `OPEN` in ``readers.py`` keeps it from
+    being read."""
     return attrs.field(default=None, metadata={_SINCE: "never"})
 
 
 def history_of(field: attrs.Attribute[Any] | Field) -> tuple[str | None, str | None]:
-    """Return the first and the last revision that have ``field``, with `None` if there is no limit."""
+    """Return the first and the last protocol revision that have ``field``. `None` means that there is no limit."""
     return cast("tuple[str | None, str | None]", (field.metadata.get(_SINCE), field.metadata.get(_UNTIL)))
 
 
 def is_in_revision(field: attrs.Attribute[Any] | Field, revision: str) -> bool:
-    """Return whether ``revision`` has ``field``."""
+    """Return true if the protocol ``revision`` has ``field``."""
     first, last = history_of(field)
     return (first is None or first <= revision) and (last is None or revision <= last)
 
 
 def wire_name(name: str) -> str:
-    """Return the JSON name of an attribute: camelCase, and ``_meta`` for ``meta``."""
+    """Return the JSON name of an attribute: in camelCase, and ``_meta`` for ``meta``."""
     if name == "meta":
         return "_meta"
     first, *rest = name.rstrip("_").split("_")

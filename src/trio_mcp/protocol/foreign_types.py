@@ -1,4 +1,4 @@
-"""Foreign types: reading, writing and describing values of classes that msgspec doesn't know.
+"""Reading, writing and describing values of classes that msgspec doesn't know, such as pydantic models.
 
 A library is looked up among the modules that were already imported, and is never imported here: a class of the library
 can come only from a file that has imported it.
@@ -23,7 +23,7 @@ from .type_adapters import Adapter, adapted
 
 
 def _pydantic() -> Any:
-    """Return `pydantic_models` if pydantic 2 or later was imported, and `None` otherwise."""
+    """Return the module `pydantic_models` if pydantic 2 or later was imported. Otherwise, return `None`."""
     return _models() if "pydantic" in sys.modules else None
 
 
@@ -37,12 +37,12 @@ def _models() -> Any:
 
 
 def is_model(kind: Any) -> bool:
-    """Return whether ``kind`` is a class that pydantic reads and writes."""
+    """Return true if ``kind`` is a class that pydantic reads and writes."""
     return (models := _pydantic()) is not None and models.knows(kind)
 
 
 def readable(hint: Any) -> Any:
-    """Return the annotation ``hint``, or a class in its place that reads it, if pydantic must read all of it or msgspec
+    """Return the annotation ``hint``, or a class that reads it instead if pydantic must read all of it or msgspec
     rejects it (see `Adapter`). Raises `TypeError` for an annotation that pydantic can't read."""
     models = _pydantic()
     try:
@@ -54,7 +54,8 @@ def readable(hint: Any) -> Any:
 
 
 def read_foreign(kind: type, value: Any) -> Any:
-    """Return JSON data as a value of a class that msgspec doesn't know. Raises `TypeError` or `ValueError`."""
+    """Return JSON data as a value of a class that msgspec doesn't know. Raises `TypeError` or `ValueError` if the data
+    can't be read."""
     if (models := _pydantic()) is not None and models.knows(kind):
         return models.read(kind, value)
     if issubclass(kind, PurePath) and isinstance(value, str):
@@ -65,9 +66,9 @@ def read_foreign(kind: type, value: Any) -> Any:
 
 
 def write_foreign(value: Any, inner: Callable[[Any], Any] = lambda items: items) -> Any:
-    """Return a value of a class that msgspec doesn't know as JSON data: paths, numbers and strings of other classes,
-    pydantic models, numpy scalars and arrays, and what ``inner`` makes of other collections. Raises `TypeError` for
-    anything else."""
+    """Return a value of a class that msgspec doesn't know as JSON data. These are paths, numbers and strings of other
+    classes, pydantic models, numpy scalars and arrays, and other collections, whose items ``inner`` writes. Raises
+    `TypeError` for anything else."""
     if (models := _pydantic()) is not None and models.knows(type(value)):
         return models.write(value)
     if isinstance(value, PurePath):
@@ -82,7 +83,7 @@ def write_foreign(value: Any, inner: Callable[[Any], Any] = lambda items: items)
 
 
 ITERATED: Final = (deque, range, MappingView, Iterator)
-"""Classes whose values are written as lists."""
+"""Classes whose values are written as JSON lists."""
 COLLECTIONS: Final = (*ITERATED, AbstractSet, Mapping)
 _MOST_ITEMS: Final = 1_000_000
 
@@ -100,7 +101,7 @@ def collected(value: Any) -> list[Any] | dict[Any, Any]:
 
 def schema_of_foreign(kind: type, *, read: bool, prefix: str = "") -> JSONObject:
     """Return the JSON Schema of a class that msgspec doesn't know, as it is ``read`` or written. For ``prefix``, see
-    `schema_of_model`. Raises `TypeError` for a class that has none."""
+    `schema_of_model`. Raises `TypeError` if the class has no schema."""
     if issubclass(kind, PurePath):
         return {"type": "string"}
     if (models := _pydantic()) is not None and models.knows(kind):

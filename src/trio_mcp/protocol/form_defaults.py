@@ -1,4 +1,4 @@
-"""Defaults in elicitation forms: which of them an answer may contain."""
+"""Default values in elicitation forms, and which of them an answer can contain."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from .fields import JSONObject
 from .types.elicitation import ElicitResult, check_form_size, content_fits
 
 CHECKS_FORMATS: Final = "http://json-schema.org/draft-07/schema#"
-"""The JSON Schema dialect of forms. Its validator also checks ``format``."""
+"""The JSON Schema dialect of elicitation forms. Its validator also checks ``format``."""
 
 
 def with_defaults(answer: ElicitResult, schema: JSONObject) -> ElicitResult:
-    """Return an accepted form with the defaults of ``schema`` in the fields that it omits. Return other answers
-    unchanged.
+    """Return the accepted answer to an elicitation form, with the defaults of ``schema`` in the fields that it omits.
+    Return other answers unchanged.
 
     2025-11-25 elicitation, Requested Schema: defaults are the initial values of a form. A field that is `None` is
     omitted, and gets no default. If it is required and may be null, it is null instead.
@@ -56,7 +56,7 @@ def fitting_defaults(schema: JSONObject) -> JSONObject:
         for name, field in _fields_of(schema).items():
             if (default := field.get("default")) is None or not content_fits({name: default}):
                 continue
-            with suppress(ValueError):  # a field that can't be checked separately
+            with suppress(ValueError):  # raised for a field that can't be checked separately
                 if SchemaValidator({**field, "$schema": CHECKS_FORMATS}).faults(default) is not None:
                     continue
             found[name] = default

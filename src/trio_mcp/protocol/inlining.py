@@ -1,4 +1,4 @@
-"""Portable schemas: JSON Schemas in a form that models and hosts accept.
+"""Converts JSON Schemas to a portable form that models and hosts accept.
 
 Many readers of schemas, including models, don't follow references, so references are replaced with their definitions.
 Model providers reject an ``enum`` without a ``type``, and clients warn about formats that JSON Schema doesn't define.
@@ -22,9 +22,9 @@ definitions."""
 _MOST_DEFINITIONS: Final = 100
 _PREFIXES: Final = ("#/$defs/", "#/definitions/")
 _DATA: Final = frozenset(("const", "default", "discriminator", "enum", "example", "examples"))
-"""Keywords whose values aren't schemas."""
+"""JSON Schema keywords whose values aren't schemas."""
 _NAMED: Final = frozenset(("properties", "patternProperties", "$defs", "definitions", "dependentSchemas"))
-"""Keywords whose values are schemas, keyed by name."""
+"""JSON Schema keywords whose values are schemas, keyed by name."""
 _NOTES: Final = frozenset(("title", "description", "default", "deprecated", "examples", "readOnly", "writeOnly"))
 """Keywords next to a reference that override those of the definition."""
 _OTHER_WAYS: Final = frozenset(("$id", "id", "$anchor", "$dynamicAnchor", "$dynamicRef", "$recursiveRef"))
@@ -58,12 +58,12 @@ def inlined(schema: JSONObject) -> JSONObject:
 
 
 def _endless(definitions: dict[str, Any], names: set[str]) -> set[str]:
-    """Return those ``names`` of definitions that refer to themselves."""
+    """Return those ``names`` of definitions that refer to themselves, directly or indirectly."""
     return {name for name in names if name in _reached(definitions, name)}
 
 
 class _Inlining:
-    """Replaces references to ``definitions`` that don't refer to themselves."""
+    """Replaces references to those ``definitions`` that don't refer to themselves."""
 
     def __init__(self, definitions: dict[str, Any]) -> None:
         self._definitions = definitions
@@ -123,7 +123,7 @@ _FORMATS: Final = frozenset(("date-time", "date", "time", "duration", "email", "
     *("idn-hostname", "ipv4", "ipv6", "uri", "uri-reference", "iri", "iri-reference", "uri-template"),
     *("json-pointer", "relative-json-pointer", "regex"),
 }
-"""The formats of JSON Schema (2020-12 validation, 7.3)."""
+"""The formats that JSON Schema defines (2020-12 validation, 7.3)."""
 _ENCODINGS: Final = {"byte": "base64", "base64": "base64", "base64url": "base64url"}
 """Formats of other vocabularies, for which JSON Schema has ``contentEncoding``."""
 
@@ -145,7 +145,7 @@ def portable(schema: T) -> T:
 
 
 def _fixed(node: JSONObject) -> JSONObject:
-    """Return one schema with portable keywords. Its subschemas stay unchanged."""
+    """Return one schema with portable keywords only. Its subschemas stay unchanged."""
     made = {
         key: value
         for key, value in node.items()
@@ -175,7 +175,7 @@ def _fixed(node: JSONObject) -> JSONObject:
 
 
 def schemas_in(schema: Any) -> Iterator[JSONObject]:
-    """Yield all objects in ``schema`` that are schemas."""
+    """Yield ``schema`` and all its subschemas that are objects."""
     ahead = [schema]
     while ahead:
         each = ahead.pop()
@@ -192,7 +192,8 @@ def schemas_in(schema: Any) -> Iterator[JSONObject]:
 
 
 def at_pointer(root: JSONObject, pointer: str) -> Any:
-    """Return what a JSON Pointer (RFC 6901), with or without a leading ``#``, refers to in ``root``, or `None`."""
+    """Return the value to which a JSON Pointer (RFC 6901), with or without a leading ``#``, refers in ``root``. Return
+    `None` if there is no such value."""
     node: Any = root
     for token in pointer.split("/")[1:]:
         token = token.replace("~1", "/").replace("~0", "~")

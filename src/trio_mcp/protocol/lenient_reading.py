@@ -1,4 +1,4 @@
-"""Lenient reading of a peer's data: one invalid part doesn't make the rest unusable.
+"""Lenient reading of a peer's data, so that one invalid part doesn't make the rest unusable.
 
 Code reads strictly first, and uses this module only if that has failed. `LenientReading` returns a copy of the data in
 which parts that can't be read are removed or replaced, so that strict reading succeeds. Classes that aren't in the
@@ -30,11 +30,11 @@ _TYPES: Final = f"{__package__}.types."
 
 
 class Fault(ValueError):
-    """A part of the data can't be read. The message contains the reason and the place."""
+    """A part of the data can't be read. The message contains the reason and the place in the data."""
 
 
 class LenientReading:
-    """Makes data readable for ``hook_for``, which returns strict readers, with up to ``limit`` faults."""
+    """Removes or replaces up to ``limit`` faults in data, so that the strict readers of ``hook_for`` can read it."""
 
     def __init__(self, hook_for: HookFor, limit: int) -> None:
         self._hook_for = hook_for
@@ -42,7 +42,8 @@ class LenientReading:
         self._faults: list[str] = []
 
     def summary(self) -> str:
-        """Describe what was removed or replaced: the first parts, each with its place, and how many more there are."""
+        """Return a description of the removed or replaced parts: the first parts, each with its place, and the number
+        of others."""
         more = len(self._faults) - _SHOWN
         return clean("; ".join(self._faults[:_SHOWN]) + (f"; and {more:,} more" if more > 0 else ""))
 
@@ -85,7 +86,7 @@ class LenientReading:
 
     def _list(self, value: Any, kind: Any, place: str, fault: Fault) -> list[Any]:
         """Return a list without the items that can't be read. Null counts as an empty list, because Go writes a nil
-        slice this way. An object counts as a list with one item, and so does a string that stands for one."""
+        slice this way. An object counts as a list with one item, and so does a string that can replace an object."""
         if type(value) is not list:
             takes_text = kind in (str, content.ResourceContents, *_TEXTS) or content.UnknownContent in get_args(kind)
             if value is not None and type(value) is not dict and not (takes_text and type(value) is str):
@@ -156,12 +157,12 @@ class LenientReading:
 
 
 def _is_true(value: object) -> bool:
-    """Return whether a value means true where a boolean is expected."""
+    """Return true if a value means true where a boolean is expected."""
     return value.lower() not in ("", "0", "false", "no") if isinstance(value, str) else bool(value)
 
 
 def _with_one_block_each(prompt: Any) -> JSONObject:
-    """Return a prompt in which each message has one block. Some servers send several, as models accept them."""
+    """Return a prompt in which each message has one content block. Some servers send several, as models accept them."""
     messages: list[Any] = []
     given = as_object(prompt)
     for each in cast("list[Any]", given["messages"]) if type(given.get("messages")) is list else ():
@@ -175,8 +176,8 @@ _CAPABILITIES: Final = (
     *(lifecycle.ServerCapabilities, lifecycle.ClientCapabilities),
     *(lifecycle.Sampling, lifecycle.Elicitation, lifecycle.TasksCapability),
 )
-"""Classes whose members are objects that declare something by being present. Some peers write ``true``, and PHP writes
-an empty object as ``[]``."""
+"""Classes whose members are objects that declare a capability by being present. Some peers write ``true``, and PHP
+writes an empty object as ``[]``."""
 
 _TEXTS: Final[Mapping[Any, str]] = {
     lifecycle.Icon: "src",
@@ -184,7 +185,7 @@ _TEXTS: Final[Mapping[Any, str]] = {
     prompts.PromptArgument: "name",
     prompts.PromptMessage: "content",
 }
-"""For each class, the member that a string stands for if it occurs in place of the object."""
+"""For each class, the member whose value a string is, if the string occurs in place of the object."""
 
 
 def _role(message: JSONObject) -> str:
@@ -196,7 +197,7 @@ def _as_text(contents: JSONObject) -> str:
 
 
 def _is_error(result: JSONObject) -> bool:
-    """Return whether a tool failed. Anything that doesn't clearly mean false counts as a failure, because a failure
+    """Return true if a tool failed. Any value that doesn't clearly mean false counts as a failure, because a failure
     that looks like a success is worse."""
     return _is_true(result["isError"])
 
@@ -228,4 +229,5 @@ _REPLACEMENTS: Final[Mapping[Any, Mapping[str, Any]]] = {
     tools.ListToolsResult: {"tools": []},
     tools.Tool: {"inputSchema": {"type": "object"}},
 }
-"""For each class, values for members that can't be read, or are required and missing. A function gets the object."""
+"""For each class, replacements for members that can't be read, or are required and missing. A function gets the
+object."""

@@ -1,4 +1,4 @@
-"""Listings: pages of a list, whose items are encoded once per revision and not for each client."""
+"""Pages of a list such as ``tools/list``, whose items are encoded once per revision and not for each client."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from .converters import unstructure
 from .revisions import Revision
 
 _MOST_KEPT: Final = 32 * 1024 * 1024
-"""Maximum bytes of cached texts for one list. Other items are encoded for each page."""
+"""Maximum bytes of cached JSON texts for one list. Further items are encoded for each page."""
 _LEVELS: Final = 3
-"""Levels of nesting around an item: the message, the result and the list."""
+"""Number of JSON levels around an item of a list: the message, the result and the list."""
 
 
 class ListedTexts:
@@ -23,24 +23,25 @@ class ListedTexts:
 
     def __init__(self) -> None:
         self._items: dict[int, Any] = {}
-        """The items, keyed by identity."""
+        """The items that can be cached, keyed by identity."""
         self._texts: dict[Revision, dict[int, tuple[Any, bytes]]] = {}
-        """The items with their texts. Keeping an item ensures that no other object gets the same identity."""
+        """The items with their JSON texts. Keeping an item ensures that no other object gets the same identity."""
         self._left = _MOST_KEPT
 
     def add(self, item: Any) -> None:
-        """Cache the texts of ``item`` from now on."""
+        """Cache the JSON texts of ``item`` from now on."""
         self._items[id(item)] = item
 
     def drop(self, item: Any) -> None:
-        """Remove ``item`` and its texts."""
+        """Remove ``item`` and its JSON texts from the cache."""
         self._items.pop(id(item), None)
         for texts in self._texts.values():
             if (found := texts.pop(id(item), None)) is not None:
                 self._left += len(found[1])
 
     def of(self, page: list[Any], revision: Revision) -> msgspec.Raw:
-        """Return the text of a ``page`` of items in ``revision``. Raises `NotExpressible` and `NotSerializable`."""
+        """Return the JSON text of a ``page`` of items in ``revision``. Raises `NotExpressible` or `NotSerializable` if
+        an item can't be written."""
         known = self._texts.setdefault(revision, {})
         texts = [found[1] if (found := known.get(id(item))) else self._written(item, revision) for item in page]
         return msgspec.Raw(b"[%b]" % b",".join(texts))
@@ -54,7 +55,8 @@ class ListedTexts:
 
 
 class CachedPage(list[Any]):
-    """A page of a list with cached ``texts``. Other items aren't cached, so the page can be changed like any list."""
+    """A page of a list with cached JSON ``texts`` of its items. Items without a text aren't cached, so the page can be
+    changed like any list."""
 
     __slots__ = ("texts",)
 

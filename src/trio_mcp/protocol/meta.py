@@ -1,4 +1,4 @@
-"""The keys of ``_meta`` that the specification reserves: how to read a progress token and a trace context.
+"""The keys of ``_meta`` that the specification reserves, such as the progress token and the trace context.
 
 ``_meta`` itself stays the received dict, with every unknown key unchanged. The ``_meta`` of a request is kept beside
 its parameters. Results, notifications and their parts have a field for ``_meta``. `TraceContext` is the distributed
@@ -25,9 +25,9 @@ TRACEPARENT: Final = "traceparent"
 TRACESTATE: Final = "tracestate"
 BAGGAGE: Final = "baggage"
 CANCEL_TOKEN: Final = "trio-mcp/cancelToken"  # noqa: S105 - a key, not a password
-"""Identifies a call in a request of ``trio-mcp/cancelAcknowledged``."""
+"""Key in ``_meta`` of the token that identifies a call in ``trio-mcp/cancelAcknowledged``."""
 CLIENT: Final = "trio-mcp/client"
-"""Random name of the client that sends a request, if clients share connections or use several. A server divides a
+"""Key in ``_meta`` of a random name of the client, if clients share connections or use several. A server divides a
 caller's share among these names (ruling 11)."""
 
 ProgressToken: TypeAlias = int | str
@@ -41,7 +41,7 @@ _DEFINED: Final = frozenset(
 
 
 def check_meta_keys(meta: Iterable[str] | None) -> None:
-    """Raise `ValueError` for a key that an author must not put into ``_meta`` (2026-07-28 basic, ``_meta``).
+    """Raise `ValueError` for a key that a server or client must not put into ``_meta`` (2026-07-28 basic, ``_meta``).
 
     Such a key is malformed, or has a prefix that is reserved for MCP without being defined by MCP. Keys from peers
     aren't checked, and are kept unchanged.
@@ -62,7 +62,7 @@ def check_meta_keys(meta: Iterable[str] | None) -> None:
 
 
 def progress_token_of(meta: object) -> ProgressToken | None:
-    """Return the progress token in ``meta``, or `None`.
+    """Return the progress token in ``meta``, or `None` if there is no valid token.
 
     ``0`` and ``""`` are valid tokens. Any value other than a string or an integer is ignored, and the request is served
     without progress (2025-11-25 progress, Progress Flow: MUST be a string or integer value).
@@ -74,7 +74,7 @@ def progress_token_of(meta: object) -> ProgressToken | None:
 
 
 def related_task_of(params: dict[str, Any]) -> str | None:
-    """Return the id of the task that a message with these parameters belongs to, or `None`."""
+    """Return the id of the background task that a message with these parameters belongs to, or `None`."""
     meta: Any = params.get("_meta")
     related: Any = cast("dict[str, Any]", meta).get(RELATED_TASK) if type(meta) is dict else None
     task_id: Any = cast("dict[str, Any]", related).get("taskId") if type(related) is dict else None
@@ -82,20 +82,21 @@ def related_task_of(params: dict[str, Any]) -> str | None:
 
 
 def with_related_task(members: dict[str, Any] | None, task_id: str) -> dict[str, Any]:
-    """Return parameters, or a result, with their task in ``_meta`` (2025-11-25 tasks, Related Task Metadata)."""
+    """Return parameters or a result with the id of their background task in ``_meta`` (2025-11-25 tasks, Related Task
+    Metadata)."""
     members = members or {}
     return {**members, "_meta": {**(members.get("_meta") or {}), RELATED_TASK: {"taskId": task_id}}}
 
 
 _LONGEST: Final = 8192
-"""Maximum characters of each of the three texts. W3C Baggage, Limits, requires this much to be propagated. A longer
-text is ignored."""
+"""Maximum number of characters of each of the three texts of a trace context. W3C Baggage, Limits, requires this much
+to be propagated. A longer text is ignored."""
 _MOST_STATES: Final = 32  # W3C Trace Context, tracestate Header Field Values
 
 _TRACEPARENT: Final = lazy_pattern(
     r"(?!ff|00.{54})[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}(-[\x21-\x7e]*+)?"
 )
-"""W3C Trace Context, traceparent Header Field Values: version 00 is exactly this long, and later versions may be
+"""Length of a version 00 ``traceparent`` (W3C Trace Context, traceparent Header Field Values). Later versions may be
 longer."""
 _STATE: Final = lazy_pattern(r"([a-z0-9][a-z0-9_\-*/@]{0,255})=[\x20-\x2b\x2d-\x3c\x3e-\x7e]{1,256}")
 # The quantifiers are possessive, so that every value takes a single pass.
@@ -106,13 +107,13 @@ _BAGGAGE: Final = lazy_pattern(rf"{_TOKEN}={_VALUE}(?:;{_TOKEN}(?:={_VALUE})?)*+
 
 @frozen
 class TraceContext:
-    """The trace of a request, unchanged (2026-07-28 basic, OpenTelemetry trace context).
+    """The trace context of a request, unchanged (2026-07-28 basic, OpenTelemetry trace context).
 
     Each member is well-formed or `None`. There is no ``tracestate`` without a ``traceparent``.
     """
 
     traceparent: str | None = None
-    """``00-<trace id>-<parent id>-<flags>``."""
+    """The position in the trace, as ``00-<trace id>-<parent id>-<flags>``."""
     tracestate: str | None = None
     """Data that vendors of tracing systems have added."""
     baggage: str | None = None
@@ -120,8 +121,8 @@ class TraceContext:
 
     @classmethod
     def of(cls, meta: Mapping[str, Any]) -> TraceContext | None:
-        """Return the trace context in ``meta``, or `None`. A malformed member counts as absent, and is never an
-        error."""
+        """Return the trace context in ``meta``, or `None` if there is none. A malformed member counts as absent, and is
+        never an error."""
         if TRACEPARENT not in meta and BAGGAGE not in meta:
             return None
         traceparent = _text(meta.get(TRACEPARENT), lambda text: _TRACEPARENT.fullmatch(text) is not None)
@@ -132,21 +133,21 @@ class TraceContext:
 
     @property
     def trace_id(self) -> str | None:
-        """32 hexadecimal digits that all requests of one trace share."""
+        """The id of the trace: 32 hexadecimal digits that all requests of one trace share."""
         return None if self.traceparent is None else self.traceparent[3:35]
 
     @property
     def parent_id(self) -> str | None:
-        """16 hexadecimal digits: the span that sent the request."""
+        """The id of the span that sent the request: 16 hexadecimal digits."""
         return None if self.traceparent is None else self.traceparent[36:52]
 
     @property
     def is_sampled(self) -> bool:
-        """Whether the caller may have recorded the request."""
+        """True if the caller may have recorded the request."""
         return self.traceparent is not None and bool(int(self.traceparent[53:55], 16) & 1)
 
     def inject_into(self, meta: Mapping[str, Any]) -> dict[str, Any]:
-        """Return ``meta`` with this context added, so that a nested request belongs to the same trace. A trace in
+        """Return ``meta`` with this trace context added, so that a nested request belongs to the same trace. A trace in
         ``meta`` takes precedence, because our ``tracestate`` doesn't belong to another ``traceparent``."""
         carried: dict[str, Any] = {}
         if self.traceparent is not None and TRACEPARENT not in meta and TRACESTATE not in meta:

@@ -1,4 +1,4 @@
-"""Methods: one row for each, with its sender, parameters and result, and the revisions that have it."""
+"""Table of the MCP methods, with their sender, parameters and result, and the protocol revisions that have them."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from .fields import as_object
 from .types import elicitation, lifecycle, notifications, prompts, resources, sampling, tools
 
 Sender: TypeAlias = Literal["client", "server", "both"]
-"""The side that sends a method."""
+"""The side that sends a method: client or server."""
 
 
 @frozen
 class Method:
-    """A row of the table of methods.
+    """One MCP method, as a row of the table of methods.
 
     - ``result``: `None` for notifications.
     - ``since``, ``until``: the first and last revision that have the method.
@@ -48,16 +48,16 @@ class Method:
 
     @property
     def is_request(self) -> bool:
-        """True for a request, which gets a response. False for a notification."""
+        """True if the method is a request, which gets a response. False if it's a notification."""
         return self.result is not None
 
     def is_in(self, revision: str) -> bool:
-        """Return whether the revision with this name has the method."""
+        """Return true if the protocol revision with this name has the method."""
         # Dates are compared only inside this package. ISO dates sort as strings.
         return self.since <= revision and (self.until is None or revision <= self.until)
 
     def sent_by(self, role: Literal["client", "server"]) -> bool:
-        """Return whether ``role`` may send the method."""
+        """Return true if ``role`` (client or server) may send the method."""
         return self.sender == "both" or self.sender == role
 
 
@@ -155,7 +155,7 @@ METHODS: Final[dict[str, Method]] = {row.name: row for row in ROWS}
 
 
 def next_cursor(page: object, seen: set[int]) -> str | None:
-    """Return the cursor of the page that follows ``page``, a result of ``tools/list`` as JSON data.
+    """Return the cursor of the page of ``tools/list`` that follows ``page``, a result as JSON data.
 
     Return `None` at the end, if the cursor isn't a string or was returned before, and if no tool of the page is new,
     because a list may be endless. ``seen`` has the hashes of all cursors and names of one list, which may be long.

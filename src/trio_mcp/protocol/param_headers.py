@@ -1,5 +1,6 @@
-"""Headers that mirror arguments of a tool (2026-07-28 Streamable HTTP, Custom Headers from Tool Parameters; SEP-2243):
-where a schema requests them, how values are encoded and decoded, and whether headers and arguments agree."""
+"""HTTP headers that repeat arguments of a tool (2026-07-28 Streamable HTTP, Custom Headers from Tool Parameters;
+SEP-2243). This module reads them from schemas, encodes and decodes their values, and compares them with the
+arguments."""
 
 from __future__ import annotations
 
@@ -39,14 +40,14 @@ _SCHEMA: Final = frozenset(
         *("propertyNames", "not", "if", "then", "else", "contentSchema"),
     )
 )
-"""Keywords whose value is a schema. The older ``items`` may also be a list of schemas."""
+"""JSON Schema keywords whose value is a schema. The older ``items`` may also be a list of schemas."""
 _SCHEMAS: Final = frozenset(("allOf", "anyOf", "oneOf", "prefixItems", "items"))
-"""Keywords whose value is a list of schemas."""
+"""JSON Schema keywords whose value is a list of schemas."""
 _NAMED_SCHEMAS: Final = frozenset(
     ("properties", "patternProperties", "dependentSchemas", "dependencies", "$defs", "definitions")
 )
-"""Keywords whose value has a schema under each name. All other keywords contain data instead of schemas, such as
-``default``."""
+"""JSON Schema keywords whose value has a schema under each name. All other keywords contain data instead of schemas,
+such as ``default``."""
 
 _SENTINEL: Final = lazy_pattern(r"=\?base64\?(.*)\?=", re.DOTALL)
 _PLAIN: Final = lazy_pattern(r"[\x20-\x7e]*")
@@ -55,27 +56,27 @@ _WHOLE: Final = lazy_pattern(r"(-?[0-9]{1,400})(?:\.0+)?")  # Python refuses to 
 _MOST: Final = 2**53 - 1
 """The largest integer that every JSON parser reads exactly."""
 _SHOWN: Final = 100
-"""Maximum characters of a peer's text that a message repeats."""
+"""Maximum number of characters of a peer's text that an error message repeats."""
 _MOST_HEADERS: Final = 100
-"""Maximum number of headers of one tool. Heads of requests are limited everywhere, so tables from a peer's schemas must
-be limited, too."""
+"""Maximum number of headers of one tool. The head of an HTTP request is limited everywhere, so the headers that a
+peer's schemas request must be limited, too."""
 
 
 @value
 class ParamHeader:
-    """A header that mirrors one argument. ``path`` has the names of properties that lead to the argument. ``name`` is
-    the full name of the header, such as ``Mcp-Param-Region``."""
+    """An HTTP header that repeats one argument of a tool. ``path`` has the names of properties that lead to the
+    argument. ``name`` is the full name of the header, such as ``Mcp-Param-Region``."""
 
     path: tuple[str, ...]
     name: str
 
     @property
     def argument(self) -> str:
-        """The argument, as it is named in messages."""
+        """The name of the argument in error messages."""
         return repr(".".join(self.path)[:_SHOWN])
 
 
-# Which headers a schema requests
+# The headers that a schema requests
 
 
 def Header(name: str) -> msgspec.Meta:
@@ -97,8 +98,8 @@ def Header(name: str) -> msgspec.Meta:
 
 
 def param_headers(input_schema: Mapping[str, Any]) -> tuple[ParamHeader, ...]:
-    """Return the headers that ``input_schema`` requests with ``x-mcp-header``. Raises `ValueError` if one annotation is
-    invalid, because this makes the whole tool invalid (Schema Extension)."""
+    """Return the HTTP headers that ``input_schema`` requests with ``x-mcp-header``. Raises `ValueError` if one
+    annotation is invalid, because this makes the whole tool invalid (Schema Extension)."""
     found: dict[str, ParamHeader] = {}
     for place in _places_in(input_schema) if _may_ask(input_schema) else ():
         if _ANNOTATION not in place.schema:
@@ -125,16 +126,16 @@ def param_headers(input_schema: Mapping[str, Any]) -> tuple[ParamHeader, ...]:
 
 
 def _may_ask(schema: Mapping[str, Any]) -> bool:
-    """Return whether the annotation occurs anywhere in the text of ``schema``, which is a hundred times faster to
-    search."""
+    """Return true if ``x-mcp-header`` occurs anywhere in the text of ``schema``. Searching the text is a hundred times
+    faster than searching the objects."""
     try:
         return _ANNOTATION.encode() in msgspec.json.encode(schema, enc_hook=plain_scalar)
-    except (TypeError, ValueError, RecursionError):  # it can't be encoded, or is nested too deeply
+    except (TypeError, ValueError, RecursionError):  # the schema can't be encoded, or is nested too deeply
         return True
 
 
 class _SchemaPlace:
-    """A subschema, with the keyword, and the name after the keyword, that lead to it."""
+    """A subschema with its position: the keyword, and the name after the keyword, that lead to it."""
 
     __slots__ = ("_keys", "_outer", "is_property", "schema")
 
@@ -143,10 +144,10 @@ class _SchemaPlace:
         self._outer = outer  # tuples of all keys would be much larger than the schema
         self._keys = keys
         self.is_property = outer is not None and (outer._outer is None or outer.is_property) and keys[0] == "properties"
-        """Whether only properties lead to it from the root."""
+        """True if only properties lead from the root to the subschema."""
 
     def keys(self) -> list[str]:
-        """Return the keys that lead to it from the root."""
+        """Return the keys that lead from the root to the subschema."""
         found: list[str] = []
         place: _SchemaPlace | None = self
         while place is not None:
@@ -167,7 +168,7 @@ class _SchemaPlace:
 
 
 def _places_in(root: Mapping[str, Any]) -> Iterator[_SchemaPlace]:
-    """Yield ``root`` and each subschema, outer ones first."""
+    """Yield the schema ``root`` and each subschema, outer ones first."""
     ahead = deque([_SchemaPlace(dict(root), None)])
     while ahead:  # without recursion, because a peer's schema may be deep
         place = ahead.popleft()
@@ -177,13 +178,13 @@ def _places_in(root: Mapping[str, Any]) -> Iterator[_SchemaPlace]:
                 ahead.append(_SchemaPlace(cast("dict[str, Any]", inner), place, *keys))
 
 
-# How values are encoded and decoded
+# Encoding and decoding of header values
 
 
 def header_value(value: object) -> str | None:
-    """Return the value of a header that mirrors ``value`` (Value Encoding). Return `None` for null, and for anything
-    but strings, whole numbers and booleans, which can't be mirrored. Raises `ValueError` for a number beyond ±(2^53 -
-    1), because readers of the header and of the body might read different numbers."""
+    """Return the value of an HTTP header that repeats ``value`` (Value Encoding). Return `None` for null, and for
+    anything but strings, whole numbers and booleans, which can't be mirrored. Raises `ValueError` for a number beyond
+    ±(2^53 - 1), because readers of the header and of the body might read different numbers."""
     match _plain(value):
         case bool() as truth:
             return "true" if truth else "false"
@@ -198,8 +199,9 @@ def header_value(value: object) -> str | None:
 
 
 def encoded_name(text: str) -> str:
-    """Return ``text`` as the value of a header, for ``Mcp-Name`` and for arguments. The text is unchanged, or in base64
-    if it couldn't be transferred unchanged or looks like base64 itself. Raises `ValueError` for lone surrogates."""
+    """Return ``text`` as the value of an HTTP header, for ``Mcp-Name`` and for arguments. The text is unchanged, or in
+    base64 if it couldn't be transferred unchanged or looks like base64 itself. Raises `ValueError` for lone
+    surrogates."""
     looks_encoded = text.startswith("=?base64?") and text.endswith("?=")
     if _PLAIN.fullmatch(text) and text == text.strip(" ") and not looks_encoded:
         return text
@@ -207,8 +209,8 @@ def encoded_name(text: str) -> str:
 
 
 def decoded(text: str) -> str:
-    """Return the text that the value of a header encodes. Raises `ValueError` for invalid characters, and for base64
-    that `encoded_name` wouldn't write, because each text has only one form."""
+    """Return the text that the value of an HTTP header encodes. Raises `ValueError` for invalid characters, and for
+    base64 that `encoded_name` wouldn't write, because each text has only one form."""
     if not _SENDABLE.fullmatch(text):
         raise ValueError("has characters that a header value can't have")
     if (match := _SENTINEL.fullmatch(text)) is None:
@@ -223,8 +225,8 @@ def decoded(text: str) -> str:
 
 
 def headers_for(table: Iterable[ParamHeader], arguments: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Return the headers for a call (Client Behavior). Raises `ValueError` for an argument that a header can't
-    carry."""
+    """Return the HTTP headers for a tool call (Client Behavior). Raises `ValueError` for an argument that a header
+    can't carry."""
     headers: list[tuple[str, str]] = []
     for header in table:
         try:
@@ -236,7 +238,7 @@ def headers_for(table: Iterable[ParamHeader], arguments: Mapping[str, Any]) -> l
     return headers
 
 
-# Whether headers and arguments agree
+# Comparison of headers and arguments
 
 
 def check(
@@ -245,9 +247,9 @@ def check(
     table: Iterable[ParamHeader],
     repeated: Collection[str] = (),
 ) -> str | None:
-    """Return, for the message of a `HEADER_MISMATCH`, where headers and arguments of a call disagree, or `None` if they
-    agree (Server Behavior for Custom Headers). Names in ``headers`` are in lower case. Those in ``repeated`` occurred
-    more than once."""
+    """Return a text for the `HEADER_MISMATCH` error that says where headers and arguments of a call differ. Return
+    `None` if they agree (Server Behavior for Custom Headers). Names in ``headers`` are in lower case. Those in
+    ``repeated`` occurred more than once."""
     for header in table:
         name = header.name.lower()
         if name in repeated:  # one reader might use the first value, and another the last
@@ -279,7 +281,7 @@ def _agree(text: str, argument: str | float) -> bool:
 
 
 def _at(path: tuple[str, ...], arguments: Mapping[str, Any]) -> object:
-    """Return the value at ``path``, or `None`."""
+    """Return the argument at ``path``, or `None` if there is none."""
     found: Any = arguments
     for name in path:
         found = _plain(found)
@@ -290,7 +292,7 @@ def _at(path: tuple[str, ...], arguments: Mapping[str, Any]) -> object:
 
 
 def _plain(value: object) -> Any:
-    """Return ``value`` as JSON data. Callers may pass enums, dates and so on."""
+    """Return ``value`` as JSON data. Callers may pass enums, dates, etc."""
     if type(value) in (str, int, bool, float, dict, list, type(None)):
         return value
     try:

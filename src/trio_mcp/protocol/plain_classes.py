@@ -1,4 +1,4 @@
-"""Plain classes: reading JSON data as classes that authors write, such as dataclasses and TypedDicts.
+"""Reads JSON data as plain classes that users write, such as dataclasses and TypedDicts.
 
 msgspec reads them strictly: JSON types are never coerced. One exception: 3.0 is a valid integer in JSON Schema (2020-12
 validation, 6.1.1), but not in msgspec, so it is converted first. A peer decides how much data must be searched for such
@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 
 def is_plain_class(kind: Any) -> bool:
-    """Return whether ``kind`` is a dataclass, TypedDict, NamedTuple or msgspec Struct."""
+    """Return true if ``kind`` is a dataclass, TypedDict, NamedTuple or msgspec Struct."""
     if not isinstance(kind, type):
         return False
     is_named_tuple = tuple in kind.__mro__ and hasattr(kind, "_fields")
@@ -31,7 +31,8 @@ def is_plain_class(kind: Any) -> bool:
 
 
 def convert(data: Any, kind: type[T]) -> T:
-    """Return JSON data as a ``kind``. Raises `ValueError` with the place of the fault."""
+    """Return JSON data as a value of the type ``kind``. Raises `ValueError` with the place of the fault if it isn't
+    valid."""
     kind = readable(kind)
     try:
         return msgspec.convert(data, kind, dec_hook=read_foreign)
@@ -43,7 +44,7 @@ def convert(data: Any, kind: type[T]) -> T:
 
 
 def optional_fields(kind: Any) -> list[str]:
-    """Return the wire names of the fields of a class that may be `None` and have no default."""
+    """Return the JSON names of those fields of a class that may be `None` and have no default."""
     schema = _schema_of(readable(kind))
     fields = schema.get("properties", {})
     return [name for name in schema.get("required", ()) if {"type": "null"} in fields[name].get("anyOf", ())]
