@@ -198,7 +198,7 @@ def assemble(source: Path, twins: Path) -> None:
         (twins / f"{page}.md").write_text(text)
         options = "---\nno-search: true\n---\n\n" if page in NOT_SEARCHED else ""
         terms = "".join(f"```{{index}} ! {term}\n```\n" for term in TERMS.get(page, ()))
-        title, _, rest = with_narrow_pictures(text).partition("\n")
+        title, _, rest = re.sub(r"<!--.*?-->\n", "", with_narrow_pictures(text)).partition("\n")
         tree = "".join(trees) if page == "index" else ""
         (source / f"{page}.md").write_text(f"{options}{title}\n\n{terms}{rest}{tree}")
     for page, (text, twin) in api.items():
