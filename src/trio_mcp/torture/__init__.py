@@ -1,1 +1,1 @@
-"""Black-box scenarios of cancellation and robustness, for any server or client: see ``trio-mcp torture``."""
+"""Black-box scenarios that test cancellation and robustness of any server or client: see ``trio-mcp torture``."""

@@ -1,4 +1,4 @@
-"""The scenarios for clients.
+"""The scenarios that ``trio-mcp torture`` plays with a client under test.
 
 The client under test is a program that connects to the stdio server ``{server}`` of its command line. It calls the tool
 ``next`` until the text of the result is ``end``. For ``NAME SECONDS``, it calls the tool ``NAME``, gives up after that
@@ -42,10 +42,10 @@ _LATE: Final = "cancellation: SHOULD ignore any response to the cancelled reques
 
 
 class TortureServer(ScriptedServer):
-    """A scripted server that answers what every client sends, and leaves the calls of tools to a scenario."""
+    """A scripted server that answers the requests that every client sends, and leaves tool calls to a scenario."""
 
     async def call(self, within: float = 10.0) -> JSONObject:
-        """Return the next call of a tool. Raises `Failed` if none comes."""
+        """Return the next tool call of the client. Raises `Failed` if the client doesn't call a tool in time."""
         with trio.move_on_after(within * self.slowness):
             while True:
                 message = await self._next()
@@ -54,7 +54,7 @@ class TortureServer(ScriptedServer):
         raise Failed(f"no call of a tool within {within:g} s")
 
     async def ordered(self, tool: str, seconds: float) -> JSONObject:
-        """Let the client call ``tool``, and return the call."""
+        """Make the client call ``tool``, and return the call."""
         await self.answer_text(await self._call_of("next"), f"{tool} {seconds:g}")
         return await self._call_of(tool)
 
@@ -65,11 +65,12 @@ class TortureServer(ScriptedServer):
         return call
 
     async def end(self) -> None:
-        """Let the client end."""
+        """Make the client end its program."""
         await self.answer_text(await self._call_of("next"), "end")
 
     async def seen(self, method: str, otherwise: str, within: float = 5.0) -> JSONObject:
-        """Return the next notification or request with ``method``. Raises `Failed`."""
+        """Return the next notification or request with ``method``. Raises `Failed` if the client doesn't send it in
+        time."""
         with trio.move_on_after(within * self.slowness):
             while (message := await self._next()).get("method") != method:
                 pass
@@ -77,7 +78,7 @@ class TortureServer(ScriptedServer):
         raise Failed(f"{otherwise} within {within:g} s")
 
     async def response(self, request_id: str, within: float = 5.0) -> JSONObject:
-        """Return the response to a request of ours. Raises `Failed`."""
+        """Return the response to a request of this server. Raises `Failed` if the client doesn't respond in time."""
         with trio.move_on_after(within * self.slowness):
             while (message := await self._next()).get("id") != request_id or "method" in message:
                 pass
@@ -85,7 +86,7 @@ class TortureServer(ScriptedServer):
         raise Failed(f"no response to {request_id!r} within {within:g} s")
 
     async def drain(self, seconds: float) -> list[JSONObject]:
-        """Return what comes within ``seconds``."""
+        """Return the messages that arrive within ``seconds``."""
         found: list[JSONObject] = []
         with trio.move_on_after(seconds):
             while True:
@@ -115,27 +116,27 @@ class TortureServer(ScriptedServer):
 
     is_modern = False
     slowness = 1.0
-    """Multiplies the times in which the client has to react."""
+    """Factor for the time limits within which the client must react."""
 
     async def answer_text(self, call: JSONObject, text: str) -> None:
-        """Answer a call with a text, in the form of the era."""
+        """Answer a tool call with a text, in the result format of the protocol revision."""
         content: JSONObject = {"content": [{"type": "text", "text": text}]}
         await self.answer(call, {**content, "resultType": "complete"} if self.is_modern else content)
 
 
 @frozen
 class ClientUnderTest:
-    """The program of a client, spoken to in one era."""
+    """The client under test, which is a program that speaks a legacy or modern revision."""
 
     words: Sequence[str]
-    """Its command, in which ``{server}`` stands for the command of the server."""
+    """The command of the client, in which ``{server}`` stands for the command of the server."""
     era: Era
     patience: float = 1.0
-    """Multiplies the times in which the client has to react."""
+    """Factor for the time limits within which the client must react."""
 
     @asynccontextmanager
     async def connected(self) -> AsyncGenerator[tuple[TortureServer, trio.Process]]:
-        """Start the client, and be its server."""
+        """Start the client, and yield the server that it connects to and the process of the client."""
         with TemporaryDirectory() as folder:
             path = str(Path(folder, "s"))
             listener = trio.socket.socket(trio.socket.AF_UNIX, trio.socket.SOCK_STREAM)
@@ -179,7 +180,7 @@ class ClientUnderTest:
 
 
 def scenario(level: Level, clause: str, *, eras: Sequence[Era] = ("legacy", "modern")) -> Callable[[Play], Play]:
-    """Register a function that plays a scenario: see `scenario_of`."""
+    """Return a decorator that registers a function as a scenario: see `scenario_of`."""
 
     def register(play: Play) -> Play:
         CLIENT_SCENARIOS.append(scenario_of(play, level, clause, eras))
@@ -191,7 +192,7 @@ def scenario(level: Level, clause: str, *, eras: Sequence[Era] = ("legacy", "mod
 def connected(
     level: Level, clause: str, *, eras: Sequence[Era] = ("legacy", "modern")
 ) -> Callable[[Callable[[TortureServer], Awaitable[None]]], object]:
-    """Register a function that plays a scenario on a connection of its own."""
+    """Return a decorator that registers a function as a scenario, and gives it a connection of its own."""
 
     def register(play: Callable[[TortureServer], Awaitable[None]]) -> object:
         @wraps(play)
@@ -205,7 +206,7 @@ def connected(
 
 
 async def _cancelled(server: TortureServer) -> JSONObject:
-    """Let the client give up on a call, and return the call, whose cancel has come."""
+    """Make the client time out on a tool call, wait for its cancellation, and return the call."""
     call = await server.ordered("slow", 0.3)
     cancel = await server.seen("notifications/cancelled", "no cancel of a call whose timeout has passed")
     if cancel["params"].get("requestId") != call["id"]:
@@ -214,7 +215,7 @@ async def _cancelled(server: TortureServer) -> JSONObject:
 
 
 async def _works(server: TortureServer) -> None:
-    """Check that a further call works."""
+    """Check that the client can make one more tool call."""
     await server.answer_text(await server.ordered("fast", 5), "fine")
     await server.end()
 

@@ -1,5 +1,5 @@
-"""The scenarios for the end of a connection: standard input that closes, signals, process trees, and HTTP clients that
-leave."""
+"""The scenarios that end a connection: standard input that closes, signals, process trees, and HTTP clients that
+disconnect."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from .server_under_test import PROMPTLY, QUIET, ServerUnderTest, TortureClient
 __all__ = ["SERVER_SCENARIOS"]
 
 _EXIT: Final = 5.0
-"""Seconds in which a server has to exit."""
+"""Seconds within which a server must exit."""
 _CLOSED: Final = (
     "2026-07-28 stdio, Shutdown: servers SHOULD exit promptly when their standard input is closed; 2025-11-25"
     " lifecycle, Shutdown"
@@ -36,7 +36,7 @@ _CLOSED: Final = (
 
 
 class _Process:
-    """A server that was started over stdio, in a process group of its own."""
+    """The process of a server that was started over stdio, in its own process group."""
 
     def __init__(self, process: trio.Process, patience: float) -> None:
         self._process = process
@@ -50,13 +50,14 @@ class _Process:
         await self._process.stdin.aclose()
 
     async def check_exit(self) -> None:
-        """Check that the process exits, and that no other process of its group runs on. Raises `Failed`."""
+        """Check that the process exits, and that no other process of its group is left running. Raises `Failed`
+        otherwise."""
         with trio.move_on_after(_EXIT * self._patience):
             await self._process.wait()
         if self._process.returncode is None:
             raise Failed(f"the server still runs {_EXIT:g} s later")
         with trio.move_on_after(PROMPTLY * self._patience):
-            while self._group_runs():  # noqa: ASYNC110, a group of processes has no event
+            while self._group_runs():  # noqa: ASYNC110, there is no event for a process group
                 await trio.sleep(0.05)
         if self._group_runs():
             raise Failed("the server has exited, and a process that it started runs on")
@@ -181,7 +182,7 @@ async def exit_process_tree(server: ServerUnderTest) -> None:
 
 
 async def _posted(url: SplitResult, message: JSONObject, headers: Mapping[str, str] | None = None) -> trio.SocketStream:
-    """POST a message, and return the stream, of which nothing is read yet."""
+    """POST a message, and return the response stream without reading from it."""
     body = msgspec.json.encode({"jsonrpc": "2.0", **message})
     head = {
         "Host": url.netloc,

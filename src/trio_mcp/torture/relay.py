@@ -1,5 +1,5 @@
-"""Relay standard input and output to the Unix socket of a scenario, as the server that a client starts:
-``python -m trio_mcp.torture.relay PATH``."""
+"""Relay standard input and output to the Unix socket of a scenario. A client under test starts this program as its
+server: ``python -m trio_mcp.torture.relay PATH``."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import threading
 
 
 def main(path: str) -> None:
-    """Relay until both sides have ended."""
+    """Relay bytes in both directions until both sides have ended."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as peer:
         peer.connect(path)
 

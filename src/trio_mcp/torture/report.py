@@ -1,4 +1,4 @@
-"""The report of ``trio-mcp torture``: a line for each outcome, and a summary."""
+"""The report of ``trio-mcp torture``: one line for each scenario, and a summary."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ _MARKS = {"passed": "ok", "failed": "FAIL", "skipped": "skip"}
 
 
 def line(outcome: ScenarioOutcome) -> str:
-    """Return the line of an outcome."""
+    """Return the report's line for the outcome of one scenario."""
     scenario = outcome.scenario
     return f"{_MARKS[outcome.status]:4}  {scenario.level:6}  {outcome.era}  {scenario.id}: {scenario.title}"
 
 
 def details(outcome: ScenarioOutcome) -> Iterator[str]:
-    """Return the lines below the line of an outcome that isn't passed."""
+    """Return the lines that explain an outcome that isn't passed."""
     if outcome.status == "skipped":
         yield f"      {outcome.reason}"
     if outcome.status == "failed":
@@ -27,7 +27,7 @@ def details(outcome: ScenarioOutcome) -> Iterator[str]:
 
 
 def summary(outcomes: Sequence[ScenarioOutcome]) -> str:
-    """Return how many outcomes there are of each kind, by level."""
+    """Return the number of outcomes of each status, by level (MUST, SHOULD, better)."""
     parts = [f"{level}: {_counts(each for each in outcomes if each.scenario.level == level)}" for level in _LEVELS]
     return "\n".join(parts)
 

@@ -1,4 +1,4 @@
-"""Scenario is one black-box check of a server or a client. `run_scenarios` runs scenarios and yields their outcomes."""
+"""Scenario: one black-box check of a server or a client. `run_scenarios` plays scenarios and yields their outcomes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from ..jsonrpc.errors import MCPError
 from ..protocol.fields import JSONObject
 
 Level: TypeAlias = Literal["MUST", "SHOULD", "better"]
-"""MUST and SHOULD are the specification's words. ``better``: no clause asks for it, but users notice its absence."""
+"""How strictly a scenario's behavior is required. MUST and SHOULD are the specification's words. ``better`` isn't
+required by any clause, but users notice if it's missing."""
 Era: TypeAlias = Literal["legacy", "modern"]
 ERAS: Final[Sequence[Era]] = ("legacy", "modern")
 Status: TypeAlias = Literal["passed", "failed", "skipped"]
@@ -26,32 +27,32 @@ _TIME_LIMIT: Final = 90.0
 
 
 class Failed(AssertionError):
-    """A scenario has failed. The message says what the other side did."""
+    """The error of a scenario that has failed. The message says what the side under test did wrong."""
 
 
 class Skipped(Exception):
-    """A scenario can't be played here. The message says why."""
+    """The error of a scenario that can't be played with this server or client. The message says why."""
 
 
 @frozen
 class Scenario(Generic[T]):
-    """One scenario. ``play`` raises `Failed` or `Skipped`; it gets the side under test."""
+    """One scenario. ``play`` takes the server or client under test, and raises `Failed` or `Skipped`."""
 
     id: str
     title: str
-    """What must hold, as one sentence."""
+    """The behavior that the scenario requires, as one sentence."""
     level: Level
     clause: str
-    """The clause of the specification, or what the title rests on."""
+    """The clause of the specification, or the other reason for the requirement."""
     meaning: str
-    """What a user notices if the scenario fails."""
+    """The consequence that a user notices if the scenario fails."""
     play: Callable[[T], Awaitable[None]] = attrs.field(repr=False)
     eras: Sequence[Era] = ("legacy", "modern")
 
 
 def scenario_of(play: Callable[[T], Awaitable[None]], level: Level, clause: str, eras: Sequence[Era]) -> Scenario[T]:
-    """Return the scenario that ``play`` plays. The name of the function is the id; the first paragraph of its docstring
-    is the title, and the second one the meaning."""
+    """Return the scenario for the function ``play``. The function's name is the id. The first paragraph of its
+    docstring is the title, and the second one is the meaning."""
     title, _, meaning = inspect.cleandoc(play.__doc__ or "").partition("\n\n")
     id = play.__name__.replace("_", "-")
     return Scenario(id, " ".join(title.split()), level, clause, " ".join(meaning.split()), play, eras)
@@ -59,7 +60,7 @@ def scenario_of(play: Callable[[T], Awaitable[None]], level: Level, clause: str,
 
 @frozen
 class ScenarioOutcome:
-    """How one scenario ended."""
+    """The outcome of one scenario."""
 
     scenario: Scenario[Any]
     era: Era
@@ -67,7 +68,7 @@ class ScenarioOutcome:
     reason: str = ""
 
     def as_json(self) -> JSONObject:
-        """Return the form for machines."""
+        """Return the outcome as a JSON object, for programs."""
         scenario = self.scenario
         return {
             "id": scenario.id,
@@ -84,7 +85,7 @@ class ScenarioOutcome:
 async def run_scenarios(
     scenarios: Iterable[Scenario[T]], era: Era, under_test: T, patience: float = 1.0
 ) -> AsyncGenerator[ScenarioOutcome]:
-    """Play the ``scenarios`` of ``era``, one after the other, and yield how each ended."""
+    """Play the ``scenarios`` of ``era`` one after another, and yield the outcome of each."""
     for scenario in scenarios:
         if era in scenario.eras:
             status, reason = await _played(scenario, under_test, _TIME_LIMIT * patience)

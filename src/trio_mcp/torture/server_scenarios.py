@@ -1,4 +1,5 @@
-"""The scenarios for servers: cancellation, departures, progress and logs, questions, and sloppy messages."""
+"""The scenarios for servers: cancellation, disconnects, progress and logs, requests to the client, and malformed
+messages."""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ Play: TypeAlias = Callable[[ServerUnderTest], Awaitable[None]]
 
 _MANY: Final = 500
 _MANY_OVER_HTTP: Final = 50
-"""Each takes a connection."""
+"""Number of concurrent requests over HTTP, where each request takes a connection of its own."""
 _PROGRESS: Final = {"progressToken": "torture"}
 _ASKING: Final[JSONObject] = {"elicitation": {}}
 _BEHAVIOR: Final = "cancellation, Behavior Requirements: servers SHOULD stop processing and free resources"
@@ -32,7 +33,7 @@ _INVALID: Final = "cancellation, Error Handling: invalid cancellation notificati
 
 
 def scenario(level: Level, clause: str, *, eras: Sequence[Era] = ("legacy", "modern")) -> Callable[[Play], Play]:
-    """Register a function that plays a scenario: see `scenario_of`."""
+    """Return a decorator that registers a function as a scenario: see `scenario_of`."""
 
     def register(play: Play) -> Play:
         SERVER_SCENARIOS.append(scenario_of(play, level, clause, eras))
@@ -44,7 +45,7 @@ def scenario(level: Level, clause: str, *, eras: Sequence[Era] = ("legacy", "mod
 def connected(
     level: Level, clause: str, *, eras: Sequence[Era] = ("legacy", "modern"), capabilities: JSONObject | None = None
 ) -> Callable[[Callable[[TortureClient], Awaitable[None]]], object]:
-    """Register a function that plays a scenario on a connection of its own."""
+    """Return a decorator that registers a function as a scenario, and gives it a connection of its own."""
 
     def register(play: Callable[[TortureClient], Awaitable[None]]) -> object:
         @wraps(play)
@@ -181,7 +182,7 @@ async def cancel_500(client: TortureClient) -> None:
     for _ in range(many):
         calls.append(await client.call_tool(tool))
     with trio.move_on_after(10):
-        while await client.running() < many:  # noqa: ASYNC110, the other side has no event
+        while await client.running() < many:  # noqa: ASYNC110, there is no event for handlers of another process
             await trio.sleep(0.1)
     running = await client.running()
     if running < many:
@@ -494,7 +495,8 @@ async def ids_of_all_kinds(client: TortureClient) -> None:
 
 
 async def _sends(server: ServerUnderTest, data: bytes, code: int | None = None) -> None:
-    """Send a line and check that the server lives on; with ``code``, that it answers with this error."""
+    """Send a line and check that the server still works afterwards. With ``code``, also check that the server answers
+    the line with this error."""
     _lines_only(server)
     async with server.opened() as client:
         await client.send(data)

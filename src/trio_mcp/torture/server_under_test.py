@@ -1,4 +1,4 @@
-"""ServerUnderTest: a server of any make, and the tools by which its handlers are seen from outside."""
+"""ServerUnderTest: a server of any implementation. Scenarios call its tools to observe its handlers from outside."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from ..testing.scripted_sides import ScriptedClient
 from .scenarios import Era, Failed, Skipped
 
 PROMPTLY: Final = 2.0
-"""Seconds in which a server has to react, with a patience of 1."""
+"""Seconds within which a server must react, with a patience of 1."""
 QUIET: Final = 1.0
-"""Seconds for which a client listens for messages that must not come."""
+"""Seconds for which a client listens for messages that the server must not send."""
 _POLL: Final = 0.02
 _LONGEST: Final = 45.0
 """Seconds after which each handler has ended."""
 _STARTS: Final = 30.0
-"""Seconds in which a server has to start."""
+"""Seconds within which a server must start."""
 
 TOOLS: Final = {
     "fast": "returns at once",
@@ -42,11 +42,12 @@ TOOLS: Final = {
     "logs": "logs one message at each level, from debug to emergency, and returns",
     "spawn": "starts a child process that would run for a minute, and runs as long",
 }
-"""The tools that scenarios call, with what each does. A scenario whose tool is missing is skipped."""
+"""The tools that scenarios call, each with a description of its behavior. A scenario whose tool is missing is
+skipped."""
 
 
 class _Lines(Transport):
-    """The messages of ``transport`` as lines."""
+    """A line stream for a scripted client that sends and receives the messages of ``transport``."""
 
     def __init__(self, transport: FramedTransport) -> None:
         self._transport = transport
@@ -72,14 +73,15 @@ class _Lines(Transport):
 
 
 class TortureClient(ScriptedClient):
-    """A scripted client with the questions that scenarios ask."""
+    """A scripted client, with methods for the checks that scenarios make."""
 
     tools: Mapping[str, str]
-    """The server's name of each tool in `TOOLS` that it has."""
+    """The server's own name of each tool in `TOOLS` that it has."""
     promptly = PROMPTLY
-    """Seconds in which the server has to react."""
+    """Seconds within which the server must react."""
     outbox: Outbox | None = None
-    """Sends requests and cancels over HTTP, where each request has its own exchange."""
+    """Object that sends requests and cancellations over HTTP, where each request has its own exchange. `None` for other
+    transports."""
 
     async def send(self, message: JSONObject | list[Any] | str | bytes) -> None:
         """Send a message: see `ScriptedPeer.send`."""
@@ -96,32 +98,34 @@ class TortureClient(ScriptedClient):
         self.transcript.append(("sent", message))
 
     def tool(self, kind: str) -> str:
-        """Return the server's name for a tool. Raises `Skipped`."""
+        """Return the server's own name of a tool. Raises `Skipped` if the server doesn't have the tool."""
         if kind not in self.tools:
             raise Skipped(f"the server has no tool {kind!r}: it {TOOLS[kind]}")
         return self.tools[kind]
 
     async def start(self, kind: str, *, id: RequestId | None = None, meta: JSONObject | None = None) -> RequestId:
-        """Call a tool and return the id, once its handler runs."""
+        """Call a tool, wait until its handler runs, and return the request id."""
         already = await self.running()
         found = await self.call_tool(self.tool(kind), id=id, meta=meta)
         await self.until_running(already + 1)
         return found
 
     async def text(self, kind: str, arguments: JSONObject | None = None, *, within: float | None = None) -> str:
-        """Call a tool and return its text. Raises `Failed` if it takes longer than ``within`` seconds."""
+        """Call a tool and return the text of its result. Raises `Failed` if the call takes longer than ``within``
+        seconds."""
         sent = await self.call_tool(self.tool(kind), arguments)
         return text_of(await self.response(sent, within=within))
 
     async def response(self, request_id: RequestId, *, within: float | None = None) -> JSONObject:
-        """Return the response to a request. Raises `Failed` if none comes within ``within`` seconds."""
+        """Return the response to a request. Raises `Failed` if it doesn't arrive within ``within`` seconds."""
         for message in self.received(id=request_id):
             if "method" not in message:
                 return message
         return await self.seen({"id": request_id, ...: ...}, f"no response to request {request_id!r}", within)
 
     async def seen(self, pattern: Pattern, otherwise: str, within: float | None = None) -> JSONObject:
-        """Return the next message that fits. Raises `Failed` with the words of ``otherwise``."""
+        """Return the next message that matches. Raises `Failed` with the message ``otherwise`` if none arrives in
+        time."""
         within = 3 * self.promptly if within is None else within
         with trio.move_on_after(within):
             while True:
@@ -133,11 +137,11 @@ class TortureClient(ScriptedClient):
         raise Failed(f"{otherwise} within {within:g} s")
 
     async def running(self) -> int:
-        """Return how many handlers run."""
+        """Return the number of handlers that are running on the server."""
         return int(await self.text("running"))
 
     async def until_running(self, number: int, within: float | None = None) -> None:
-        """Wait until ``number`` handlers run. Raises `Failed`."""
+        """Wait until exactly ``number`` handlers are running on the server. Raises `Failed` if that takes too long."""
         within = 3 * self.promptly if within is None else within
         now = -1
         with trio.move_on_after(within):
@@ -147,7 +151,7 @@ class TortureClient(ScriptedClient):
             raise Failed(f"{now} handlers run {within:g} s later; {number} must")
 
     async def drain(self, seconds: float) -> None:
-        """Read for a time; the messages are added to `transcript`. Raises `Failed` if the connection ends."""
+        """Read messages for a time, and add them to `transcript`. Raises `Failed` if the connection ends."""
         with trio.move_on_after(seconds):
             while True:
                 try:
@@ -157,24 +161,25 @@ class TortureClient(ScriptedClient):
                         raise Failed("the server ended the connection") from None
 
     def received(self, **members: Any) -> list[JSONObject]:
-        """Return the received messages that have these members."""
+        """Return the messages received so far that have these members."""
         found = [as_object(message) for way, message in self.transcript if way == "received"]
         return [message for message in found if members.items() <= message.items()]
 
     def progress_of(self, token: RequestId) -> list[JSONObject]:
-        """Return the params of the received progress notifications with ``token``, of the same JSON type."""
+        """Return the params of all received progress notifications whose token is ``token``, with the same JSON
+        type."""
         params = [message["params"] for message in self.received(method="notifications/progress")]
         return [
             each for each in params if each["progressToken"] == token and type(each["progressToken"]) is type(token)
         ]
 
     async def check_alive(self) -> None:
-        """Check that the server still answers. Raises `Failed`."""
+        """Check that the server still answers requests. Raises `Failed` if it doesn't."""
         await self.text("fast")
 
 
 def text_of(response: JSONObject) -> str:
-    """Return the text of the result of a tool. Raises `Failed` for an error."""
+    """Return the text in the result of a tool call. Raises `Failed` if the call returned an error."""
     match response:
         case {"result": {"content": [{"type": "text", "text": str(text)}, *_]}} if not response["result"].get(
             "isError"
@@ -188,27 +193,27 @@ def text_of(response: JSONObject) -> str:
 
 @frozen
 class ServerUnderTest:
-    """A server, spoken to in one era."""
+    """The server under test, which speaks a legacy or modern revision."""
 
     target: Target
     era: Era
     tools: Mapping[str, str]
     patience: float = 1.0
-    """Multiplies the times in which the server has to react."""
+    """Factor for the time limits within which the server must react."""
 
     @property
     def revision(self) -> str:
-        """The revision of the era."""
+        """The protocol revision that is spoken with the server."""
         return (LATEST_LEGACY if self.era == "legacy" else LATEST_MODERN).name
 
     @property
     def is_http(self) -> bool:
-        """True for a server over HTTP."""
+        """Whether the server is served over HTTP."""
         return not isinstance(self.target, Command) and getattr(self.target, "url", "").startswith("http")
 
     @asynccontextmanager
     async def opened(self, capabilities: JSONObject | None = None) -> AsyncGenerator[TortureClient]:
-        """Connect anew."""
+        """Open a new connection with a handshake, and yield the client."""
         async with self.unopened() as client:
             client.patience = _STARTS
             await client.open(self.revision, capabilities)
@@ -223,7 +228,7 @@ class ServerUnderTest:
 
     @asynccontextmanager
     async def unopened(self) -> AsyncGenerator[TortureClient]:
-        """Connect, without a handshake."""
+        """Open a new connection without a handshake, and yield the client."""
         async with open_messages(self.target, None if self.era == "legacy" else self.revision) as transport:
             client = TortureClient(_Lines(transport), patience=0.5)
             client.tools, client.promptly = self.tools, PROMPTLY * self.patience
@@ -232,14 +237,15 @@ class ServerUnderTest:
             yield client
 
     def command(self) -> Command:
-        """Return the command that starts the server. Raises `Skipped` for a server that is not started here."""
+        """Return the command that starts the server. Raises `Skipped` if the server is not started by this program."""
         if not isinstance(self.target, Command):
             raise Skipped("the server isn't started over stdio")
         return self.target
 
 
 async def find_tools(target: Target, era: Era) -> dict[str, str] | None:
-    """Return which of `TOOLS` the server has, by their names; `None` if it doesn't speak the era."""
+    """Return the tools of `TOOLS` that the server has, keyed by name. Return `None` if the server doesn't speak the
+    revision."""
     try:
         async with ServerUnderTest(target, era, {}).opened() as client:
             answer = await client.response(await client.request("tools/list"), within=30.0)
