@@ -55,7 +55,7 @@ async def test_port_that_is_taken_is_told_of():
 
 async def test_page_and_json_exclude_each_other():
     ended = await run([*INSPECT, "--json", DESK])
-    assert (ended.status, "choose one" in ended.stderr) == (2, True)
+    assert (ended.status, "cannot be combined" in ended.stderr) == (2, True)
 
 
 async def test_commands_without_a_page_import_nothing_of_it():

@@ -191,7 +191,7 @@ def test_server_that_does_not_start_is_not_written(tmp_path: Path, home: Path):
     broken = written(tmp_path / "broken.py", "raise SystemExit('no luck')")
     done = install(broken, "--client", "claude-code")
     assert done.return_value == 3
-    assert "did not answer" in done.stderr
+    assert "did not respond" in done.stderr
     assert "no luck" in done.stderr
     assert os.listdir(home) == []
 

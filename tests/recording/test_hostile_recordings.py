@@ -161,7 +161,7 @@ def test_a_damaged_line_is_a_bad_recording_with_its_number(
     "header", [{"wall": int(DIGITS)}, {"wall": 1e300}, {"trio": -1e300}, {"role": None}, {"pid": "1"}]
 )
 def test_a_header_with_values_out_of_range_is_a_bad_recording(header: dict[str, Any], tmp_path: Path) -> None:
-    with pytest.raises(BadRecording, match="no header") as caught:
+    with pytest.raises(BadRecording, match="not the header of a recording") as caught:
         read_recording(written(tmp_path / "a.jsonl", **header))
     assert caught.value.line == 1
 
