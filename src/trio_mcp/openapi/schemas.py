@@ -66,7 +66,7 @@ class Schemas:
         """The components that each component refers to, by name."""
         self._mentions: list[str] = []
         self._are_left_out: dict[int, bool] = {}
-        """Whether a schema excludes properties, by the `id` of the schema. The document keeps the schema alive."""
+        """True if a schema excludes properties, by the `id` of the schema. The document keeps the schema alive."""
 
     def converted(self, schema: Any, base: str) -> Any:
         """Return ``schema`` of the document ``base`` as JSON Schema, with references to definitions (see `complete`).
@@ -167,7 +167,7 @@ class Schemas:
                 parts = items_of(schema, keyword)
                 made[keyword] = [*made.get(keyword, ()), *(self._part(each, base, gone) for each in parts)]
             elif keyword in _LISTED:
-                # Use "anyOf" instead: definitions may be shortened here, and model providers support anyOf. The API
+                # Convert oneOf to anyOf: definitions may be shortened here, and model providers support anyOf. The API
                 # itself checks that exactly one schema matches.
                 name = "anyOf" if keyword == "oneOf" and "anyOf" not in schema else keyword
                 made[name] = [self._converted(each, base) for each in items_of(schema, keyword)]

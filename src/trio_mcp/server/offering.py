@@ -353,7 +353,7 @@ NO_SCOPES: Final = frozenset[str]()
 
 def required_scopes(offering: Offering, method: str, params: object, auth: Auth | None) -> frozenset[str]:
     """Return the OAuth scopes that a request needs: the scopes of every tool, resource or prompt that it names and that
-    exists for this caller. The request itself isn't validated here."""
+    exists for this caller. This function doesn't validate the request itself."""
     if method not in _NAMING or not isinstance(params, dict):
         extended = offering._extension_handlers
         return NO_SCOPES if extended is None else extended.scopes.get(method, NO_SCOPES)

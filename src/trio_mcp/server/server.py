@@ -154,9 +154,9 @@ class Server(Offering):
         self.limits = limits or DEFAULT_LIMITS
         """The limits of each connection."""
         self.logging = logging
-        """Whether the server sends log messages of handlers to clients."""
+        """True if the server sends log messages of handlers to clients."""
         self.require_initialized = require_initialized
-        """Whether legacy requests are refused before the handshake is complete."""
+        """True if the server refuses legacy requests before the handshake is complete."""
         self.tracing, self.expose_errors = tracing, expose_errors
         self._cache_hints = hints_by_method(cache or NOT_CACHED, cache_by_method or {})
         hints, encode = self._cache_hints["resources/read"], Encoders(encoders) if encoders else None

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 _DONE: Final = EmptyResult()
 _NONE: Final = frozenset[str]()
 _TELLING_MARKS: Final = 16
-"""How full the outbox may be, as a multiple of its high-water mark, before extension notifications are dropped."""
+"""Factor of the outbox's high-water mark. If the outbox contains more, extension notifications are dropped."""
 
 
 class ClientSubscriptions:

@@ -399,7 +399,7 @@ class Location:
                 (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
                 break
             except sqlite3.OperationalError as error:
-                # SQLite doesn't wait here if another process opens the new file at the same time.
+                # SQLite doesn't wait if another process opens the new file at the same time, so this loop tries again.
                 if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() > end:
                     raise
                 time.sleep(0.01)
@@ -489,7 +489,7 @@ class Clock:
 
 
 _KIND_OF_ERROR: Final = 0xFF
-"""Bit mask for the part of an SQLite result code that is the kind of error."""
+"""Bit mask for the lowest bits of an SQLite result code. They contain the kind of error."""
 
 
 @contextmanager

@@ -34,7 +34,7 @@ _SWEEP: Final = 10.0
 _MOST_DELETED: Final = 1000
 """Maximum number of task records that are deleted at once."""
 _TRIES: Final = 3
-"""How often a write with an uncertain outcome is tried."""
+"""Number of times that a write with an uncertain outcome is tried."""
 _LONGEST_PLACE: Final = 18
 
 

@@ -101,8 +101,8 @@ class RequestTask:
         doesn't keep a connection alive."""
         caller = scope.ticket.caller
         self.part: Caller | None = None if record is not None or caller.within is None else caller
-        """The sub-caller, for example the connection, for dividing the caller's limit. `None` if it is unknown, or
-        after a restart."""
+        """The part of the caller that sent the request, for example its connection, for dividing the caller's limit.
+        `None` if it is unknown, or after a restart."""
         self.phase = RunPhase.POSSIBLE if record is None else RunPhase.RUNNING
         self.epoch = 0
         """Number of the claim under which this process runs the task."""

@@ -20,13 +20,13 @@ class TaskSettings:
     """The store for task records. With `None`, a `MemoryTaskStore` is used, which is lost when the server ends."""
     grace: float = attrs.field(default=1.0, validator=not_negative)
     """Time after which a call becomes a task, if the server decides that. A call that ends earlier gets an ordinary
-    response. A question that the handler asks earlier belongs to the call. `RequestContext.task` can start the task
-    sooner."""
+    response. If the handler asks the client a question earlier, the question belongs to the call, not the task.
+    `RequestContext.task` can start the task sooner."""
     ttl: float = attrs.field(default=3600.0, validator=positive)
-    """Time to live of a task from its creation, unless the requestor requests another time. A task that hasn't ended by
+    """Time to live of a task from its creation, unless its requestor requests another time. A task that hasn't ended by
     then is cancelled and fails. ``math.inf`` means no limit."""
     max_ttl: float = attrs.field(default=86_400.0, validator=positive)
-    """Maximum time to live that a requestor can request. Longer times are reduced to the maximum."""
+    """Maximum time to live that the requestor of a task can request. Longer times are reduced to the maximum."""
     retention: float = attrs.field(default=60.0, validator=not_negative)
     """Time after ``ttl`` for which the task record can still be read."""
     poll_interval: float = attrs.field(default=1.0, validator=positive)

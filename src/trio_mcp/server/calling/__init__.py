@@ -1,1 +1,1 @@
-"""How handlers are called: signatures, dependency injection, extensions, and the conversion of results to content."""
+"""Call handlers: signatures, dependency injection, extensions, and the conversion of results to content."""

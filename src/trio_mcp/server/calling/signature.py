@@ -68,7 +68,7 @@ class UserFunction:
     _needs_options: bool
     """True if a parameter has a type that msgspec doesn't know, or a dict whose keys must be parsed from strings."""
     _hashed_items_limit: int | None
-    """Maximum number of items and members in all arguments together; `None` for no limit."""
+    """Maximum number of items and members in all arguments together. `None` for no limit."""
     once: tuple[Provider, ...] = ()
     """The ``once=True`` providers of the handler's parameters."""
 
@@ -137,9 +137,9 @@ class UserFunction:
     def call(
         self, scope: RequestScope, lifespan: Any, bound: dict[str, Any], tasks: Callable[[], TaskHost] | None = None
     ) -> Awaitable[Any]:
-        """Call the handler function with ``bound`` arguments. An async function runs in this task, and a plain function
-        in a worker thread. If a plain function returns an awaitable, it is awaited here. ``tasks`` returns the host of
-        the caller's tasks."""
+        """Call the handler function with ``bound`` arguments. An async function runs in the current task, and a plain
+        function in a worker thread. If a plain function returns an awaitable, this method awaits it. ``tasks`` returns
+        the host of the caller's tasks."""
         if self.is_async:
             if self.context_name is not None:
                 bound[self.context_name] = LiveContext(scope, lifespan, tasks)

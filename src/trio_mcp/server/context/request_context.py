@@ -129,7 +129,7 @@ class RequestContext(ContextNames[L_co]):
 
     @property
     def task(self) -> TaskContext | None:
-        """The task that this request is, or may become; `None` for an ordinary call."""
+        """The task that this request is, or may become. `None` for an ordinary call."""
         if self._live is None or (task := self._live.task) is None:
             return None
         from .tasks import LiveTask  # lazy import: most servers have no tasks

@@ -53,7 +53,7 @@ class WorkerLog:
 
 
 class WorkerContext(ContextNames[L_co]):
-    """`RequestContext` for plain ``def`` handlers. Methods that are async in `RequestContext` block here.
+    """`RequestContext` for plain ``def`` handlers. Methods that are async in `RequestContext` block in this class.
 
         @server.tool
         def index(folder: str, ctx: WorkerContext) -> int:

@@ -8,7 +8,7 @@ from .worker_calls import blocking
 
 
 class WorkerState:
-    """`CallerState` for worker threads. Methods that are async in `CallerState` block here."""
+    """`CallerState` for worker threads. Methods that are async in `CallerState` block in this class."""
 
     def __init__(self, state: CallerState, scope: RequestScope | None) -> None:
         self._original = state

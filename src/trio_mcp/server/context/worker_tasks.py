@@ -8,7 +8,7 @@ from .worker_calls import blocking, in_trio, passthrough
 
 
 class WorkerTask:
-    """`TaskContext` for worker threads. Methods that are async in `TaskContext` block here."""
+    """`TaskContext` for worker threads. Methods that are async in `TaskContext` block in this class."""
 
     def __init__(self, task: TaskContext, scope: RequestScope | None) -> None:
         self._original = task

@@ -141,7 +141,7 @@ class ToolIndex(Mirror[RegisteredTool]):
 
     def __init__(self) -> None:
         self._places: dict[str, dict[str, int]] = {}
-        """How often each term occurs in each tool."""
+        """The number of times that each term occurs in each tool."""
         self._terms: dict[str, Counter[str]] = {}
 
     def check_free(self, name: str) -> None:

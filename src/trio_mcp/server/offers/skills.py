@@ -22,7 +22,7 @@ from .skill_offers import SkillOffers, SkillOptions
 logger = logging.getLogger("trio_mcp")
 
 _MAX_ATTEMPTS: Final = 3
-"""How often a file that changes while it is read is read again."""
+"""Maximum number of attempts to read a file that changes while it is read."""
 
 
 class Skills(SkillsExtension):

@@ -100,7 +100,7 @@ class RegisteredTool:
         validator: Validator | None = None,
     ) -> RegisteredTool:
         """Return ``function`` as a tool. See `ToolOptions` for the keywords, and `Server.tool` for the errors.
-        ``validator`` validates arguments against ``input_schema``. By default, it is created here."""
+        ``validator`` validates arguments against ``input_schema``. By default, this method creates it."""
         check_meta_keys(options.get("meta"))
         handler = UserFunction.of(function, asyncio=options.get("asyncio", False))
         output, to_result = _results_of(handler, options.get("output_schema"), encoders)
