@@ -152,7 +152,7 @@ def methods_of(names: Iterable[str], of_extensions: frozenset[str]) -> frozenset
     Raises `ValueError` for a method that middleware cannot apply to."""
     known = MIDDLEWARE_METHODS | of_extensions
     for name in names:
-        if not isinstance(name, str):  # pyright: ignore[reportUnnecessaryIsInstance] authors' own
+        if not isinstance(name, str):  # pyright: ignore[reportUnnecessaryIsInstance] - for untyped code
             raise TypeError(
                 "server.middleware takes method names, and returns a decorator:\n"
                 '    wrong:  server.middleware("tools/call", function), server.middleware(["tools/call"])\n'
@@ -294,7 +294,7 @@ def _within(middleware: MiddlewareFunction, inner: Next) -> Next:
 
 
 async def _answer(request: ServerRequest) -> Any:
-    if not isinstance(request, ServerRequest):  # pyright: ignore[reportUnnecessaryIsInstance] authors' own
+    if not isinstance(request, ServerRequest):  # pyright: ignore[reportUnnecessaryIsInstance] - for untyped code
         raise TypeError(f"next must be called with the request, not {request!r}: write await next(request)")
     scope = request._scope
     if request._has_arguments:

@@ -312,7 +312,7 @@ class Server(Offering):
                 this error too, and is added nowhere.
             RuntimeError: If this server is running, since its lifespan has already begun.
         """
-        if not isinstance(other, Server):  # pyright: ignore[reportUnnecessaryIsInstance] - as authors call it
+        if not isinstance(other, Server):  # pyright: ignore[reportUnnecessaryIsInstance] - for untyped code
             raise TypeError(f"server.mount(other, prefix=...) takes a Server, not {repr(other)[:200]}")
         if self in other._all_servers():
             raise ValueError(f"{self!r} cannot be mounted in itself")

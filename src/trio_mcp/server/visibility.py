@@ -106,7 +106,7 @@ def checked_scopes(name: str, scopes: Sequence[str]) -> frozenset[str]:
 def checked_tags(name: str, tags: Sequence[str]) -> frozenset[str]:
     """Return the ``tags`` of the tool, resource or prompt ``name``. Raises `TypeError` unless they are a collection of
     strings."""
-    if isinstance(tags, str) or not all(isinstance(tag, str) for tag in tags):  # pyright: ignore[reportUnnecessaryIsInstance] authors' own
+    if isinstance(tags, str) or not all(isinstance(tag, str) for tag in tags):  # pyright: ignore[reportUnnecessaryIsInstance] - for untyped code
         raise TypeError(
             f'{name}: tags must be a list of strings:\n    wrong:  tags={tags!r}\n    right:  tags=["beta"]'
         )

@@ -231,7 +231,7 @@ class RequestTask:
         ``ttl_ms`` milliseconds from creation.
 
         The end of the handler still ends the task, unless `detach` is called. Returns false, with nothing changed, if
-        the work is already done elsewhere. Raises as `start`.
+        the work is already done by other code. Raises the errors of `start`.
         """
         while self._starting is not None:
             await self._starting.over.wait()

@@ -61,7 +61,7 @@ class Media:
 
     def __attrs_post_init__(self) -> None:
         name = type(self).__name__
-        if not isinstance(self.source, bytes | str | os.PathLike):  # pyright: ignore[reportUnnecessaryIsInstance] authors' own
+        if not isinstance(self.source, bytes | str | os.PathLike):  # pyright: ignore[reportUnnecessaryIsInstance] - for untyped code
             raise TypeError(f"{name} takes bytes or a path, not {type(self.source).__name__}")
         guessed = None if isinstance(self.source, bytes) else _guessed(os.fspath(self.source))
         known = self.mime_type or guessed or self._default_mime_type()

@@ -88,7 +88,7 @@ class ElicitAnswer:
 def should_notify_completion(elicitation_id: str, revision: Revision, capabilities: ClientCapabilities) -> bool:
     """Return whether this client gets a notification when a URL elicitation is complete. Raises `ValueError` if the
     elicitation id isn't a non-empty string."""
-    if not isinstance(elicitation_id, str) or not elicitation_id:  # pyright: ignore[reportUnnecessaryIsInstance] authors' own
+    if not isinstance(elicitation_id, str) or not elicitation_id:  # pyright: ignore[reportUnnecessaryIsInstance] - for untyped code
         raise ValueError(f"the id of a URL elicitation must be a non-empty string, not {elicitation_id!r}")
     return COMPLETE in revision._methods and capabilities.supports("elicitation.url")
 
@@ -193,7 +193,7 @@ def form_schema(form: type | JSONObject) -> JSONObject:
         return _one_field(_choice(cast("list[Any]", form)))
     if is_one_value(form):
         return _one_field(form)
-    if not isinstance(form, type):  # pyright: ignore[reportUnnecessaryIsInstance] authors' own
+    if not isinstance(form, type):  # pyright: ignore[reportUnnecessaryIsInstance] - for untyped code
         raise _form_error(form)
     kind = readable(form)
     try:

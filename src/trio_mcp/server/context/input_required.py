@@ -265,8 +265,8 @@ async def ask_as_task(scope: RequestScope, method: str, params: JSONObject | Non
     """Send a request of ``scope`` that the client runs as a task, and return the result as plain data. The client keeps
     the task for ``ttl`` seconds.
 
-    Leaving the call for any reason cancels the task. Raises as `RequestScope.ask`, `TaskCancelled` if the client
-    cancelled the task, and `ValueError` if ``ttl`` isn't a valid number of seconds.
+    Leaving the call for any reason cancels the task. Raises the errors of `RequestScope.ask`, `TaskCancelled` if the
+    client cancelled the task, and `ValueError` if ``ttl`` isn't a valid number of seconds.
     """
     from ...tasks.remote_task import CoreRemoteTask, task_params  # lazy import: few servers send requests as tasks
 

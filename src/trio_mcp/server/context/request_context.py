@@ -490,9 +490,9 @@ class RequestContext(ContextNames[L_co]):
     ) -> ElicitAnswer:
         """Ask the client's user to open ``url``, an absolute http or https URL. `send_request` documents ``task_ttl``.
 
-        Raises as `elicit`, with the capability ``elicitation.url``. Also raises `CodedError` (-32602) if the URL or id
-        contains control characters, the id is empty, or the message contains control characters other than line breaks
-        and tabs.
+        Raises the errors of `elicit`, with the capability ``elicitation.url``. Also raises `CodedError` (-32602) if the
+        URL or id contains control characters, the id is empty, or the message contains control characters other than
+        line breaks and tabs.
         """
         params = ElicitURLParams(message, url, elicitation_id, meta=meta)
         answer = await self._ask("elicitation/create", params, ElicitResult, task_ttl)

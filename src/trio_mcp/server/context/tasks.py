@@ -187,7 +187,7 @@ class CallerTasks(StoredTasks):
         task never expires.
 
         In a call that is, or may become, a task, the first task created is the task of the call. The call is answered
-        with it at once (`TaskContext.start`). If the handler returns its state, the task goes on without the handler:
+        with it at once (`TaskContext.start`). If the handler returns its state, the task continues without the handler:
 
             @server.tool(task="required")
             async def render(scene: str, ctx: RequestContext) -> TaskState:

@@ -87,7 +87,7 @@ class Skills(SkillsExtension):
         """Add each folder with a ``SKILL.md`` anywhere below ``folder`` as a skill. The prefix of its URI is ``prefix``
         and the path in between: ``folder/acme/refunds`` becomes ``skill://acme/refunds``.
 
-        If skills are added to ``folder`` or removed later, so are they here. Raises as `add_folder`.
+        If skills are added to ``folder`` or removed later, clients see that. Raises the errors of `add_folder`.
         """
         check_keywords(Skills.add_folders, options)
         self._add_folder(_Folder(Path(folder).absolute(), prefix, holds_skills=True, options=options))
