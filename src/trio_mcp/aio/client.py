@@ -50,17 +50,17 @@ if TYPE_CHECKING:
 
 
 class RunningTask(Wrapper):
-    """`trio_mcp.types.RunningTask` for asyncio."""
+    """A task on a server (`trio_mcp.types.RunningTask`), for asyncio."""
 
     id = PassThrough[str | None]()
-    """The id of the task; `None` if there is no task. See `trio_mcp.types.RunningTask.id`."""
+    """The id of the task; `None` if the server answered without a task. See `trio_mcp.types.RunningTask.id`."""
     get = async_method(of_tasks.RunningTask.get)
     result = async_method(of_tasks.RunningTask.result)
     cancel = async_method(of_tasks.RunningTask.cancel)
 
 
 class Changes(Wrapper, AsyncIterator[Change]):
-    """`trio_mcp.types.Changes` for asyncio."""
+    """The changes on a server (`trio_mcp.types.Changes`), for asyncio."""
 
     acknowledged = PassThrough[SubscriptionFilter]()
     """The changes that the server agreed to report. See `trio_mcp.types.Changes`."""
@@ -77,24 +77,24 @@ class Changes(Wrapper, AsyncIterator[Change]):
 
 
 class LoadedSkill(Wrapper):
-    """`trio_mcp.types.LoadedSkill` for asyncio."""
+    """A skill that was loaded (`trio_mcp.types.LoadedSkill`), for asyncio."""
 
     entry = PassThrough[Skill]()
-    """The skill's entry, against which all files are verified."""
+    """The skill's entry in the server's list, which all files are verified against."""
     text = PassThrough[str]()
-    """The ``SKILL.md``, with its front matter."""
+    """The contents of the skill's ``SKILL.md``, with its front matter."""
     read = async_method(of_skills.LoadedSkill.read)
 
 
 class Client(Wrapper):
-    """`trio_mcp.Client` for asyncio; any number of tasks may use it."""
+    """A connection to one server (`trio_mcp.Client`), for asyncio. Any number of tasks may use it."""
 
     server_info = PassThrough[Implementation | None]()
-    """The server's name and version. Self-reported: use them for display, never for decisions."""
+    """The name and version that the server reports about itself. Use them for display, never for decisions."""
     server_capabilities = PassThrough[ServerCapabilities]()
     """The capabilities that the server has declared."""
     instructions = PassThrough[str | None]()
-    """Instructions from the server for the model."""
+    """The server's instructions for the model."""
     discovery = PassThrough[JSONObject | None]()
     """The server's response to ``server/discover``, for ``prior=`` of a later client. See
     `trio_mcp.Client.discovery`."""
@@ -105,9 +105,9 @@ class Client(Wrapper):
     capabilities = PassThrough[ClientCapabilities]()
     """The capabilities that this client declares to the server."""
     lost = PassThrough[ConnectionLost | None]()
-    """Why the connection was lost; `None` while it is open as far as we know."""
+    """The error with which the connection was lost; `None` while the connection seems to be open."""
     unreadable_messages = PassThrough[int]()
-    """How many lines of the server's output weren't messages so far."""
+    """The number of lines in the server's output that weren't messages so far."""
 
     server_extension = sync_method(of_client.Client.server_extension)
     call_tool = async_method(of_client.Client.call_tool)
@@ -148,35 +148,35 @@ open_memory = open_function(memory.open_memory, Client, "client")
 
 
 class Catalogue(Wrapper):
-    """`trio_mcp.hosting.Catalogue` for asyncio."""
+    """The tools, prompts and resources of a group (`trio_mcp.hosting.Catalogue`), for asyncio."""
 
     tools = PassThrough[Mapping[str, CatalogueEntry[Tool]]]()
-    """The current tools, by name. The mapping never changes; after a change, this returns a new mapping."""
+    """The group's current tools, by name. The mapping never changes; after a change, this returns a new mapping."""
     prompts = PassThrough[Mapping[str, CatalogueEntry[Prompt]]]()
-    """The prompts by name."""
+    """The group's current prompts, by name."""
     resources = PassThrough[Mapping[str, CatalogueEntry[Resource]]]()
-    """The resources by URI."""
+    """The group's current resources, by URI."""
     resource_templates = PassThrough[Mapping[str, CatalogueEntry[ResourceTemplate]]]()
-    """The resource templates, by their templates."""
+    """The group's current resource templates, by their URI templates."""
     held = PassThrough[Mapping[str, HeldTool]]()
     """The tools that aren't offered until `Group.approve_tools`, by name."""
     watch = iterator_method(of_catalogue.Catalogue.watch)
 
 
 class GroupTask(Wrapper):
-    """`trio_mcp.hosting.GroupTask` for asyncio."""
+    """A task of a group's member (`trio_mcp.hosting.GroupTask`), for asyncio."""
 
     member = PassThrough[str]()
-    """Name of the member."""
+    """The name of the member that runs the task."""
     id = PassThrough[str | None]()
-    """The id for `Group.resume_task`; `None` if there is no task."""
+    """The id for `Group.resume_task`; `None` if the server answered without a task."""
     get = async_method(of_group.GroupTask.get)
     result = async_method(of_group.GroupTask.result)
     cancel = async_method(of_group.GroupTask.cancel)
 
 
 class Group(Wrapper):
-    """`trio_mcp.hosting.Group` for asyncio; any number of tasks may use it."""
+    """Many servers used at once (`trio_mcp.hosting.Group`), for asyncio. Any number of tasks may use it."""
 
     remove = async_method(of_group.Group.remove)
     client = wrapped_method(of_group.Group.client, Client)
@@ -202,7 +202,7 @@ class Group(Wrapper):
 
     @property
     def statuses(self) -> dict[str, MemberStatus]:
-        """The status of each member, in the order in which they were added."""
+        """The status of each member, in the order in which the members were added."""
         return run_sync(self._begin, lambda: self._original.statuses)
 
     @property
@@ -231,7 +231,7 @@ def open_group(
 
 def _described(loop: HandlerLoop, description: MemberDescription) -> MemberDescription:
     target = description.target
-    if isinstance(target, Address):  # its hooks run in the event loop, like callbacks
+    if isinstance(target, Address):  # its request hooks run in the event loop, like callbacks
         hooks = loop.adapt({"on_request": target.on_request, "on_response": target.on_response})
         target = attrs.evolve(target, **hooks)
     return attrs.evolve(description, target=target, options=_adapted(loop, description.options))

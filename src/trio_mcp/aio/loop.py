@@ -1,4 +1,4 @@
-"""How wrappers for asyncio are built, and the handlers of a client, which run in its event loop.
+"""Functions that build the wrappers for asyncio, and the client's handlers, which run in its event loop.
 
 Each member of a wrapper is created from the member of trio's own class, by one line that says how an asyncio task calls
 it. Docstrings, parameters and types are those of the original.
@@ -41,7 +41,8 @@ V = TypeVar("V", bound=Wrapper)
 
 
 class AsyncBridgedIterator(BridgedItems[T], AsyncIterator[T]):
-    """A trio iterator as an asyncio iterator. Only one task at a time; a cancelled step loses nothing."""
+    """An asyncio iterator over the items of a trio iterator. Only one task at a time may use it; a cancelled step loses
+    no item."""
 
     async def __anext__(self) -> T:
         if not self.items:
@@ -55,14 +56,14 @@ _PATIENCE: Final = 5.0
 
 
 class HandlerLoop:
-    """An event loop in which the handlers and callbacks of a client run."""
+    """The event loop in which the handlers and callbacks of a client run."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._room = threading.BoundedSemaphore(_MOST_POSTED)
 
     def adapt(self, options: dict[str, Any]) -> dict[str, Any]:
-        """Return the ``options`` of a client, with handlers and callbacks that trio can call."""
+        """Return the ``options`` of a client, with the handlers and callbacks wrapped so that trio can call them."""
         return {key: self._adapted(key, value) for key, value in options.items()}
 
     def _adapted(self, key: str, value: Any) -> Any:
@@ -83,7 +84,8 @@ class HandlerLoop:
         return self._run(lambda: answer) if inspect.isawaitable(answer) else answer
 
     def _call_soon(self, callback: Callable[..., Any], *args: Any) -> None:
-        """Schedule a plain callback; drop it if a hundred calls are waiting for a busy event loop."""
+        """Schedule a plain callback in the event loop. If a hundred calls are waiting for a busy loop, the callback is
+        dropped."""
         if self._room.acquire(blocking=False):
             self._loop.call_soon_threadsafe(self._run_posted, callback, args)
 
@@ -92,8 +94,8 @@ class HandlerLoop:
         callback(*args)
 
     async def _run(self, function: Callable[..., Any], *args: Any) -> Any:
-        """Run a function in a task of the loop, and return its result. Cancellation cancels the task, and is raised
-        when the task has ended, or after five seconds."""
+        """Run a function in a task of the event loop, and return its result. Cancelling this cancels the task; the
+        cancellation is raised when the task has ended, or after five seconds."""
         running = LoopTask[Any](self._loop, partial(function, *args), copy_context())
         try:
             await running.over.wait()
@@ -108,7 +110,7 @@ class HandlerLoop:
 def async_method(
     method: Callable[Concatenate[Any, P], Awaitable[T]],
 ) -> Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]:
-    """Return a method that runs the async original in the trio thread."""
+    """Return a method for asyncio that runs the original async method in the trio thread."""
 
     @wraps(method)
     async def call(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -123,7 +125,7 @@ def async_method(
 def wrapped_method(
     method: Callable[Concatenate[Any, P], Awaitable[Any]], view: type[V]
 ) -> Callable[Concatenate[Any, P], Coroutine[Any, Any, V]]:
-    """Return a method like `async_method`, with a ``view`` of the result."""
+    """Return a method like `async_method` whose result is wrapped with ``view``."""
     call = async_method(method)
 
     @wraps(method)
@@ -136,7 +138,8 @@ def wrapped_method(
 def iterator_method(
     method: Callable[Concatenate[Any, P], AsyncIterator[T]],
 ) -> Callable[Concatenate[Any, P], AsyncIterator[T]]:
-    """Return a method that iterates like the original, which starts with the first step."""
+    """Return a method that returns an asyncio iterator over the original's items. The original is called at the first
+    step."""
 
     @wraps(method)
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -148,7 +151,7 @@ def iterator_method(
 def context_method(
     method: Callable[Concatenate[Any, P], AbstractAsyncContextManager[Any]], view: type[V]
 ) -> Callable[Concatenate[Any, P], AbstractAsyncContextManager[V]]:
-    """Return a method whose context manager yields a ``view`` of what the original yields."""
+    """Return a method that returns a context manager, which yields a ``view`` of the original's value."""
 
     @wraps(method)
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -161,7 +164,8 @@ def context_method(
 def open_function(
     function: Callable[P, AbstractAsyncContextManager[Any]], view: type[V], name: str
 ) -> Callable[P, AbstractAsyncContextManager[V]]:
-    """Return a function that opens like the original, an ``open_*``, and yields a ``view`` of what it opens."""
+    """Return a function for asyncio that does the same as ``open_*``, the original, and yields a ``view`` of the client
+    or group."""
 
     @async_with_only(name)
     @wraps(function)

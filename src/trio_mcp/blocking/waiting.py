@@ -1,4 +1,4 @@
-"""The blocking side: context managers that any thread enters and exits, iterators, and handlers.
+"""Context managers for blocking code that any thread may enter and exit, and the matching iterators and handlers.
 
 Each member of a wrapper is created from the member of trio's own class, by one line that says how a blocking thread
 calls it. Docstrings, parameters and types are those of the original.
@@ -45,7 +45,7 @@ V = TypeVar("V", bound=Wrapper)
 
 
 class BridgedContext(AbstractContextManager[V]):
-    """A trio context manager that any threads enter and exit, with a ``view`` of its value.
+    """A trio context manager that any threads may enter and exit. Entering it returns a ``view`` of the trio value.
 
     ``start`` starts it in the trio thread. An object that is garbage-collected is closed, and so are all others at the
     end of the interpreter. A first Ctrl-C is raised when everything has ended, a second one at once.
@@ -92,7 +92,7 @@ class BridgedContext(AbstractContextManager[V]):
         return self._view(hold.value, self.start)
 
     def start(self, work: ThreadWork) -> TrioPortal:
-        """Start ``work`` in the trio thread. It ends at the latest when this context manager exits."""
+        """Start ``work`` in the trio thread. The work ends at the latest when this context manager exits."""
         assert self._context is not None, "it was entered"
         return self._context.start(work)
 
@@ -121,7 +121,8 @@ class BridgedContext(AbstractContextManager[V]):
 
 
 class BridgedIterator(BridgedItems[T], Iterator[T]):
-    """A trio iterator as a plain iterator. Only one thread at a time; an interrupted step loses nothing."""
+    """A plain iterator over the items of a trio iterator. Only one thread at a time may use it; an interrupted step
+    loses no item."""
 
     def __next__(self) -> T:
         if not self.items:
@@ -136,8 +137,8 @@ _HANDLERS: Final = frozenset({"sampling", "elicitation", "elicitation_url", "roo
 
 
 def with_threaded_handlers(options: dict[str, Any]) -> dict[str, Any]:
-    """Return the ``options`` of a client with callbacks that run in worker threads, as plain handlers do anyway. Raises
-    `TypeError` for async functions."""
+    """Return the ``options`` of a client, with callbacks that run in worker threads, as plain handlers always do.
+    Raises `TypeError` if an option is an async function."""
     for name in options.keys() & (CALLBACKS | _HANDLERS):
         if is_async(options[name]):
             raise TypeError(f"write {name} with def, not with async def: blocking programs have no event loop")
@@ -157,7 +158,7 @@ async def _in_thread(callback: Callable[..., Any], *args: Any) -> None:
 
 
 def blocking_method(method: Callable[Concatenate[Any, P], Awaitable[T]]) -> Callable[Concatenate[Any, P], T]:
-    """Return a method that runs the async original in the trio thread, and blocks until it returns."""
+    """Return a method that runs the original async method in the trio thread, and blocks until it returns."""
 
     @wraps(method)
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -172,7 +173,7 @@ def blocking_method(method: Callable[Concatenate[Any, P], Awaitable[T]]) -> Call
 def wrapped_method(
     method: Callable[Concatenate[Any, P], Awaitable[Any]], view: type[V]
 ) -> Callable[Concatenate[Any, P], V]:
-    """Return a method like `blocking_method`, with a ``view`` of the result."""
+    """Return a method like `blocking_method` whose result is wrapped with ``view``."""
     call = blocking_method(method)
 
     @wraps(method)
@@ -185,7 +186,8 @@ def wrapped_method(
 def iterator_method(
     method: Callable[Concatenate[Any, P], AsyncIterator[T]],
 ) -> Callable[Concatenate[Any, P], Iterator[T]]:
-    """Return a method that iterates like the original, which starts with the first step."""
+    """Return a method that returns a plain iterator over the original's items. The original is called at the first
+    step."""
 
     @wraps(method)
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -197,7 +199,7 @@ def iterator_method(
 def context_method(
     method: Callable[Concatenate[Any, P], AbstractAsyncContextManager[Any]], view: type[V]
 ) -> Callable[Concatenate[Any, P], AbstractContextManager[V]]:
-    """Return a method whose context manager yields a ``view`` of what the original yields."""
+    """Return a method that returns a context manager, which yields a ``view`` of the original's value."""
 
     @wraps(method)
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -210,7 +212,8 @@ def context_method(
 def open_function(
     function: Callable[P, AbstractAsyncContextManager[Any]], view: type[V]
 ) -> Callable[P, AbstractContextManager[V]]:
-    """Return a function that opens like the original, an ``open_*``, and yields a ``view`` of what it opens."""
+    """Return a function for blocking code that does the same as ``open_*``, the original, and yields a ``view`` of the
+    client or group."""
 
     @wraps(function)
     def opened(*args: P.args, **kwargs: P.kwargs) -> AbstractContextManager[V]:

@@ -1,2 +1,2 @@
-"""Bridging: runs trio in a thread, for callers that use asyncio (`trio_mcp.aio`) or no event loop
+"""Bridging: trio runs in a thread of its own, for callers that use asyncio (`trio_mcp.aio`) or no event loop
 (`trio_mcp.blocking`)."""

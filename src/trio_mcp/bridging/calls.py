@@ -1,5 +1,5 @@
 """BridgedCall: a function that runs in the trio thread for a caller in another thread. OpenContext: a context manager
-that is open there.
+that is open in the trio thread.
 
 A caller always waits until its call has ended: an interrupt or an exception in the caller cancels the call, and the
 caller continues when the call has ended. The callbacks of a call run in the caller. A `Wrapper` is a trio object as
@@ -40,13 +40,14 @@ CLOSED: Final = "the client was closed"
 
 @define(eq=False)
 class Callback:
-    """A callback with its arguments, which runs in the caller. ``on_done`` is called afterwards."""
+    """A callback with its arguments, to be run in the thread or event loop of the call's caller. ``on_done`` is called
+    afterwards."""
 
     function: Callable[[], Any]
     on_done: Callable[[], object]
 
     def run(self) -> None:
-        """Run the callback, a plain function."""
+        """Run the callback, which is a plain function, and call ``on_done``."""
         try:
             answer = self.function()
             if inspect.iscoroutine(answer) or isinstance(answer, _ContextCoroutine):
@@ -57,11 +58,13 @@ class Callback:
 
 
 DeliverCallback: TypeAlias = Callable[[Callback | None], object]
-"""Passes a callback to the caller or, with `None`, the end of its call. Raises `RuntimeError` if the caller is gone."""
+"""A function that passes a callback to the caller's thread; with `None`, it reports the end of the call. Raises
+`RuntimeError` if the caller no longer exists."""
 
 
 class BridgedCall(Generic[T]):
-    """A call of ``function`` in the trio thread. ``deliver`` is called there."""
+    """A call of ``function`` in the trio thread for a caller in another thread. ``deliver`` passes callbacks to the
+    caller."""
 
     def __init__(self, function: Callable[[], Awaitable[T]], deliver: DeliverCallback) -> None:
         self._function = function
@@ -70,19 +73,19 @@ class BridgedCall(Generic[T]):
         self._results: list[T] = []
         self._error: BaseException | None = None
         self.portal: TrioPortal | None = None
-        """The thread in which the call runs."""
+        """The trio thread in which the call runs."""
         self.is_over = False
-        """True once everything of the call in the trio thread has ended."""
+        """True once the call and all its cleanup in the trio thread have ended."""
 
     @property
     def has_started(self) -> bool:
-        """True once a thread runs the call, or has run it."""
+        """True once a trio thread has begun to run the call."""
         return self.portal is not None
 
-    # In the trio thread
+    # The following methods run in the trio thread
 
     async def run(self) -> None:
-        """See `ThreadWork.run`."""
+        """Run the call in the trio thread: see `ThreadWork.run`."""
         with self._scope:
             try:
                 self._results.append(await self._function())
@@ -90,18 +93,18 @@ class BridgedCall(Generic[T]):
                 self._error = error
             except trio.Cancelled:
                 raise
-            except BaseException as error:  # SystemExit, for example, would end all clients if raised here
+            except BaseException as error:  # an exception such as SystemExit would end all clients if raised here
                 cancelled, self._error = _split_cancelled(error)
                 if cancelled is not None:
                     raise cancelled from None
 
     def finish(self) -> None:
-        """See `ThreadWork.finish`."""
+        """Report the end of the call to the caller: see `ThreadWork.finish`."""
         self.is_over = True
         with suppress(RuntimeError):
             self._deliver(None)
 
-    # In the thread of the caller
+    # The following methods run in the thread of the caller
 
     def cancel(self, reason: str) -> None:
         """Cancel the call with ``reason``, which is sent to the server."""
@@ -109,27 +112,27 @@ class BridgedCall(Generic[T]):
             self.portal.run_soon(partial(self._scope.cancel, reason=reason))
 
     def result(self) -> T:
-        """Return the result of the call, which must have ended, or raise its exception. Raises `ConnectionLost` if the
-        call ended because its client was closed."""
+        """Return the result of a call that has ended, or raise its exception. Raises `ConnectionLost` if the call ended
+        because its client was closed."""
         if self._error is not None:
             try:
                 raise self._error
             finally:
-                self._error = None  # its traceback refers to this frame
+                self._error = None  # the traceback refers to this frame: leave no reference cycle
         if not self._results:
             raise ConnectionLost(CLOSED)
         return self._results.pop()
 
     def raise_failure(self) -> None:
-        """Raise the exception of the call, which must have ended, if any."""
+        """Raise the exception of a call that has ended, if it has one."""
         if self._error is not None:
             self.result()
 
     # For callbacks
 
     def awaited_callback(self, callback: Callable[..., Any]) -> Callable[..., Awaitable[None]]:
-        """Return a function for the trio thread that makes the caller run ``callback``, and waits until that is
-        done."""
+        """Return a function for the trio thread that runs ``callback`` in the caller's thread or event loop, and waits
+        until the callback has ended."""
 
         async def ask(*args: Any) -> None:
             done = trio.Event()
@@ -140,7 +143,8 @@ class BridgedCall(Generic[T]):
         return ask
 
     def deferred_callback(self, callback: Callable[..., Any]) -> Callable[..., None]:
-        """Return a function for the trio thread that makes the caller run ``callback`` later."""
+        """Return a function for the trio thread that schedules ``callback`` in the caller's thread or event loop,
+        without waiting for it."""
 
         def tell(*args: Any) -> None:
             self._deliver(Callback(partial(callback, *args), lambda: None))
@@ -148,21 +152,22 @@ class BridgedCall(Generic[T]):
         return tell
 
     def with_callbacks(self, options: dict[str, Any]) -> dict[str, Any]:
-        """Return the keyword arguments of a method, with callbacks that run in the caller."""
+        """Return the keyword arguments of a method, with the callbacks in them wrapped so that they run in the caller's
+        thread or event loop."""
         ways = {"on_progress": self.awaited_callback, "on_task": self.deferred_callback}
         return {key: ways[key](value) if value and key in ways else value for key, value in options.items()}
 
 
 def _split_cancelled(error: BaseException) -> tuple[BaseException | None, BaseException | None]:
-    """Split ``error`` into trio's `Cancelled` exceptions, which trio must get, and all others."""
+    """Split ``error`` into trio's `Cancelled` exceptions, which must be raised in trio, and all other exceptions."""
     if isinstance(error, BaseExceptionGroup):
         return cast("BaseExceptionGroup[BaseException]", error).split(trio.Cancelled)
     return None, error
 
 
 def call_contained(handler: Callable[..., T], *args: Any) -> T:
-    """Call a plain handler in its thread. Raises `RuntimeError` if the handler raises an exception such as
-    `SystemExit`: in the trio thread, that would end all clients of the program, not only the question."""
+    """Call a plain handler in its thread, and return its result. Raises `RuntimeError` if the handler raises an
+    exception such as `SystemExit`. In the trio thread, that exception would end all clients of the program."""
     try:
         return handler(*args)
     except (Exception, trio.Cancelled):
@@ -174,7 +179,7 @@ def call_contained(handler: Callable[..., T], *args: Any) -> T:
 
 
 def with_contained(functions: Mapping[Any, Any]) -> dict[Any, Any]:
-    """Return ``functions`` with each plain function wrapped by `call_contained`; others are unchanged."""
+    """Return ``functions`` with each plain function wrapped by `call_contained`. Async functions are unchanged."""
     return {
         key: partial(call_contained, each) if callable(each) and not is_async(each) else each
         for key, each in functions.items()
@@ -182,12 +187,12 @@ def with_contained(functions: Mapping[Any, Any]) -> dict[Any, Any]:
 
 
 def is_async(function: Any) -> bool:
-    """Return whether ``function`` is an async function, or an object whose call is async."""
+    """Return whether ``function`` is an async function, or an object whose ``__call__`` is async."""
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__)
 
 
 def _call_in_context(call: CallRecord | None, callback: Callable[..., Any], *args: Any) -> Any:
-    """Call ``callback`` in the caller's thread, with ``call`` as the current call."""
+    """Call ``callback`` in the caller's thread, with ``call`` as the current call (`current_call`)."""
     with as_current_call(call):
         answer = callback(*args)
     return _ContextCoroutine(call, answer) if inspect.iscoroutine(answer) else answer
@@ -195,7 +200,7 @@ def _call_in_context(call: CallRecord | None, callback: Callable[..., Any], *arg
 
 @define(eq=False)
 class _ContextCoroutine:
-    """Wraps the coroutine of a callback, with ``call`` as the current call."""
+    """Runs the coroutine of a callback with ``call`` as the current call (`current_call`)."""
 
     call: CallRecord | None
     coroutine: Coroutine[Any, Any, Any]
@@ -209,13 +214,13 @@ class _ContextCoroutine:
 
 
 CALL_HANDLERS: Final = frozenset(CallHandlers.__annotations__)
-"""The keyword arguments of calls that are handlers."""
+"""The keyword arguments of calls that are handlers for the server's requests."""
 CALLBACKS: Final = frozenset(
     ("on_log", "on_list_changed", "on_resource_updated", "on_elicitation_complete", "on_request", "on_response")
 )
-"""The client options that are callbacks and may be async."""
+"""The client options that are callbacks, and may be async functions."""
 METHOD_TABLES: Final = frozenset({"handlers", "on_notification"})
-"""The client options that map methods to functions."""
+"""The client options that are mappings of methods to functions."""
 
 
 @define(eq=False)
@@ -236,7 +241,7 @@ class OpenContext(Generic[T]):
     portal: TrioPortal = attrs.field(init=False)
 
     async def run(self) -> None:
-        """Enter the context manager, and exit it after `close`."""
+        """Enter the context manager in the trio thread, and exit it after `close` has been called."""
         async with open_service_nursery(CLOSED) as self._nursery:
             try:
                 async with self._manager as self.value:
@@ -254,8 +259,8 @@ class OpenContext(Generic[T]):
             self.portal.run_soon(self._closing.set)
 
     def start(self, work: ThreadWork) -> TrioPortal:
-        """Start ``work``, like `TrioPortal.start`. It ends at the latest when the context manager exits. Raises
-        `RuntimeError` in a fork of the process."""
+        """Start ``work`` in the trio thread, like `TrioPortal.start`. The work ends at the latest when the context
+        manager exits. Raises `RuntimeError` in a fork of the process."""
         self.portal.check_process()
         if not self.portal.run_soon(copy_context().run, self._start, work):
             work.finish()
@@ -280,27 +285,28 @@ async def _run_work(work: ThreadWork) -> None:
 
 
 StartWork: TypeAlias = Callable[[ThreadWork], TrioPortal]
-"""`TrioPortal.start` or `OpenContext.start`."""
+"""A function that starts work in the trio thread: `TrioPortal.start` or `OpenContext.start`."""
 
 
 def start_call(call: BridgedCall[Any], start: StartWork) -> TrioPortal:
-    """Start ``call``."""
+    """Start ``call`` in the trio thread."""
     call.portal = thread = start(call)
     return thread
 
 
 @define(eq=False)
 class BridgedItems(Generic[T]):
-    """The items of a trio iterator, which ``make`` returns; ``start`` starts each step."""
+    """Fetches the items of a trio iterator in the trio thread. ``make`` returns the iterator, and ``start`` starts each
+    step."""
 
     start: StartWork
     make: Callable[[], AsyncIterator[T]]
     items: deque[T] = attrs.field(factory=deque[Any], init=False)
-    """Items that were fetched but not returned yet, so that a cancelled step loses nothing."""
+    """Items that were fetched but not returned yet, so that a cancelled step loses no item."""
     _made: AsyncIterator[T] | None = attrs.field(default=None, init=False)
 
     async def fetch(self, _: BridgedCall[Any]) -> None:
-        """Fetch the next item; runs in the trio thread."""
+        """Fetch the next item of the iterator. This runs in the trio thread."""
         if self._made is None:
             self._made = self.make()
         self.items.append(await anext(self._made))
@@ -308,11 +314,11 @@ class BridgedItems(Generic[T]):
 
 @contextmanager
 def deferred_interrupts() -> Generator[None]:
-    """Defer Ctrl-C to the end of the block. Otherwise a call that had just started could neither be cancelled nor
+    """Defer Ctrl-C to the end of the block. Without this, a call that had just started could be neither cancelled nor
     waited for."""
     interrupt = signal.getsignal(signal.SIGINT)
     if threading.current_thread() is not threading.main_thread() or not callable(interrupt):
-        yield  # other threads aren't interrupted, and only Python's signal handlers raise
+        yield  # Ctrl-C interrupts only the main thread, and only if Python handles the signal
         return
     held: list[tuple[int, Any]] = []
     signal.signal(signal.SIGINT, lambda number, frame: held.append((number, frame)))
@@ -325,7 +331,8 @@ def deferred_interrupts() -> Generator[None]:
 
 
 def reason_of(failure: BaseException) -> str:
-    """Return the reason to send to a server if its caller abandons a call because of ``failure``."""
+    """Return the reason for the cancellation that is sent to a server if a call's caller abandons the call because of
+    ``failure``."""
     if isinstance(failure, KeyboardInterrupt):
         return "the user pressed Ctrl-C"
     if isinstance(failure, CodedError):
@@ -334,7 +341,8 @@ def reason_of(failure: BaseException) -> str:
 
 
 def check_may_block() -> None:
-    """Raise `RuntimeError` in a thread where trio runs, since blocking it would block all of its tasks."""
+    """Raise `RuntimeError` in a thread in which trio runs, since blocking that thread would block all of trio's
+    tasks."""
     if trio.lowlevel.in_trio_run():
         raise RuntimeError(
             "trio runs in this thread, which must not block: use trio_mcp.open_stdio etc. instead, or call in a worker "
@@ -343,11 +351,12 @@ def check_may_block() -> None:
 
 
 _WAIT_INTERVAL: Final = 0.2
-"""How many seconds a waiting thread sleeps before it checks again: a Ctrl-C right before the sleep doesn't end it."""
+"""How many seconds a waiting thread sleeps before it checks again, since a Ctrl-C right before the sleep doesn't end
+the sleep."""
 
 
 def wait_for(event: threading.Event) -> None:
-    """Wait for ``event``, so that Ctrl-C is raised soon, whenever it comes."""
+    """Wait for ``event`` in such a way that Ctrl-C is raised soon, whenever it is pressed."""
     while not event.wait(_WAIT_INTERVAL):
         pass
 
@@ -358,14 +367,14 @@ def _next_callback(inbox: queue.SimpleQueue[Callback | None], call: BridgedCall[
         try:
             return inbox.get(timeout=_WAIT_INTERVAL)
         except queue.Empty:
-            if is_over:  # an interrupt has removed the queue's entry for the end
+            if is_over:  # Ctrl-C may have removed the entry for the end from the queue
                 return None
 
 
 def run_blocking(start: StartWork, make: Callable[[BridgedCall[Any]], Awaitable[T]]) -> T:
-    """Run the coroutine that ``make`` returns in the trio thread, and return its result. This thread waits, and runs
-    the callbacks of the call. Ctrl-C cancels the call, and is raised when the call has ended; a second Ctrl-C is raised
-    at once."""
+    """Run the coroutine that ``make`` returns in the trio thread, and return its result. The calling thread waits, and
+    runs the callbacks of the call. Ctrl-C cancels the call, and is raised when the call has ended; a second Ctrl-C is
+    raised at once."""
     check_may_block()
     inbox: queue.SimpleQueue[Callback | None] = queue.SimpleQueue()
     call: BridgedCall[T] = BridgedCall(lambda: make(call), inbox.put)
@@ -384,7 +393,7 @@ def run_blocking(start: StartWork, make: Callable[[BridgedCall[Any]], Awaitable[
 
 
 def run_sync(start: StartWork, function: Callable[[], T]) -> T:
-    """Call ``function``, which doesn't wait, in the trio thread, and return its result. This thread waits."""
+    """Call the synchronous ``function`` in the trio thread, and return its result. The calling thread waits."""
 
     async def call() -> T:
         return function()
@@ -393,7 +402,7 @@ def run_sync(start: StartWork, function: Callable[[], T]) -> T:
 
 
 class Wrapper:
-    """A view of ``original``, whose methods start their calls in the trio thread with ``begin``."""
+    """A wrapper of ``original``, whose methods start their calls in the trio thread with ``begin``."""
 
     def __init__(self, original: Any, begin: StartWork) -> None:
         self._original = original
@@ -401,13 +410,13 @@ class Wrapper:
 
 
 def wrapping(original: Callable[..., Any]) -> Callable[[F], F]:
-    """Return what `functools.wraps` returns, typed so that a wrapped method is still a method."""
+    """Return the decorator `functools.wraps` for a method, typed so that the wrapped method is still a method."""
     return cast("Any", wraps(original))
 
 
 class PassThrough(Generic[T]):
-    """A `Wrapper` attribute that returns the original's attribute unchanged. It must be a plain value that any thread
-    may read."""
+    """An attribute of a `Wrapper` that returns the original's attribute unchanged. The attribute must be a plain value
+    that any thread may read."""
 
     def __set_name__(self, owner: type, name: str) -> None:
         self._name = name
@@ -423,7 +432,7 @@ class PassThrough(Generic[T]):
 
 
 def sync_method(method: Callable[Concatenate[Any, P], T]) -> Callable[Concatenate[Any, P], T]:
-    """Return a method that calls the original, which doesn't wait, in the trio thread."""
+    """Return a method that calls the synchronous original in the trio thread."""
 
     @wraps(method)
     def call(self: Any, *args: Any, **kwargs: Any) -> T:

@@ -1,4 +1,4 @@
-"""The asyncio side: calls that asyncio tasks wait for, and trio context managers that they enter and exit.
+"""Calls to the trio thread that asyncio tasks wait for, and trio context managers that asyncio tasks enter and exit.
 
 The trio side waits for the event loop only inside a scope that is cancelled when the context manager exits or the
 request ends.
@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 
 def running_loop() -> asyncio.AbstractEventLoop:
-    """Return the event loop of the current task. Raises `RuntimeError` if asyncio doesn't run the task."""
+    """Return the running asyncio event loop. Raises `RuntimeError` if the caller doesn't run in an asyncio task."""
     if trio.lowlevel.in_trio_task():
         raise RuntimeError(
             "trio_mcp.aio is for asyncio, but trio runs this task: use trio_mcp itself, for example"
@@ -40,8 +40,9 @@ def running_loop() -> asyncio.AbstractEventLoop:
 
 
 async def run_in_trio(start: StartWork, make: Callable[[BridgedCall[Any]], Awaitable[T]]) -> T:
-    """Run the coroutine that ``make`` returns in the trio thread, and return its result. This task waits, and runs the
-    callbacks of the call. Cancelling this task cancels the call; the cancellation is raised when the call has ended."""
+    """Run the coroutine that ``make`` returns in the trio thread, and return its result. The asyncio task waits, and
+    runs the callbacks of the call. Cancelling the task cancels the call; `CancelledError` is raised when the call has
+    ended."""
     inbox: asyncio.Queue[Callback | None] = asyncio.Queue()
     loop = running_loop()
     call: BridgedCall[T] = BridgedCall(lambda: make(call), partial(loop.call_soon_threadsafe, inbox.put_nowait))
@@ -91,7 +92,8 @@ def _reason_of(failure: BaseException) -> str:
 
 
 class AsyncBridgedContext(AbstractAsyncContextManager[T]):
-    """A trio context manager that any asyncio tasks enter and exit, with a ``view`` of its value.
+    """A trio context manager that any asyncio tasks may enter and exit. Entering it returns a ``view`` of the trio
+    value.
 
     ``manager`` creates the trio context manager, in the task that enters; ``start`` starts it in the trio thread. The
     end of the event loop closes everything that is open.
@@ -142,7 +144,7 @@ class AsyncBridgedContext(AbstractAsyncContextManager[T]):
         return self._view(hold.value, self.start)
 
     def start(self, work: ThreadWork) -> TrioPortal:
-        """Start ``work`` in the trio thread. It ends at the latest when this context manager exits."""
+        """Start ``work`` in the trio thread. The work ends at the latest when this context manager exits."""
         return self._context.start(work)
 
     async def __aexit__(
@@ -155,14 +157,15 @@ class AsyncBridgedContext(AbstractAsyncContextManager[T]):
         self._call.raise_failure()
 
     async def _close_with_loop(self) -> AsyncGenerator[None]:
-        """Wait to be closed: at its end, each event loop closes the async generators that began there."""
+        """An async generator that closes this context manager when the event loop ends, since each loop then closes its
+        async generators."""
         try:
             yield
         finally:
             await self._close()
 
     async def _close(self) -> None:
-        """Close, and return when everything has ended. A cancellation is raised only then."""
+        """Close the trio context manager, and return when it has exited. A cancellation is raised only after that."""
         self._context.close()
         if self._context.portal.is_inherited:
             return
@@ -181,7 +184,8 @@ class AsyncBridgedContext(AbstractAsyncContextManager[T]):
 
 
 def _uncancellable_future() -> Future[None]:
-    """Return a future for any number of tasks, of any event loops, which isn't cancelled if a task is cancelled."""
+    """Return a future for any number of tasks, of any event loops. It isn't cancelled if a waiting task is
+    cancelled."""
     future: Future[None] = Future()
     future.set_running_or_notify_cancel()
     return future

@@ -16,21 +16,21 @@ from typing import Any, ClassVar, Final, Protocol
 import trio
 
 _PATIENCE: Final = 10.0
-"""How many seconds the interpreter waits at its end for clients that weren't closed."""
+"""How many seconds the interpreter waits at its exit for clients that weren't closed."""
 
 
 class ThreadWork(Protocol):
-    """Work that the thread does for a caller."""
+    """The interface for work that the trio thread does for a caller."""
 
     async def run(self) -> None:
-        """Do the work. Raises nothing except cancellation from outside."""
+        """Do the work, in the trio thread. Raises nothing except a cancellation from outside."""
 
     def finish(self) -> None:
-        """Notify the caller that the work has ended completely. Raises nothing."""
+        """Report to the caller that the work has ended completely. Raises nothing."""
 
 
 class TrioPortal:
-    """A thread that runs trio until there is no more work."""
+    """A thread that runs trio as long as there is work."""
 
     _current: ClassVar[TrioPortal | None] = None
     _lock: ClassVar = threading.Lock()
@@ -42,7 +42,7 @@ class TrioPortal:
         self._running_count = 0
         self._idle = trio.Event()
         self._ready = threading.Event()
-        # A daemon thread: the interpreter would wait for any other thread before it calls `_finish`.
+        # A daemon thread, because the interpreter would wait for any other thread before it calls `_finish`.
         self._thread = threading.Thread(target=trio.run, args=(self._main,), name="trio-mcp", daemon=True)
         atexit.register(self._finish)
         self._thread.start()
@@ -50,7 +50,7 @@ class TrioPortal:
 
     @classmethod
     def start(cls, work: ThreadWork) -> TrioPortal:
-        """Start ``work`` in the thread of this process, and return the thread."""
+        """Start ``work`` in the trio thread of this process, and return the thread."""
         with cls._lock:
             thread = cls._current
             if thread is None or thread.is_inherited or not thread._thread.is_alive():
@@ -61,11 +61,11 @@ class TrioPortal:
 
     @property
     def is_inherited(self) -> bool:
-        """True in a fork of the process, which has no such thread."""
+        """True in a fork of the process, in which the trio thread doesn't exist."""
         return os.getpid() != self._process
 
     def check_process(self) -> None:
-        """Raise `RuntimeError` in a fork of the process, where a call would wait forever."""
+        """Raise `RuntimeError` in a fork of the process, where a call would wait forever for the trio thread."""
         if self.is_inherited:
             raise RuntimeError(
                 f"this client was opened in process {self._process} and cannot be used in process"
@@ -74,7 +74,7 @@ class TrioPortal:
             )
 
     def run_soon(self, function: Callable[..., Any], *args: Any) -> bool:
-        """Call ``function`` in the thread, like the function `run_soon`."""
+        """Call ``function`` soon in the trio thread, like the module's function `run_soon`."""
         return run_soon(self._token, function, *args)
 
     async def _main(self) -> None:
@@ -97,7 +97,7 @@ class TrioPortal:
             work.finish()
 
     def join(self) -> None:
-        """If no work is left, wait for the end of the thread, which takes only a moment."""
+        """If no work is left, wait until the trio thread has ended, which takes only a moment."""
         if not (self._running_count or self.is_inherited):
             self._thread.join()
 
@@ -110,7 +110,8 @@ class TrioPortal:
 
 
 def _forget_lock() -> None:
-    """Replace the lock in a fork: a thread that the fork doesn't have may hold the current lock."""
+    """Replace the lock in a fork of the process, because a thread that doesn't exist in the fork may hold the old
+    lock."""
     TrioPortal._lock = threading.Lock()
 
 
@@ -119,7 +120,8 @@ if hasattr(os, "register_at_fork"):  # Windows has no forks
 
 
 def run_soon(token: trio.lowlevel.TrioToken, function: Callable[..., Any], *args: Any) -> bool:
-    """Call ``function``, which raises nothing, in the trio run with ``token``. Returns false if that run has ended."""
+    """Call ``function``, which must not raise, soon in the trio run with ``token``. Returns false if that run has
+    ended."""
     try:
         token.run_sync_soon(function, *args)
     except trio.RunFinishedError:

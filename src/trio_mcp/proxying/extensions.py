@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 CANCELS: Final = CancelAcknowledged()
 _NOTIFICATION_PREFIX: Final = "notifications/"
 _KNOWN: Final = (TASKS_EXTENSION, APPS_EXTENSION, SKILLS_EXTENSION, CANCEL_ACKNOWLEDGED)
-"""Extensions that have no methods, so that the proxy needs no data about them."""
+"""The extensions that the proxy itself knows. Any other extension may have any methods."""
 _OF_ALL: Final = (APPS_EXTENSION, SKILLS_EXTENSION)
 """Extensions that are always forwarded."""
 SKILLS_METHODS: Final = frozenset(row.name for row in SKILLS._rows)
