@@ -23,7 +23,7 @@ Status: TypeAlias = Literal["passed", "failed", "skipped"]
 T = TypeVar("T")
 
 _TIME_LIMIT: Final = 90.0
-"""Seconds after which a scenario has failed, with a patience of 1. Each scenario has shorter limits of its own."""
+"""Seconds after which a scenario fails, with a patience of 1. Each scenario has shorter limits of its own."""
 
 
 class Failed(AssertionError):
