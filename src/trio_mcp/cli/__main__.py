@@ -1,4 +1,4 @@
-"""Entry point of ``python -m trio_mcp.cli``, which is the same as ``trio-mcp``."""
+"""Entry point of ``python -m trio_mcp.cli``, which does the same as ``trio-mcp``."""
 
 from .main import main
 

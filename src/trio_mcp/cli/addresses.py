@@ -1,4 +1,4 @@
-"""Options for the addresses on which ``trio-mcp run``, ``gateway`` and ``bridge`` serve, other than standard input and
+"""Options for the addresses of ``trio-mcp run``, ``gateway`` and ``bridge``, if they don't serve on standard input and
 output."""
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 @frozen
 class Addresses:
-    """The address options as typed. At most one of the first four may be set."""
+    """The address options as the user has typed them. At most one of the first four may be set."""
 
     http: str | None = None
     websocket: str | None = None
@@ -46,13 +46,13 @@ class Addresses:
     allowed_hosts: tuple[str, ...] = ()
     trusted_proxies: tuple[str, ...] = ()
     stateless: bool = attrs.field(default=False, kw_only=True)
-    """The option of that name. Not all commands have it, nor the fields below."""
+    """The option of that name. Some commands have neither this option nor those of the fields below."""
     shared: SharedStorage | None = attrs.field(default=None, kw_only=True)
     """The storage that the server shares with its replicas."""
     health: bool = attrs.field(default=False, kw_only=True)
     auth: Protected | None = attrs.field(default=None, kw_only=True)
     link: WorkerLink | None = attrs.field(default=None, kw_only=True)
-    """The supervisor's sockets, if this process is a worker."""
+    """The supervisor's sockets, if this process is a worker. `None` otherwise."""
     workers: int | None = attrs.field(default=None, kw_only=True)
     access_log: bool = attrs.field(default=False, kw_only=True)
     record: Recorder | None = attrs.field(default=None, kw_only=True)
@@ -61,8 +61,8 @@ class Addresses:
 
 
 def serving_on(addresses: Addresses) -> Callable[[Servable], Awaitable[None]] | None:
-    """Return a function that serves on the address and prints it on standard error, or `None` for standard input and
-    output.
+    """Return a function that serves on the address and prints the address on standard error. Return `None` for standard
+    input and output.
 
     Raises `CommandError` for invalid options. The function raises it if the address is in use, or isn't an address of
     this machine.
@@ -124,11 +124,12 @@ def _serving_on(addresses: Addresses, for_http: dict[str, Any]) -> Callable[[Ser
 _ON_SOCKET: Final = "unix:"
 """Prefix of an ``--http`` value that names a Unix socket."""
 _WORKERS_NOTICE: Final = 2.0
-"""Seconds until the workers of a killed supervisor release its port. A worker that is still importing takes longest."""
+"""Seconds until the workers of a killed supervisor release its port. A worker that is still importing modules takes
+longest."""
 
 
 def _checked(address: str, addresses: Addresses) -> dict[str, Any]:
-    """Return the arguments of a function whose clients may be browsers."""
+    """Return the keyword arguments of a serving function whose clients may be browsers."""
     origins = [] if addresses.allowed_origins == ("none",) else list(addresses.allowed_origins) or None
     hosts = list(addresses.allowed_hosts) or None
     trusted = _trusted(addresses.trusted_proxies)
@@ -151,8 +152,8 @@ def _socket_path(text: str) -> str:
 
 
 def _as_worker(serve: Any, link: WorkerLink) -> Callable[[Servable], Awaitable[None]]:
-    """Return a function that serves on the sockets of a supervisor, and notifies the supervisor once it listens. The
-    server shares the workers' secret."""
+    """Return a function that serves on the sockets of a supervisor, and notifies the supervisor once the server
+    listens. The server shares a secret with the other workers."""
     from .workers import WorkerListener
 
     checks = host_checks_for(serve.keywords["host"], serve.keywords["allowed_origins"], serve.keywords["allowed_hosts"])
@@ -172,8 +173,8 @@ def _as_worker(serve: Any, link: WorkerLink) -> Callable[[Servable], Awaitable[N
 
 
 async def open_sockets(addresses: Addresses) -> tuple[list[socket.socket], str]:
-    """Return listening sockets for workers at the address of ``--http``, and the text that announces them. Raises
-    `CommandError` in the same cases as `serving_on`."""
+    """Return listening sockets for workers at the address of ``--http``, and the text that announces the sockets.
+    Raises `CommandError` in the same cases as `serving_on`."""
     if addresses.http is None:
         raise CommandError("--workers and --reload need --http")
     options = _checked(addresses.http, addresses)
@@ -191,8 +192,8 @@ async def open_sockets(addresses: Addresses) -> tuple[list[socket.socket], str]:
 
 
 async def _open_listeners(host: str, port: int) -> list[trio.SocketListener]:
-    """Open the listeners of a supervisor. If the port is in use, retry for a moment: the workers of a killed supervisor
-    release it as soon as they notice."""
+    """Open and return the listeners of a supervisor. If the port is in use, retry for a moment, because the workers of
+    a killed supervisor release it as soon as they notice."""
     last = trio.current_time() + _WORKERS_NOTICE
     while True:
         try:
@@ -231,7 +232,7 @@ def _check_names(host: str, allowed_origins: list[str] | None, allowed_hosts: li
 
 
 def host_and_port(text: str) -> tuple[str, int]:
-    """Return the host, by default 127.0.0.1, and the port. Raises `CommandError`."""
+    """Return the host, by default 127.0.0.1, and the port in ``text``. Raises `CommandError` if ``text`` is invalid."""
     host, _, port = text.rpartition(":")
     if not (port.isdecimal() and int(port) < 65536):
         raise CommandError(f"an address must be PORT or HOST:PORT, not {text!r}")
@@ -239,8 +240,8 @@ def host_and_port(text: str) -> tuple[str, int]:
 
 
 async def _serve(serve: Any, announce: Callable[[Any], None], server: Servable) -> None:
-    """Serve, and ``announce`` the listeners once the server listens. Raises `CommandError` for a storage or an address
-    that can't be used."""
+    """Serve until cancelled or shut down, and call ``announce`` with the listeners once the server listens. Raises
+    `CommandError` if a storage or an address can't be used."""
     announcement = _Announcement(announce)
     tune_gc()
     exclusive_process()
@@ -257,7 +258,8 @@ async def _serve(serve: Any, announce: Callable[[Any], None], server: Servable) 
 
 @define
 class _Announcement:
-    """The task status of a server that starts. ``announce`` is called with its listeners once the server listens."""
+    """The task status of a server that is starting. ``announce`` is called with the server's listeners once the server
+    listens."""
 
     _announce: Callable[[Any], None]
     made: bool = False
@@ -268,7 +270,8 @@ class _Announcement:
 
 
 async def _serve_and_print(serve: Any, place: Callable[[Any], str], server: Servable) -> None:
-    """Serve, and print the address on standard error. ``place`` formats the address of a socket."""
+    """Serve until cancelled or shut down, and print the address on standard error. ``place`` formats the address of a
+    socket."""
 
     def announce(listeners: Any) -> None:
         for listener in listeners:
@@ -297,15 +300,16 @@ def _address(name: Any) -> str:
 
 
 LOG_LEVELS: Final = ("debug", "info", "warning", "error", "critical")
-"""Levels of Python's logging."""
+"""Names of the levels of Python's logging."""
 log_level_option = choice("--log-level", LOG_LEVELS, "warning", "Lowest level of this command's own log messages.")
-"""The --log-level option of commands that don't run the user's code."""
+"""The ``--log-level`` option of commands that don't run the user's code."""
 
 
 @in_section("Address options")
 def address_options(command: Callable[..., int]) -> Callable[..., int]:
-    """Add the address options: --http, --websocket, --tcp, --unix, and for HTTP and WebSocket also --path,
-    --allowed-origin, --allowed-host and --trusted-proxy. The function gets the argument ``addresses``."""
+    """Add the address options to a command: --http, --websocket, --tcp, --unix, and for HTTP and WebSocket also --path,
+    --allowed-origin, --allowed-host and --trusted-proxy. The command's function gets them as the argument
+    ``addresses``."""
 
     @wraps(command)
     def run(**named: Any) -> int:

@@ -1,4 +1,4 @@
-"""Converting arguments typed as ``key=value`` to the types that the tool's schema requires.
+"""Converts arguments typed as ``key=value`` to the types that the tool's schema requires.
 
 `SchemaReader` describes a peer's schemas in a few words. Reading always terminates, even if references are circular.
 """
@@ -19,12 +19,13 @@ _NAMES_TOLD: Final = 20
 
 
 class WrongArgument(CommandError):
-    """An argument is malformed or has the wrong type. The message is one line for the user, and names the argument."""
+    """An argument on the command line is malformed or has the wrong type. The message is one line for the user, and
+    names the argument."""
 
 
 def arguments_typed(pairs: Sequence[str], schema: JSONObject, given: JSONObject | None = None) -> JSONObject:
-    """Return the arguments that ``pairs`` of ``key=value`` specify for a tool with this input schema, merged into
-    ``given``.
+    """Return the arguments that ``pairs`` of ``key=value`` specify for a tool with this input schema, together with the
+    ``given`` arguments.
 
     If the schema requires a string, the value is used as typed. Integers, numbers, booleans, null, arrays and objects
     must be JSON. If the schema allows a string among other types, or specifies no type, the value is parsed as JSON if
@@ -41,7 +42,7 @@ def arguments_typed(pairs: Sequence[str], schema: JSONObject, given: JSONObject 
 
 
 def texts_typed(pairs: Sequence[str]) -> dict[str, str]:
-    """Return the values of ``pairs`` of ``key=value``, as typed. Raises `WrongArgument`."""
+    """Return the values of ``pairs`` of ``key=value``, as typed. Raises `WrongArgument` if a pair is malformed."""
     texts: dict[str, str] = {}
     for pair in pairs:
         name, equals, text = pair.partition("=")
@@ -62,7 +63,8 @@ def no_such_argument(kind: str, name: str, known: Iterable[str]) -> WrongArgumen
 
 
 def object_typed(text: str) -> JSONObject:
-    """Return the arguments in ``text``, a JSON object. Raises `WrongArgument` with the position of an error."""
+    """Return the arguments in ``text``, a JSON object. Raises `WrongArgument` with the position of the error if
+    ``text`` is invalid."""
     try:
         value = json.loads(text, parse_constant=_refuse)
     except json.JSONDecodeError as error:
@@ -118,17 +120,18 @@ def _refuse(constant: str) -> NoReturn:
 
 
 ENOUGH_STEPS: Final = 500_000
-"""Enough steps to read the schemas of about ten thousand tools, which takes about a second."""
+"""Number of steps for reading schemas: enough for the schemas of about ten thousand tools, which takes about a
+second."""
 _LENGTH_A_STEP: Final = 32
-"""How many characters of a reference cost one step."""
+"""Number of characters of a reference that cost one step."""
 _CHOICES_TOLD: Final = 6
 _LONGEST_CHOICE: Final = 60
-"""Maximum characters that are shown of a choice, or of a type's name."""
+"""Maximum number of characters that are shown of a choice, or of a type's name."""
 _KEYWORDS: Final = ("anyOf", "oneOf", "allOf")
 
 
 class SchemaReader:
-    """Describes which values schemas allow.
+    """Describes the values that schemas allow.
 
     All schemas of a reader share its ``steps``. Each schema, choice, type and reference costs one step, and long
     references cost more. When no steps are left, every schema has no types, and its description is ``…``.
@@ -139,7 +142,7 @@ class SchemaReader:
 
     @property
     def exhausted(self) -> bool:
-        """Whether the steps are used up."""
+        """Whether all steps are used up."""
         return self._left < 0
 
     def resolved(self, schema: Any, root: JSONObject) -> JSONObject:
@@ -158,8 +161,8 @@ class SchemaReader:
         return {}
 
     def type_names(self, schema: Any, root: JSONObject) -> set[str]:
-        """Return the JSON types that ``schema`` allows by its own members, choices or references. Empty if it specifies
-        no type."""
+        """Return the JSON types that ``schema`` allows by its own members, choices or references. There are none if the
+        schema specifies no type."""
         names: set[str] = set()
         waiting: list[Any] = [schema]
         seen: set[int] = set()
@@ -176,7 +179,7 @@ class SchemaReader:
         return names
 
     def words(self, schema: Any, root: JSONObject) -> str:
-        """Describe the allowed values in one word or a few: ``integer``, ``a | b``, ``array of string``."""
+        """Describe the values that ``schema`` allows in a few words: ``integer``, ``a | b``, ``array of string``."""
         members = self.resolved(schema, root)
         choices = members.get("enum")
         if isinstance(choices, list):
@@ -223,7 +226,7 @@ class SchemaReader:
 
 
 def _choice(value: Any) -> str:
-    """Return a choice as a user would type it, truncated if it is long."""
+    """Return a choice of an enum as a user would type it, truncated if it is long."""
     match value:
         case str():
             return value[:_LONGEST_CHOICE]

@@ -21,28 +21,28 @@ from .printable import CommandError, name_shown
 
 MANIFEST: Final = "manifest.json"
 ENTRY: Final = "trio_mcp_entry.py"
-"""The file that hosts start."""
+"""Name of the file in a bundle that hosts start."""
 
 _NEVER: Final = ("__pycache__", "node_modules", "*.pyc", "*.mcpb")
 _MOST_FILES: Final = 20_000
 _MOST_BYTES: Final = 256 * 1024 * 1024
 _MOST_NAMED: Final = 20
-"""Maximum number of files that one error lists."""
+"""Maximum number of files that one error message lists."""
 _OLDEST: Final = (1980, 1, 1, 0, 0, 0)
-"""The modification time of every file: the earliest that archives can represent."""
+"""The modification time of every file in a bundle: the earliest that archives can represent."""
 
 
 @frozen
 class BundledFiles:
-    """The files of a folder to pack, in order and keyed by their names in the bundle, and the paths that are left out.
-    A left-out folder ends with a slash."""
+    """The files of a folder to pack, in order and keyed by their names in the bundle, and the paths that are excluded.
+    The path of an excluded folder ends with a slash."""
 
     files: Mapping[str, Path]
     left_out: Sequence[str]
 
 
 def files_of(folder: Path, output: Path, exclude: Sequence[str], include: Sequence[str] = ()) -> BundledFiles:
-    """Return the files of ``folder`` to pack.
+    """Return the files of ``folder`` that should be packed into a bundle.
 
     Leaves out hidden files, environments, caches, the folder ``output``, and files whose name or path matches a pattern
     of ``exclude``. A bundle may be published, so this raises `CommandError` for:
@@ -94,7 +94,7 @@ _MEND: Final = "move it elsewhere, or leave it out with --exclude"
 
 
 def _published(files: Mapping[str, Path]) -> set[str]:
-    """Return the names of files of installed packages, as listed by pip. These files are public."""
+    """Return the names of the files that belong to installed packages, as listed by pip. These files are public."""
     names = set[str]()
     for name, path in files.items():
         if fnmatch(name, "*.dist-info/RECORD"):
@@ -105,12 +105,12 @@ def _published(files: Mapping[str, Path]) -> set[str]:
 
 
 def _resolved(path: Path) -> Path:
-    """Return the real path. Unlike `Path.resolve`, this doesn't raise for a loop of links."""
+    """Return the real path of ``path``. Unlike `Path.resolve`, this function doesn't raise for a loop of links."""
     return Path(os.path.realpath(path))
 
 
 def _content(path: Path) -> bytes:
-    """Return the bytes of the file, even if it grows while it is read."""
+    """Return the bytes of a file, even if the file grows while it is read."""
     with path.open("rb") as file:
         data = file.read(_MOST_BYTES + 1)
     if len(data) > _MOST_BYTES:
@@ -152,7 +152,8 @@ def _is_left_out(name: str, inside: str, exclude: Sequence[str]) -> bool:
 
 
 def entry_file(file: str, name: str) -> str:
-    """Return the text of `ENTRY`, which serves ``file``, a path in the bundle, or its variable ``name``."""
+    """Return the text of the bundle's `ENTRY` file, which serves ``file``, a path in the bundle, or its variable
+    ``name``."""
     suffix = f":{name}" if name else ""
     return f'''"""Serves over standard input and output, as `trio-mcp run` does."""
 
@@ -173,7 +174,7 @@ def written(document: Mapping[str, Any]) -> bytes:
 
 def zipped(files: Mapping[str, Path], made: Mapping[str, bytes]) -> bytes:
     """Return the archive of ``files`` and of the ``made`` files, keyed by name and in order, without times and owners.
-    Executable files stay executable. Raises `OSError`."""
+    Executable files stay executable. Raises `OSError` if a file can't be read."""
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
         for name in sorted({*files, *made}):
@@ -206,7 +207,7 @@ _CODE_WITH_SECRETS: Final = frozenset(
     ("secrets.py", "secret.py", "local_settings.py", "secrets.js", "secrets.ts", "secrets.h", "wp-config.php")
 )
 _NAMES: Final = (
-    # environment variables, and the settings of tools
+    # files of environment variables, and of the settings of tools
     *("*.env", "*.env.*", "env.prod*", "secrets.*", "secret.*", "settings.local.*"),
     *("*.tfstate", "*.tfstate.*", "*.tfvars", "*.tfvars.json", "*.ovpn", "netrc", "_netrc", "pgpass", "pgpass.conf"),
     *("htpasswd", "shadow", "passwd", "kubeconfig*", "*.kubeconfig", "rootkey.csv", "my.cnf"),
@@ -235,7 +236,7 @@ _WORD: Final = re.compile(r"[a-z]+|[A-Z]+(?![a-z])|[A-Z][a-z]+")
 _PEM_NAMES: Final = ("*.pem", "*.key", "*.crt", "*.cer", "*.der")
 
 _PEM: Final = re.compile(
-    # Line ends may be escaped as in JSON, and lines may be indented. Headers may precede the key.
+    # Line ends of a private key may be escaped as in JSON, and lines may be indented. Headers may precede the key.
     rb"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----(?:[\s\"'+,>|]|\\[rnt])*+"
     rb"(?:[A-Z][A-Za-z-]{1,30}+:[^\n\\]{0,100}+(?:\s|\\[rnt])*+){0,4}+[A-Za-z0-9+/=]{16}"
 )
@@ -252,12 +253,13 @@ _RECORDING: Final = re.compile(rb"(?:\xef\xbb\xbf)?\s{0,20}\{\s{0,20}\"recording
 _SQLITE: Final = b"SQLite format 3\0"
 _SQLITE_LOGS: Final = (b"\x37\x7f\x06\x82", b"\x37\x7f\x06\x83", b"\xd9\xd5\x05\xf9\x20\xa1\x63\xd7")
 _MARK: Final = slice(68, 72)
-"""Position of the application id in a SQLite file."""
+"""Position of the application id in the header of a SQLite file."""
 _UTF16: Final = (b"\xff\xfe", b"\xfe\xff")
 
 
 def why_secret(path: str, data: bytes) -> str | None:
-    """Return why a file looks like a secret, or `None`. ``path`` is relative, with forward slashes."""
+    """Return the reason why a file looks like a secret, or `None` if it doesn't. ``path`` is relative, with forward
+    slashes."""
     if data.startswith(_UTF16):
         data = data.replace(b"\0", b"")
     return _by_name(PurePosixPath(path), data) or _by_content(data)

@@ -18,26 +18,26 @@ from trio_mcp.types import ToolAnnotations
 
 
 class EndTime:
-    """The time at which something ended. Tasks can wait for it."""
+    """The time at which some work ended. Tasks can wait for it."""
 
     def __init__(self) -> None:
         self._at = 0.0
         self._reached = trio.Event()
 
     def mark(self) -> None:
-        """Record that it has ended now."""
+        """Record that the work has ended now."""
         self._at = time.monotonic()
         self._reached.set()
 
     async def time(self) -> float:
-        """Wait until it has ended, and return its time, in seconds of the monotonic clock that all processes of a
-        machine share."""
+        """Wait until the work has ended, and return that time, in seconds of the monotonic clock that all processes of
+        a machine share."""
         await self._reached.wait()
         return self._at
 
 
 class LastWatch:
-    """The end of the last watch. It is kept after the watch itself has ended."""
+    """The times at which the last watch and its child task ended. They are kept after the watch itself has ended."""
 
     def __init__(self) -> None:
         self.handler, self.child_task = EndTime(), EndTime()
@@ -46,7 +46,7 @@ class LastWatch:
 
 @asynccontextmanager
 async def memory(server: Server) -> AsyncGenerator[LastWatch]:
-    """Yield an object that all requests share. Handlers see it as ``ctx.lifespan``."""
+    """Yield an object that all requests share, as the lifespan of the server. Handlers use it as ``ctx.lifespan``."""
     yield LastWatch()
 
 
@@ -101,7 +101,7 @@ async def develop(photos: int, ctx: RequestContext) -> str:
 async def watch(folder: str, ctx: RequestContext) -> None:
     """Watch a folder until the call is cancelled."""
     last: LastWatch = ctx.lifespan
-    ctx.nursery.start_soon(look_around, last)  # part of this request, so it is cancelled with it
+    ctx.nursery.start_soon(look_around, last)  # a task of this request, so it is cancelled with the request
     await ctx.log.info(f"watching {folder}/ until you have seen enough")
     try:
         await trio.sleep_forever()

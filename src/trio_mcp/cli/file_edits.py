@@ -1,4 +1,4 @@
-"""Editing a JSON file that belongs to a user or another program, without losing its other contents.
+"""Edits a JSON file that belongs to a user or another program, without losing its other contents.
 
 One value is set in the text. The rest is preserved, including spaces and comments. The file is replaced atomically, and
 a copy of the old file is kept in the same folder.
@@ -37,12 +37,13 @@ _DECODER: Final = json.JSONDecoder(parse_int=_integer)
 
 
 class NotEditable(ValueError):
-    """The text isn't a JSON object, or contains something else where an object is expected. The message says where."""
+    """The text of a file can't be edited, because it isn't a JSON object, or contains something else where an object is
+    expected. The message says where."""
 
 
 def parse_object(text: str) -> JSONObject:
-    """Return the data in the text, which may contain comments and trailing commas. Raises `NotEditable` with line and
-    column."""
+    """Return the JSON data in ``text``, which may contain comments and trailing commas. Raises `NotEditable` with line
+    and column if ``text`` isn't a JSON object."""
     try:
         value = _DECODER.decode(without_trailing_commas(without_comments(text)))
     except json.JSONDecodeError as error:
@@ -81,8 +82,8 @@ def with_value(text: str, path: Sequence[str], value: Any) -> str:
 
 @frozen
 class _ObjectMember:
-    """A member of an object: the start and end of its value. ``indent`` is the indentation of its line, or `None` if
-    the member doesn't begin a line."""
+    """A member of a JSON object: the start and end of its value. ``indent`` is the indentation of its line, or `None`
+    if the member doesn't begin a line."""
 
     key: str
     indent: str | None
@@ -92,7 +93,7 @@ class _ObjectMember:
 
 @frozen
 class _Object:
-    """An object: the positions of its braces, and its members."""
+    """A JSON object in a text: the positions of its braces, and its members."""
 
     start: int
     end: int
@@ -104,7 +105,7 @@ class _Object:
 
 
 def _read_object(text: str, start: int) -> _Object:
-    """Return the object at ``start`` of a text that is known to be JSON."""
+    """Return the object that begins at ``start`` in a text that is known to be JSON."""
     members: list[_ObjectMember] = []
     before, at = start + 1, _skip(text, start + 1)
     while text[at] != "}":
@@ -128,7 +129,7 @@ def _skip(text: str, at: int) -> int:
 
 @frozen
 class _Style:
-    """The style of the text. ``unit`` is one level of indentation, or `None` if the text is a single line."""
+    """The style of a JSON text. ``unit`` is one level of indentation, or `None` if the text is a single line."""
 
     unit: str | None
     line_end: str
@@ -140,14 +141,14 @@ class _Style:
         return cls(_USUAL if unit == "" else unit, "\r\n" if "\r\n" in text else "\n")
 
     def written(self, value: Any, indent: str | None) -> str:
-        """Return the text of ``value``, to follow a key with this indentation."""
+        """Return the JSON text of ``value``, for use after a key with this indentation."""
         if indent is None or self.unit is None:
             return json.dumps(value, ensure_ascii=False)
         text = json.dumps(value, ensure_ascii=False, indent=self.unit)
         return text.replace("\n", self.line_end + indent)
 
     def added(self, text: str, place: _Object, depth: int, key: str, value: Any) -> str:
-        """Return ``text`` with one more member at the end of ``place``."""
+        """Return ``text`` with one more member at the end of the object ``place``."""
         if place.members:
             return self._behind(text, place, place.members[-1], key, value)
         indent = None if self.unit is None else self.unit * (depth + 1)
@@ -175,7 +176,7 @@ def _end_of_comments(text: str, start: int, end: int) -> int | None:
 
 
 _AROUND: Final = 3
-"""Number of lines shown before and after a change."""
+"""Number of unchanged lines shown before and after a change."""
 
 
 def shown_change(old: str, new: str, name: str) -> str:
@@ -194,7 +195,7 @@ def shown_change(old: str, new: str, name: str) -> str:
 
 
 def _same(one: Sequence[str], other: Sequence[str]) -> int:
-    """Return the number of equal lines at the start of both."""
+    """Return the number of equal lines at the start of both sequences."""
     return next((at for at, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
 
 
@@ -208,25 +209,25 @@ def _marked(sign: str, lines: Sequence[str]) -> list[str]:
 
 _BOM: Final = "\ufeff"
 _PRIVATE: Final = 0o600
-"""The mode of new files, because entries may contain keys."""
+"""The permissions of new files, which only the user can read because entries may contain keys."""
 
 
 class CannotChange(Exception):
-    """The file was left unchanged. The message is one line for the user."""
+    """A file was left unchanged because it couldn't be edited. The message is one line for the user."""
 
 
 @frozen
 class EditedFile:
-    """A text file as last read. Symbolic links in ``path`` are resolved."""
+    """A text file, with its contents when it was last read. Symbolic links in ``path`` are resolved."""
 
     path: Path
     data: bytes | None
-    """The bytes of the file, or `None` if there was no file."""
+    """The bytes of the file when it was last read, or `None` if there was no file."""
 
     @classmethod
     def read(cls, path: Path) -> EditedFile:
-        """Read the file. Raises `CannotChange` if it can't be read or isn't a regular file, and if the directory of a
-        linked file is missing, for example because a disk isn't mounted."""
+        """Read the file at ``path`` and return it. Raises `CannotChange` if the file can't be read or isn't a regular
+        file, and if the directory of a linked file is missing, for example because a disk isn't mounted."""
         real = Path(os.path.realpath(path))
         for place in (path := path.absolute(), *path.parents):
             # A link to a file that doesn't exist yet is fine if its directory exists.
@@ -241,7 +242,7 @@ class EditedFile:
 
     @property
     def text(self) -> str:
-        """The text of the file, without a byte order mark. Raises `CannotChange` if it isn't UTF-8."""
+        """The text of the file, without a byte order mark. Raises `CannotChange` if the text isn't UTF-8."""
         try:
             return (self.data or b"").decode("utf-8").removeprefix(_BOM)
         except UnicodeDecodeError as error:
@@ -289,7 +290,8 @@ class EditedFile:
 
 
 def _content(path: Path) -> bytes:
-    """Return the bytes of the file, without waiting: a pipe has no end as long as another program may write to it."""
+    """Return the bytes of a file without waiting, because a pipe has no end as long as another program may write to
+    it."""
     with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
             raise CannotChange(f"{path} is not a regular file")

@@ -1,5 +1,5 @@
-"""trio_mcp: the group of all commands. The module of a command is imported only when the command is used. `choice`,
-`repeatable` and `in_section` help to define options."""
+"""trio_mcp: the group of all commands of the command line. The module of a command is imported only when the command is
+used. `choice`, `repeatable` and `in_section` help to define options."""
 
 from __future__ import annotations
 
@@ -35,23 +35,23 @@ SUMMARIES: Final = {
     "timeline": "Draw recordings as a timeline, as seen by both sides.",
     "torture": "Test how a server or client cancels and survives.",
 }
-"""The names of the commands, each with the first sentence of its help."""
+"""The names of all commands, each with the first sentence of its help."""
 _MODULES: Final = {
     **dict.fromkeys(("call", "complete", "prompt", "read"), "requests"),
     **dict.fromkeys(("record", "replay", "timeline"), "recordings"),
 }
-"""Modules that contain several commands. Every other command has a module with its name."""
+"""Modules that contain several commands. Every other command is in a module with its name."""
 
 
 class _LazyGroup(click.Group):
-    """The group of the commands in `SUMMARIES`. Listing the commands doesn't import them."""
+    """The group of the commands in `SUMMARIES`. The commands can be listed without importing them."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Return the names: see `click.Group.list_commands`."""
+        """Return the names of all commands: see `click.Group.list_commands`."""
         return list(SUMMARIES)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import a command: see `click.Group.get_command`."""
+        """Import a command and return it: see `click.Group.get_command`."""
         if cmd_name not in SUMMARIES:
             return None
         return getattr(import_module(f".commands.{_MODULES.get(cmd_name, cmd_name)}", __package__), cmd_name)
@@ -62,7 +62,7 @@ class _LazyGroup(click.Group):
             formatter.write_dl(_summaries_within(formatter.width - 6 - max(map(len, SUMMARIES))))
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        """Return matching names of commands: see `click.Group.shell_complete`."""
+        """Return the names of commands that match the typed text: see `click.Group.shell_complete`."""
         fitting = [(name, words) for name, words in _summaries_within() if name.startswith(incomplete)]
         return [CompletionItem(name, help=words) for name, words in fitting] + click.Command.shell_complete(
             self, ctx, incomplete
@@ -103,7 +103,8 @@ _SECTIONS: Final[dict[click.Parameter, str]] = {}
 
 
 def in_section(title: str) -> Callable[[Callable[[C], D]], Callable[[C], D]]:
-    """Decorate a function that adds options to a command, to list them under ``title`` in the command's help.
+    """Return a decorator for a function that adds options to a command. The command's help lists these options under
+    ``title``.
 
     The command must be a `SectionedCommand`. Options that are already in a section stay there.
     """
@@ -127,7 +128,7 @@ class SectionedCommand(click.Command):
     """A command whose help lists the options of `in_section` after its own."""
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the options, section by section: see `click.Command.format_options`."""
+        """Write the options of the command, section by section: see `click.Command.format_options`."""
         sections: dict[str, list[tuple[str, str]]] = {"Options": []}
         for parameter in self.get_params(ctx):
             record = None if isinstance(parameter, click.Argument) else parameter.get_help_record(ctx)
@@ -139,11 +140,11 @@ class SectionedCommand(click.Command):
 
 
 def choice(name: str, values: Sequence[str], default: str | None, help: str, **more: Any) -> Callable[[F], F]:
-    """Return an option that accepts one of ``values``, in upper or lower case."""
+    """Return a click option that accepts one of ``values``, in upper or lower case."""
     kind = click.Choice(values, case_sensitive=False)
     return click.option(name, type=kind, default=default, show_default=default is not None, help=help, **more)
 
 
 def repeatable(name: str, parameter: str, metavar: str, help: str) -> Callable[[F], F]:
-    """Return an option that can be used several times. Its values are passed as ``parameter``."""
+    """Return a click option that can be used several times. Its values are passed as ``parameter``."""
     return click.option(name, parameter, multiple=True, metavar=metavar, help=f"{help} Repeatable.")

@@ -1,4 +1,4 @@
-"""Loading the server of a file or module for ``trio-mcp run``, while standard input and output are reserved for the
+"""Loads the server in a file or module for ``trio-mcp run``, while standard input and output are reserved for the
 protocol."""
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _LISTENING: Final = ("serve_http", "serve_tcp", "serve_unix", "serve_websocket")
 
 
 class LoadingFailed(Exception):
-    """The file or module raised ``error``, whose traceback begins in the file itself."""
+    """Loading failed because the file or module raised ``error``. Its traceback begins in the file itself."""
 
     def __init__(self, source: Path | str, error: Exception) -> None:
         super().__init__(f"{source} could not be loaded")
@@ -36,8 +36,8 @@ class LoadingFailed(Exception):
 
 
 def load_server(target: str, arguments: Sequence[str] = (), *, is_module: bool = False) -> Server | None:
-    """Return the server that ``target`` names: FILE, FILE:NAME, MODULE or MODULE:NAME. NAME is a server, or a function
-    without parameters that creates one.
+    """Return the server that ``target`` names as FILE, FILE:NAME, MODULE or MODULE:NAME. NAME is a server, or a
+    function without parameters that creates one.
 
     A file runs as ``python FILE`` would run it: its directory comes first on the path, and `sys.argv` holds the file
     and ``arguments``. A module is imported with the current directory first on the path. However, ``__name__`` isn't
@@ -70,7 +70,7 @@ _MODULE: Final = re.compile(r"[^\W\d]\w*(?:\.[^\W\d]\w*)*")
 
 
 def _split(target: str, *, is_module: bool) -> tuple[Path | str, str | None]:
-    """Return the file or the name of the module, and the name of the server in it."""
+    """Return the file or the name of the module in ``target``, and the name of the server in it."""
     before, colon, after = target.rpartition(":")
     source, name = (before, after) if colon and not Path(target).exists() else (target, None)
     path = Path(source)
@@ -123,7 +123,7 @@ def _only(source: Path | str, module: ModuleType) -> Server:
 def _load(source: Path | str, arguments: Sequence[str]) -> ModuleType:
     if isinstance(source, str):
         return _imported(source, arguments)
-    # Other modules of the file's folder can import it by its name. It must not replace another module, though.
+    # Other modules in the file's folder can import the file by its name. It must not replace another module, though.
     taken = source.stem in sys.modules or source.stem in sys.stdlib_module_names
     name, file = _STAND_IN_NAME if taken else source.stem, str(source.absolute())
     spec = spec_from_file_location(name, file, loader=SourceFileLoader(name, file))
@@ -155,7 +155,7 @@ def _imported(name: str, arguments: Sequence[str]) -> ModuleType:
 
 
 def _from_file(error: Exception, file: str) -> Exception:
-    """Return ``error`` without our own frames, so that the user's frames stand out."""
+    """Return ``error`` without the frames of this package, so that the user's frames stand out."""
     frame = error.__traceback__
     while frame is not None and frame.tb_frame.f_code.co_filename != file:
         frame = frame.tb_next
@@ -164,8 +164,8 @@ def _from_file(error: Exception, file: str) -> Exception:
 
 @contextmanager
 def _may_serve_itself(wire: StandardDescriptors) -> Generator[list[Server]]:
-    """While inside, give ``serve_stdio`` the real standard streams, for a file that ends in ``trio.run(serve_stdio,
-    server)`` without a guard. Yields a list of the servers that were served."""
+    """While inside the block, give ``serve_stdio`` the real standard streams, for a file that ends in
+    ``trio.run(serve_stdio, server)`` without a ``__main__`` guard. Yields a list of the servers that were served."""
     served: list[Server] = []
     real = process.serve_stdio
 
@@ -183,7 +183,8 @@ def _may_serve_itself(wire: StandardDescriptors) -> Generator[list[Server]]:
 
 @contextmanager
 def _may_not_listen() -> Generator[list[str]]:
-    """While inside, make all functions that listen fail. Yields a list of the names of those that were called."""
+    """While inside the block, make all functions fail that listen for connections. Yields a list of the names of the
+    functions that were called."""
     called: list[str] = []
     before = vars(trio_mcp).copy()
     for name in _LISTENING:
@@ -196,7 +197,7 @@ def _may_not_listen() -> Generator[list[str]]:
             if name in before:
                 setattr(trio_mcp, name, before[name])
             else:
-                delattr(trio_mcp, name)  # it is imported again on its next use
+                delattr(trio_mcp, name)  # the function is imported again on its next use
 
 
 def _refusing(name: str, called: list[str]) -> Callable[..., Awaitable[NoReturn]]:
@@ -237,7 +238,7 @@ class StandardDescriptors:
         self._input, self._output = os.dup(0), os.dup(1)
 
     def hold_back(self) -> None:
-        """Replace the standard streams with harmless descriptors."""
+        """Replace the standard streams with descriptors that other code can safely use."""
         sys.stdout.flush()
         null = os.open(os.devnull, os.O_RDWR)
         os.dup2(null, 0)
@@ -245,14 +246,14 @@ class StandardDescriptors:
         os.close(null)
 
     def give_back(self) -> None:
-        """Restore the standard streams."""
-        sys.stdout.flush()  # otherwise text in the buffer would be written to the client
+        """Restore the real standard streams."""
+        sys.stdout.flush()  # otherwise buffered text would be sent to the client
         os.dup2(self._input, 0)
         os.dup2(self._output, 1)
 
     @contextmanager
     def given_back(self) -> Generator[None]:
-        """Restore the standard streams while inside, then hold them back again."""
+        """Restore the real standard streams while inside the block, then replace them again."""
         self.give_back()
         try:
             yield

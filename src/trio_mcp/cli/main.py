@@ -1,4 +1,4 @@
-"""main: runs ``trio-mcp``. Its docstring lists every exit status."""
+"""main: runs ``trio-mcp``. The docstring of `main` lists every exit status."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""The metrics page of ``run`` and ``gateway``, either for this process or for all workers of a supervisor, which
-queries each worker over a Unix socket when the page is requested."""
+"""The metrics page of ``run`` and ``gateway``, with the metrics of this process or of all workers of a supervisor. The
+supervisor queries each worker over a Unix socket when the page is requested."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric
 
 _PATIENCE: Final = 2.0
-"""Seconds that a worker may take to respond. After that, the page omits it."""
+"""Seconds that a worker may take to respond. After that, the page omits the worker."""
 _MOST_BYTES: Final = 16 * 1024 * 1024
-"""Maximum bytes of a worker's metrics, because a worker runs the author's code."""
+"""Maximum number of bytes of a worker's metrics. There is a limit because a worker runs the author's code."""
 
 
 async def serve_with_metrics(
     serve: Callable[[Servable], Awaitable[None]], where: tuple[str, int], path: str | None, server: Servable
 ) -> None:
-    """Call ``serve`` with ``server``, and serve its metrics in the meantime, on a page at ``where`` or, as a worker, on
-    the Unix socket ``path``. Raises `CommandError` if the extra isn't installed, if the server has another observer, or
-    if the port is in use."""
+    """Call ``serve`` with ``server``, and serve the server's metrics in the meantime. They are on a page at ``where``
+    or, in a worker, on the Unix socket ``path``. Raises `CommandError` if the extra isn't installed, if the server has
+    another observer, or if the port is in use."""
     assert isinstance(server, Server), "run and gateway serve one"
     try:
         from ..prometheus import PrometheusPage
@@ -82,7 +82,8 @@ async def _answer_supervisor(
 
 @asynccontextmanager
 async def page_of_workers(host: str, port: int) -> AsyncGenerator[str]:
-    """Serve the page of all workers, and return the folder with their sockets. Raises `CommandError`."""
+    """While inside the block, serve one page with the metrics of all workers, and yield the folder for the workers'
+    sockets. Raises `CommandError` if the extra isn't installed or the port is in use."""
     try:
         from prometheus_client import CollectorRegistry
     except ImportError:
@@ -103,7 +104,7 @@ class _Workers:
         self._folder = folder
 
     def collect(self) -> Iterator[Metric]:
-        """Query all workers concurrently. Runs in a thread of the page."""
+        """Query all workers concurrently, and yield their metrics. This method runs in a thread of the page."""
         from prometheus_client.metrics_core import Metric
         from prometheus_client.parser import text_string_to_metric_families
 
@@ -120,7 +121,7 @@ class _Workers:
 
 
 def _ask_worker(folder: str, worker: str) -> str:
-    """Return the metrics of a worker, or nothing if it has ended or doesn't respond in time."""
+    """Return the metrics of a worker. Return nothing if the worker has ended or doesn't respond in time."""
     received = bytearray()
     with socket.socket(socket.AF_UNIX) as asked, suppress(OSError):
         asked.settimeout(_PATIENCE)

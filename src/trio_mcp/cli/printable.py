@@ -1,4 +1,4 @@
-"""Making text of peers harmless for terminals and their users, including log messages and errors."""
+"""Makes text of peers harmless for terminals and their users, including log messages and errors."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ import click
 
 from . import USAGE
 
-# Control characters can move the cursor and rename windows. The others reverse the direction of text.
+# Control characters can move the cursor and rename windows. The other characters reverse the direction of text.
 _OBEYED: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 # Line separators that Python doesn't treat as line ends, and zero-width characters, which can hide words.
 _HIDDEN: Final = re.compile(
     "[\u180e\u200b\u2028\u2029\u2060-\u2065\u206a-\u206f\ufeff\ufff0-\ufffb\U000e0000-\U000e00ff\U000e01f0-\U000e0fff]"
 )
-# Characters that some scripts and emoji need in texts. In a name they serve only to imitate another name.
+# Some scripts and emoji need these characters in texts. In a name, they serve only to imitate another name.
 _JOINING: Final = re.compile(
     "[\xad\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180d\u180f\u200c\u200d\u2800\u3164\ufe00-\ufe0f\uffa0"
     "\U000e0100-\U000e01ef]"
@@ -28,26 +28,26 @@ _JOINING: Final = re.compile(
 
 
 def printable(text: str) -> str:
-    """Return ``text`` with control characters replaced, and invisible characters escaped. Line ends and tabs are
-    kept."""
+    """Return ``text`` with control characters replaced, and invisible characters escaped. Line ends and tabs stay
+    unchanged."""
     return _HIDDEN.sub(_escape, _OBEYED.sub("\N{REPLACEMENT CHARACTER}", text.replace("\r\n", "\n")))
 
 
 def on_one_line(text: str, limit: int = 200) -> str:
-    """Return the first line of ``text`` that isn't blank, made `printable` and truncated to ``limit`` characters."""
+    """Return the first line of ``text`` that isn't blank, made printable and truncated to ``limit`` characters."""
     return _cut(next((line.strip() for line in printable(text).splitlines() if line.strip()), ""), limit)
 
 
 def name_shown(name: str, limit: int = 200) -> str:
-    """Return a name truncated to ``limit`` characters, with all but plain characters escaped, so that names don't look
-    the same because of invisible characters."""
+    """Return a name truncated to ``limit`` characters, with unusual characters escaped. So two names can't look the
+    same because of invisible characters."""
     shown = "".join(one if one.isprintable() else ascii(one)[1:-1] for one in name[: limit + 1])
     return _cut(_JOINING.sub(_escape, shown), limit)
 
 
 def say(line: str) -> None:
-    """Print a message for the user on standard error. If its reader is gone, discard all further output to standard
-    error, so that neither a print nor the exit of the interpreter fails."""
+    """Print a message for the user on standard error. If standard error has no reader, discard all further output to
+    it, so that neither a print nor the exit of the interpreter fails."""
     if _json_lines.is_on:
         record = logging.LogRecord("trio_mcp.cli", logging.INFO, __file__, 0, line, None, None)
         text = _JSONLines().format(record)
@@ -64,20 +64,21 @@ def say(line: str) -> None:
 
 
 class CommandError(click.ClickException):
-    """The usage is right, but the command can't do what was typed. The message is one line for the user."""
+    """A command can't do what the user has typed, although the usage is right. The message is one line for the user."""
 
     exit_code = USAGE
 
     def show(self, file: IO[Any] | None = None) -> None:
-        """Print the message: see `click.ClickException.show`."""
+        """Print the error message: see `click.ClickException.show`."""
         say(self.message)
 
 
 class CopiedToStderr:
-    """A `TextSink` that copies a server's standard error to ours, and makes it `printable` if ours is a terminal."""
+    """A `TextSink` that copies the standard error of a server to this process's standard error. The text is made
+    `printable` if the latter is a terminal."""
 
     def write(self, text: str, /) -> None:
-        """Copy ``text``."""
+        """Copy ``text`` to standard error."""
         sys.stderr.write(printable(text) if sys.stderr.isatty() else text)
         sys.stderr.flush()
 
@@ -91,19 +92,20 @@ def _cut(line: str, limit: int) -> str:
 
 
 class _Printable(logging.Formatter):
-    """A formatter that replaces control characters, because log messages contain text of peers."""
+    """A log formatter that replaces control characters, because log messages contain text of peers."""
 
     def format(self, record: logging.LogRecord) -> str:
         return printable(super().format(record))
 
 
 _STANDARD: Final = frozenset((*vars(logging.makeLogRecord({})), "message", "asctime", "taskName"))
-"""Attributes that every log record has, or that formatters add. All others were added by the code that logs."""
+"""Attributes that every log record has, or that formatters add. All other attributes were added by the code that
+logs."""
 
 
 class _JSONLines(logging.Formatter):
-    """A formatter that writes each record as one JSON object in ASCII: ``time``, ``level``, ``logger``, ``message``,
-    ``exception`` if there is one, and extra attributes such as the ``status`` of a response."""
+    """A log formatter that writes each record as one JSON object in ASCII: ``time``, ``level``, ``logger``,
+    ``message``, ``exception`` if there is one, and extra attributes such as the ``status`` of a response."""
 
     def format(self, record: logging.LogRecord) -> str:
         entry = {
@@ -126,13 +128,13 @@ _json_lines: Final = _Switch()
 
 
 def write_json_lines() -> None:
-    """From now on, write each line of this package on standard error as a JSON object."""
+    """From now on, write each message of this package on standard error as one line of JSON."""
     _json_lines.is_on = True
 
 
 def log_to_stderr(level: str) -> None:
-    """Log ``level`` and above to standard error, without control characters. Does nothing if logging is already
-    configured."""
+    """Log messages of ``level`` and above to standard error, without control characters. Does nothing if logging is
+    already configured."""
     handler = logging.StreamHandler()
     handler.setFormatter(_JSONLines() if _json_lines.is_on else _Printable("%(levelname)s %(name)s: %(message)s"))
     logging.basicConfig(level=level.upper(), handlers=[handler])

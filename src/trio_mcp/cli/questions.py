@@ -1,5 +1,5 @@
-"""Asking the user at the terminal what a server wants to know during a call: forms field by field, URLs to visit, and
-samplings."""
+"""Asks the user at the terminal to answer a server's requests during a call: forms field by field, URLs to visit, and
+sampling."""
 
 from __future__ import annotations
 
@@ -28,11 +28,12 @@ from .terminal import Terminal
 T = TypeVar("T")
 
 _REFUSED: Final = -1
-"""The user rejected the request (2025-11-25 sampling, Error Handling)."""
+"""Error code of a sampling request that the user rejected (2025-11-25 sampling, Error Handling)."""
 
 
 class Questions:
-    """Question handlers for the user at ``terminal``. ``server`` returns the name of the server that asks.
+    """Handlers for a server's requests to the client (elicitation, sampling), which ask the user at ``terminal``.
+    ``server`` returns the name of the server that asks.
 
     A question that is left alone is neither shown nor answered. It stays open until the connection closes, so that the
     server can ask the next client that wants the task's result. Questions of tasks are left alone unless ``of_tasks``.
@@ -45,10 +46,11 @@ class Questions:
         self._over = False
         self._open: set[trio.CancelScope] = set()
         self.refused = False
-        """Whether the user has refused to answer in place of a model. The server gets an error."""
+        """Whether the user has refused to answer in place of a model. The server then gets an error."""
 
     def options(self) -> ClientOptions:
-        """Return the handlers as client options. Without a user there are none, so that servers don't ask."""
+        """Return the handlers as client options. If there is no user to ask, return no handlers, so that servers don't
+        ask."""
         if not self._terminal.can_ask:
             return {}
         return {
@@ -59,18 +61,18 @@ class Questions:
         }
 
     def give_up(self) -> None:
-        """Answer open questions with ``cancel``, because the user has dismissed them."""
+        """Answer all open questions with ``cancel``, because the user has dismissed them."""
         for scope in self._open:
             scope.cancel(reason="the user dismissed the question")
 
     def leave_alone(self) -> None:
-        """Leave all questions alone from now on, because the command is ending."""
+        """Leave all questions unanswered from now on, because the command is ending."""
         self._over = True
         for scope in self._open:
             scope.cancel(reason="the command is over")
 
     async def form(self, question: ElicitFormParams) -> ElicitResult:
-        """Have the user fill in a form, field by field. It is sent only after the user has seen all values."""
+        """Ask the user to fill in a form, field by field. The form is sent only after the user has seen all values."""
         fields = form_fields(question.requested_schema)
         ask = partial(self._form, question.message, fields)
         return await self._left_or(ask, ElicitResult("cancel"), question.meta)
@@ -82,7 +84,8 @@ class Questions:
         return await self._left_or(partial(self._url, question), ElicitResult("cancel"), question.meta)
 
     async def sample(self, request: CreateMessageParams) -> CreateMessageResult:
-        """Have the user type the answer in place of a model. Raises `CodedError` if the user refuses."""
+        """Ask the user to type the answer to a sampling request, in place of a model. Raises `CodedError` if the user
+        refuses."""
         result = await self._left_or(partial(self._sample, request), None, request.meta)
         if result is None:
             self.refused = True
@@ -90,7 +93,7 @@ class Questions:
         return result
 
     async def _left_or(self, ask: Callable[[], Awaitable[T]], left: T, meta: JSONObject | None) -> T:
-        """Return the answer to a question with ``meta``, or ``left`` if `give_up` has ended the question."""
+        """Return the answer of ``ask`` to a question with ``meta``, or ``left`` if `give_up` has ended the question."""
         if self._over or not (self._of_tasks or related_task_of({"_meta": meta}) is None):
             await trio.sleep_forever()
         with trio.CancelScope() as scope:
@@ -126,7 +129,8 @@ class Questions:
                     return ElicitResult("decline")
 
     async def _fill_in(self, field: FormField, content: dict[str, Any]) -> bool:
-        """Ask until the answer is valid, and return whether the user gave one."""
+        """Ask the user for the value of one form field until it is valid, and store it in ``content``. Return false if
+        the user doesn't answer."""
         for number, (value, title) in enumerate(field.choices, start=1):
             self._terminal.say(
                 f"  {number}) {name_shown(title)}" + (f" ({name_shown(value)})" if title != value else "")
@@ -179,8 +183,8 @@ class Questions:
 
 
 def terminal_options(*, log_level: str | None = None) -> ClientOptions:
-    """Client options that ask the user at the terminal, like ``trio-mcp call``: to fill in forms, to visit URLs, and to
-    answer in place of a model.
+    """Return client options that ask the user at the terminal, as ``trio-mcp call`` does: to fill in forms, to visit
+    URLs, and to answer in place of a model.
 
         async with open_stdio(["python", "server.py"], **terminal_options()) as client:
 
@@ -209,7 +213,8 @@ _NO: Final = ("n", "no", "false")
 
 @frozen(kw_only=True)
 class FormField:
-    """A field of a form. ``choices`` are values and their titles. It is empty if any value of ``kind`` is allowed."""
+    """A field of an elicitation form. ``choices`` are values and their titles. There are none if any value of ``kind``
+    is allowed."""
 
     name: str
     kind: str
@@ -220,14 +225,14 @@ class FormField:
     rules: SchemaValidator
 
     def question(self, default: Any) -> str:
-        """Return the text to show before the answer. ``default`` is the value for an empty answer."""
+        """Return the text that is shown before the user answers. ``default`` is the value for an empty answer."""
         hint = {"boolean": " (y/n)", "array": " (numbers, with commas)"}.get(self.kind, "")
         if default is not None:
             return f"{self.title}{hint} [{_shown(default)}]"
         return f"{self.title}{hint}{'' if self.required else ' (optional)'}"
 
     def value(self, typed: str) -> Any:
-        """Return the value of the answer. Raises `ValueError`, which explains what is wrong with the answer."""
+        """Return the value of the user's answer. Raises `ValueError` with an explanation if the answer is invalid."""
         value = self._converted(typed)
         faults = self.rules.faults(value)
         if faults is not None:
@@ -259,7 +264,7 @@ class FormField:
 
 
 def form_fields(schema: JSONObject) -> list[FormField]:
-    """Return the fields of a form, in order. Raises `CodedError` (-32602) for a form that can't be shown.
+    """Return the fields of an elicitation form, in order. Raises `CodedError` (-32602) if the form can't be shown.
 
     Unknown keywords are ignored, because the server checks the values as well.
     """
@@ -294,7 +299,7 @@ def _field(name: str, schema: Any, required: bool, default: Any) -> FormField:
 
 def _without_null(schema: Any) -> JSONObject:
     """Return ``schema`` without null among its types and alternatives, which python-sdk writes for each ``Optional``.
-    An answer omits such a field instead of sending null."""
+    Instead of sending null, an answer omits an optional field."""
     field = as_object(schema)
     for key in ("anyOf", "oneOf"):
         options = _list(field.get(key))

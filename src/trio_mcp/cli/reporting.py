@@ -1,4 +1,5 @@
-"""What a server offers, as data; and its failures, as messages on standard error and as exit statuses."""
+"""A server's tools, resources and prompts as data, and a server's failures as messages on standard error and as exit
+statuses."""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ from . import NO_CONNECTION, NOT_AUTHORIZED, OUT_OF_TIME, SERVER_ERROR, USAGE
 from .printable import say
 
 WITH_SERVER: Final = (MCPError, trio.TooSlowError)
-"""Exceptions of using a server, which `say_error` handles."""
+"""Exceptions that the use of a server can raise, and that `say_error` handles."""
 _SIGN_IN: Final = (
     "the server requires you to sign in: run the command in a terminal, open your browser with --sign-in, or pass a "
     "token with --bearer-env NAME"
@@ -28,7 +29,7 @@ _SIGN_IN: Final = (
 
 
 def say_error(error: Exception) -> int:
-    """Print the error of a server, and return its exit status."""
+    """Print an error from the use of a server, and return the exit status for it."""
     words, status = _report(error)
     say("\n".join([words, *getattr(error, "__notes__", ())]))
     return status
@@ -46,7 +47,7 @@ def _report(error: Exception) -> tuple[str, int]:
             return str(error), USAGE
         case ConnectionLost() | HTTPError(status=None):
             return str(error), NO_CONNECTION
-        case CodedError():  # the response to a request of a modern server
+        case CodedError():  # an error response to a request of a modern server
             return f"the call ended: {error.message}", SERVER_ERROR
         case PeerError():
             return f"the server responded with an error: {error.message} (code {error.code})", SERVER_ERROR
@@ -59,7 +60,8 @@ def _report(error: Exception) -> tuple[str, int]:
 
 
 class ServerOffers:
-    """What the server of ``client`` offers. The client may be closed after it was collected."""
+    """The tools, resources, prompts and skills of the server of ``client``. After `collect`, the client may be
+    closed."""
 
     def __init__(self, client: Client) -> None:
         self.client = client
@@ -75,8 +77,8 @@ class ServerOffers:
         self._found = dict.fromkeys((name for name, pages in self._lists.items() if pages is not None), SILENT)
 
     async def collect(self) -> None:
-        """List everything that the server declares, and tools in any case. If the connection is lost or refused before
-        anything was listed, raise its exception."""
+        """Request all lists that the server declares, and always the list of tools. If the connection is lost or
+        refused before anything was listed, raise its exception."""
         wanted = {name: pages for name, pages in self._lists.items() if pages is not None}
         await collect_each(wanted, math.inf, self._found.__setitem__)
         errors = [each.error for each in self._found.values() if each.error and not each.items]
@@ -84,22 +86,23 @@ class ServerOffers:
             raise errors[0]
 
     def items(self, name: str) -> list[Any] | None:
-        """Return a list by its JSON name, or `None` if it failed or the server doesn't declare it."""
+        """Return the list with this JSON name, or `None` if listing failed or the server doesn't declare the list."""
         found = self._found.get(name, SILENT)
         return found.items or (None if found.error is not None or found.is_undeclared else [])
 
     @property
     def problems(self) -> dict[str, str]:
-        """What is wrong with the lists, keyed by their JSON names."""
+        """Descriptions of the problems with lists, keyed by the JSON names of the lists."""
         return {name: remark for name, each in self._found.items() if (remark := each.remark) is not None}
 
     @property
     def era(self) -> str:
-        """The era of the revision: ``legacy`` or ``modern``."""
+        """The kind of the protocol revision: ``legacy`` or ``modern``."""
         return "legacy" if self.client.revision.handshake else "modern"
 
     def as_json(self) -> JSONObject:
-        """Return the offers as plain data, in the form of the server's revision."""
+        """Return the server's tools, resources, prompts and skills as plain data, in the form of the server's
+        revision."""
         client = self.client
 
         def plain(value: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Running a command's request to a server, with progress, logs, questions and signals.
+"""Runs a command's request to a server, with progress, logs, questions to the user and signals.
 
 Each command has its own `CommandRequest`, in the command's module. The code that prints results, as text or JSON, is
 shared. The server's standard error is kept, because a traceback explains a crash.
@@ -56,7 +56,7 @@ R = TypeVar("R")
 N = TypeVar("N", bound="_Named")
 
 _PATIENCE: Final = 5.0
-"""Seconds for the server to show that it has received a cancellation."""
+"""Seconds that the server gets to show that it has received a cancellation."""
 _LONGEST_NAME: Final = 60
 _NAMES_TOLD: Final = 10
 
@@ -67,12 +67,12 @@ class _Named(Protocol):
 
 
 class NotOffered(CommandError):
-    """The server doesn't offer anything with this name. The message is one line for the user."""
+    """The server doesn't have a tool, resource or prompt with this name. The message is one line for the user."""
 
 
 async def found(kind: str, name: str, items: AsyncIterator[N], declared: bool) -> N:
-    """Return the first of ``items`` with this name. If the list isn't ``declared``, the server may refuse it. Raises
-    `NotOffered`."""
+    """Return the first of ``items`` with the given name. If the list isn't ``declared``, the server may refuse to list
+    it. Raises `NotOffered` if no item has the name."""
     names: list[str] = []
     try:
         async for item in items:
@@ -86,7 +86,8 @@ async def found(kind: str, name: str, items: AsyncIterator[N], declared: bool) -
 
 
 def not_offered(kind: str, name: str, names: Sequence[str]) -> NotOffered:
-    """Return the error for a ``name`` that isn't in ``names``. Its message lists similar names, or else some names."""
+    """Return the error for a ``name`` that isn't in ``names``. Its message lists similar names, or else some of the
+    names."""
     if not names:
         return NotOffered(f"the server has no {kind}s")
     near = get_close_matches(name, names, n=3) or names[:_NAMES_TOLD]
@@ -96,24 +97,27 @@ def not_offered(kind: str, name: str, names: Sequence[str]) -> NotOffered:
 
 @define(kw_only=True)
 class CommandRequest(Generic[R]):
-    """A single request, in three steps. The first two raise the same errors as `Client`. Their other exceptions
-    propagate from `RequestRun.run`."""
+    """A command's request to a server, in three steps: prepare, send and show. The first two raise the same errors as
+    `Client`. Their other exceptions propagate from `RequestRun.run`."""
 
     as_json: bool = False
     """Whether the whole result is printed as JSON."""
 
     cancels: ClassVar[bool] = True
-    """True: Ctrl-C cancels the request. False: Ctrl-C only ends the command, because the work continues in any case."""
+    """Whether Ctrl-C cancels the request. If false, Ctrl-C only ends the command, because the work continues in any
+    case."""
     answers_tasks: ClassVar[bool] = True
-    """True: the user answers the questions of tasks. False: a command that wants the result will ask them."""
+    """Whether the user answers the questions of tasks. If false, the questions are left for a command that waits for
+    the result."""
     era: ClassVar[Literal["auto", "legacy"]] = "auto"
-    """The default era."""
+    """Which protocol revisions are used by default."""
 
     async def prepare(self, client: Client) -> None:
-        """Check that the server offers the requested name. Ctrl-C ends the command at once."""
+        """Check that the server has a tool, resource or prompt with the requested name. Ctrl-C ends the command at
+        once."""
 
     async def send(self, client: Client, on_progress: OnProgress) -> R:
-        """Send one or more requests."""
+        """Send one or more requests, and return the result."""
         raise NotImplementedError
 
     def show(self, result: R, revision: Revision) -> int:
@@ -126,7 +130,7 @@ class CommandRequest(Generic[R]):
         return ENDED_WELL
 
     def plain(self, result: R, revision: Revision) -> Any:
-        """Return the result as plain data."""
+        """Return the result as plain data for JSON output."""
         return unstructure(result, revision)
 
     def lines(self, result: R) -> Iterable[str]:
@@ -134,34 +138,35 @@ class CommandRequest(Generic[R]):
         raise NotImplementedError
 
     def advice(self, error: Exception) -> str | None:
-        """Return advice on what to do after ``error``, which was already reported, or `None`."""
+        """Return advice on how to handle ``error``, which was already reported, or `None` if there is no advice."""
         return None
 
 
 def print_json(value: Any) -> None:
-    """Print ``value`` to standard output. JSON escapes keep control characters away from the terminal."""
+    """Print ``value`` as JSON to standard output. JSON escapes keep control characters away from the terminal."""
     print(json.dumps(value, indent=2, ensure_ascii=sys.stdout.isatty()))
 
 
 def print_line(line: str, out: TextIO | None = None) -> None:
-    """Print a line of a server to ``out``, by default standard output, and make it `printable` for a terminal."""
+    """Print a line of text from a server to ``out``, by default standard output. For a terminal, the text is made
+    `printable`."""
     stream = out or sys.stdout
     print(printable(line) if stream.isatty() else line, file=stream)
 
 
 @define(kw_only=True)
 class RequestRun:
-    """The run of one request, with the connection options as typed."""
+    """The run of one request, with the connection options as the user has typed them."""
 
     request: CommandRequest[Any]
     target: Target
     recent_stderr: RecentStderr | None
-    """Receives the server's standard error, unless the user already sees it."""
+    """Sink for the server's standard error. `None` if the user already sees it."""
     log_level: str | None
     """The lowest level of log messages to show, or `None` to show none."""
     era: Literal["auto", "modern", "legacy"]
     timeout: float | None
-    """Time limit in seconds, not counting the time that the user takes."""
+    """Time limit in seconds, not counting the time that the user takes to answer."""
     _terminal: Terminal = attrs.field(init=False)
     _questions: Questions = attrs.field(init=False)
     _server: str = attrs.field(default="the server", init=False)
@@ -174,7 +179,7 @@ class RequestRun:
         self._questions = Questions(self._terminal, lambda: self._server, of_tasks=self.request.answers_tasks)
 
     def run(self) -> int:
-        """Connect, send the request, show its result, and return the exit status.
+        """Connect to the server, send the request, show its result, and return the exit status.
 
         The first Ctrl-C cancels the request and reports the outcome. The next one ends the command. If the server
         failed, its standard error since the start of the request is shown last, unless the user refused a request of
@@ -235,7 +240,7 @@ class RequestRun:
             if result is None:
                 await _report_cancel(client)
                 return INTERRUPTED
-            self._questions.leave_alone()  # no questions after the result
+            self._questions.leave_alone()  # don't ask the user anything after the result
             return self.request.show(result, client.revision)
 
     def _time_left(self, begun: float) -> float | None:
@@ -266,7 +271,7 @@ async def _report_cancel(client: Client) -> None:
         try:
             await client.ping()
         except PeerError:
-            pass  # an error response to a ping is an answer, too
+            pass  # an error response to a ping is an answer as well
         except MCPError as error:
             say(f"the call was cancelled, but the connection was lost: {error}")
             return
@@ -279,25 +284,25 @@ async def _report_cancel(client: Client) -> None:
 
 _MOST_LINES: Final = 200
 _TRACEBACK: Final = "Traceback (most recent call last)"
-"""The line with which Python begins a traceback. Some servers decorate it."""
+"""Pattern of the line with which Python begins a traceback. Some servers decorate this line."""
 
 
 class RecentStderr:
-    """A sink that keeps the last 200 lines of the server's standard error since `clear`."""
+    """A sink that keeps the last 200 lines of the server's standard error since the last call of `clear`."""
 
     def __init__(self) -> None:
         self.clear()
 
     def clear(self) -> None:
-        """Drop the lines so far."""
+        """Drop the lines that were kept so far."""
         self._lines = LastLines(limit=_MOST_LINES)
 
     def write(self, text: str, /) -> None:
-        """Add ``text``: see `TextSink`."""
+        """Add ``text`` to the kept lines: see `TextSink`."""
         self._lines.write(text)
 
     def say_crash(self) -> None:
-        """Print everything from the first traceback on. Without a traceback, print nothing."""
+        """Print all kept lines from the first traceback on. Without a traceback, print nothing."""
         lines = self._lines.lines
         first = next((number for number, line in enumerate(lines) if _TRACEBACK in line), None)
         if first is not None:
@@ -305,7 +310,7 @@ class RecentStderr:
 
 
 def say_urls(data: Any) -> None:
-    """Print the URLs that an error -32042 contains. ``data`` is its data. Nothing is opened."""
+    """Print the URLs that an error -32042 (URL elicitation required) contains in its ``data``. No URL is opened."""
     try:
         required = structure(data, URLElicitationRequiredData)
     except ValueError:
@@ -317,10 +322,10 @@ def say_urls(data: Any) -> None:
 def show_result(
     result: CallToolResult, revision: Revision, *, as_json: bool, save: Path | None = None, name: str = "result"
 ) -> None:
-    """Print a result to standard output, or to standard error if the tool failed. With ``as_json``, print the whole
-    result as JSON, always to standard output. Images, audio and files are saved in the folder ``save``, under ``name``.
-    On a terminal, text that only repeats structured content is indented. Raises `CommandError` if a file can't be
-    saved."""
+    """Print the result of a tool call to standard output, or to standard error if the tool failed. With ``as_json``,
+    print the whole result as JSON, always to standard output. Images, audio and files are saved in the folder ``save``,
+    under ``name``. On a terminal, text that only repeats structured content is indented. Raises `CommandError` if a
+    file can't be saved."""
     if as_json:
         print_json(unstructure(result, revision))
         return
@@ -346,7 +351,7 @@ def _repeats(text: str, structured: Any) -> bool:
 
 
 def block_text(block: ContentBlock) -> str:
-    """Return the text of a content block, or a description if it isn't text."""
+    """Return the text of a content block, or a description of the block if it isn't text."""
     match block:
         case TextContent():
             return block.text
@@ -361,7 +366,7 @@ def block_text(block: ContentBlock) -> str:
 
 
 def resource_text(contents: ResourceContents) -> str:
-    """Return the text of a resource's contents, or a description if they aren't text."""
+    """Return the text of a resource's contents, or a description of the contents if they aren't text."""
     if isinstance(contents, TextResourceContents):
         return contents.text
     kind = f", {contents.mime_type}" if contents.mime_type else ""
@@ -377,7 +382,7 @@ _SUFFIX: Final = re.compile(r"\.[a-z0-9]{1,10}")
 
 
 def saved(block: ContentBlock, folder: Path, name: str) -> Path | None:
-    """Write the data of ``block`` into ``folder``, and return the path, or `None` for a text block.
+    """Save the data of ``block`` in ``folder``, and return the path of the file, or `None` for a text block.
 
     The file is called ``name``, with a number if that exists and a suffix for its type. No name from the server is
     used. Raises `CommandError` if the file can't be written, or if the data isn't base64.

@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 
 @in_section("Deployment options")
 def serving_options(command: Callable[..., int]) -> Callable[..., int]:
-    """Add the options of `address_options`, `token_options` and `operating_options`, and those for replicas, workers
-    and health checks. The function gets the argument ``addresses``."""
+    """Add the options of `address_options`, `token_options` and `operating_options` to a command, and the options for
+    replicas, workers and health checks. The command's function gets the argument ``addresses``."""
 
     @click.option(
         "--stateless",
@@ -49,7 +49,7 @@ def serving_options(command: Callable[..., int]) -> Callable[..., int]:
         "variable TRIO_MCP_SHARED, because other users of this machine can see the command line.",
     )
     @click.option("--health", is_flag=True, help="Serve health checks at /healthz and /readyz. Needs --http.")
-    @operating_options  # runs first, because it sets how lines are written
+    @operating_options  # runs first, because it sets the format of log lines
     @token_options
     @click.option(
         "--workers",
@@ -74,8 +74,8 @@ _OPERATING: Final = ("link", "metrics", "access_log", "record")
 
 
 def operating_options(command: Callable[..., int]) -> Callable[..., int]:
-    """Add --metrics, --access-log, --log-format and --record. The function gets the arguments ``link``, ``metrics``,
-    ``access_log`` and ``record``, as in `Addresses`."""
+    """Add --metrics, --access-log, --log-format and --record to a command. The command's function gets the arguments
+    ``link``, ``metrics``, ``access_log`` and ``record``, as in `Addresses`."""
 
     @click.option(
         "--metrics",
@@ -112,8 +112,8 @@ def operating_options(command: Callable[..., int]) -> Callable[..., int]:
 
 
 def supervised(addresses: Addresses, *, reloads: bool = False) -> int | None:
-    """Serve with workers, which run this command line again, and return the exit status. Return `None` if this process
-    itself should serve. With ``reloads``, workers are replaced when a Python file changes."""
+    """Serve with worker processes, which run the same command line again, and return the exit status. Return `None` if
+    this process itself should serve. With ``reloads``, workers are replaced when a Python file changes."""
     if (addresses.workers is None and not reloads) or addresses.link is not None:
         return None
     count = addresses.workers or 1
@@ -141,7 +141,7 @@ def supervised(addresses: Addresses, *, reloads: bool = False) -> int | None:
 
 
 def _recorder(folder: Path) -> Recorder:
-    """Return a recorder for a new file in ``folder``. Raises `CommandError`."""
+    """Return a recorder that writes a new file in ``folder``. Raises `CommandError` if the folder can't be created."""
     from ..recording.recorder import Recorder
 
     try:
@@ -152,7 +152,7 @@ def _recorder(folder: Path) -> Recorder:
 
 
 def storage_at(text: str) -> SharedStorage:
-    """Return the storage that ``text`` names: a Redis URL, or the path of a file. It isn't connected yet.
+    """Return the storage that ``text`` specifies: a Redis URL, or the path of a file. The storage isn't connected yet.
 
     Raises `CommandError` for an invalid value. The message doesn't contain the password of a URL.
     """

@@ -1,4 +1,4 @@
-"""Signals and time limits, which end a command even if the event loop is stuck.
+"""Handles signals and time limits, which end a command even if the event loop is stuck.
 
 Ctrl-C becomes a cancellation, so that everything is closed, and code is interrupted only at checkpoints.
 """
@@ -24,16 +24,17 @@ from ..concurrency.time_limits import fail_after_work
 from . import OUT_OF_TIME, SIGNALLED
 
 _ENDING: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-"""The signals that ask a program to end."""
+"""The signals that request the end of a program."""
 _GRACE: Final = 2.0
-"""Seconds for the event loop to show activity when the command should end."""
+"""Seconds within which the event loop must show activity when the command should end."""
 _LAST_WORDS: Final = 0.5
-"""Seconds to print the last line, in case the output isn't read."""
+"""Seconds that printing the last line may take, in case the output isn't read."""
 _CURSOR: Final = "\x1b[?25h"
 
 
 class Signals:
-    """Delivers signals that ask a command to end, and its time limit, and kills the process if they have no effect.
+    """Delivers signals that request the end of a command, and applies its time limit. Kills the process if they have no
+    effect.
 
         with Signals() as signals:
 
@@ -73,7 +74,8 @@ class Signals:
 
     @contextmanager
     def limited(self, seconds: float | None) -> Generator[None]:
-        """Apply the time limit of `fail_after_work`, even to a stuck event loop. `None` means no limit."""
+        """While inside the block, apply the time limit of `fail_after_work`, even to a stuck event loop. `None` means
+        no limit."""
         if seconds is None:
             yield
             return
@@ -84,7 +86,7 @@ class Signals:
             finally:
                 self._scope = None
 
-    # Runs in the main thread, between any two bytecode instructions.
+    # This handler runs in the main thread, between any two bytecode instructions.
 
     def _on_signal(self, number: int, _: FrameType | None) -> Any:
         self._signal = number
@@ -105,7 +107,7 @@ class Signals:
                 self._exit_process()
 
     def _pause(self) -> float | None:
-        """Return the seconds until the next check, or `None` if no check is due."""
+        """Return the number of seconds until the next check of the event loop, or `None` if no check is due."""
         if self._signal is not None:
             return _GRACE
         scope = self._scope

@@ -28,15 +28,17 @@ from . import ENDED_WELL
 from .printable import say
 
 START_ENDS_WITHIN: Final = 5.0
-"""Seconds that a worker may take to end if it doesn't listen yet."""
+"""Seconds that a worker may take to end if it isn't listening yet."""
 _HURRY: Final = 2.0
-"""Seconds that all workers may take to end after a second signal. Each worker ends within one second then."""
+"""Seconds that all workers may take to end after a second signal. Each worker then ends within one second."""
 _KILLED: Final = 5.0
-"""Seconds to wait for a killed process. The operating system may not be able to end a process that waits for a disk."""
+"""Seconds to wait for the end of a killed process. The operating system may not be able to end a process that waits for
+a disk."""
 _SLOW_START: Final = 30.0
-"""Seconds after which a worker that doesn't listen is reported."""
+"""Seconds after which a worker is reported that isn't listening yet."""
 _HEALTHY: Final = 60.0
-"""If a worker has served for this many seconds and dies, it is replaced at once. Otherwise there is a pause."""
+"""Seconds that a worker must have served to be replaced at once if it dies. Otherwise its replacement starts after a
+pause."""
 _FIRST_PAUSE: Final = 1.0
 _LONGEST_PAUSE: Final = 30.0
 """Seconds until a worker that ended early is restarted. The pause doubles each time."""
@@ -44,16 +46,16 @@ _LONGEST_PAUSE: Final = 30.0
 
 @frozen
 class ReadyReport:
-    """A worker's report that it listens."""
+    """A worker's report to the supervisor that it listens."""
 
     server: str
-    """The name of the server."""
+    """The name of the server that the worker runs."""
     ends_within: float
     """Seconds within which the worker ends after SIGTERM, or after `Process.retire`."""
 
 
 class Process(ABC):
-    """A worker's process. Only `ended` and `listening` wait. No method raises if the process has ended."""
+    """The process of a worker. Only `ended` and `listening` wait. No method raises if the process has ended."""
 
     pid: int
 
@@ -63,7 +65,7 @@ class Process(ABC):
 
     @abstractmethod
     async def listening(self) -> ReadyReport | None:
-        """Wait for the report that the worker listens. Return `None` if it won't come."""
+        """Wait for the worker's report that it listens, and return the report. Return `None` if it won't come."""
 
     @abstractmethod
     def retire(self) -> None:
@@ -71,30 +73,31 @@ class Process(ABC):
 
     @abstractmethod
     def send(self, number: int) -> None:
-        """Send the process the signal ``number``."""
+        """Send the signal ``number`` to the process."""
 
 
 @define(eq=False)
 class _Worker:
-    """A worker, from the decision to start it until its process has ended."""
+    """A worker of the supervisor, from the decision to start it until its process has ended."""
 
     generation: int
     process: Process | None = None
-    """The process, or `None` until it exists."""
+    """The process of the worker, or `None` until it exists."""
     life: trio.CancelScope = attrs.Factory(trio.CancelScope)
-    """The cancel scope of the process. At its deadline the process is killed."""
+    """The cancel scope of the process. The process is killed at the scope's deadline."""
     ends_within: float = START_ENDS_WITHIN
     listens_since: float | None = None
     is_stopping: bool = False
 
     def retire(self) -> None:
-        """Stop accepting connections, and end."""
+        """Make the worker stop accepting connections, and end soon."""
         if not self.is_stopping and self.process is not None:
             self.process.retire()
         self._stop_within(self.ends_within)
 
     def stop(self, *, hurry: bool = False) -> None:
-        """Stop accepting connections, drain, and exit. With ``hurry``, within a moment."""
+        """Make the worker stop accepting connections, drain, and exit. With ``hurry``, the worker exits within a
+        moment."""
         if self.process is not None:
             self.process.send(signal.SIGTERM)
         self._stop_within(_HURRY if hurry else self.ends_within)
@@ -107,19 +110,19 @@ class _Worker:
 @define(eq=False)
 class _Slot:
     current: _Worker | None = None
-    """The worker that listens, or `None` if it has ended."""
+    """The worker of this slot that listens, or `None` if it has ended."""
     starting: _Worker | None = None
-    """The starting worker, which takes the slot when it listens."""
+    """The worker that is starting, which takes the slot when it listens."""
     last: int | None = None
     """Process id of the current worker or, if there is none, of the previous one."""
     failures: int = 0
     """Number of consecutive workers that ended early."""
     not_before: float = -math.inf
-    """Time of the next start, while there is no worker."""
+    """Time of the next start of a worker, while the slot has no worker."""
 
 
 class Supervisor:
-    """Keeps ``count`` workers running, each with a process from ``open_process``, which kills the process at the end.
+    """Keeps ``count`` workers running. ``open_process`` starts the process of each worker, and kills it at the end.
 
     If a worker dies, only that worker is replaced. SIGHUP, and each item of ``changes``, replaces all workers one after
     another. Each old worker ends when its replacement listens. The last reload wins: a replacement that doesn't listen
@@ -141,20 +144,20 @@ class Supervisor:
         self._changes = changes
         self._report = report or report_in_a_thread
         self._workers: dict[_Worker, None] = {}
-        """All workers, including retiring ones."""
+        """All workers, including those that are being replaced."""
         self._generation = 0
         """The wanted generation: the number of requested reloads."""
         self._failed: int | None = None
-        """The generation whose worker failed to start. The old workers stay."""
+        """The last generation whose worker failed to start. The old workers then stay."""
         self._has_served = False
-        """Whether any worker has listened."""
+        """Whether any worker has listened so far."""
         self._status = ENDED_WELL
         self._is_ending = False
         self._changed = trio.Event()
 
     async def run(self) -> int:
-        """Run until a signal has ended all workers, or until the first worker couldn't start. Return the exit
-        status."""
+        """Run the workers until a signal has ended all of them, or until the first worker couldn't start. Return the
+        exit status."""
         had_terminal = _has_terminal()
         with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals:
             async with open_service_nursery("the workers have ended") as services:
@@ -169,7 +172,7 @@ class Supervisor:
         return self._status
 
     def reload(self) -> None:
-        """Replace all workers with new ones."""
+        """Replace all workers with new ones, one after another."""
         self._generation += 1
         for slot in self._slots:
             slot.failures, slot.not_before = 0, -math.inf
@@ -198,7 +201,7 @@ class Supervisor:
             self._report(f"files cannot be watched any more, so --reload has stopped working: {error!r}")
 
     def _start_due_workers(self) -> float:
-        """Start the workers that are due. Return the time when the next worker is due."""
+        """Start the workers that are due now. Return the time at which the next worker is due."""
         now = trio.current_time()
         # Until a worker has listened, start only one, so that a failing file prints only one traceback.
         slots = self._slots if self._has_served else self._slots[:1]
@@ -208,7 +211,8 @@ class Supervisor:
                 slot.starting = None
             if slot.current is None and slot.starting is None and slot.not_before <= now:
                 self._start(slot)
-        # One after another, and only if each slot has a worker. So a failing version can replace at most one worker.
+        # Replace workers one after another, and only if each slot has a worker. So a failing version can replace at
+        # most one worker.
         if self._failed != self._generation and all(slot.current and not slot.starting for slot in slots):
             for slot in slots:
                 if slot.current is not None and slot.current.generation != self._generation:
@@ -222,7 +226,7 @@ class Supervisor:
         self._nursery.start_soon(self._run, slot, worker)
 
     async def _run(self, slot: _Slot, worker: _Worker) -> None:
-        """Run a worker's process from start to end."""
+        """Run the process of a worker from start to end."""
         status = 1
         try:
             async with self._open_process() as process:
@@ -246,7 +250,7 @@ class Supervisor:
         self._changed.set()
 
     async def _wait_for_report(self, slot: _Slot, worker: _Worker, process: Process) -> None:
-        """Wait until ``worker`` listens, then give it the slot."""
+        """Wait until ``worker`` listens, then assign the slot to it."""
         report = None
         with trio.move_on_after(_SLOW_START) as patience:
             report = await process.listening()

@@ -1,4 +1,4 @@
-"""Finding the server that the user has typed, and authorizing requests to it as that user.
+"""Finds the server that the user has typed, and authorizes requests to it as that user.
 
 TARGET may be a name from the configuration file of a host, which is a program that starts MCP servers.
 """
@@ -41,8 +41,8 @@ class NoTarget(CommandError):
 def configured_target(
     name: str, file: Path | None, stderr: TextSink | None = None, auth: OAuth | None = None, *, warns: bool = False
 ) -> Target | None:
-    """Return the server with this name in ``file``, or in the well-known files of hosts. Return `None` if no file has
-    the name.
+    """Return the server with the given name in ``file``, or in the well-known configuration files of hosts. Return
+    `None` if no file has the name.
 
     In an entry, ``${NAME}`` is replaced with our environment variable. ``auth``: see `read_config`. With ``warns``,
     problems of an entry that can still be used are printed. Raises `NoTarget`, also if well-known files disagree.
@@ -66,13 +66,14 @@ def configured_target(
 
 
 def configured_names(file: Path | None) -> list[str]:
-    """Return the names of all servers in ``file`` or the well-known files. Raises `NoTarget`."""
+    """Return the names of all servers in ``file`` or the well-known files. Raises `NoTarget` if ``file`` can't be
+    read."""
     return sorted({name for config in _configs(file).values() for name in config.members})
 
 
 def _configs(file: Path | None, auth: OAuth | None = None, unreadable: list[str] | None = None) -> dict[Path, Config]:
-    """Return the servers of ``file`` or the well-known files. Errors of well-known files are added to
-    ``unreadable``."""
+    """Return the configurations in ``file`` or the well-known files, keyed by path. Errors of well-known files are
+    added to ``unreadable``."""
     configs: dict[Path, Config] = {}
     for path in [file] if file is not None else well_known_files():
         try:
@@ -87,25 +88,25 @@ def _configs(file: Path | None, auth: OAuth | None = None, unreadable: list[str]
 
 @frozen(kw_only=True)
 class Host:
-    """A host. ``~`` in ``path`` is the user's home directory. A relative path belongs to the project in the current
-    directory."""
+    """A host, which is a program that starts MCP servers, and its configuration file. ``~`` in ``path`` is the user's
+    home directory. A relative path belongs to the project in the current directory."""
 
     title: str
     path: str
     section: str = "mcpServers"
-    """The name of the object in the file that holds the servers by name."""
+    """Name of the object in the configuration file that contains the servers, keyed by name."""
     says_type: bool = False
-    """Whether entries need ``"type": "stdio"``."""
+    """Whether entries of servers need ``"type": "stdio"``."""
     source: str
-    """The web page that documents the path and format."""
+    """URL of the web page that documents the path and format."""
 
     @property
     def file(self) -> Path:
-        """The absolute path of the file."""
+        """The absolute path of the host's configuration file."""
         return Path(self.path).expanduser().absolute()
 
     def entry(self, command: list[str], env: dict[str, str]) -> JSONObject:
-        """Return the host's entry for a command."""
+        """Return the host's configuration entry for a command that starts a server."""
         entry: JSONObject = {"type": "stdio"} if self.says_type else {}
         entry |= {"command": command[0], "args": command[1:]}
         return entry | ({"env": env} if env else {})
@@ -149,7 +150,7 @@ HOSTS: Final[dict[str, Host]] = {
 
 
 def well_known_files() -> list[Path]:
-    """Return the hosts' files that exist, including broken links."""
+    """Return the paths of the hosts' configuration files that exist, including broken links."""
     return [file for host in HOSTS.values() if os.path.lexists(file := host.file)]
 
 
@@ -159,7 +160,7 @@ def target_typed(
     stderr: TextSink | None = None,
     sign_in: SignIn | None = None,
 ) -> Target:
-    """Return the server that ``typed`` names: the words of a command, or one string.
+    """Return the server that ``typed`` names, which is either the words of a command, or one string.
 
     With ``config``, a string is a name in that file. Otherwise a string is a URL, a Python file (``FILE.py`` or
     ``FILE.py:NAME``), a name in a well-known file of a host, or a command that is split as in a shell. A typed command
@@ -183,8 +184,9 @@ def target_typed(
 
 
 def with_extras(target: Target, headers: Sequence[str], env: Sequence[str], revision: str | None = None) -> Target:
-    """Return ``target`` with ``headers`` (each like ``Name: value``) for a server over HTTP or WebSocket, variables
-    ``env`` (each like ``NAME=value``) for a command, and the ``revision`` to use. Raises `NoTarget`."""
+    """Return ``target`` with more settings: ``headers`` (each like ``Name: value``) for a server over HTTP or
+    WebSocket, variables ``env`` (each like ``NAME=value``) for a command, and the ``revision`` to use. Raises
+    `NoTarget` if a setting is invalid or doesn't apply to ``target``."""
     try:
         if revision is not None:
             target = attrs.evolve(target, revision=revision)
@@ -204,7 +206,7 @@ def with_extras(target: Target, headers: Sequence[str], env: Sequence[str], revi
 def _header(text: str) -> tuple[str, str]:
     name, colon, value = text.partition(":")
     if not (colon and name.strip()):
-        raise NoTarget("--header must be like 'Name: value'")  # without the text, which may be a secret
+        raise NoTarget("--header must be like 'Name: value'")  # the message omits the text, which may be a secret
     return name.strip(), value.strip()
 
 
@@ -277,20 +279,20 @@ def _words(typed: str) -> list[str]:
 
 @frozen(kw_only=True)
 class SignIn:
-    """The token options as typed. The OAuth modules are imported only when they are needed."""
+    """The token options as the user has typed them. The OAuth modules are imported only when they are needed."""
 
     asks: bool | None = None
-    """Whether the user may be asked to sign in. `None`: if standard error is a terminal."""
+    """Whether the user may be asked to sign in. `None` means yes if standard error is a terminal."""
     bearer_env: str | None = None
-    """The variable that holds a token, or `None` if the user signs in."""
+    """Name of the environment variable that holds a token, or `None` if the user signs in."""
     tokens: Literal["file", "keyring", "memory"] = "file"
-    """Where tokens are stored."""
+    """The kind of storage for tokens."""
     trust_http: tuple[str, ...] = ()
-    """Hosts to which tokens may be sent over plain HTTP."""
+    """Host names to which tokens may be sent over plain HTTP."""
 
     def bearer(self) -> Bearer | None:
-        """Return the authorization with the token in --bearer-env, or `None` if the user signs in. Raises
-        `NoTarget`."""
+        """Return the authorization with the token in --bearer-env, or `None` if the user signs in. Raises `NoTarget` if
+        the variable has no token."""
         from ..auth.credentials import Bearer
 
         if self.bearer_env is None:
@@ -314,7 +316,7 @@ class SignIn:
 
 
 def storage_in(tokens: Literal["file", "keyring", "memory"]) -> TokenStorage:
-    """Return the storage for tokens."""
+    """Return the storage for tokens that the options specify."""
     if tokens == "keyring":
         from ..auth.storage.keyrings import KeyringTokenStorage
 
@@ -333,8 +335,8 @@ def storage_in(tokens: Literal["file", "keyring", "memory"]) -> TokenStorage:
 
 
 async def _visit(url: str) -> str | None:
-    """Open ``url`` in the browser, and print it for users whose browser runs elsewhere. Return the address that such a
-    user pastes. This is an `OnVisit`."""
+    """Open ``url`` in the browser, and print it for users whose browser runs on another machine. Return the address
+    that such a user pastes. This function is an `OnVisit`."""
     from ..auth.credentials import AuthorizationError
     from ..auth.oauth_client.browser import open_in_browser
 

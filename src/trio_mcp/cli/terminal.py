@@ -22,8 +22,8 @@ from .printable import name_shown, on_one_line, printable
 
 
 class Terminal:
-    """Standard error for output about the call, and standard input for answers. Standard output is reserved for the
-    result.
+    """The user's terminal: standard error for output about the call, and standard input for answers. Standard output is
+    reserved for the result.
 
     Without a terminal, the output consists of plain lines without control codes. ``can_ask`` is true if both are a
     terminal, so that there is a user to ask.
@@ -42,7 +42,7 @@ class Terminal:
         self._console.print(Text(printable(text), style), soft_wrap=True)
 
     def log(self, message: LogParams) -> None:
-        """Print a log message of the server, above the bar. Messages below the requested level are ignored."""
+        """Print a log message of the server above the progress bar. Messages below the requested level are ignored."""
         if self._log_level is None or not should_log(message.level, self._log_level):
             return
         logger = f" {name_shown(message.logger)}" if message.logger else ""
@@ -64,14 +64,14 @@ class Terminal:
 
     @asynccontextmanager
     async def asking(self) -> AsyncGenerator[None]:
-        """Reserve the terminal for a question; concurrent questions wait for each other."""
+        """While inside the block, reserve the terminal for a question. Concurrent questions wait for each other."""
         async with self._turn:
             with self._bar.put_away() if self._bar is not None else nullcontext():
                 forget_typed()
                 yield
 
     async def read(self, prompt: str) -> str | None:
-        """Return what the user types, without surrounding blanks, or `None` after Ctrl-D. To be called inside
+        """Return the line that the user types, without surrounding blanks, or `None` after Ctrl-D. Call this inside
         `asking`."""
         self._console.print(Text(f"{printable(prompt)}: ", "bold"), end="", soft_wrap=True)
         try:
@@ -90,15 +90,15 @@ _LARGEST_DRAWN: Final = 1e300
 
 
 class Bar:
-    """A progress bar that is drawn only when progress is reported: it needs no thread, and calls without progress show
-    none."""
+    """A progress bar that is drawn only when progress is reported. It needs no thread, and calls without progress show
+    no bar."""
 
     def __init__(self, bars: Bars) -> None:
         self._bars = bars
         self._task = bars.add_task("", total=None, visible=False, count="")
 
     def show(self, news: Progress) -> None:
-        """Redraw the bar. For `Client.call_tool`."""
+        """Redraw the bar for a progress report, as the ``on_progress`` of `Client.call_tool`."""
         self._bars.update(
             self._task,
             completed=_drawn(news.progress),
@@ -111,7 +111,7 @@ class Bar:
 
     @contextmanager
     def put_away(self) -> Generator[None]:
-        """Hide the bar while inside, so that others can use the terminal."""
+        """Hide the bar while inside the block, so that other code can use the terminal."""
         self._bars.stop()
         try:
             yield
@@ -121,7 +121,8 @@ class Bar:
 
 @contextmanager
 def progress_bar(console: Console) -> Generator[Bar]:
-    """Show a bar at the bottom of the terminal. Text printed to ``console`` appears above the bar."""
+    """Show a progress bar at the bottom of the terminal while inside the block. Text printed to ``console`` appears
+    above the bar."""
     # Text from servers must not be interpreted as markup.
     columns = (
         TextColumn("  {task.description}", markup=False),
@@ -133,7 +134,7 @@ def progress_bar(console: Console) -> Generator[Bar]:
 
 
 def progress_words(news: Progress) -> str:
-    """Return the progress as text, for output without a bar."""
+    """Return progress as a line of text, for output without a bar."""
     message = f": {on_one_line(news.message)}" if news.message else ""
     return f"progress {_count(news, ' of ')}{message}"
 
@@ -144,19 +145,19 @@ def _count(news: Progress, between: str = "/") -> str:
 
 
 def _drawn(number: float) -> float:
-    """Return a number that can be divided and printed, whatever integer the server sends."""
+    """Return a number that can be divided and printed, whatever number the server sends."""
     return max(-_LARGEST_DRAWN, min(number, _LARGEST_DRAWN))
 
 
 async def read_line() -> str:
-    """Return a line from the terminal, empty at its end (Ctrl-D). It waits without a thread, so that Ctrl-C can
-    interrupt it: a terminal is readable when a line is complete."""
+    """Return a line from the terminal, empty at its end (Ctrl-D). The function waits without a thread, so that Ctrl-C
+    can interrupt it: a terminal is readable when a line is complete."""
     await trio.lowlevel.wait_readable(sys.stdin.fileno())
     return os.read(sys.stdin.fileno(), 4096).decode(errors="replace")
 
 
 def forget_typed() -> None:
-    """Drop characters typed before the question, because they were not meant as an answer."""
+    """Drop characters that the user typed before the question, because they were not meant as an answer."""
     import termios  # Windows has none
 
     termios.tcflush(sys.stdin.fileno(), termios.TCIFLUSH)

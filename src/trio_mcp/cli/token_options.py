@@ -1,4 +1,4 @@
-"""Options for access tokens of clients, for commands that serve over HTTP."""
+"""Command-line options for the access tokens of clients, for commands that serve over HTTP."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ _OPTIONS: Final = ("issuers", "resource", "audiences", "jwks", "scopes", "algori
 
 @in_section("Token options")
 def token_options(command: Callable[..., int]) -> Callable[..., int]:
-    """Add --issuer and the options that need it. The function gets the argument ``auth``: a `Protected`, or `None`
-    without --issuer."""
+    """Add --issuer and the options that need it to a command. The command's function gets the argument ``auth``: a
+    `Protected`, or `None` without --issuer."""
 
     @repeatable(
         "--issuer", "issuers", "URL", "Require in each HTTP request a JWT token signed by this authorization server."
@@ -71,8 +71,8 @@ def _protected(
     require_typ: bool,
     trust_http: tuple[str, ...],
 ) -> Protected | None:
-    """Return the authorization that the options describe, or `None` without --issuer. Raises `click.UsageError` for
-    options that can't be combined, and `CommandError` for invalid values."""
+    """Return the `Protected` that the options describe, or `None` without --issuer. Raises `click.UsageError` if
+    options can't be combined, and `CommandError` if a value is invalid."""
     if not issuers:
         if any((resource, audiences, jwks, scopes, algorithms, not require_typ, trust_http)):
             raise click.UsageError("--resource, --audience, --jwks, --scope and other token options need --issuer")
@@ -108,7 +108,7 @@ def _protected(
 
 
 def _key_set(path: Path) -> Any:
-    """Return the JSON in the file ``path``. Raises `CommandError`."""
+    """Return the key set in the JSON file ``path``. Raises `CommandError` if the file can't be read or isn't JSON."""
     import msgspec
 
     try:

@@ -33,10 +33,10 @@ from .supervisor import START_ENDS_WITHIN, Process, ReadyReport, Supervisor
 _VARIABLE: Final = "TRIO_MCP_WORKER"
 _SECRET_BYTES: Final = 32
 _LONGEST_REPORT: Final = 10_000
-"""Maximum bytes of a worker's report, because a worker runs the author's code."""
+"""Maximum number of bytes of a worker's report. There is a limit because a worker runs the author's code."""
 _LONGEST_NAME: Final = 1000
 _LAST_REQUESTS: Final = 0.5
-"""Seconds in which a worker that accepts no more connections still takes requests over its open connections."""
+"""Seconds in which a worker that accepts no more connections still accepts requests over its open connections."""
 _LIFESPAN: Final = 5.0
 """Seconds that the lifespan and the interpreter may take to end."""
 
@@ -51,7 +51,7 @@ class WorkerLink:
     """A worker's end of the connection to its supervisor."""
 
     listeners: tuple[socket.socket, ...]
-    """The listening sockets, shared with the other workers."""
+    """The listening sockets that all workers share."""
     secret: bytes
     """A secret that all workers share."""
     metrics: str | None
@@ -61,7 +61,8 @@ class WorkerLink:
 
     @staticmethod
     def from_environment() -> WorkerLink | None:
-        """Return the link of this process, or `None` if it isn't a worker. Child processes get no link."""
+        """Return the link of this process to its supervisor, or `None` if this process isn't a worker. Child processes
+        get no link."""
         text = os.environ.pop(_VARIABLE, None)
         if text is None:
             return None
@@ -77,10 +78,10 @@ class WorkerLink:
         return link
 
     def _end_with_supervisor(self) -> None:
-        """End the process when the supervisor has ended. Runs in a thread, so that neither an import nor a busy handler
-        blocks the port for the next supervisor."""
+        """End the process when the supervisor has ended. This method runs in a thread, so that neither an import nor a
+        busy handler blocks the port for the next supervisor."""
         poll = select.poll()
-        poll.register(self._life, 0)  # reports only that the other end was closed
+        poll.register(self._life, 0)  # reports only that the supervisor's end was closed
         poll.poll()
         for each in self.listeners:
             with suppress(OSError):  # another worker has done this, or the system can shut down only connections
@@ -90,8 +91,8 @@ class WorkerLink:
         os.kill(os.getpid(), signal.SIGKILL)  # the process is busy, and doesn't handle signals
 
     def report_listening(self, name: str, limits: Limits) -> None:
-        """Report to the supervisor that the server ``name`` listens. This is synchronous: it writes a few bytes
-        once."""
+        """Report to the supervisor that the server ``name`` listens. The method is synchronous, because it writes a few
+        bytes once."""
         self._ends_within = seconds_to_end(limits)
         report = {"server": name[:_LONGEST_NAME], "ends_within": self._ends_within}
         with suppress(OSError):  # the supervisor has ended, and the thread ends this process
@@ -110,17 +111,17 @@ class WorkerLink:
 
 
 class WorkerListener(trio.abc.Listener[trio.SocketStream]):
-    """A listener on a socket that other processes share. It can stop accepting."""
+    """A listener on a socket that other processes share. It can stop accepting connections."""
 
     def __init__(self, shared: socket.socket) -> None:
         self.transport_listener = trio.SocketListener(trio.socket.from_stdlib_socket(shared))
-        """The listener that accepts, under the name that `trio.SSLListener` expects."""
+        """The underlying listener, under the name that `trio.SSLListener` expects."""
         self._scope = trio.CancelScope()
-        """The cancel scope of the current `accept`."""
+        """The cancel scope of the current call of `accept`."""
         self._is_stopped = False
 
     async def accept(self) -> trio.SocketStream:
-        """Accept a connection: see `trio.abc.Listener.accept`. After `stop`, wait for ever."""
+        """Accept and return a connection: see `trio.abc.Listener.accept`. After `stop`, wait forever."""
         if not self._is_stopped:
             with trio.CancelScope() as self._scope:
                 try:
@@ -136,13 +137,13 @@ class WorkerListener(trio.abc.Listener[trio.SocketStream]):
         await self.transport_listener.aclose()
 
     def stop(self) -> None:
-        """Accept no more connections, because other workers do."""
+        """Stop accepting connections, because other workers accept them."""
         self._is_stopped = True
         self._scope.cancel(reason="another worker accepts now")
 
 
 class _Process(Process):
-    """A worker's process: see `Process`."""
+    """The process of a worker, started by `open_worker`: see `Process`."""
 
     def __init__(self, process: trio.Process, life: trio.SocketStream) -> None:
         self.pid = process.pid
@@ -150,7 +151,7 @@ class _Process(Process):
         self._life = life
 
     async def ended(self) -> int:
-        """Wait for the end: see `Process.ended`."""
+        """Wait until the process has ended, and return its exit status: see `Process.ended`."""
         return await self._process.wait()
 
     async def listening(self) -> ReadyReport | None:
@@ -175,15 +176,15 @@ class _Process(Process):
             self.send(signal.SIGTERM)
 
     def send(self, number: int) -> None:
-        """Send a signal: see `Process.send`."""
+        """Send a signal to the process: see `Process.send`."""
         if self._process.returncode is None:
             with suppress(OSError):  # the process has ended, or has changed its user
                 self._process.send_signal(number)
 
 
 def _output(descriptor: int) -> int | None:
-    """Return the standard stream for a worker: ours, unless it is broken. With a broken one, a file that prints while
-    it is imported would fail."""
+    """Return the standard stream that a worker should use: this process's own, unless it is broken. With a broken
+    stream, a file that prints while it is imported would fail."""
     poll = select.poll()
     poll.register(descriptor, 0)  # reports only errors: a pipe without a reader, a closed terminal
     return subprocess.DEVNULL if poll.poll(0) else None
@@ -193,8 +194,9 @@ def _output(descriptor: int) -> int | None:
 async def open_worker(
     listeners: Sequence[socket.socket], secret: bytes, metrics: str | None = None
 ) -> AsyncGenerator[_Process]:
-    """Start a worker with the command line of this process. It serves its metrics in the folder ``metrics``. If the
-    process still runs at the end of the block, it is killed. Raises `OSError` if the system can't start a process."""
+    """Start a worker with the command line of this process, and yield its process. The worker serves its metrics in the
+    folder ``metrics``. If the process still runs at the end of the block, it is killed. Raises `OSError` if the system
+    can't start a process."""
     ours, theirs = socket.socketpair()
     async with trio.SocketStream(trio.socket.from_stdlib_socket(ours)) as life:
         with theirs:
@@ -221,7 +223,8 @@ async def open_worker(
 
 @asynccontextmanager
 async def _metrics_page(where: tuple[str, int] | None) -> AsyncGenerator[str | None]:
-    """Serve the metrics page at ``where``, and return the folder of the workers' sockets, or `None` without a page."""
+    """Serve the metrics page at ``where``, and yield the folder of the workers' sockets. Without a page, yield
+    `None`."""
     if where is None:
         yield None
         return
@@ -238,9 +241,9 @@ async def supervise(
     watched: str | None,
     metrics: tuple[str, int] | None = None,
 ) -> int:
-    """Run a `Supervisor`. Changes of Python files in the folder ``watched`` replace the workers. ``metrics`` are host
-    and port of the metrics page of all workers. ``listeners`` are closed at the end. Raises `CommandError` if metrics
-    can't be served."""
+    """Run a `Supervisor` until all workers have ended, and return the exit status. Changes of Python files in the
+    folder ``watched`` replace the workers. ``metrics`` are host and port of the metrics page of all workers.
+    ``listeners`` are closed at the end. Raises `CommandError` if metrics can't be served."""
     changes: AsyncIterator[object] | None = None
     if watched is not None:
         from watchfiles import PythonFilter, awatch
@@ -252,6 +255,6 @@ async def supervise(
             return await Supervisor(partial(open_worker, listeners, secret, folder), count, announce, changes).run()
     finally:
         for each in listeners:
-            with suppress(OSError):  # the system can shut down only connections
+            with suppress(OSError):  # the system can shut down only connections, not listeners
                 each.shutdown(socket.SHUT_RDWR)  # child processes of workers may also hold the socket
             each.close()
