@@ -250,7 +250,7 @@ async def _serve(serve: Any, announce: Callable[[Any], None], server: Servable) 
     except OSError as error:
         if announcement.made or FROM_LIFESPAN in getattr(error, "__notes__", ()):
             raise
-        from ..stores.task_store import StoreDown  # the server has imported it, if there is such a storage
+        from ..stores.task_store import StoreDown  # cheap: a server with such a storage has imported it
 
         what = "--shared: cannot use this storage" if isinstance(error, StoreDown) else "cannot listen on this address"
         raise CommandError(f"{what}: {error}") from error

@@ -18,7 +18,7 @@ def main() -> NoReturn:
     dropped.
     """
     _open_standard_streams()
-    if sys.stderr is None:  # pyright: ignore[reportUnnecessaryComparison] - closed
+    if sys.stderr is None:  # pyright: ignore[reportUnnecessaryComparison] - it was closed at startup
         sys.stderr = open(os.devnull, "w", errors="backslashreplace")  # noqa: SIM115 - open until the process ends
     if any(find_spec(name) is None for name in ("click", "rich")):
         print("trio-mcp: the command line needs an extra: pip install 'trio-mcp[cli]'", file=sys.stderr)

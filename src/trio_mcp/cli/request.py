@@ -314,7 +314,7 @@ def say_urls(data: Any) -> None:
     try:
         required = structure(data, URLElicitationRequiredData)
     except ValueError:
-        return  # the error itself is still reported
+        return  # the error itself is reported elsewhere
     for page in required.elicitations:
         say(f"visit this page, then call again: {ascii(page.url)[1:-1]} ({page.message})")
 

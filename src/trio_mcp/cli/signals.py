@@ -67,7 +67,7 @@ class Signals:
         for number, handler in self._before.items():
             signal.signal(number, handler)
         self._over = True
-        self._loop_ran.set()  # so that the waiting thread continues
+        self._loop_ran.set()  # let the waiting thread continue
         os.close(self._writes)
         self._watching.join()
         os.close(self._reads)

@@ -231,7 +231,7 @@ class Supervisor:
         try:
             async with self._open_process() as process:
                 worker.process = process
-                if worker.is_stopping:  # it was stopped while its process started
+                if worker.is_stopping:  # the worker was stopped while its process started
                     worker.stop()
                 with worker.life:
                     async with open_service_nursery("the worker has ended") as services:

@@ -254,7 +254,7 @@ def command_of_file(typed: str) -> list[str]:
     """Return the command that serves a Python file on standard input and output, from any current directory."""
     file, name = (typed, "") if Path(typed).is_file() else typed.rsplit(":", 1)
     where = os.path.abspath(file)
-    if not (os.path.exists(where) and os.path.samefile(where, file)):  # ".." after a link
+    if not (os.path.exists(where) and os.path.samefile(where, file)):  # for example ".." after a link
         where = os.path.realpath(file)
     # -P: don't import modules from the current directory.
     return [sys.executable, "-P", "-m", "trio_mcp.cli", "run", f"{where}:{name}" if name else where]

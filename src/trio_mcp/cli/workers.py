@@ -85,7 +85,7 @@ class WorkerLink:
         poll.poll()
         for each in self.listeners:
             with suppress(OSError):  # another worker has done this, or the system can shut down only connections
-                each.shutdown(socket.SHUT_RDWR)  # in all processes, including stopped ones
+                each.shutdown(socket.SHUT_RDWR)  # affects all processes, including stopped ones
         os.kill(os.getpid(), signal.SIGTERM)
         time.sleep(self._ends_within)
         os.kill(os.getpid(), signal.SIGKILL)  # the process is busy, and doesn't handle signals
@@ -251,7 +251,7 @@ async def supervise(
         changes = awatch(watched, watch_filter=PythonFilter())
     secret = secrets.token_bytes(_SECRET_BYTES)
     try:
-        async with log_in_thread(), _metrics_page(metrics) as folder:  # standard error may not be read
+        async with log_in_thread(), _metrics_page(metrics) as folder:  # standard error may have no reader
             return await Supervisor(partial(open_worker, listeners, secret, folder), count, announce, changes).run()
     finally:
         for each in listeners:

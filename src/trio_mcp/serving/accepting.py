@@ -183,9 +183,9 @@ class _StreamServer:
 
     async def _wait_for_requests(self) -> None:
         """Wait at most `_LAST_REQUESTS` seconds until requests in transit have arrived."""
-        for _ in range(_TURNS):  # for newly accepted streams, and for bytes that aren't read yet
+        for _ in range(_TURNS):  # run tasks for new streams, and for bytes that aren't read yet
             await trio.lowlevel.checkpoint()
-        # Connections don't announce their state, because that would slow down each request. So poll it a few times.
+        # Connections don't announce their state, because that would slow down each request. So poll them a few times.
         for _ in range(_LOOKS):
             if not self._front.awaits_requests:
                 break
@@ -213,7 +213,7 @@ class _StreamServer:
     async def _serve(self, stream: trio.abc.Stream) -> None:
         """Serve one stream. An error on the stream doesn't affect other connections."""
         try:
-            if self._is_ending:  # accepted just before the server stopped accepting
+            if self._is_ending:  # this stream was accepted just before the server stopped accepting
                 return
             hop = self._front.callers.hop(stream)
             caller = hop.here

@@ -135,7 +135,7 @@ class _ProcessSignals:
         if self._last_second is not None and not (for_good or self.for_good):
             self._last_second.cancel()
             self._last_second = None
-        for number in untold:  # the signal came too late for the server to handle it
+        for number in untold:  # the signal came too late for the server to handle
             signal.raise_signal(number)
 
     def _receive(self, number: int, _: FrameType | None) -> None:

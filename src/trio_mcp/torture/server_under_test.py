@@ -65,7 +65,7 @@ class _Lines(Transport):
                 case ReplyLost(request_id=request_id, error=PeerError() as refused):
                     error = {"code": refused.code, "message": refused.message}
                     return encode_value({"jsonrpc": "2.0", "id": request_id, "error": error})
-                case _:  # a reply is lost: its scenario waits in vain
+                case _:  # a reply is lost, so the scenario that waits for it fails
                     pass
 
     async def aclose(self) -> None:
@@ -217,7 +217,7 @@ class ServerUnderTest:
         async with self.unopened() as client:
             client.patience = _STARTS
             await client.open(self.revision, capabilities)
-            if self.era == "modern":  # opening has sent nothing, and the server may still be starting
+            if self.era == "modern":  # `open` has sent nothing, and the server may still be starting
                 answer = await client.response(await client.request("server/discover"), within=_STARTS)
                 if "result" not in answer:
                     raise Failed(f"the server doesn't speak {self.revision}: {str(answer)[:150]}")

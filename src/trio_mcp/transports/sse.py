@@ -199,7 +199,7 @@ class EventReader:
         field = line if colon < 0 else line[:colon]
         if field not in _FIELDS:
             return
-        # The content, copied once.
+        # Copy the content only once.
         content = b"" if colon < 0 else line[colon + (2 if line.startswith(b" ", colon + 1) else 1) :]
         if field == b"data":
             self._data.append(content)

@@ -79,7 +79,7 @@ def _printing_line_by_line() -> Generator[None]:
 def _is_standard_output(stream: TextIO) -> bool:
     try:
         return stream.fileno() == 1
-    except ValueError:  # closed, detached or in memory (`io.UnsupportedOperation`)
+    except ValueError:  # the stream is closed, detached or in memory (`io.UnsupportedOperation`)
         return False
 
 
@@ -133,7 +133,7 @@ def _own(fd: int, mode: Literal["r", "w"]) -> _Descriptor:
     for name in _names(fd):
         with suppress(OSError):  # there is no /proc, or the file belongs to another user
             return _plain(os.open(name, flags), "tries")
-    return _plain(os.dup(fd), "waits")  # polled first, then used for small pieces
+    return _plain(os.dup(fd), "waits")  # polled before each use, for small pieces
 
 
 def _names(fd: int) -> Iterator[str]:

@@ -162,7 +162,7 @@ class HTTPApp:
     def _beside_loops(self) -> LoopRuns:
         with self._making:
             if self._loop_runs is None:
-                from .asgi_loop import LoopRuns  # imported late: not needed on trio
+                from .asgi_loop import LoopRuns  # lazy import: not needed on trio
 
                 self._loop_runs = LoopRuns(self._open_front)
             return self._loop_runs

@@ -99,7 +99,7 @@ class _LoopRun:
         async with self._open_front() as front:
             self._front = front
             yield front
-            if self.loop.is_closed():  # then responses can't be sent any more
+            if self.loop.is_closed():  # responses can't be sent without an event loop
                 front.cut()
 
     @asynccontextmanager

@@ -56,7 +56,7 @@ def head_of(scope: Scope, bounds: HttpBounds) -> RequestHead:
         key, text = name.decode("latin-1").lower(), value.decode("latin-1").strip(" \t")
         if key in headers:
             repeated.add(key)
-            text = f"{headers[key]}, {text}"  # RFC 9110 section 5.3
+            text = f"{headers[key]}, {text}"  # RFC 9110 section 5.3: join repeated headers
         headers[key] = text
     if count > bounds.max_headers or size > bounds.max_head_bytes:
         most = f"{bounds.max_headers} headers, or {bounds.max_head_bytes} bytes of headers"

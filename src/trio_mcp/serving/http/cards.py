@@ -112,7 +112,7 @@ class Card:
     def _of(self, server: Servable) -> ServerCard:
         """Return the complete card of ``server``. Raises `ValueError` if a value is missing, or isn't allowed in a
         card."""
-        # The `info` of a proxy is for its operators; its clients see the information of the server behind it.
+        # The `info` of a proxy is for its operators; its clients see the information of the upstream server.
         info = server.info if isinstance(server, Server) else None
         card = ServerCard(
             self.name,
@@ -178,7 +178,7 @@ class PublicDocument:
             return Answer(HTTPStatus.NO_CONTENT, _CORS + _METHODS + b"Access-Control-Max-Age: 7200\r\n")
         if method not in ("GET", "HEAD"):
             return Answer(HTTPStatus.METHOD_NOT_ALLOWED, _CORS + _METHODS)
-        # RFC 9110 section 13.1.2: weak comparison
+        # RFC 9110 section 13.1.2: If-None-Match uses weak comparison
         if known.strip() == "*" or self.tag in _TAG.findall(known, 0, _LONGEST_KNOWN):
             return Answer(HTTPStatus.NOT_MODIFIED, self._headers)
         return Answer(HTTPStatus.OK, f"Content-Type: {self.kind}\r\n".encode() + self._headers, self.body)

@@ -268,8 +268,8 @@ class HttpEndpoint(RequestAdmission, HttpApplication):
         caller = body.caller
         if session_id is None or body.head.method != "POST" or not (caller is None or isinstance(caller, Auth)):
             return
-        # If the end of the body hasn't arrived, top-level members can't be told from nested ones at the end of the
-        # beginning.
+        # If the end of the body hasn't arrived, its first part may stop inside a nested object, whose members look like
+        # those of the message.
         message = skipped(body.beginning, body.tail or b"\n", body.reason)
         # A body that is too long is probably an answer. A body that came too slowly may be anything.
         if not (message.is_answer or body.status is HTTPStatus.REQUEST_ENTITY_TOO_LARGE):
@@ -325,7 +325,7 @@ class HttpEndpoint(RequestAdmission, HttpApplication):
         the refusal now: decoding a refused body would temporarily take as much memory as serving it."""
         body, load = request.body, self._running.host.load
         leaves = partial(leaves_memory, self._limits, load, request.caller)
-        if leaves(len(body) * HEAVIEST) or leaves(weight_of(body)):  # weighing takes as long as decoding
+        if leaves(len(body) * HEAVIEST) or leaves(weight_of(body)):  # estimating the size takes as long as decoding
             return False
         if load.parked and b'"requestState"' in body:  # this request takes the place of the request that it continues
             return False

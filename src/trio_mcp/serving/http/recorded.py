@@ -130,7 +130,7 @@ class _SessionRequests(RecordedRequests):
     def _find(self, request: InboundRequest | OutboundRequest) -> ExchangeReference | None:
         if self._opening is not None:
             return self._opening.place
-        found = self._response_of(request)  # requests without a session are never outbound
+        found = self._response_of(request)  # type: ignore[arg-type] # no outbound requests without a session
         return found.exchange.place if isinstance(found, RecordedResponse) else None
 
     def close(self, role: str, revision: str | None) -> None:

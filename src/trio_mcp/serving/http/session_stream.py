@@ -151,7 +151,7 @@ class SessionStream:
         if lines:
             text = self._append_to_log(lines)
             cursor = self._log.cursor(self.name)
-            self._finish_if_empty()  # the log may have no more room for the stream
+            self._finish_if_empty()  # the log may have no room left for the stream
             if not source.is_over:
                 self._sent = cursor
                 return text

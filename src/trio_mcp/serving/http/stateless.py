@@ -93,7 +93,7 @@ class StatelessExchange(PostExchange):
         self._requests = (*self._requests, request)
         if request.method.streams:
             self._until = token_expiry(self.peer.auth)
-        if self.response.is_gone:  # disconnected before the request was accepted
+        if self.response.is_gone:  # the client disconnected before the request was accepted
             held.abort(CancelCause.DISCONNECT, _GONE)
 
     def check_headers(self, request: InboundRequest, table: Iterable[ParamHeader]) -> None:

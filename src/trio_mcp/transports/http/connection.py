@@ -21,7 +21,7 @@ from .responses import CONTINUE, HttpResponse, ResponseWriter
 
 _NO_ROOM: Final = "incomplete requests take too many bytes; try again later"
 _AT_ONCE: Final = 16
-"""How many pipelined requests are served before other tasks run."""
+"""Number of pipelined requests that are served before other tasks run."""
 
 
 # Reading an enum member from its class costs as much as a call, so these are module constants.
@@ -61,7 +61,7 @@ class HttpConnection(ResponseWriter):
         """Maximum number of bytes of a refused body that are still expected, in phase `DROPPING`."""
         self._lingered = 0
         self._renewed = 0
-        """How often the client got more time for the rest of a body that is too large. This is at most about once a
+        """Number of times that the client got more time for the rest of a body that is too large. At most one per
         second."""
         self._resuming = False
         """Whether buffered requests are being served, or a task is about to serve them."""

@@ -50,7 +50,7 @@ class _Fields:
         text = value.strip(b" \t").decode("latin-1")
         if key in self.headers:
             self.repeated |= {key}
-            text = f"{self.headers[key]}, {text}"  # RFC 9110 section 5.3
+            text = f"{self.headers[key]}, {text}"  # RFC 9110 section 5.3: join repeated headers
         self.headers[key] = text
 
     def on_headers_complete(self) -> None:
@@ -115,7 +115,7 @@ def check_headers(headers: Mapping[str, str], repeated: Set[str], *, http_1_0: b
                 HTTPStatus.BAD_REQUEST,
                 "Transfer-Encoding is allowed only in HTTP/1.1, and not together with Content-Length",
             )
-        # RFC 9112 section 6.1: an unknown coding
+        # RFC 9112 section 6.1: an unknown transfer coding is an error
         if headers["transfer-encoding"].lower() != "chunked":
             raise BadRequest(HTTPStatus.NOT_IMPLEMENTED, "the only supported Transfer-Encoding is chunked")
     # RFC 9112 section 3.2
