@@ -57,7 +57,7 @@ class Addresses:
     access_log: bool = attrs.field(default=False, kw_only=True)
     record: Recorder | None = attrs.field(default=None, kw_only=True)
     metrics: tuple[str, int] | None = attrs.field(default=None, kw_only=True)
-    """Host and port of the metrics page."""
+    """Host and port of the metrics page. `None` if there is no page."""
 
 
 def serving_on(addresses: Addresses) -> Callable[[Servable], Awaitable[None]] | None:
@@ -122,7 +122,7 @@ def _serving_on(addresses: Addresses, for_http: dict[str, Any]) -> Callable[[Ser
 
 
 _ON_SOCKET: Final = "unix:"
-"""Prefix of an ``--http`` value that names a Unix socket."""
+"""Prefix of an ``--http`` value that is the path of a Unix socket."""
 _WORKERS_NOTICE: Final = 2.0
 """Seconds until the workers of a killed supervisor release its port. A worker that is still importing modules takes
 longest."""

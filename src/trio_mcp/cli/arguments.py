@@ -146,7 +146,7 @@ class SchemaReader:
         return self._left < 0
 
     def resolved(self, schema: Any, root: JSONObject) -> JSONObject:
-        """Return ``schema``, or the target of its references into ``root``. Return ``{}`` for anything that isn't a
+        """Return ``schema``, or the schema to which it refers in ``root``. Return ``{}`` for anything that isn't a
         schema, can't be found, or is a circular reference."""
         seen: set[str] = set()
         while self._spend_steps(1) and isinstance(schema, dict):
@@ -192,12 +192,12 @@ class SchemaReader:
         return f"array of {' | '.join(sorted(items))}" if items else " | ".join(names) or "any"
 
     def _spend_steps(self, steps: int) -> bool:
-        """Use up ``steps``, and return whether enough were left."""
+        """Use up some of the reader's steps, and return whether enough steps were left."""
         self._left -= steps
         return not self.exhausted
 
     def _own_names(self, members: JSONObject) -> set[str] | None:
-        """Return the types that the schema itself specifies, or `None` if only its branches specify types."""
+        """Return the types that the schema itself specifies, or `None` if only its alternatives specify types."""
         kind = members.get("type")
         if isinstance(kind, str):
             return {kind[:_LONGEST_CHOICE]}

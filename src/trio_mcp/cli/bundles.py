@@ -168,7 +168,7 @@ main()
 
 
 def written(document: Mapping[str, Any]) -> bytes:
-    """Return ``document`` as indented JSON."""
+    """Return the text of ``document`` as indented JSON."""
     return (json.dumps(document, indent=2, ensure_ascii=False) + "\n").encode()
 
 
@@ -202,7 +202,7 @@ _CODE: Final = frozenset(
         *(".md", ".rst", ".svg", ".png", ".jpg", ".jpeg", ".gif", ".webp", ".ico", ".woff", ".woff2", ".ttf", ".pdf"),
     )
 )
-"""Suffixes of code, documents and images, whose names may contain words like "secret" without the file being one."""
+"""Suffixes of code, documents and images. Their names may contain words like "secret" although the file isn't one."""
 _CODE_WITH_SECRETS: Final = frozenset(
     ("secrets.py", "secret.py", "local_settings.py", "secrets.js", "secrets.ts", "secrets.h", "wp-config.php")
 )

@@ -111,7 +111,7 @@ async def watch(folder: str, ctx: RequestContext) -> None:
 
 
 async def look_around(last: LastWatch) -> None:
-    """Run until cancelled, as the child task of a watch."""
+    """Run as the child task of a watch, until the watch is cancelled."""
     try:
         while True:  # noqa: ASYNC110 - a real server would look at the folder here
             await trio.sleep(0.05)

@@ -100,7 +100,7 @@ class _Object:
     members: list[_ObjectMember]
 
     def member(self, key: str) -> _ObjectMember | None:
-        """Return the last member with this name, which is the valid one, or `None`."""
+        """Return the last member with this name, which is the valid one, or `None` if there is no such member."""
         return next((member for member in reversed(self.members) if member.key == key), None)
 
 
@@ -170,7 +170,7 @@ class _Style:
 
 
 def _end_of_comments(text: str, start: int, end: int) -> int | None:
-    """Return the end of the comments that fill the rest of the line, or `None` if there are none."""
+    """Return the position after the comments that fill the rest of the line, or `None` if there are no comments."""
     comments = text[start:end].rstrip()
     return start + len(comments) if comments.strip() else None
 

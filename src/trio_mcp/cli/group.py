@@ -99,7 +99,7 @@ def trio_mcp() -> None:
 
 
 _SECTIONS: Final[dict[click.Parameter, str]] = {}
-"""The section of the help in which a shared option is listed."""
+"""Title of the section in the help in which an option is listed, keyed by option."""
 
 
 def in_section(title: str) -> Callable[[Callable[[C], D]], Callable[[C], D]]:

@@ -78,8 +78,8 @@ class Questions:
         return await self._left_or(ask, ElicitResult("cancel"), question.meta)
 
     async def url(self, question: ElicitURLParams) -> ElicitResult:
-        """Show the URL that the server wants the user to visit, and ask whether the user agrees. Nothing is opened or
-        fetched."""
+        """Show the URL that the server wants the user to visit, and ask whether the user agrees. The URL is neither
+        opened nor fetched."""
         check_url(question.url)
         return await self._left_or(partial(self._url, question), ElicitResult("cancel"), question.meta)
 

@@ -343,7 +343,7 @@ def show_result(
 
 
 def _repeats(text: str, structured: Any) -> bool:
-    """Return whether ``text`` is the JSON form of ``structured``, an object or a list."""
+    """Return whether ``text`` is the JSON form of ``structured``, which is an object or a list."""
     try:
         return isinstance(structured, dict | list) and json.loads(text) == structured
     except (ValueError, RecursionError):

@@ -41,7 +41,7 @@ _HEALTHY: Final = 60.0
 pause."""
 _FIRST_PAUSE: Final = 1.0
 _LONGEST_PAUSE: Final = 30.0
-"""Seconds until a worker that ended early is restarted. The pause doubles each time."""
+"""Seconds until a worker that ended early is restarted. The pause doubles after each early end."""
 
 
 @frozen
@@ -51,7 +51,7 @@ class ReadyReport:
     server: str
     """The name of the server that the worker runs."""
     ends_within: float
-    """Seconds within which the worker ends after SIGTERM, or after `Process.retire`."""
+    """Seconds that the worker may take to end after SIGTERM, or after `Process.retire`."""
 
 
 class Process(ABC):
@@ -116,7 +116,7 @@ class _Slot:
     last: int | None = None
     """Process id of the current worker or, if there is none, of the previous one."""
     failures: int = 0
-    """Number of consecutive workers that ended early."""
+    """Number of consecutive workers of this slot that ended early."""
     not_before: float = -math.inf
     """Time of the next start of a worker, while the slot has no worker."""
 
@@ -146,7 +146,7 @@ class Supervisor:
         self._workers: dict[_Worker, None] = {}
         """All workers, including those that are being replaced."""
         self._generation = 0
-        """The wanted generation: the number of requested reloads."""
+        """The wanted generation of workers, which is the number of requested reloads."""
         self._failed: int | None = None
         """The last generation whose worker failed to start. The old workers then stay."""
         self._has_served = False
@@ -179,7 +179,7 @@ class Supervisor:
         self._changed.set()
 
     def stop(self) -> None:
-        """End all workers, and then `run`. After a second call, the workers get only a moment to end."""
+        """End all workers, so that `run` returns. After a second call, the workers get only a moment to end."""
         hurry, self._is_ending = self._is_ending, True
         for worker in self._workers:
             worker.stop(hurry=hurry)
@@ -295,7 +295,7 @@ class Supervisor:
             self._pause(slot, worker, status)
 
     def _pause(self, slot: _Slot, worker: _Worker, status: int) -> None:
-        """Set the time of the next start in ``slot``, after ``worker`` has ended."""
+        """Set the time at which ``slot`` gets its next worker, after ``worker`` has ended."""
         now = trio.current_time()
         is_early = worker.listens_since is None or now - worker.listens_since < _HEALTHY
         slot.failures = slot.failures + 1 if is_early else 0

@@ -35,7 +35,8 @@ if TYPE_CHECKING:
 
 
 class NoTarget(CommandError):
-    """No server could be found for the typed text, or a token is missing. The message is one line for the user."""
+    """No server could be found for the text that the user has typed, or a token is missing. The message is one line for
+    the user."""
 
 
 def configured_target(
@@ -306,7 +307,7 @@ class SignIn:
             raise NoTarget(f"the variable {self.bearer_env} does not contain a bearer token") from None
 
     def oauth(self) -> OAuth:
-        """Return the authorization of a user who signs in with the browser."""
+        """Return the OAuth authorization of a user who signs in with the browser."""
         from ..auth.oauth_client.authorization_code import OAuth
 
         asks = sys.stderr.isatty() if self.asks is None else self.asks

@@ -38,7 +38,7 @@ class Terminal:
         self._turn = trio.Lock()
 
     def say(self, text: str, style: str = "") -> None:
-        """Print one or more lines, without wrapping them."""
+        """Print one or more lines for the user, without wrapping them."""
         self._console.print(Text(printable(text), style), soft_wrap=True)
 
     def log(self, message: LogParams) -> None:
@@ -51,7 +51,7 @@ class Terminal:
 
     @contextmanager
     def progress(self) -> Generator[OnProgress]:
-        """Show each `Progress` passed to the yielded function, as a bar or as lines."""
+        """Yield a function that shows each `Progress` passed to it, as a bar or as lines."""
         if not self._console.is_terminal or self._console.is_dumb_terminal:
             yield self._progress_line
             return

@@ -53,7 +53,7 @@ class WorkerLink:
     listeners: tuple[socket.socket, ...]
     """The listening sockets that all workers share."""
     secret: bytes
-    """A secret that all workers share."""
+    """A secret that all workers of a supervisor share."""
     metrics: str | None
     """The path of the Unix socket over which the supervisor queries the metrics."""
     _life: socket.socket
@@ -169,7 +169,7 @@ class _Process(Process):
             return None
 
     def retire(self) -> None:
-        """Make the worker stop accepting connections: see `Process.retire`."""
+        """Make the worker stop accepting connections, and end soon: see `Process.retire`."""
         try:
             os.write(self._life.socket.fileno(), b"r")
         except OSError:  # the process has ended, or has closed this descriptor

@@ -37,7 +37,8 @@ _MAX_REJECTING: Final = 64
 _MAX_LAST_TURNS: Final = 1000
 """Number of turns of trio's loop in which a server that shuts down still accepts pending connections."""
 _LAST_REQUESTS: Final = 0.5
-"""Seconds at the end of the drain delay in which the server accepts requests over open connections only."""
+"""Seconds at the end of the drain delay in which the server accepts requests over open connections, but no new
+connections."""
 _TURNS: Final = 5
 """Number of turns of trio's loop in which a server that shuts down reads bytes that the operating system has already
 received."""
@@ -275,7 +276,7 @@ class EndpointOptions(CommonOptions, total=False):
     path: str
     """URL path of the endpoint, ``/mcp`` by default. The endpoint is served with and without a trailing slash."""
     auth: Protected | None
-    """Token authentication: decides which callers are admitted. `None`, the default, requires no token."""
+    """The check of access tokens, which decides which callers are admitted. `None`, the default, requires no token."""
     allowed_origins: Allowed
     """Origins of the web pages that may call the server, such as ``"https://app.example.com"``: see `HostChecks`.
     ``[]`` allows no page, ``"*"`` any page. `None`, the default, allows pages of this machine."""

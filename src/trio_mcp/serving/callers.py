@@ -298,7 +298,7 @@ class InsufficientScope(CodedError):
 
 
 def insufficient_scope(refusal: Refusal, needed: frozenset[str]) -> CodedError:
-    """Return the error for a request whose caller lacks one of the ``needed`` scopes."""
+    """Return the error for a request whose caller lacks one or more of the ``needed`` scopes."""
     if refusal.status != HTTPStatus.FORBIDDEN:  # a bug in the author's rule for broader scopes
         return CodedError(INTERNAL_ERROR, "Internal error")
     return InsufficientScope(refusal, needed)

@@ -35,7 +35,7 @@ T = TypeVar("T")
 
 @frozen(eq=False)
 class AcceptedConnection:
-    """An accepted client, and the transport to it."""
+    """The connection of an accepted client, with its transport."""
 
     transport: FramedTransport
     peer: Peer
@@ -311,5 +311,5 @@ class _LineAcceptor:
         return AcceptedConnection(transport, UNKNOWN_PEER)
 
     async def reject(self, stream: trio.abc.Stream) -> None:
-        """Close the stream without a message, because not every client would understand one."""
+        """Close the stream without a message, because some clients wouldn't understand one."""
         await trio.aclose_forcefully(stream)

@@ -150,7 +150,7 @@ _signals: Final = _ProcessSignals()
 
 
 _PYTHONS_OWN_THRESHOLDS: Final = (700, 2000)
-"""Default thresholds of CPython 3.11 and 3.12, and of 3.13."""
+"""Default thresholds of the garbage collector in CPython 3.11 and 3.12, and in 3.13."""
 _THRESHOLD: Final = 10_000
 
 

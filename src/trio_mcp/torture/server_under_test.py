@@ -84,7 +84,7 @@ class TortureClient(ScriptedClient):
     transports."""
 
     async def send(self, message: JSONObject | list[Any] | str | bytes) -> None:
-        """Send a message: see `ScriptedPeer.send`."""
+        """Send a message to the server: see `ScriptedPeer.send`."""
         match message:
             case {"method": str(method), "id": int() | str() as request_id} if self.outbox is not None:
                 self.outbox.put_request(request_id, method, message.get("params"), None)

@@ -329,7 +329,7 @@ class EarlyOutput(trio.abc.ReceiveStream):
         self._in_text = self._in_message = False
 
     async def receive_some(self, max_bytes: int | None = None) -> bytes | bytearray:
-        """Receive bytes: see `trio.abc.ReceiveStream.receive_some`."""
+        """Wait for bytes and return them: see `trio.abc.ReceiveStream.receive_some`."""
         data = await self._source.receive_some(max_bytes)
         self._sink(self._text.decode(data))
         if not data:

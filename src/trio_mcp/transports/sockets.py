@@ -37,7 +37,7 @@ _MESSAGE: Final = lazy_pattern(rb"\s*+[{\[]")
 _LINGER: Final = 0.5
 _PROBES: Final = 4
 _LONGEST_WAIT: Final = 32767
-"""Maximum seconds that the operating system accepts for a keep-alive option."""
+"""Maximum number of seconds that the operating system accepts for a keep-alive option."""
 _KEEP_IDLE: Final[int] = getattr(socket, "TCP_KEEPIDLE", 0x10)  # macOS calls it TCP_KEEPALIVE
 _BACKLOG: Final = 0xFFFF  # the operating system has a lower limit
 _LONGEST_PATH: Final = 107 if sys.platform == "linux" else 103

@@ -92,7 +92,7 @@ class _LoopRun:
         """Future that is done when the run has started or failed to start. `None` before the start. Requests wait for
         this future."""
         self.context = AsyncBridgedContext(self._manager, lambda front, _: front, TrioPortal.start)
-        """The context manager that starts and ends the run."""
+        """The context manager that starts and ends this run of the application."""
 
     @asynccontextmanager
     async def _manager(self) -> AsyncGenerator[ASGIFront]:

@@ -31,11 +31,11 @@ Receive: TypeAlias = Callable[[], Awaitable[Message]]
 Send: TypeAlias = Callable[[Message], Awaitable[None]]
 
 _CONTROLS: Final = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
-"""Control characters, which RFC 9110 section 5.5 forbids in headers. h11 accepts some of them."""
+"""Pattern of control characters, which RFC 9110 section 5.5 forbids in headers. h11 accepts some of them."""
 _NO_ROOM: Final = "incomplete requests take too many bytes; try again later"
 _LONGEST_LENGTH: Final = 20
 _CLIENT_LEFT: Final = 499
-"""The status that nginx logs for clients that disconnected, for access logs."""
+"""The status for clients that have disconnected, in access logs. It's the one that nginx logs."""
 
 
 class ClientDisconnected(Exception):
@@ -87,7 +87,7 @@ def _path_below(scope: Scope) -> str:
 
 
 class AsgiBody:
-    """The body of a request, which ``receive`` returns in pieces."""
+    """The body of a request to an ASGI application, which ``receive`` returns in pieces."""
 
     def __init__(self, receive: Receive, bounds: HttpBounds) -> None:
         self._receive = receive
@@ -293,7 +293,8 @@ def _piece(data: bytes | bytearray, *, more: bool) -> dict[str, Any]:
 
 
 def fields(answer: Answer, *, has_length: bool = True) -> list[tuple[bytes, bytes]]:
-    """Return the headers of ``answer`` as ASGI expects them, with the Content-Length unless the length is unknown."""
+    """Return the headers of ``answer`` in ASGI's format. They include the Content-Length unless the length is
+    unknown."""
     pairs = (line.partition(b": ") for line in answer.headers.splitlines())
     headers = [(name.lower(), value) for name, _, value in pairs]
     # RFC 9110 section 8.6: no Content-Length in a 204; section 15.4.5: a 304 has no body

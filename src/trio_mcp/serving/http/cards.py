@@ -107,7 +107,7 @@ class Card:
     """The description on the card, in place of the description of the server, with 1 to 100 characters. Required if the
     server has no description."""
     repository: SourceRepository | None = attrs.field(default=None, kw_only=True)
-    """The repository with the server's source code."""
+    """The repository with the server's source code, as shown on the card."""
 
     def _of(self, server: Servable) -> ServerCard:
         """Return the complete card of ``server``. Raises `ValueError` if a value is missing, or isn't allowed in a

@@ -59,7 +59,7 @@ logger = logging.getLogger("trio_mcp")
 _ANYBODY: Final = Admitted()
 _MAX_ACCEPTED: Final = 100
 _STREAMING: Final = frozenset(row.name for row in ROWS if row.streams)
-"""Methods whose response is always a stream."""
+"""MCP methods whose response is always a stream."""
 _LEGACY: Final = frozenset(revision.name for revision in LEGACY_REVISIONS)
 MODERN: Final = REVISIONS.keys() - _LEGACY
 _BOM: Final = b"\xef\xbb\xbf"
@@ -456,7 +456,7 @@ def _routes_of(settings: EndpointSettings, nursery: trio.Nursery, limits: Limits
 
 
 _LOOK: Final = 1.0
-"""Longest time in seconds between two checks of the clock."""
+"""Maximum number of seconds between two checks of an endpoint's timeouts."""
 
 
 async def watch_clock(endpoint: HttpEndpoint, interval: float, tick: Callable[[float], None]) -> None:

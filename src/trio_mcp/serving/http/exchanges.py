@@ -49,7 +49,7 @@ class HttpRequest:
     auth: Auth | None
     """The authenticated caller, or `None` if the endpoint is unprotected."""
     principal: PrincipalId | None
-    """The principal of the caller."""
+    """The principal of the caller, which identifies a user or a client. `None` without authentication."""
     caller: Caller
     """The caller whose share of the limits the request uses."""
     check_scopes: CheckScopes | None = None
@@ -126,7 +126,7 @@ class PostExchange(PartExchange):
 
     @abstractmethod
     def open_stream(self) -> None:
-        """Make the answer a stream, which sends the lines in the outbox."""
+        """Make the answer to the POST a stream, which sends the lines in the outbox."""
 
     @abstractmethod
     def end_stream(self) -> None:
@@ -145,7 +145,7 @@ class PostExchange(PartExchange):
         self._was_silent = True
 
     def commit(self) -> None:
-        """Make the answer a stream, unless it already is one, is complete, or must be JSON."""
+        """Make the answer to the POST a stream, unless it already is a stream, is complete, or must be JSON."""
         if not (self.is_stream or self.is_over or self.accepts == JSON):
             self.open_stream()
 
@@ -220,7 +220,8 @@ class PostExchange(PartExchange):
         self.answer(status_of_refusal(code), line)
 
     def answer(self, status: HTTPStatus, line: bytes, more: bytes = b"") -> None:
-        """Send the complete answer, with ``more`` headers: ``line`` as JSON, or as the only event of a stream."""
+        """Send the complete answer to the POST, with ``more`` headers. ``line`` is sent as JSON, or as the only event
+        of a stream."""
         if not self.is_over:
             self.is_over = True
             self.leave()

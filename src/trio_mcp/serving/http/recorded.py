@@ -41,7 +41,7 @@ class HttpRecordings:
         self._ended: Recording | None = None
         """The recording of the session that ended last. Its last lines may not be written yet."""
         self._posts = 0
-        """Number of exchanges without a session."""
+        """Number of exchanges without a session so far."""
         self._opening: RecordedExchange | None = None
         self._response_of: Callable[[InboundRequest], ResponseHandle | None] = lambda _: None
 

@@ -58,7 +58,7 @@ def error(
 
 
 def invalid(status: HTTPStatus, reason: str, extra: bytes, request_id: RequestId | None = None) -> Answer:
-    """Return the answer to an HTTP request that is invalid for the endpoint."""
+    """Return the answer to an HTTP request that isn't valid for the endpoint, with ``status`` and ``reason``."""
     return Answer(status, JSON_HEADERS + extra, frame_error(request_id, INVALID_REQUEST, f"Invalid request: {reason}"))
 
 

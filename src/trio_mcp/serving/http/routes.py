@@ -30,7 +30,7 @@ logger = logging.getLogger("trio_mcp")
 
 _NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _VALUE: Final = re.compile(r"[\t -~\x80-\xff]*")
-"""Valid header names and values: RFC 9110 sections 5.1 and 5.5."""
+"""Patterns of valid header names and values: RFC 9110 sections 5.1 and 5.5."""
 _WRITTEN_BY_US: Final = frozenset(("connection", "content-length", "date", "transfer-encoding"))
 
 

@@ -223,7 +223,7 @@ class HttpFront:
         room = ConnectionQuota(running.limits.max_connections)
         self._endpoint = endpoint_to(running, settings, nursery, recordings, room.free)
         self._connections: dict[HttpConnection, trio.CancelScope] = {}
-        """Connections, oldest first, each with the cancel scope that shields it."""
+        """Open connections, oldest first, each with the cancel scope that shields it from cancellation."""
         room.count(self._connections)
         self._websockets: Connections | None = None
         if websocket:

@@ -80,8 +80,9 @@ class HttpSession(ClientSession):
         return self._standalone_stream is not None and self._standalone_stream.is_open
 
     def expire(self, now: float) -> None:
-        """Remove expired streams, and end responses whose token has expired. End the session if its client has neither
-        posted nor had a response open for `Limits.session_timeout` seconds, even if lines are queued for it."""
+        """Remove expired streams, and end responses whose token has expired. End the session if it has been idle for
+        `Limits.session_timeout` seconds: the client has neither posted nor had a response open. Queued lines don't keep
+        a session alive."""
         self._log.drop_finished(now)
         for stream in tuple(self._streams.values()):
             stream.expire(now)
@@ -183,8 +184,8 @@ class LocalSessions(Generic[S]):
         self._nursery = nursery
         self._sessions: dict[str, S] = {}
         self._ended: set[ClientSession] = set()
-        """Sessions that have ended, but whose requests are still cleaning up. They don't count against the limit of
-        sessions, because their requests count."""
+        """Sessions that have ended, but whose requests are still cleaning up. These sessions don't count against the
+        limit of sessions, because their requests count."""
 
     def _add(self, session: S) -> None:
         self._sessions[session.id] = session

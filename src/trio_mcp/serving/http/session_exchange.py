@@ -102,12 +102,12 @@ class ClientSession(ABC):
         self.retry_interval = retry_interval
         """Seconds after which the client should reconnect when a stream breaks."""
         self.posts: dict[SessionExchange, None] = {}
-        """The POSTs that are not answered yet."""
+        """The POSTs of the session that are not answered yet."""
         self._outbox = Outbox(limits.high_water)
         """Lines that don't belong to a request, for the stream that the client opens with GET."""
         self._connection = FedConnection(running, peer, self._outbox, state)
         self.exchange = self._connection.exchange
-        """The exchange that holds the requests of all POSTs."""
+        """The exchange that holds the requests of all POSTs of the session."""
         self.high_water = limits.high_water
         # A proxy may reject an answer to the server, for example, and neither the proxy nor the client would report
         # that.
@@ -204,7 +204,7 @@ class ClientSession(ABC):
             self._connection.feed(self._connection.state.receive(message), body, self._connection.exchange)
 
     def alarm(self, ring: Callable[[], None]) -> Alarm:
-        """Return a timer for a request whose answer should become a stream after `Limits.priming_delay`."""
+        """Return a timer that calls ``ring`` after `Limits.priming_delay`, so that the answer becomes a stream."""
         return self._connection.connection.host.alarms.set(trio.current_time() + self._limits.priming_delay, ring)
 
     # Streams

@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from ...auth.resource_server.protected import Gate
 
 _UNTOLD: Final = REVISIONS["2025-03-26"]
-"""The revision of a stateless legacy request without a version header (2025-06-18 transports, Protocol Version
-Header)."""
+"""The protocol revision that applies to a stateless legacy request without a version header (2025-06-18 transports,
+Protocol Version Header)."""
 _GONE: Final = "the client closed the response"
 
 
@@ -316,14 +316,14 @@ class StatelessEndpoint:
         self._connection.connection.shut_down(reason, hurry=hurry)
 
     async def wait_closed(self) -> None:
-        """Wait until all requests have ended."""
+        """Wait until all requests of the endpoint have ended."""
         await self._connection.ended.wait()
 
 
 def check_headers(request: Request, head: RequestHead) -> CodedError | None:
-    """Return the error for a request that lacks per-request protocol fields (2026-07-28 basic, Per-request protocol
-    fields: MUST be -32602), or whose headers repeat a value of the body wrongly or twice. Return `None` for a valid
-    request."""
+    """Return the error for an invalid request, or `None` for a valid one. A request is invalid if it lacks per-request
+    protocol fields (2026-07-28 basic, Per-request protocol fields: MUST be -32602), or if a header doesn't repeat the
+    value of the body exactly once."""
     given = request.params
     params = cast("dict[str, Any]", given) if isinstance(given, dict) else {}
     found = params.get("_meta")

@@ -15,7 +15,7 @@ from .heads import HttpBounds, RequestHead
 from .responses import HttpResponse
 
 _CLIENT_LEFT: Final = 499
-"""The status that nginx logs for clients that disconnected before their answer."""
+"""The status for clients that disconnected before their answer. It's the one that nginx logs."""
 _LONGEST: Final = 200
 """Maximum number of characters of a field in the access log."""
 
