@@ -48,7 +48,7 @@ def structure(data: Any, kind: type[T]) -> T:
 
 def structure_notification(params: Any, kind: type[T]) -> T:
     """Return an object of ``kind`` made from the parameters of a notification, without optional members that can't be
-    read. Raises `ValueError` if a required member can't be read."""
+    read. Raises `ValueError` if the rest can't be read either."""
     hook = _hook_for(kind)
     try:
         return hook(params, kind)

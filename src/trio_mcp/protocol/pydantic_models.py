@@ -1,5 +1,4 @@
-"""pydantic support, if an author's file has imported pydantic: reading JSON data as models, writing models as JSON
-data, and their schemas.
+"""Support for pydantic models: reading JSON data as models, writing models as JSON data, and their JSON Schemas.
 
 Only `foreign_types` imports this module, after other code has imported pydantic. A model is read from JSON text, by
 pydantic's rules for JSON: for example, a strict date can be read from a string. Rules that a schema can't express, such
@@ -32,29 +31,29 @@ from .type_adapters import AnyInstance
 _encoder: Final = msgspec.json.Encoder()
 
 _SMALL: Final = 64 * 1024
-"""JSON of up to this many characters is read without counting its parts."""
+"""Number of characters up to which JSON is read without counting its items and members."""
 _MOST_PARTS: Final = 100_000
-"""Maximum number of items and members of a larger value."""
+"""Maximum number of items and members of a value that is longer than this."""
 _HASHED_ITEMS_LIMIT: Final = 5_000
-"""Maximum number of items and members of a larger value with sets, or with dict keys that aren't strings: see the
+"""Maximum number of items and members of a large value with sets, or with dict keys that aren't strings: see the
 server's `hashed_items_limit`."""
 _MOST_FAULTS: Final = 1000
-"""Maximum number of faults that are described. Further faults are only counted."""
+"""Maximum number of faults that an error message describes. Further faults are only counted."""
 _TOLD: Final = 5
 _LONGEST: Final = 300
-"""Maximum characters of one fault."""
+"""Maximum number of characters of one fault in an error message."""
 
 _BOUNDS: Final = ("gt", "ge", "lt", "le", "multiple_of", "pattern", "min_length", "max_length", "tz")
 
 
 class Adapted(metaclass=AnyInstance):
-    """Represents an annotation that pydantic reads as a whole."""
+    """Class that represents an annotation that pydantic reads as a whole."""
 
     adapter: TypeAdapter[Any]
 
 
 def knows(kind: Any) -> bool:
-    """Return whether pydantic reads and writes values of the class ``kind``, and other libraries don't."""
+    """Return true if pydantic reads and writes values of the class ``kind``, and other libraries don't."""
     return isinstance(kind, type) and (
         hasattr(kind, "__get_pydantic_core_schema__") or Adapted in kind.__mro__ or _is_dataclass(kind)
     )
@@ -65,8 +64,8 @@ def _is_dataclass(kind: Any) -> bool:
 
 
 def readable(hint: Any) -> Any:
-    """Return the annotation ``hint``, or a class in its place that reads it, if pydantic must read all of it: because
-    of its metadata or dataclasses, or to read models inside other types all at once.
+    """Return the annotation ``hint``, or a class that reads it instead if pydantic must read all of it. That's the case
+    because of its metadata or dataclasses, or to read models inside other types all at once.
 
     Raises `TypeError` for an annotation that pydantic can't read.
     """
@@ -78,7 +77,7 @@ def readable(hint: Any) -> Any:
         return hint
     try:
         return _adapted(hint)
-    except TypeError:  # its metadata can't be hashed
+    except TypeError:  # the metadata of the annotation can't be hashed
         return _adapted.__wrapped__(hint)
 
 
@@ -88,7 +87,7 @@ def _adapted(hint: Any) -> Any:
         adapter = TypeAdapter[Any](hint)
     except (PydanticSchemaGenerationError, PydanticUserError) as error:
         if not any(_is_note(part) for part in hint_parts(hint)):
-            with suppress(TypeError):  # it may contain attrs classes, which msgspec reads
+            with suppress(TypeError):  # raised for attrs classes inside, which msgspec reads
                 msgspec.inspect.type_info(hint)
                 return hint
         raise TypeError(f"pydantic can't read it: {str(error).splitlines()[0]}") from None
@@ -140,11 +139,11 @@ def _stopping(schema: Any) -> Any:
 
 _LISTS: Final = ("list", "tuple", "set", "frozenset", "dict")
 _VALUES: Final = ("default", "expected", "members", "metadata", "serialization")
-"""Members that aren't schemas, or aren't used for reading."""
+"""Members of a pydantic-core schema that aren't schemas, or aren't used for reading."""
 
 
 def _hashes_others(schema: Any) -> bool:
-    """Return whether a pydantic-core schema contains a set, or a dict with keys other than strings."""
+    """Return true if a pydantic-core schema contains a set, or a dict with keys other than strings."""
     if isinstance(schema, dict):
         members = cast("dict[str, Any]", schema)
         kind, keys = members.get("type"), members.get("keys_schema", {"type": "str"})
@@ -155,8 +154,8 @@ def _hashes_others(schema: Any) -> bool:
 
 
 def read(kind: Any, value: Any) -> Any:
-    """Return JSON data as a ``kind``. Raises `ValueError` with the invalid fields, and `RuntimeError` if a validator
-    raises a `TypeError`, which is an error of the validator and not of the data."""
+    """Return JSON data as a value of the class ``kind``. Raises `ValueError` with the invalid fields, and
+    `RuntimeError` if a validator raises a `TypeError`, which is an error of the validator and not of the data."""
     text = _encoder.encode(value)
     if len(text) > _SMALL and not is_checkable(value, most := _parts_limit(kind)):
         raise ValueError(f"too large: more than {most:,} items and members")

@@ -1,4 +1,4 @@
-"""Strict readers: functions that make an object of a type from JSON data, for each type in the specification.
+"""Strict readers of the specification's types: functions that make an object from JSON data.
 
 A reader takes the data and the type, like a cattrs hook. JSON types are never coerced. `Readers` has the readers of one
 revision. cattrs uses the functions of this module, too (`cattrs_converters.py`).
@@ -30,8 +30,8 @@ HookOf: TypeAlias = Callable[[Any], Hook]
 
 
 class Readers:
-    """The readers of one revision. Members that ``revision`` doesn't have are ignored. Without a revision, members of
-    all revisions are read. ``others`` returns the reader of a type that isn't in the specification."""
+    """The readers of one protocol revision. Members that ``revision`` doesn't have are ignored. Without a revision,
+    members of all revisions are read. ``others`` returns the reader of a type that isn't in the specification."""
 
     def __init__(self, revision: Revision | None, others: Callable[[Any], Hook]) -> None:
         self._revision = revision
@@ -42,7 +42,7 @@ class Readers:
         }
 
     def get_structure_hook(self, kind: Any, /) -> Hook:
-        """Return the reader of ``kind``."""
+        """Return the reader of the type ``kind``."""
         if (hook := self._known.get(kind)) is None:
             hook = self._known[kind] = self._made(kind)
         return hook
@@ -93,7 +93,7 @@ class Readers:
 
 
 _LARGEST_FLOAT: Final = sys.float_info.max
-"""A greater integer can't be used in arithmetic: dividing by it raises `OverflowError`."""
+"""Largest integer that is accepted as a number. Dividing by a greater one raises `OverflowError`."""
 _SCALARS: Final[dict[Any, str]] = {
     str: "a string",
     bool: "true or false",
@@ -104,12 +104,12 @@ _SCALARS: Final[dict[Any, str]] = {
 
 
 def is_plain(kind: Any) -> bool:
-    """Return whether values of ``kind`` are kept unchanged: scalars, whole objects, and unions of these."""
+    """Return true if values of the type ``kind`` are kept unchanged: scalars, whole objects, and unions of these."""
     return all(part in _SCALARS or part == dict[str, Any] for part in union_parts(kind) or (kind,))
 
 
 def plain(kind: Any) -> Hook:
-    """Return the reader of a type that `is_plain`."""
+    """Return the reader of a type for which `is_plain` returns true."""
     parts = union_parts(kind) or (kind,)
     accepted = {dict if part == dict[str, Any] else part for part in parts}
     words = "an object" if dict in accepted else " or ".join(_SCALARS[part] for part in parts)
@@ -155,7 +155,7 @@ def not_a_list(item_kind: Any) -> TypeError:
 
 
 def tag_of(kind: Any) -> str | None:
-    """Return the value of a class's ``type`` discriminator, or `None` if it has none."""
+    """Return the value of a class's ``type`` discriminator, or `None` if the class has no discriminator."""
     hint = hints_of(kind).get("type") if fields_of(kind) else None
     return get_args(hint)[0] if get_origin(hint) is Literal else None
 
@@ -176,7 +176,7 @@ def tagged_union(kind: Any, hook_of: HookOf) -> Hook:
             tag = members.get("type")
             if type(tag) is not str or tag not in by_tag:
                 raise ValueError(f"expected one of {', '.join(by_tag)} as its type")
-            if tag not in known:  # made on first use, because the members of a union may contain the union
+            if tag not in known:  # readers are made on first use, because the members of a union may contain the union
                 known[tag] = hook_of(by_tag[tag])
             return known[tag](members, by_tag[tag])
         if list_kind is not None and type(value) is list:
@@ -189,7 +189,7 @@ def tagged_union(kind: Any, hook_of: HookOf) -> Hook:
 
 
 def around_class(kind: Any, read: Hook) -> Hook:
-    """Return the reader of a class, with additional steps of this class before and after ``read``."""
+    """Return the reader of a class, which runs ``read`` and the additional steps of this class before and after."""
     with_hints = any(field.name == "cache_scope" for field in fields_of(kind))
     before = _BEFORE.get(kind, with_good_hints if with_hints else None)
     if before is not None:
@@ -200,9 +200,10 @@ def around_class(kind: Any, read: Hook) -> Hook:
 
 
 OPEN: Final = {CallToolResult: "schema_error", CreateMessageResult: "extra", SubscriptionFilter: "extensions"}
-"""The field of a class that isn't read from a member of its name: it holds members of any name, or is our own."""
+"""For some classes, the field that isn't read from a member of its name. It holds members of any name, or is never
+sent."""
 _SAMPLED: Final = frozenset(wire_name(field.name) for field in fields_of(CreateMessageResult)) - {"extra"}
-"""The members of a sampling result that have their own field."""
+"""The members of a sampling result that have a field of their own."""
 
 
 def _with_extras(result: CreateMessageResult, value: JSONObject) -> CreateMessageResult:
@@ -226,14 +227,14 @@ def _checked(result: ElicitResult, _: JSONObject) -> ElicitResult:
 
 
 _BEFORE: Final[dict[Any, Callable[[JSONObject], JSONObject]]] = {Task: lambda task: {"ttl": None, **task}}
-"""Steps on the data before the object is made. A null ``ttl`` of a task means for ever (2025-11-25 tasks, Task), and
-mcp 1.x omits it."""
+"""For some classes, a step on the JSON data before the object is made. A null ``ttl`` of a task means for ever
+(2025-11-25 tasks, Task), and mcp 1.x omits it."""
 _AFTER: Final[dict[Any, Callable[[Any, JSONObject], Any]]] = {
     CreateMessageResult: _with_extras,
     SubscriptionFilter: _with_extensions,
     ElicitResult: _checked,
 }
-"""Steps on the object, and the data from which the object was made."""
+"""For some classes, a step on the object and the data from which it was made."""
 
 
 def _elicit_params(hook_of: HookOf, value: Any, _: Any) -> Any:
@@ -257,7 +258,7 @@ LEAVES: Final[dict[Any, Hook]] = {
     LogLevel: _log_level,
     Any: lambda value, _: value,
 }
-"""The readers of types without parts."""
+"""The readers of types that don't contain other types."""
 SPECIAL: Final[dict[Any, Callable[[HookOf, Any, Any], Any]]] = {
     ElicitFormParams | ElicitURLParams: _elicit_params,
     ResourceContents: _resource_contents,

@@ -1,4 +1,4 @@
-"""The five revisions as rows of facts. Each is its predecessor plus the lines of the official changelog.
+"""The five protocol revisions as rows of facts. Each is its predecessor plus the lines of the official changelog.
 
 `declares` returns whether a client has declared a capability, if the client's revision has it.
 """
@@ -17,46 +17,47 @@ from .types.lifecycle import ClientCapabilities
 
 @frozen(eq=False)
 class Revision:
-    """A revision of the specification, as facts. Compared by identity: there is one instance of each."""
+    """A revision of the MCP specification, as facts. Compared by identity: there is one instance of each."""
 
     name: str
     handshake: bool
-    """True: connections open with ``initialize``. False: each request has its version and capabilities in ``_meta``."""
+    """True if connections open with ``initialize``. Otherwise, each request has its version and capabilities in
+    ``_meta``."""
     server_requests: bool
-    """True: the server may send requests. False: it asks by returning ``InputRequiredResult``."""
+    """True if the server may send requests. Otherwise, it returns ``InputRequiredResult`` to ask for input."""
     batches: bool
-    """True: arrays of messages are accepted."""
+    """True if JSON-RPC batches (arrays of messages) are accepted."""
     log_level: Literal["connection", "request"]
-    """Where the minimum log level is set: with ``logging/setLevel``, or in ``_meta`` of each request."""
+    """How the minimum log level is set: with ``logging/setLevel``, or in ``_meta`` of each request."""
     changes: Literal["free", "listen"]
-    """Whether list changes and resource updates are sent at any time, or only on ``subscriptions/listen``."""
+    """When list changes and resource updates are sent: at any time, or only on ``subscriptions/listen``."""
     result_type: bool
-    """True: results carry ``resultType``."""
+    """True if results contain ``resultType``."""
     cache_hints: bool
-    """True: results of cacheable methods carry ``ttlMs`` and ``cacheScope``."""
+    """True if results of cacheable methods contain ``ttlMs`` and ``cacheScope``."""
     server_info_in_meta: bool
-    """True: results carry the server's name and version in ``_meta``."""
+    """True if results contain the server's name and version in ``_meta``."""
     resource_not_found: int
     """The error code for an unknown resource."""
     invalid_arguments: Literal["error", "result"]
-    """Whether invalid arguments of a tool are a JSON-RPC error, or a result with ``isError`` that the model can
-    read."""
+    """Kind of the reply to invalid arguments of a tool: a JSON-RPC error, or a result with ``isError`` that the model
+    can read."""
     missing_capability: int
     """The error code for a request that requires a capability which the client hasn't declared."""
     renamed_errors: Mapping[int, int]
     """Error codes of other revisions, mapped to the codes of this revision."""
     structured_content: Literal["none", "object", "any"]
-    """Which values ``structuredContent`` may have."""
+    """The values that ``structuredContent`` may have."""
     progress_message: bool
-    """True: progress notifications may carry a ``message``."""
+    """True if progress notifications may contain a ``message``."""
     polling: bool
-    """True: over HTTP, a server may end a response early, and the client reconnects for the rest."""
+    """True if a server may end an HTTP response early, and the client reconnects for the rest."""
     tasks: Literal["none", "core", "extension"]
-    """The form of tasks: requested by the caller, or chosen by the server as in the extension."""
+    """The form of background tasks: requested by the caller, or chosen by the server as in the extension."""
     sub_capabilities: bool
-    """True: clients declare parts of ``sampling`` and ``elicitation``, such as ``sampling.tools``."""
+    """True if clients declare parts of ``sampling`` and ``elicitation``, such as ``sampling.tools``."""
     _methods: Mapping[str, Method] = MappingProxyType({})
-    """The methods of the revision, keyed by name."""
+    """The methods of the protocol revision, keyed by name."""
 
     def __str__(self) -> str:
         return self.name
@@ -110,7 +111,7 @@ def _chain() -> list[Revision]:
         renamed_errors=MappingProxyType({-32002: -32602, -32042: -32603}),
         structured_content="any",
         polling=False,
-        tasks="extension",  # removed from the core, and now an extension
+        tasks="extension",  # tasks were removed from the core, and are now an extension
     )
     return [first, second, third, fourth, fifth]
 
@@ -121,7 +122,7 @@ def _with_methods(row: Revision) -> Revision:
 
 
 REVISIONS: Final[Mapping[str, Revision]] = MappingProxyType({row.name: _with_methods(row) for row in _chain()})
-"""The revisions, keyed by name, oldest first."""
+"""The protocol revisions, keyed by name, oldest first."""
 
 LEGACY_REVISIONS: Final = tuple(row for row in REVISIONS.values() if row.handshake)
 MODERN_REVISIONS: Final = tuple(row for row in REVISIONS.values() if not row.handshake)
@@ -131,13 +132,13 @@ LATEST_MODERN: Final = MODERN_REVISIONS[-1]
 
 @cache
 def requests_of(role: Literal["client", "server"], revision: Revision) -> Mapping[str, Method]:
-    """Return the requests that ``role`` may send in ``revision``, keyed by name."""
+    """Return the request methods that ``role`` may send in ``revision``, keyed by name."""
     return {name: row for name, row in revision._methods.items() if row.is_request and row.sent_by(role)}
 
 
 @cache
 def notifications_of(role: Literal["client", "server"], revision: Revision) -> Mapping[str, Method]:
-    """Return the notifications that ``role`` may send in ``revision``, keyed by name."""
+    """Return the notification methods that ``role`` may send in ``revision``, keyed by name."""
     return {name: row for name, row in revision._methods.items() if not row.is_request and row.sent_by(role)}
 
 
@@ -149,9 +150,9 @@ class Vocabulary:
     """The methods of a connection: those of the specification, and those of extensions."""
 
     requests_of: Rows
-    """Returns the requests that a role may send in a revision, keyed by name."""
+    """Function that returns the request methods that a role may send in a revision, keyed by name."""
     notifications_of: Rows
-    """Returns the notifications that a role may send in a revision, keyed by name."""
+    """Function that returns the notification methods that a role may send in a revision, keyed by name."""
     names: frozenset[str]
     """The names of all methods, in all revisions."""
 
@@ -161,14 +162,14 @@ CORE: Final = Vocabulary(requests_of, notifications_of, frozenset(METHODS))
 
 
 def lacks_notification(method: str, role: Literal["client", "server"], revision: Revision) -> bool:
-    """Return whether ``method`` is in the specification, but ``role`` can't send it as a notification in ``revision``.
+    """Return true if ``method`` is in the specification, but ``role`` can't send it as a notification in ``revision``.
     Names outside the specification, such as those of extensions, are accepted."""
     return method in METHODS and method not in notifications_of(role, revision)
 
 
 def negotiate(requested: str) -> Revision:
-    """Return the legacy revision for the response to ``initialize``: the requested one if it is known, or else the
-    server's latest.
+    """Return the legacy revision for the response to ``initialize``. That's the requested revision if it is known, or
+    else the server's latest.
 
     2025-11-25 lifecycle, Version Negotiation.
     """
@@ -181,14 +182,14 @@ ASKED_BY: Final[Mapping[str, str]] = {
     "elicitation": "elicitation/create",
     "roots": "roots/list",
 }
-"""Capabilities that allow requests to a client, and these requests."""
+"""Capabilities that allow requests to a client, with these requests."""
 
 _ALWAYS: Final = frozenset(("sampling.context", "elicitation.form"))
-"""Parts that belonged to the whole capability before parts were declared (2025-11-25 changelog)."""
+"""Parts of capabilities that belonged to the whole capability before parts were declared (2025-11-25 changelog)."""
 
 
 def has_capability(revision: Revision, path: str) -> bool:
-    """Return whether a client of ``revision`` can declare ``path``, such as ``"sampling.tools"``.
+    """Return true if a client of ``revision`` can declare the capability ``path``, such as ``"sampling.tools"``.
 
     A capability that allows no request, such as an extension, can be declared in all revisions.
     """
@@ -202,7 +203,7 @@ def has_capability(revision: Revision, path: str) -> bool:
 
 
 def declares(capabilities: ClientCapabilities, path: str, revision: Revision) -> bool:
-    """Return whether a client of ``revision`` that declared ``capabilities`` supports ``path``.
+    """Return true if a client of ``revision`` that declared ``capabilities`` supports the capability ``path``.
 
     A member that was introduced by a later revision is ignored. In a revision that declares no parts, each part is
     supported together with the whole.
@@ -213,7 +214,8 @@ def declares(capabilities: ClientCapabilities, path: str, revision: Revision) ->
 
 @lru_cache(maxsize=256)
 def _declared_path(revision: Revision, path: str) -> str | None:
-    """Return the path that a client of ``revision`` declares to support ``path``, or `None` if there is none."""
+    """Return the capability path that a client of ``revision`` declares to support ``path``. Return `None` if there is
+    none."""
     if not has_capability(revision, path):
         return None
     return path if revision.sub_capabilities or path not in _ALWAYS else path.partition(".")[0]

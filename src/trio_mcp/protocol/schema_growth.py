@@ -1,4 +1,4 @@
-"""Schema growth: how often the parts of a schema may be evaluated for one value.
+"""Estimates how often the parts of a JSON Schema may be evaluated for one value, before the value is checked.
 
 References make a schema larger than its text. Forty definitions that each refer to the next one twice are evaluated
 10¹² times. Two alternatives that both refer to the schema itself are evaluated twice as often with each level of the
@@ -17,22 +17,23 @@ from .fields import JSONObject
 from .inlining import at_pointer
 
 _MOST: Final = 10_000_000
-"""Maximum evaluations of parts of a schema for one value, which take half a second."""
+"""Maximum number of evaluations of subschemas for one value, which take half a second."""
 _FEW: Final = 100
-"""Evaluations in one place of a value up to which nothing is calculated, because the size of values is limited as
-well."""
+"""Number of evaluations per place of a value up to which nothing is calculated, because the size of values is limited
+as well."""
 _MOST_COMPILED: Final = 10_000
-"""The same limit in one place of a value, for schemas with keywords that depend on what else was evaluated."""
+"""Number of evaluations per place of a value up to which nothing is calculated, for schemas with keywords that depend
+on what else was evaluated."""
 _TOO_MANY: Final = _MOST + 1
 _MOST_STEPS: Final = 2_000_000
-"""Maximum steps of the calculation for one schema."""
+"""Maximum number of steps of the calculation for one schema."""
 
 _HERE: Final = frozenset(("not", "if", "then", "else"))
 _HERE_LISTED: Final = frozenset(("allOf", "anyOf", "oneOf"))
 _HERE_NAMED: Final = frozenset(("dependentSchemas", "dependencies"))
 _REFERENCES: Final = frozenset(("$ref", "$dynamicRef", "$recursiveRef"))
 _ITEM: Final = frozenset(("items", "prefixItems", "additionalItems"))
-"""Keywords with several schemas, of which one is used for an item."""
+"""JSON Schema keywords with several schemas, of which one is used for each item."""
 _ITEM_TOO: Final = frozenset(("contains", "unevaluatedItems"))
 _DEAR: Final = frozenset(("unevaluatedItems", "unevaluatedProperties"))
 _MEMBER_TOO: Final = frozenset(("unevaluatedProperties", "propertyNames"))
@@ -41,12 +42,12 @@ _EDGES: Final = frozenset(("properties", "patternProperties", "additionalPropert
 )
 _NAMES: Final = frozenset(("$anchor", "$dynamicAnchor", "$id", "id", "$recursiveAnchor"))
 SCHEMA_KEYWORDS: Final = _EDGES | _NAMES | {"minContains", "maxContains", "$schema", "$defs", "definitions"}
-"""Keywords that contain schemas, or refer to schemas."""
+"""JSON Schema keywords that contain schemas, or refer to schemas."""
 
 
 class SchemaGrowth:
-    """Calculates how many evaluations ``schema`` takes. Raises `ValueError` for a schema that takes too many in one
-    place."""
+    """Calculates how many evaluations checking a value against ``schema`` takes. Raises `ValueError` for a schema that
+    takes too many in one place."""
 
     def __init__(self, schema: JSONObject) -> None:
         self._root, parts = _graph_of(schema)
@@ -60,7 +61,7 @@ class SchemaGrowth:
         )
 
     def exceeded(self, value: Any) -> bool:
-        """Return whether checking ``value`` may take too many evaluations. Alternatives that would end early count in
+        """Return true if checking ``value`` may take too many evaluations. Alternatives that would end early count in
         full."""
         if self._is_harmless:
             return False
@@ -94,31 +95,32 @@ class _Part:
     def __init__(self) -> None:
         self.here: list[_Part] = []
         self.item: list[_Part] = []
-        """Parts of which one is evaluated for an item."""
+        """Subschemas of which one is evaluated for each item."""
         self.item_too: list[_Part] = []
         self.named: dict[str, _Part] = {}
         self.other: list[_Part] = []
-        """Parts that are evaluated for members that aren't ``named``."""
+        """Subschemas that are evaluated for members that aren't in ``named``."""
         self.member_too: list[_Part] = []
         self.is_dear = False
-        """Whether the part has a keyword that depends on what else was evaluated."""
+        """True if the subschema has a keyword that depends on what else was evaluated."""
         # What is reckoned:
         self.is_endless = True
-        """Whether the part leads to itself, or to such a part."""
+        """True if the subschema leads to itself, or to a subschema that does."""
         self.inside: Counter[_Part] = Counter()
-        """The parts that are evaluated in the same place of a value, including this one, and how often."""
+        """The subschemas that are evaluated in the same place of a value, including this one, with the number of
+        evaluations."""
         self.most = 0
-        """Evaluations in one place of a value, or below it, without those by endless parts below."""
+        """Number of evaluations in one place of a value and below it, without those by recursive subschemas below."""
         self.each_level = 0
-        """Evaluations of endless parts in one place of the next level of a value."""
+        """Number of evaluations of recursive subschemas in one place of the next level of a value."""
 
     def below(self) -> Iterator[_Part]:
-        """Yield the parts for items and members."""
+        """Yield the subschemas for items and members."""
         yield from (*self.item, *self.item_too, *self.named.values(), *self.other, *self.member_too)
 
 
 def _down(entries: Counter[_Part], name: str | None) -> Counter[_Part]:
-    """Return how often endless parts are evaluated for an item, or for the member ``name``, if ``entries`` are
+    """Return how often recursive subschemas are evaluated for an item, or for the member ``name``, if ``entries`` are
     evaluated for the whole."""
     found: Counter[_Part] = Counter()
     for entry, times in entries.items():
@@ -140,7 +142,7 @@ _Add: TypeAlias = Callable[[Any], "_Part | None"]
 
 
 def _graph_of(schema: JSONObject) -> tuple[_Part, list[_Part]]:
-    """Return the part for ``schema``, and all parts."""
+    """Return the `_Part` for ``schema``, and all parts of the graph."""
     parts: dict[int, _Part] = {}
     pending: list[JSONObject] = []
     leaf = _Part()  # shared, because most parts of large schemas are leaves
@@ -200,7 +202,8 @@ def _listed(said: Any) -> list[Any]:
 
 
 def anchors_in(schema: JSONObject) -> dict[str, list[JSONObject]]:
-    """Return the subschemas that have their own name, keyed by it, or by the last part of their ``$id``."""
+    """Return the subschemas that have an anchor or an ``$id``, keyed by the anchor, or by the last part of the
+    ``$id``."""
     found: dict[str, list[JSONObject]] = {}
     for node in objects_in(schema):
         if _NAMES.isdisjoint(node):
@@ -214,7 +217,7 @@ def anchors_in(schema: JSONObject) -> dict[str, list[JSONObject]]:
 
 
 def objects_in(schema: JSONObject) -> Iterator[JSONObject]:
-    """Yield ``schema`` and each object inside, in reverse order."""
+    """Yield ``schema`` and each JSON object inside it, in reverse order."""
     pending: list[Any] = [schema]
     while pending:
         item = pending.pop()
@@ -228,8 +231,8 @@ def _last(name: str) -> str:
 
 
 def targets_of(schema: JSONObject, reference: str, anchors: dict[str, list[JSONObject]]) -> list[Any]:
-    """Return all possible targets of ``reference`` in ``schema``, rather too many than too few. ``anchors`` are those
-    of `anchors_in`."""
+    """Return all possible targets of ``reference`` in ``schema``, rather too many than too few. ``anchors`` is the
+    result of `anchors_in`."""
     document, _, fragment = reference.partition("#")
     roots = [schema] if not document else anchors.get(_last(document), [])
     if not fragment:
@@ -278,13 +281,13 @@ def _innermost_first(parts: list[_Part], ahead_of: Callable[[_Part], list[_Part]
 
 
 class _GrowthCalculator:
-    """Calculates parts, within limits, because a schema may come from anyone."""
+    """Calculates the evaluations of subschemas, within limits, because a schema may come from anyone."""
 
     def __init__(self) -> None:
         self._left = _MOST_STEPS
 
     def calculate(self, part: _Part) -> None:
-        """Calculate ``part``, after all parts that it leads to, except endless parts below."""
+        """Calculate the evaluations of ``part``, after all parts that it leads to, except recursive ones below."""
         part.most = _TOO_MANY
         if self._left < 0:
             return

@@ -1,5 +1,4 @@
-"""Reading guided by a JSON Schema: values of the wrong JSON type are converted to what a schema requires, and errors
-list the allowed choices.
+"""Converts values of the wrong JSON type to the type that a JSON Schema requires, and lists allowed choices in errors.
 
 The arguments of prompts are strings on the wire. Some hosts and models send strings for lists, objects and numbers,
 null for what they omit, or 3.0 for 3. This happens only after a strict reading has failed, so only invalid parts are
@@ -22,15 +21,16 @@ from .fields import JSON_TYPES, JSONObject, as_object, json_type
 from .schema_growth import targets_of
 
 _MOST_TEXT: Final = 256 * 1024
-"""Maximum characters of all JSON inside strings, in the arguments of one call."""
+"""Maximum number of characters of all JSON inside strings, in the arguments of one call."""
 _MOST_STEPS: Final = 100_000
-"""Maximum pairs of a value and a schema that are compared to read strings. For numbers alone, five times as many."""
+"""Maximum number of pairs of a value and a schema that are compared to read strings. For numbers alone, the maximum is
+five times as high."""
 _MOST_NESTED: Final = 64
-"""Maximum levels of nesting, including those inside strings. Each uses a few stack frames."""
+"""Maximum number of levels of nesting, including those inside strings. Each level uses a few stack frames."""
 
 _WORDS: Final = {"": None, "null": None, "none": None, "true": True, "false": False}
 _LIMITS: Final = frozenset(("const", "enum", "format", "minLength", "pattern"))
-"""Keywords for strings that may reject an empty string."""
+"""JSON Schema keywords for strings that may reject an empty string."""
 _EITHER: Final = ("anyOf", "oneOf")
 
 
@@ -62,10 +62,11 @@ class _SchemaReader:
         self._reads_text = reads_text
         self._types: dict[int, frozenset[str]] = {}
         self._known: dict[tuple[int, str], list[JSONObject]] = {}
-        """For each schema and type, the schemas that together describe any value of the type."""
+        """For each pair of a schema and a type, the schemas that together describe any value of the type."""
 
     def read(self, node: Any, value: Any, levels: int) -> Any:
-        """Return ``value`` as the schema ``node`` requires it, or the same object if nothing changes."""
+        """Return ``value`` with the JSON types that the schema ``node`` requires, or the same object if nothing
+        changes."""
         self._step(1)
         if self._reads_text and isinstance(value, str):
             types = self._types_of(node)
@@ -102,7 +103,7 @@ class _SchemaReader:
         return word == "" and limits
 
     def _value_of_text(self, text: str, types: frozenset[str]) -> Any:
-        """Return the value that a string contains, if it has one of these ``types`` and the string itself doesn't.
+        """Return the JSON value that a string contains, if the value has one of these ``types`` and the string doesn't.
         Otherwise return the string."""
         said, before = cast("Any", text), None
         while isinstance(said, str) and said is not before and "string" not in types:
@@ -178,16 +179,17 @@ class _SchemaReader:
 
 
 _PLACE: Final = re.compile(r"^(?:Invalid enum|Invalid value|Expected).* at (`key` in )?`\$([^`]*)`$", re.DOTALL)
-"""A msgspec error about one value, and its place."""
+"""Pattern of a msgspec error about one value, and its place."""
 _STEP: Final = re.compile(r"\.([^.\[]+)|\[(\d+|\.\.\.)\]")
-"""The name of a member, or the index of an item. Three dots mean any member, or an item of a set."""
+"""Pattern of the name of a member, or the index of an item. Three dots mean any member, or an item of a set."""
 _MOST: Final = 200
 """Maximum number of schemas that are searched, and of choices that are listed."""
 _LONGEST: Final = 1000
 
 
 def with_choices(fault: str, schema: JSONObject) -> str:
-    """Return a msgspec error, with the allowed values if the place of the fault has an ``enum`` in ``schema``."""
+    """Return a msgspec error as text, with the allowed values if the place of the fault has an ``enum`` in
+    ``schema``."""
     if (found := _PLACE.match(fault)) is None:
         return fault
     any_part = ("additionalProperties", "items")
@@ -221,17 +223,17 @@ def _with_alternatives(root: JSONObject, schemas: list[Any]) -> list[JSONObject]
     return [cast("JSONObject", each) for each in found if isinstance(each, dict)]
 
 
-# Which schemas apply at one place
+# The subschemas that apply to one location of the value
 
 
 def _beside(root: JSONObject, schema: Any) -> list[Any]:
-    """Return the schemas that also apply to a value of ``schema``."""
+    """Return the schemas that also apply to a value to which ``schema`` applies."""
     targets = [target for reference in _listed(schema, "$ref") for target in targets_of(root, reference, {})]
     return targets + _listed(schema, "allOf")
 
 
 def _below(schema: JSONObject, step: Any) -> Any:
-    """Return the schema of one item or member."""
+    """Return the schema of one item of a list or one member of an object."""
     if isinstance(step, int):
         first = _listed(schema, "prefixItems")
         return first[step] if step < len(first) else schema.get("items")

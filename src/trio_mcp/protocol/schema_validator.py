@@ -1,4 +1,4 @@
-"""Validation with JSON Schemas given as dicts, which are compiled once. jsonschema-rs does the work.
+"""Validation of values with JSON Schemas, which are compiled once. jsonschema-rs does the work.
 
 The dialect is the schema's own ``$schema``, by default 2020-12. Drafts 4, 6, 7 and 2019-09 are supported too. No peer
 can block the server: references to other documents are never fetched (2026-07-28 basic, $ref Resolution: MUST NOT),
@@ -37,11 +37,11 @@ from .schema_growth import SCHEMA_KEYWORDS, SchemaGrowth, anchors_in, objects_in
 from .schema_reading import allowed_values
 
 _MOST_EVALUATIONS: Final = 50_000
-"""Maximum evaluations for one value, which take half a second."""
+"""Maximum number of evaluations of subschemas for one value, which take half a second."""
 TOO_LARGE: Final = "too large to be checked"
-"""The beginning of the fault of a value that may be valid."""
+"""The beginning of the error message for a value that couldn't be checked, and may be valid."""
 _DEPENDENT: Final = frozenset(("$dynamicRef", "$recursiveRef", "unevaluatedItems", "unevaluatedProperties"))
-"""Keywords that depend on the path that leads to them, or on what else was evaluated."""
+"""JSON Schema keywords that depend on the path that leads to them, or on what else was evaluated."""
 _OLD: Final = ("draft-04", "draft-06", "draft-07")
 
 
@@ -49,7 +49,7 @@ _Steps: TypeAlias = Generator[tuple[Any, Any], bool, bool]
 
 
 class TooManyEvaluations(Exception):
-    """The value can't be checked within the limit."""
+    """The value can't be checked within the limit of evaluations."""
 
 
 class SchemaEvaluation:
@@ -63,14 +63,15 @@ class SchemaEvaluation:
         self._dialect: JSONObject = {} if dialect is None else {"$schema": dialect}
         self._is_old = isinstance(dialect, str) and any(name in dialect for name in _OLD)
         self._known: dict[tuple[int, int], bool | None] = {}
-        """The result for a part of the schema and a part of the value. `None` while it is being determined."""
+        """The result for each part of the schema and part of the value. `None` while it is being determined."""
         self._validators: dict[int, Any] = {}
         self._patterns: dict[str, Any] = {}
         if any("$id" in node or "id" in node for nodes in self._anchors.values() for node in nodes if node != schema):
             raise TooManyEvaluations  # references are relative to these keywords
 
     def fits(self, node: Any, value: Any) -> bool:
-        """Return whether ``value`` is valid for the subschema ``node``. Raises `TooManyEvaluations`."""
+        """Return true if ``value`` is valid for the subschema ``node``. Raises `TooManyEvaluations` if the limit is
+        exceeded."""
         # Without recursion: a value has up to 256 levels, and each may take several steps through the schema.
         known = self._known
         fits = self._known_of(node, value)
@@ -91,7 +92,7 @@ class SchemaEvaluation:
                 fits = self._known_of(node, value)
 
     def _known_of(self, node: Any, value: Any) -> bool | None:
-        """Return whether ``value`` is valid for ``node``, or `None` if that isn't known yet."""
+        """Return whether ``value`` is valid for the subschema ``node``. Return `None` if that isn't known yet."""
         if not isinstance(node, dict):
             return bool(node)
         key = id(cast("JSONObject", node)), id(value)
@@ -105,7 +106,8 @@ class SchemaEvaluation:
         return None
 
     def _evaluated(self, node: JSONObject, value: Any) -> _Steps:
-        """Evaluate ``node``. This generator yields each relevant subschema with its value, and receives the result."""
+        """Evaluate the subschema ``node``. This generator yields each relevant subschema with its value, and receives
+        the result."""
         if "$ref" in node:
             targets = targets_of(self._schema, node["$ref"], self._anchors)
             if len(targets) != 1:
@@ -120,7 +122,7 @@ class SchemaEvaluation:
         return (yield from self._items_fit(node, cast("list[Any]", value))) if isinstance(value, list) else True
 
     def _plainly_fits(self, node: JSONObject, value: Any) -> bool:
-        """Return whether ``value`` is valid for the keywords that don't contain schemas."""
+        """Return true if ``value`` is valid for the keywords that don't contain schemas."""
         validator = self._validators.get(id(node))
         if validator is None:
             rest = {keyword: said for keyword, said in node.items() if keyword not in SCHEMA_KEYWORDS}
@@ -190,7 +192,7 @@ class SchemaEvaluation:
 
 
 def _count(listed: list[Any], value: Any, limit: int) -> Generator[tuple[Any, Any], bool, int]:
-    """Return for how many of the schemas ``listed`` the value is valid, counting up to ``limit``."""
+    """Return for how many of the schemas in ``listed`` the value is valid, counting up to ``limit``."""
     count = 0
     for said in listed:
         count += yield said, value
@@ -200,7 +202,7 @@ def _count(listed: list[Any], value: Any, limit: int) -> Generator[tuple[Any, An
 
 
 class SchemaValidator:
-    """A compiled schema. Raises `ValueError` for an invalid schema, one that needs another document, or one whose
+    """A compiled JSON Schema. Raises `ValueError` for an invalid schema, one that needs another document, or one whose
     references multiply. ``pattern_limit`` is the maximum size of a compiled regular expression in bytes."""
 
     def __init__(self, schema: JSONObject, *, pattern_limit: int | None = None) -> None:
@@ -222,7 +224,7 @@ class SchemaValidator:
         self._faults = SchemaFaults(schema, lambda: compiled(jsonschema_rs.validator_map_for))
 
     def faults(self, value: Any) -> str | None:
-        """Return the faults of ``value`` in one line, or `None` for a valid value.
+        """Return the faults of ``value`` in one line of text, or `None` for a valid value.
 
         The text contains the first few faults, and fewer for a large value: see `SchemaFaults`. A value that is too
         large to be checked is a fault: see `SchemaBounds`.
@@ -236,7 +238,7 @@ class SchemaValidator:
         return None if self._validator.is_valid(value) else self._faults.describe(value)
 
     def _evaluated(self, value: Any) -> str | None:
-        """Return what `faults` returns, for a value with too many paths through the schema."""
+        """Return the faults, like `faults`, of a value with too many paths through the schema."""
         try:
             evaluation = SchemaEvaluation(self._schema, self._compiled)
             if evaluation.fits(self._schema, value):
@@ -251,9 +253,10 @@ def _never(uri: str) -> Any:
 
 
 _MOST_PARTS: Final = 100_000
-"""Maximum items and members. With this many, the most expensive keywords take less than half a second."""
+"""Maximum number of items and members of a checked value. With this many, the most expensive keywords take less than
+half a second."""
 _FEW_ALTERNATIVES: Final = 10
-"""How many alternatives can be tried in the time allotted to each item."""
+"""Number of alternatives that can be tried in the time allotted to each item."""
 
 _SAY_NOTHING: Final = frozenset(
     ("$anchor", "$comment", "$defs", "$id", "$schema", "default", "definitions", "deprecated", "description")
@@ -291,7 +294,7 @@ class SchemaBounds:
 
 
 def _is_cheap(schema: Any) -> bool:
-    """Return whether checking takes only a few steps for each part of a value, whatever the value is."""
+    """Return true if checking takes only a few steps for each part of a value, whatever the value is."""
     pending: list[Any] = [schema]
     while pending:
         node = pending.pop()
@@ -316,7 +319,7 @@ def _schemas(keyword: str, said: Any) -> list[Any]:
 
 
 def _tried(said: Any) -> int:
-    """Return how many entries of a list or object must be tried. Strings to choose from are looked up."""
+    """Return how many entries of a keyword's list or object must be tried. Strings to choose from are looked up."""
     if isinstance(said, list):
         choices = cast("list[Any]", said)
         return 0 if all(map(_is_looked_up, choices)) else len(choices)
@@ -329,15 +332,15 @@ def _is_looked_up(choice: Any) -> bool:
 
 _FAULTS_SHOWN: Final = 5
 _LONGEST_FAULT: Final = 300
-"""Maximum characters of a fault, which quotes the invalid value."""
+"""Maximum number of characters of the description of a fault, which quotes the invalid value."""
 _LONGEST_VALUE: Final = 150
-"""Maximum characters of a fault that lists the allowed values after the invalid one."""
+"""Maximum number of characters of the description of a fault that lists the allowed values after the invalid one."""
 _SMALL_PARTS: Final = 1000
 _CHARACTERS: Final = 20_000
 _LOOKED_AT: Final = 10_000
-"""Maximum items of one list that are searched."""
+"""Maximum number of items of one list that are searched for a fault."""
 _STEPS: Final = 6
-"""Maximum steps down into a value. Each may check nearly the whole value again."""
+"""Maximum number of steps down into a value. Each step may check nearly the whole value again."""
 _HOPS: Final = 32
 """Maximum number of references that are followed one after another."""
 _REFERENCES: Final = frozenset(("$ref", "$dynamicRef", "$recursiveRef"))
@@ -355,7 +358,8 @@ class SchemaFaults:
         self._levels = MOST_LEVELS
 
     def describe(self, value: Any) -> str:
-        """Return, in one line, the first few faults of an invalid ``value``; one fault for a large value."""
+        """Return the first few faults of an invalid ``value`` in one line of text. For a large value, return one
+        fault."""
         if self._validators is None:
             self._validators = self._compiled()
             # If alternatives refer to others, the faults of a value may be many times those of its parts.
@@ -389,8 +393,8 @@ class SchemaFaults:
         return message.partition(" is not one of ")[0][:_LONGEST_VALUE] + choices if choices else message
 
     def locate(self, value: Any, fits: Callable[[Any, Any], bool]) -> str:
-        """Return in one line where the fault of an invalid ``value`` is, if ``describe`` would take too long. ``fits``
-        returns whether a part is valid for a subschema."""
+        """Return one line of text that says where an invalid ``value`` has its fault, if ``describe`` would take too
+        long. ``fits`` returns whether a part is valid for a subschema."""
         node, place, part = self._schema, "", value
         for _ in range(_STEPS):
             for step, below, item in _parts(node, "#", part):
@@ -415,7 +419,8 @@ class SchemaFaults:
 
 
 def _parts(node: JSONObject, pointer: str, value: Any) -> Iterator[tuple[str, str, Any]]:
-    """Yield the parts of ``value`` that have a subschema: the step to the part, the schema's pointer, and the part."""
+    """Yield the parts of ``value`` that have a subschema. Each comes with the step that leads to it, and the schema's
+    pointer."""
     if isinstance(value, dict):
         members = cast("JSONObject", value)
         for name in cast("JSONObject", node.get("properties") or {}):

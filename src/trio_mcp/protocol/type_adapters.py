@@ -1,4 +1,4 @@
-"""Type adapters: reading annotations that msgspec rejects, such as unions of types that look alike in JSON, enums and
+"""Adapters for reading annotations that msgspec rejects, such as unions of types that look alike in JSON, enums and
 literals of any JSON values, classes with such fields, and aliases.
 
 msgspec treats an `Adapter` as an unknown class, and leaves the reading to it. A client decides what is read, so an
@@ -23,7 +23,7 @@ from msgspec.structs import asdict
 from .fields import JSONObject
 
 _LONGEST: Final = 300
-"""Maximum characters of the fault of one part."""
+"""Maximum number of characters of the error message of one part of an annotation."""
 _Hook: TypeAlias = Callable[[Any, Any], Any]
 """Function that reads JSON data as a class that msgspec doesn't know."""
 _FIELDS: Final = ("__attrs_attrs__", "__dataclass_fields__", "__required_keys__", "__struct_fields__", "_fields")
@@ -31,28 +31,28 @@ _FIELDS: Final = ("__attrs_attrs__", "__dataclass_fields__", "__required_keys__"
 
 
 class AnyInstance(type):
-    """A class that every object is an instance of, because msgspec checks the class of a value that was read."""
+    """A class of which every object is an instance, because msgspec checks the class of a value that was read."""
 
     def __instancecheck__(cls, instance: object) -> bool:
         return True
 
 
 class Adapter(metaclass=AnyInstance):
-    """An annotation that is read by trying its parts in order. A part that doesn't know all members of an object is
-    tried last."""
+    """An annotation that is read by trying its parts, such as the types of a union, in order. A part that doesn't know
+    all members of an object is tried last."""
 
     hint: ClassVar[Any]
     """The annotation as written."""
     parts: ClassVar[tuple[Any, ...]]
     make: ClassVar[Callable[[Any], Any]]
-    """Makes the value from what a part has read."""
+    """Function that makes the value from what a part has read."""
     _infos: ClassVar[list[msgspec.inspect.Type] | None] = None
     _is_described: ClassVar[bool] = False
 
     @classmethod
     def read(cls, value: Any, hook: _Hook) -> Any:
-        """Read JSON data as the annotation. ``hook`` reads other classes. Raises `ValueError` with the faults of all
-        parts."""
+        """Return JSON data as a value of the annotation. ``hook`` reads other classes. Raises `ValueError` with the
+        faults of all parts."""
         known: dict[Any, tuple[Any, str, Any]] = {}
 
         def read_once(kind: Any, value: Any) -> Any:
@@ -70,7 +70,8 @@ class Adapter(metaclass=AnyInstance):
 
     @classmethod
     def _read(cls, value: Any, hook: _Hook) -> tuple[Any, str]:
-        """Return what the first matching part reads, or otherwise the faults of all parts."""
+        """Return the value that the first matching part of the annotation reads, or otherwise the faults of all
+        parts."""
         faults: dict[str, None] = {}
         for part, _ in sorted(zip(cls.parts, cls.infos(), strict=True), key=lambda each: _lacks(each[1], value)):
             try:
@@ -87,7 +88,7 @@ class Adapter(metaclass=AnyInstance):
 
     @classmethod
     def schema(cls, of: Callable[[Any], JSONObject]) -> JSONObject:
-        """Return the JSON Schema, made from the schemas of the parts, which ``of`` returns."""
+        """Return the JSON Schema of the annotation, made from the schemas of its parts, which ``of`` returns."""
         if cls._is_described:  # a recursive class
             return {"type": "array" if hasattr(cls.hint, "_fields") else "object"}
         cls._is_described = True
@@ -99,7 +100,7 @@ class Adapter(metaclass=AnyInstance):
 
 
 def adapted(hint: Any) -> Any:
-    """Return the annotation ``hint``, or an equivalent one with adapters in place of what msgspec rejects."""
+    """Return the annotation ``hint``, or an equivalent one with adapters for the parts that msgspec rejects."""
     try:
         found = _adapted(hint, repr(hint))  # with repr, because equal unions may have another order
     except TypeError:  # its metadata can't be hashed
@@ -148,7 +149,7 @@ def _is_read(hint: Any) -> bool:
 
 
 def unaliased(hint: Any) -> Any:
-    """Return what a ``TypeAliasType`` stands for, or any other annotation unchanged."""
+    """Return the annotation that a ``TypeAliasType`` names, or any other annotation unchanged."""
     alias: Any = get_origin(hint) or hint
     if type(alias).__name__ != "TypeAliasType":
         return hint
@@ -168,7 +169,8 @@ def _adapter(hint: Any, parts: tuple[Any, ...], make: Callable[[Any], Any] = lam
 
 
 def _lacks(info: Any, value: Any) -> bool:
-    """Return whether a member of an object has no field in the class of ``info``. False for types without fields."""
+    """Return true if a member of an object has no field in the class of ``info``. Return false for types without
+    fields."""
     if isinstance(info, msgspec.inspect.CustomType) and issubclass(info.cls, Adapter):
         return all(_lacks(part, value) for part in info.cls.infos())
     names = {field.encode_name for field in getattr(info, "fields", ())}

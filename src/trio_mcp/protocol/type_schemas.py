@@ -1,4 +1,4 @@
-"""JSON Schemas of types, as they are read or written: the fields that are written, and values in the author's order."""
+"""Makes the JSON Schemas of types, as they are read or written, with values in the author's order."""
 
 from __future__ import annotations
 
@@ -66,7 +66,8 @@ def schema_of(kind: Any, *, read: bool = True, encoders: Any = None) -> JSONObje
 
 
 _UNSURE: Final = ("date-time", "time", "duration")
-"""RFC 3339 formats that a written value may not match, because it has no time zone, or a fraction of a second."""
+"""RFC 3339 formats that a written value may not match, because the value has no time zone, or a fraction of a
+second."""
 
 
 def _with_definitions(kind: type, read: bool, prefix: str, known: JSONObject) -> JSONObject:
@@ -81,7 +82,8 @@ def _with_definitions(kind: type, read: bool, prefix: str, known: JSONObject) ->
 
 
 def _complete(schema: JSONObject, info: Any, hints: dict[str, Any], *, read: bool) -> None:
-    """Change ``schema``, which msgspec made for the class of ``info``, to match what is ``read`` or written.
+    """Change ``schema``, which msgspec made for the class of ``info``, so that it describes the data that is ``read``
+    or written.
 
     ``hints`` are the annotations of the class, keyed by field name.
     """

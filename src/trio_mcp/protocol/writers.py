@@ -1,4 +1,4 @@
-"""Writers: functions that make JSON data from an object, in the form of one revision.
+"""Writers make JSON data from objects of the specification, in the form of one protocol revision.
 
 `Writers` derives the form from the history beside each field. `SHAPES` has the few classes of which not only the fields
 differ between revisions.
@@ -35,8 +35,8 @@ def _unchanged(value: Any) -> Any:
 
 
 class Writers:
-    """The writers of one revision, keyed by type. If several types are declared, or any, the class of a value decides.
-    Lists and objects are copied, except for a ``dict[str, Any]`` that a class keeps unchanged."""
+    """The writers of one protocol revision, keyed by type. If several types are declared, or any type, the class of a
+    value decides. Lists and objects are copied, except for a ``dict[str, Any]`` that a class keeps unchanged."""
 
     def __init__(self, revision: Revision) -> None:
         self._revision = revision
@@ -111,7 +111,8 @@ class Writers:
 
 
 def refusal(kind: Any, revision: Revision) -> Write | None:
-    """Return a writer that raises `NotExpressible` if ``revision`` doesn't have the class ``kind``, or else `None`."""
+    """Return a writer that raises `NotExpressible`, if ``revision`` doesn't have the class ``kind``. Otherwise, return
+    `None`."""
     first = getattr(kind, "_SINCE", revision.name)
     if first <= revision.name:
         return None
@@ -126,7 +127,7 @@ def _refuse(reason: str, _: Any) -> Any:
 
 
 class NotExpressible(ValueError):
-    """The revision of this request can't express a value, such as audio in 2024-11-05."""
+    """The protocol revision of this request can't express a value, such as audio in 2024-11-05."""
 
 
 Make = Callable[[Any], dict[str, Any]]
@@ -168,7 +169,7 @@ def _filter(make: Make, asked: SubscriptionFilter, _: Revision) -> dict[str, Any
 
 
 def _page(make: Make, field: str, revision: Revision, result: Any) -> dict[str, Any]:
-    """Return a page of a list as data. Its items are text if their texts are cached, as those of a `CachedPage` are."""
+    """Return a page of a list as JSON data. Its items are text if their texts are cached, as in a `CachedPage`."""
     items = getattr(result, field)
     if (texts := getattr(items, "texts", None)) is None:
         return make(result)
@@ -197,13 +198,13 @@ def _elicit_result(make: Make, result: ElicitResult, revision: Revision) -> dict
 
 
 def _wants_objects(revision: Revision) -> bool:
-    """Return whether structured content, and the root of an output schema, must be an object, as in revisions up to
+    """Return true if structured content, and the root of an output schema, must be an object, as in revisions up to
     2025-11-25."""
     return revision.structured_content != "any"
 
 
 def _has_tool_use(revision: Revision) -> bool:
-    """Return whether a message may contain several content blocks, which is allowed in revisions that support tool
+    """Return true if a message may contain several content blocks, which is allowed in revisions that support tool
     use."""
     return revision.name >= ToolUseContent._SINCE
 
