@@ -1,1 +1,1 @@
-"""Types: one class for each concept of the specification, grouped as in the specification."""
+"""The types of the MCP specification: one class for each concept, grouped as in the specification."""

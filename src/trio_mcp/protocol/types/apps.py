@@ -1,4 +1,4 @@
-"""Apps: views of tools, which are HTML documents that a host shows in a sandboxed frame (SEP-1865, revision
+"""MCP Apps: views of tools, which are HTML documents that a host shows in a sandboxed frame (SEP-1865, revision
 2026-01-26).
 
 A tool specifies its view, and whether the model and views may call the tool. The contents of the view specify the
@@ -28,7 +28,7 @@ Permission: TypeAlias = Literal["camera", "microphone", "geolocation", "clipboar
 _SCHEME: Final = "ui://"
 _CALLERS: Final[tuple[Caller, ...]] = ("model", "app")
 _FLAT: Final = "ui/resourceUri"
-"""The deprecated key of the URI, which is read but not written (SEP-1865, Resource Discovery)."""
+"""Deprecated key in ``_meta`` of a view's URI, which is read but not written (SEP-1865, Resource Discovery)."""
 _NAMED: Final = {
     "connect": "connectDomains",
     "resources": "resourceDomains",
@@ -44,7 +44,7 @@ _PERMISSIONS: Final[dict[Permission, str]] = {
 # An origin must not contain characters that begin another directive or source of a Content-Security-Policy.
 _ORIGIN: Final = re.compile(r"[a-z][a-z0-9+.-]*://(?:\*\.)?[A-Za-z0-9_.-]+(?::[0-9]{1,5})?")
 _MOST_ORIGINS: Final = 100
-"""Maximum origins of one kind that are read from a server."""
+"""Maximum number of origins of one kind that are read from a server."""
 _DOCUMENT: Final = re.compile(r"\ufeff?\s*+(?:<!--.*?-->\s*+)*+<!doctype html", re.IGNORECASE | re.DOTALL)
 
 
@@ -53,7 +53,7 @@ def _is_view(uri: object) -> bool:
 
 
 def check_view(uri: str) -> None:
-    """Raise `ValueError` unless a view can have this URI."""
+    """Raise `ValueError` if a view can't have this URI."""
     # SEP-1865, Content Requirements: the URI MUST start with the ui:// scheme.
     if not _is_view(uri):
         raise ValueError(f"the URI of a view must begin with ui://, as in ui://weather/dashboard, not {uri[:200]!r}")
@@ -85,12 +85,12 @@ class UI:
     view: str | None = attrs.field(default=None, validator=attrs.validators.optional(_check_view))
     """URI of the view, which is a resource of the same server."""
     visible_to: tuple[Caller, ...] = attrs.field(default=_CALLERS, converter=_callers, kw_only=True)
-    """Who may call the tool."""
+    """The callers that may call the tool: ``model``, ``app`` or both."""
 
     @classmethod
     def of(cls, tool: Tool) -> UI:
-        """Return the view and the callers of ``tool``, which a server may have filled with anything. An invalid URI
-        counts as none, and so does an unknown kind of caller."""
+        """Return the view of ``tool`` and its allowed callers, which a server may have filled with anything. An invalid
+        URI counts as missing, and so does an unknown kind of caller."""
         meta = tool.meta or {}
         ui = as_object(meta.get("ui"))
         view = ui.get("resourceUri", meta.get(_FLAT))
@@ -102,8 +102,8 @@ class UI:
         return cls(view if _is_view(view) else None, visible_to=[caller for caller in _CALLERS if caller in named])
 
     def _in_meta(self, meta: Mapping[str, Any] | None) -> JSONObject:
-        """Return ``meta`` of a tool with this view and these callers. Raises `ValueError` if ``meta`` already specifies
-        them, or if there are no callers."""
+        """Return the ``meta`` of a tool with this view and these callers. Raises `ValueError` if ``meta`` already
+        specifies them, or if there are no callers."""
         if not self.visible_to:
             raise ValueError('visible_to must not be empty: write "model", "app" or both')
         if meta is not None and not meta.keys().isdisjoint(("ui", _FLAT)):
@@ -148,15 +148,15 @@ def _permissions(given: Iterable[str]) -> tuple[Permission, ...]:
 
 @frozen
 class AppPolicy:
-    """What the document of a view needs. A host may grant less. By default it needs nothing: it has its own scripts and
-    styles, and communicates only with the host.
+    """The origins and permissions that the document of a view needs. A host may grant less. By default it needs
+    nothing: it has its own scripts and styles, and communicates only with the host.
 
     Origins are like ``https://api.example.com``, or ``wss://*.example.com`` for all subdomains. Raises `ValueError` for
     a malformed origin, and for an unknown permission.
     """
 
     connect: tuple[str, ...] = attrs.field(default=(), converter=_origins, kw_only=True)
-    """Origins to which scripts connect."""
+    """Origins to which scripts of the document connect."""
     resources: tuple[str, ...] = attrs.field(default=(), converter=_origins, kw_only=True)
     """Origins of scripts, styles, images, fonts and media."""
     frames: tuple[str, ...] = attrs.field(default=(), converter=_origins, kw_only=True)
@@ -168,7 +168,7 @@ class AppPolicy:
     domain: str | None = attrs.field(default=None, kw_only=True)
     """Origin that the document should have, in a form that the host documents."""
     prefers_border: bool | None = attrs.field(default=None, kw_only=True)
-    """True: the host should draw a border and a background around the document. False: neither."""
+    """True if the host should draw a border and a background around the document. False if it should draw neither."""
 
     @classmethod
     def of(cls, contents: ResourceContents) -> Self:
@@ -239,6 +239,6 @@ class AppPolicy:
 
 
 def _read(origins: object) -> list[str]:
-    """Return the origins in ``origins``, which a server may have filled with anything."""
+    """Return the valid origins in ``origins``, which a server may have filled with anything."""
     given = cast("list[Any]", origins)[:_MOST_ORIGINS] if isinstance(origins, list) else []
     return [each for each in given if isinstance(each, str) and _ORIGIN.fullmatch(each)]

@@ -17,7 +17,7 @@ Role: TypeAlias = Literal["user", "assistant"]
 
 @value
 class Annotations:
-    """Hints for the reader: whom the content is for, how important it is (0 to 1), and when it changed (ISO 8601)."""
+    """Hints about content: whom it is for, how important it is (0 to 1), and when it changed (ISO 8601)."""
 
     audience: list[Role] | None = None
     priority: float | None = None
@@ -119,7 +119,7 @@ class UnknownContent:
 
     @property
     def type(self) -> str:
-        """The type of the block, as the peer has written it. Empty if it is missing."""
+        """The type of the block, as the peer has written it. Empty if the type is missing."""
         name = as_object(self.raw).get("type")  # pyright: ignore[reportUnknownMemberType]
         return name if isinstance(name, str) else ""
 
@@ -129,13 +129,13 @@ ContentBlock: TypeAlias = TextContent | ImageContent | AudioContent | ResourceLi
 
 
 def text_in(blocks: Iterable[object]) -> str:
-    """Join the text blocks among ``blocks`` with newlines."""
+    """Return the text blocks among ``blocks``, joined with newlines."""
     return "\n".join([block.text for block in blocks if isinstance(block, TextContent)])
 
 
 @value
 class ToolUseContent:
-    """A call of the tool ``name`` with ``input``, which the model requests (sampling only)."""
+    """The model's request to call the tool ``name`` with ``input`` (sampling only)."""
 
     _SINCE: ClassVar = "2025-11-25"
 

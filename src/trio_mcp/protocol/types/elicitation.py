@@ -1,4 +1,4 @@
-"""Elicitation: a server asks the client's user, with a flat form or by sending the user to a URL."""
+"""Elicitation: a server asks the client's user for input, with a flat form or by sending the user to a URL."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from .tools import TaskMetadata
 _MOST_PARTS: Final = 20_000
 _MOST_CHARACTERS: Final = 1_000_000
 _BEGINNING: Final = lazy_pattern(r"https?://[^/?#]{1,300}(?![^/?#])", re.IGNORECASE)
-"""Scheme and authority of a URL. Host names have at most 253 characters."""
+"""Pattern of the scheme and authority of a URL. Host names have at most 253 characters."""
 
 
 @value
 class ElicitFormParams:
-    """A question with a form. ``requested_schema`` is a flat JSON Schema object. The mode isn't sent."""
+    """An elicitation with a form. ``requested_schema`` is a flat JSON Schema object. The mode isn't sent."""
 
     message: str
     requested_schema: JSONObject
@@ -33,7 +33,7 @@ class ElicitFormParams:
 
 @value
 class ElicitURLParams:
-    """A question that sends the user to ``url``. 2025-11-25 requires ``elicitation_id``, which identifies the
+    """An elicitation that sends the user to ``url``. 2025-11-25 requires ``elicitation_id``, which identifies the
     elicitation in the notification of its end."""
 
     _SINCE: ClassVar = "2025-11-25"
@@ -51,7 +51,7 @@ ElicitParams: TypeAlias = ElicitFormParams | ElicitURLParams
 
 @value
 class ElicitResult:
-    """The user's answer to a question.
+    """The user's answer to an elicitation.
 
     ``content`` is present only with ``accept``, and contains strings, numbers, booleans and lists of strings.
     """
@@ -62,7 +62,7 @@ class ElicitResult:
 
 
 def check_form_schema(schema: object) -> None:
-    """Raise `CodedError` (-32602) unless ``schema`` is a form: a flat object of primitive properties.
+    """Raise `CodedError` (-32602) if ``schema`` isn't a form: a flat object of primitive properties.
 
     2025-11-25 elicitation, Requested Schema: strings, numbers, booleans, single-select enums and arrays of enum
     strings. Nothing may be nested, and no other keywords are allowed. The error names the field. A schema that is too
@@ -170,7 +170,8 @@ _FIELDS: Final[Mapping[str, _Rules]] = {
 
 def first_form(schema: JSONObject) -> JSONObject:
     """Return the form ``schema`` as 2025-06-18 writes it: titles of choices are in ``enumNames``, and only booleans
-    have defaults. Raises `ValueError` with the field if it is a list of choices, which 2025-06-18 can't express."""
+    have defaults. Raises `ValueError` that names the field if a field is a list of choices, which 2025-06-18 can't
+    express."""
     check_form_schema(schema)
     fields = {name: _first_field(name, field) for name, field in schema["properties"].items()}
     return {**schema, "properties": fields}
@@ -186,7 +187,7 @@ def _first_field(name: str, field: JSONObject) -> JSONObject:
 
 
 def check_url(url: object) -> None:
-    """Raise `CodedError` (-32602) unless ``url`` is absolute, http or https, and has a host.
+    """Raise `CodedError` (-32602) if ``url`` isn't an absolute http or https URL with a host.
 
     Invisible characters (control characters, marks that reverse the direction of text) are refused, and so is a
     backslash, which browsers read as a slash. The user must see the host that is visited.
@@ -202,7 +203,7 @@ def check_url(url: object) -> None:
 
 
 def check_url_question(question: ElicitURLParams) -> None:
-    """Raise `CodedError` (-32602) unless ``question`` is valid for sending the user to its URL.
+    """Raise `CodedError` (-32602) if the URL elicitation ``question`` isn't valid.
 
     The URL must pass `check_url`. The id, if there is one, must not be empty. Neither the id nor the message may
     contain control characters, except for line breaks and tabs of a message.
@@ -220,7 +221,7 @@ def _bad(reason: str) -> CodedError:
 
 
 def content_fits(content: dict[str, Any]) -> bool:
-    """Return whether every value is allowed in an elicitation result."""
+    """Return true if every value in ``content`` is allowed in an elicitation result."""
     return all(
         isinstance(value, str | bool | int | float)
         or (isinstance(value, list) and all(isinstance(item, str) for item in cast("list[object]", value)))

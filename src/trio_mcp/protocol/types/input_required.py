@@ -1,4 +1,5 @@
-"""``InputRequiredResult`` of the modern revisions: a server asks by returning its questions as the result."""
+"""``InputRequiredResult`` of the modern revisions, with which a server returns requests to the client (elicitation,
+sampling, roots) as the result."""
 
 from __future__ import annotations
 
@@ -10,12 +11,13 @@ from ..fields import JSONObject
 Askable: TypeAlias = Literal["sampling/createMessage", "elicitation/create", "roots/list"]
 
 ASKABLE: Final[tuple[str, ...]] = get_args(Askable)
-"""The requests that a server can ask by returning them."""
+"""The methods of requests that a server can return in an ``InputRequiredResult``."""
 
 
 @value
 class InputRequest:
-    """A question. ``params`` are plain data, as for any request. Their type is in the method's row."""
+    """A request to the client (elicitation, sampling, roots) in a result. ``params`` are plain data, as for any
+    request. Their type is in the method's row."""
 
     method: Askable
     params: JSONObject | None = None
@@ -23,8 +25,8 @@ class InputRequest:
 
 @value
 class InputRequiredResult:
-    """A result that asks the client. The client retries with the answers and with ``request_state``, exactly as
-    received."""
+    """A result with requests to the client. The client calls again with the answers and with ``request_state``, exactly
+    as received."""
 
     input_requests: dict[str, InputRequest] | None = None
     request_state: str | None = None
@@ -32,7 +34,7 @@ class InputRequiredResult:
 
 
 def capability_for(request: InputRequest) -> tuple[str, ...]:
-    """Return the capabilities that a client must have declared to be asked this question (2026-07-28 sampling,
+    """Return the capabilities that a client must have declared to get this input request (2026-07-28 sampling,
     elicitation and roots, Capabilities)."""
     params = request.params or {}
     match request.method:
@@ -54,17 +56,18 @@ _FOR_SAMPLING: Final = {
 
 
 def for_elicitation(mode: Literal["form", "url"]) -> tuple[str, ...]:
-    """Return the capabilities that are required to ask the user in this ``mode``, the whole before its part."""
+    """Return the client capabilities that elicitation in this ``mode`` requires, the whole capability before its
+    part."""
     return "elicitation", f"elicitation.{mode}"
 
 
 def for_sampling(*, tools: bool, context: object) -> tuple[str, ...]:
-    """Return the capabilities that are required to ask the model, with ``tools`` and the ``context`` of
+    """Return the client capabilities that sampling requires, with ``tools`` and the ``context`` of
     ``includeContext``."""
     has_context = context in ("thisServer", "allServers")  # "none" is always allowed
     return _FOR_SAMPLING[tools, has_context]
 
 
 def asks_for_input(result: object) -> bool:
-    """Return whether a plain result of a modern revision is an `InputRequiredResult`, valid or not."""
+    """Return true if a plain result of a modern revision is an `InputRequiredResult`, valid or not."""
     return isinstance(result, dict) and cast("dict[str, Any]", result).get("resultType") == "input_required"

@@ -1,5 +1,5 @@
-"""Opening a connection: ``initialize``, ``server/discover``, the software on both sides, and the capabilities that
-clients and servers declare.
+"""Types for opening a connection: ``initialize``, ``server/discover``, names and versions of the software on both
+sides, and the capabilities of clients and servers.
 
 This module also has the hints of cacheable results, because ``server/discover`` is the first of them (2026-07-28
 caching).
@@ -19,14 +19,15 @@ from ..fields import JSONObject, as_object, since, wire_name
 
 @value
 class Roots:
-    """The client can list its roots. ``list_changed``: it announces changes of the roots (legacy revisions)."""
+    """Capability of a client to list its roots. ``list_changed``: it announces changes of the roots (legacy
+    revisions)."""
 
     list_changed: bool | None = since("2024-11-05", until="2025-11-25")
 
 
 @value
 class Sampling:
-    """The client can sample. ``context`` and ``tools`` are sub-capabilities, declared by an empty object."""
+    """Capability of a client to sample. ``context`` and ``tools`` are sub-capabilities, declared by an empty object."""
 
     context: JSONObject | None = since("2025-11-25")
     tools: JSONObject | None = since("2025-11-25")
@@ -34,7 +35,7 @@ class Sampling:
 
 @value
 class Elicitation:
-    """The client can ask its user. If it is empty, only ``form`` is supported (2025-11-25 elicitation,
+    """Capability of a client to ask its user. If it is empty, only ``form`` is supported (2025-11-25 elicitation,
     Capabilities)."""
 
     form: JSONObject | None = since("2025-11-25")
@@ -43,7 +44,7 @@ class Elicitation:
 
 @value
 class TasksCapability:
-    """Tasks that the declaring side can run for the other (2025-11-25 only)."""
+    """Capability to run background tasks for the other side (2025-11-25 only)."""
 
     list: JSONObject | None = None
     cancel: JSONObject | None = None
@@ -64,7 +65,8 @@ class ClientCapabilities:
     SEP-2133 uses it in ``initialize``."""
 
     def supports(self, path: str) -> bool:
-        """Return whether ``path`` was declared, such as ``"sampling"``, ``"sampling.tools"``, ``"elicitation.url"``.
+        """Return true if the client declared the capability ``path``, such as ``"sampling"``, ``"sampling.tools"``,
+        ``"elicitation.url"``.
 
         Use wire names or attribute names. An empty ``elicitation`` object supports only ``elicitation.form``.
         """
@@ -73,7 +75,7 @@ class ClientCapabilities:
 
 @cache
 def _attributes(kind: type) -> dict[str, str]:
-    """Return the attributes of a capability class, keyed by their own names and by their wire names."""
+    """Return the attributes of a capability class, keyed by their own names and by their JSON names."""
     names = [field.name for field in attrs.fields(kind)] if attrs.has(kind) else []
     return {spelling: name for name in names for spelling in (name, wire_name(name))}
 
@@ -87,7 +89,7 @@ def _declares(owner: object, path: str) -> bool:
             member = {}
     elif isinstance(owner, dict):
         members = cast("JSONObject", owner)
-        if path in members:  # names of extensions contain dots
+        if path in members:  # checked first, because names of extensions contain dots
             name, rest = path, ""
         member = members.get(name)
     if member is None or member is False:
@@ -97,14 +99,14 @@ def _declares(owner: object, path: str) -> bool:
 
 @value
 class PromptsCapability:
-    """The server has prompts. ``list_changed``: it announces changes of the list."""
+    """Capability of a server that has prompts. ``list_changed``: it announces changes of the list."""
 
     list_changed: bool | None = None
 
 
 @value
 class ResourcesCapability:
-    """The server has resources. ``subscribe``: it announces changes of single resources."""
+    """Capability of a server that has resources. ``subscribe``: it announces changes of single resources."""
 
     subscribe: bool | None = None
     list_changed: bool | None = None
@@ -112,7 +114,7 @@ class ResourcesCapability:
 
 @value
 class ToolsCapability:
-    """The server has tools. ``list_changed``: it announces changes of the list."""
+    """Capability of a server that has tools. ``list_changed``: it announces changes of the list."""
 
     list_changed: bool | None = None
 
@@ -132,7 +134,8 @@ class ServerCapabilities:
     """The settings of each extension, keyed by its identifier. See `ClientCapabilities`."""
 
     def supports(self, path: str) -> bool:
-        """Return whether ``path`` was declared, such as ``"tools.listChanged"``, ``"tasks.requests.tools.call"``."""
+        """Return true if the server declared the capability ``path``, such as ``"tools.listChanged"``,
+        ``"tasks.requests.tools.call"``."""
         return _declares(self, path)
 
 
@@ -152,7 +155,8 @@ class Icon:
 
 @value
 class Implementation:
-    """Name and version of a piece of software. It is self-reported: display it, but don't base decisions on it."""
+    """Name and version of a client or server program. They are self-reported: display them, but don't base decisions on
+    them."""
 
     name: str
     version: str
@@ -164,7 +168,7 @@ class Implementation:
 
 @value
 class EmptyParams:
-    """A request without parameters of its own."""
+    """Parameters of a request that has none of its own."""
 
 
 @value
@@ -195,8 +199,8 @@ class InitializeResult:
 
 
 def with_version(result: Any, offered: Any) -> Any:
-    """Return a result of ``initialize``, with the version ``offered`` if the server describes itself but omits the
-    version."""
+    """Return a result of ``initialize`` with a server version. If the server describes itself but omits its version,
+    the version is ``offered``."""
     members = as_object(result)
     is_described = "capabilities" in members or "serverInfo" in members
     is_named = not is_described or members.get("protocolVersion") is not None
@@ -205,7 +209,7 @@ def with_version(result: Any, offered: Any) -> Any:
 
 @value
 class DiscoverResult:
-    """The revisions and capabilities of a modern server (2026-07-28 server/discover)."""
+    """Result of ``server/discover``: the revisions and capabilities of a modern server (2026-07-28 server/discover)."""
 
     supported_versions: list[str]
     capabilities: ServerCapabilities
@@ -216,7 +220,7 @@ class DiscoverResult:
 
 
 def ttl_ms_in(result: JSONObject) -> int:
-    """Return for how many milliseconds a result is fresh. 0 for a missing or invalid value.
+    """Return for how many milliseconds a cacheable result is fresh. Return 0 for a missing or invalid value.
 
     TTL field: absent and negative SHOULD be 0. The schema has a number there, so fractions are valid.
     """
@@ -227,13 +231,12 @@ def ttl_ms_in(result: JSONObject) -> int:
 
 
 def scope_in(result: JSONObject) -> CacheScope:
-    """Return who may see a result: ``private``, the safe scope, for a missing or invalid value."""
+    """Return who may see a cached result. For a missing or invalid value, return ``private``, the safe scope."""
     return "public" if result.get("cacheScope") == "public" else "private"
 
 
 def with_good_hints(result: JSONObject) -> JSONObject:
-    """Return ``result`` with each invalid hint replaced with the value that it counts as, so that the result can be
-    used."""
+    """Return ``result`` with valid cache hints. An invalid hint is replaced with the value that it counts as."""
     good: JSONObject = {}
     if "ttlMs" in result:
         good["ttlMs"] = ttl_ms_in(result)

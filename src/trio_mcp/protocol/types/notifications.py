@@ -1,5 +1,4 @@
-"""Parameters of notifications in both directions, and of ``subscriptions/listen``, with which a modern client
-subscribes to some of them.
+"""Parameters of notifications in both directions, and of ``subscriptions/listen``.
 
 This module also has the eight log levels of RFC 5424.
 """
@@ -29,18 +28,19 @@ class LogLevel(StrEnum):
 
 
 DEFAULT_LOG_LEVEL: Final = LogLevel.INFO
-"""Minimum level on a legacy connection before any ``logging/setLevel``. Servers are free to choose it."""
+"""Minimum log level on a legacy connection before any ``logging/setLevel``. Servers are free to choose it."""
 
 _RANKS: Final[dict[str, int]] = {level.value: rank for rank, level in enumerate(LogLevel)}
 
 
 def log_level_rank(level: str) -> int:
-    """Return 0 for debug to 7 for emergency, and -1 for a level that isn't in RFC 5424."""
+    """Return the rank of a log level, from 0 for debug to 7 for emergency. Return -1 for a level that isn't in RFC
+    5424."""
     return _RANKS.get(level, -1)
 
 
 def should_log(level: str, minimum: str) -> bool:
-    """Return whether a message of ``level`` passes ``minimum``.
+    """Return true if a log message of ``level`` should be sent to a client with this ``minimum`` level.
 
     Fails open: an unknown level always passes, and an unknown minimum lets everything pass, so that messages with
     custom levels aren't lost. Levels from the wire are checked strictly, elsewhere.
@@ -58,7 +58,8 @@ class NotificationParams:
 
 @value
 class CancelledParams:
-    """Cancellation of the request ``request_id``. ``reason`` is text for people."""
+    """Parameters of ``notifications/cancelled``, which cancels the request ``request_id``. ``reason`` is text for
+    people."""
 
     request_id: int | str
     reason: str | None = None
@@ -67,7 +68,7 @@ class CancelledParams:
 
 @value
 class ProgressParams:
-    """Progress of a request. ``progress`` only increases. ``total`` has the same unit."""
+    """Parameters of ``notifications/progress``. ``progress`` only increases. ``total`` has the same unit."""
 
     progress_token: int | str
     progress: int | float
@@ -78,14 +79,14 @@ class ProgressParams:
 
 @value
 class SetLevelParams:
-    """The minimum log level to send from now on (legacy revisions)."""
+    """Parameters of ``logging/setLevel``: the minimum log level to send from now on (legacy revisions)."""
 
     level: LogLevel
 
 
 @value
 class LogParams:
-    """A log message. ``data`` is any JSON value, and is always written, even if null."""
+    """Parameters of ``notifications/message``. ``data`` is any JSON value, and is always written, even if null."""
 
     level: str
     data: Any
@@ -95,7 +96,7 @@ class LogParams:
 
 @value
 class ResourceUpdatedParams:
-    """The resource that changed."""
+    """Parameters of ``notifications/resources/updated``: the resource that changed."""
 
     uri: str
     meta: JSONObject | None = None
@@ -103,7 +104,7 @@ class ResourceUpdatedParams:
 
 @value
 class ElicitationCompleteParams:
-    """The user has finished a URL elicitation (2025-11-25 only)."""
+    """Parameters of the notification that the user has finished a URL elicitation (2025-11-25 only)."""
 
     elicitation_id: str
     meta: JSONObject | None = None
@@ -118,7 +119,7 @@ class SubscriptionFilter:
     resources_list_changed: bool | None = None
     resource_subscriptions: list[str] | None = None
     task_ids: list[str] | None = None
-    """Tasks of the extension ``io.modelcontextprotocol/tasks``."""
+    """Ids of background tasks of the extension ``io.modelcontextprotocol/tasks``."""
     extensions: list[str] | None = None
     """Other extensions whose notifications outside of requests are requested. Each is a JSON member,
     ``"com.example/search": true``."""
@@ -130,18 +131,18 @@ _LISTS: Final[tuple[ChangedList, ...]] = ("tools", "prompts", "resources")
 
 
 def changing_lists(declared: ServerCapabilities) -> list[ChangedList]:
-    """Return the lists whose changes a server announces."""
+    """Return the lists (such as tools) whose changes a server announces."""
     capabilities: dict[ChangedList, Any] = {name: getattr(declared, name) for name in _LISTS}
     return [name for name, each in capabilities.items() if each is not None and each.list_changed]
 
 
 def lists_in(asked: SubscriptionFilter) -> list[ChangedList]:
-    """Return the lists that a filter contains."""
+    """Return the lists whose changes a subscription filter contains."""
     return [name for name in _LISTS if getattr(asked, f"{name}_list_changed")]
 
 
 def filter_of(lists: Collection[str], **others: list[str] | None) -> SubscriptionFilter:
-    """Return a filter for ``lists``, and for ``others``, which are members that may be empty."""
+    """Return a subscription filter for ``lists``, and for ``others``, which are members that may be empty."""
     wanted: Any = (name in lists or None for name in _LISTS)
     return SubscriptionFilter(*wanted, **{key: each or None for key, each in others.items()})
 
@@ -155,7 +156,7 @@ class ListenParams:
 
 @value
 class ListenResult:
-    """The graceful end of a subscription. ``meta`` contains its subscription id."""
+    """Result of ``subscriptions/listen`` when a subscription ends normally. ``meta`` contains its subscription id."""
 
     meta: JSONObject
 

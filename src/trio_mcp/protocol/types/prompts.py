@@ -1,4 +1,4 @@
-"""Prompts, and the completion of arguments of prompts and resource templates."""
+"""Types for prompts, and for the completion of arguments of prompts and resource templates."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class PromptArgument:
 
 @value
 class Prompt:
-    """A prompt as clients see it."""
+    """A prompt as clients see it in ``prompts/list``."""
 
     name: str
     title: str | None = since("2025-06-18")
@@ -34,7 +34,7 @@ class Prompt:
 
 @value
 class ListPromptsResult:
-    """A page of prompts."""
+    """Result of ``prompts/list``: a page of prompts."""
 
     prompts: list[Prompt]
     next_cursor: str | None = None
@@ -45,7 +45,7 @@ class ListPromptsResult:
 
 @value
 class GetPromptParams:
-    """The prompt to get, and its arguments."""
+    """Parameters of ``prompts/get``: the prompt to get, and its arguments."""
 
     name: str
     arguments: dict[str, str] | None = None
@@ -63,7 +63,7 @@ class PromptMessage:
 
 @value
 class GetPromptResult:
-    """The messages of a prompt with its arguments filled in."""
+    """Result of ``prompts/get``: the messages of a prompt with its arguments filled in."""
 
     messages: list[PromptMessage]
     description: str | None = None
@@ -71,12 +71,12 @@ class GetPromptResult:
 
     @property
     def text(self) -> str:
-        """The text blocks of ``messages``, joined with newlines. Empty if there are none."""
+        """The text blocks of ``messages``, joined with newlines. Empty if there are no text blocks."""
         return text_in(message.content for message in self.messages)
 
 
 MAX_COMPLETION_VALUES = 100
-"""2025-11-25 completion, Completion Results: maximum 100 items per response."""
+"""Maximum number of suggestions per response (2025-11-25 completion, Completion Results)."""
 
 
 @value
@@ -98,7 +98,7 @@ class ResourceTemplateReference:
 
 @value
 class CompletionArgument:
-    """The name of the argument, and what the user has typed so far."""
+    """The argument to complete: its name, and what the user has typed so far."""
 
     name: str
     value: str
@@ -106,7 +106,7 @@ class CompletionArgument:
 
 @value
 class CompletionContext:
-    """Arguments whose values are already known."""
+    """Other arguments of the completion, whose values are already known."""
 
     arguments: dict[str, str] | None = None
 
@@ -122,7 +122,7 @@ class CompleteParams:
 
 @value
 class Completion:
-    """Suggestions, best first, at most 100. ``total`` may be higher."""
+    """Suggestions for an argument, best first, at most 100. ``total`` may be higher."""
 
     values: list[str]
     total: int | None = None

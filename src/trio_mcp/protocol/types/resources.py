@@ -1,4 +1,4 @@
-"""Resources and resource templates."""
+"""Types for resources and resource templates."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from .lifecycle import CacheScope, Icon
 
 @value
 class Resource:
-    """A resource as clients see it. ``size`` is in bytes, before any encoding."""
+    """A resource as clients see it in ``resources/list``. ``size`` is in bytes, before any encoding."""
 
     uri: str
     name: str
@@ -39,14 +39,15 @@ class ResourceTemplate:
 
 @value
 class PageParams:
-    """The page to list: the opaque cursor from the previous page, or none for the first page."""
+    """Parameters of a request for a page of a list: the opaque cursor from the previous page, or none for the first
+    page."""
 
     cursor: str | None = None
 
 
 @value
 class ListResourcesResult:
-    """A page of resources."""
+    """Result of ``resources/list``: a page of resources."""
 
     resources: list[Resource]
     next_cursor: str | None = None
@@ -57,7 +58,7 @@ class ListResourcesResult:
 
 @value
 class ListResourceTemplatesResult:
-    """A page of resource templates."""
+    """Result of ``resources/templates/list``: a page of resource templates."""
 
     resource_templates: list[ResourceTemplate]
     next_cursor: str | None = None
@@ -68,7 +69,7 @@ class ListResourceTemplatesResult:
 
 @value
 class ReadResourceParams:
-    """The resource to read."""
+    """Parameters of ``resources/read``: the resource to read."""
 
     uri: str
     input_responses: JSONObject | None = since("2026-07-28")
@@ -77,8 +78,8 @@ class ReadResourceParams:
 
 @value
 class ReadResourceResult:
-    """The contents of a resource, in one or more parts. Absent hints are `None`. If a handler returns such a result,
-    its server adds the hints in modern revisions."""
+    """Result of ``resources/read``: the contents of a resource, in one or more parts. Absent cache hints are `None`. If
+    a handler returns such a result, its server adds the hints in modern revisions."""
 
     contents: list[ResourceContents]
     ttl_ms: int | None = since("2026-07-28")
@@ -87,12 +88,12 @@ class ReadResourceResult:
 
     @property
     def text(self) -> str:
-        """The text parts, joined with newlines. Empty if there are none."""
+        """The text parts of the contents, joined with newlines. Empty if there are no text parts."""
         return "\n".join(part.text for part in self.contents if isinstance(part, TextResourceContents))
 
 
 @value
 class SubscribeParams:
-    """The resource for ``resources/subscribe`` and ``resources/unsubscribe``."""
+    """Parameters of ``resources/subscribe`` and ``resources/unsubscribe``: the resource."""
 
     uri: str

@@ -25,13 +25,13 @@ class SamplingMessage:
 
     @property
     def text(self) -> str:
-        """The text blocks of ``content``, joined with newlines. Empty if there are none."""
+        """The text blocks of ``content``, joined with newlines. Empty if there are no text blocks."""
         return text_in(self.content if isinstance(self.content, list) else [self.content])
 
 
 @value
 class ModelHint:
-    """Part of a model's name."""
+    """A hint for the choice of a model: part of a model's name."""
 
     name: str | None = None
 
@@ -53,7 +53,7 @@ class ModelPreferences:
 
 @value
 class ToolChoice:
-    """Whether the model may, must or must not use tools."""
+    """Setting of a sampling request: whether the model may, must or must not use tools."""
 
     mode: Literal["auto", "required", "none"] | None = None
 
@@ -82,8 +82,8 @@ def _nothing() -> JSONObject:
 
 @value
 class CreateMessageResult:
-    """The model's answer. ``stop_reason`` may have other values than those known. ``extra`` contains unknown
-    members."""
+    """Result of ``sampling/createMessage``: the model's answer. ``stop_reason`` may have other values than those known.
+    ``extra`` contains unknown members."""
 
     role: Role
     content: SamplingContent | list[SamplingContent]
@@ -94,13 +94,13 @@ class CreateMessageResult:
 
     @property
     def text(self) -> str:
-        """The text blocks of ``content``, joined with newlines. Empty if there are none."""
+        """The text blocks of ``content``, joined with newlines. Empty if there are no text blocks."""
         return text_in(self.content if isinstance(self.content, list) else [self.content])
 
 
 @value
 class Root:
-    """A ``file://`` URI, and a name to show for it."""
+    """A directory or file that a client shares with a server: a ``file://`` URI, and a name to show for it."""
 
     uri: str
     name: str | None = None
@@ -109,7 +109,7 @@ class Root:
 
 @value
 class ListRootsResult:
-    """The roots of a client."""
+    """Result of ``roots/list``: the roots of a client."""
 
     roots: list[Root]
     meta: JSONObject | None = since("2024-11-05", until="2025-11-25")

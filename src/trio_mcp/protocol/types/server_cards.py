@@ -15,15 +15,15 @@ from ..fields import JSONObject
 from .lifecycle import Icon
 
 CARD_SCHEMA: Final = "https://static.modelcontextprotocol.io/schemas/v1/server-card.schema.json"
-"""The ``$schema`` of a card."""
+"""Value of ``$schema`` in a server card."""
 CARD_TYPE: Final = "application/mcp-server-card+json"
 CATALOG_TYPE: Final = "application/ai-catalog+json"
 CATALOG_PATH: Final = "/.well-known/ai-catalog.json"
-"""The path of a domain's catalog."""
+"""URL path of a domain's catalog of server cards."""
 CARD_SUFFIX: Final = "/server-card"
-"""The path of a card, after the path of its endpoint."""
+"""URL path of a server card, after the path of its endpoint."""
 LARGEST_CARD: Final = 64 * 1024
-"""Maximum bytes of a card."""
+"""Maximum bytes of a server card."""
 
 
 @value
@@ -74,14 +74,14 @@ class ServerCard:
 
 @value
 class Catalog:
-    """The catalog of a domain. It may also have entries that aren't servers."""
+    """The catalog of a domain, which lists server cards. It may also have entries that aren't servers."""
 
     entries: list[JSONObject]
 
 
 @value
 class CardEntry:
-    """A catalog entry for a card: the card's URL, or the card itself."""
+    """A catalog entry for a server card: the card's URL, or the card itself."""
 
     identifier: str
     type: str
@@ -90,8 +90,8 @@ class CardEntry:
 
 
 def card_url(endpoint: str) -> str:
-    """Return the reserved URL of the card of the server at ``endpoint``. The query, and one slash at the end of the
-    path, are dropped."""
+    """Return the reserved URL of the server card for the server at ``endpoint``. The query, and one slash at the end of
+    the path, are dropped."""
     parts = urlsplit(endpoint)
     return f"{parts.scheme}://{parts.netloc}{parts.path.removesuffix('/')}{CARD_SUFFIX}"
 
@@ -101,11 +101,11 @@ _SHORTEST_NAME, _LONGEST_NAME = 3, 200
 _LONGEST_VERSION: Final = 255
 _LONGEST_TEXT: Final = 100
 _RANGE: Final = re.compile(r"[\^~<>=*|,\s]|(?:^|\.)[xX](?:\.|$)")
-"""Version ranges: ``^1.2.3``, ``~1.2.3``, ``>=1.2.3``, ``1.x``, ``1.*``."""
+"""Pattern of version ranges, which aren't allowed: ``^1.2.3``, ``~1.2.3``, ``>=1.2.3``, ``1.x``, ``1.*``."""
 
 
 def check_name(name: str) -> None:
-    """Raise `ValueError` unless ``name`` is a reversed domain, a slash and a name."""
+    """Raise `ValueError` if the server's ``name`` isn't a reversed domain, a slash and a name."""
     if not (_SHORTEST_NAME <= len(name) <= _LONGEST_NAME and _NAME.fullmatch(name)):
         raise ValueError(
             "the name of a server must be your reversed domain, a slash and a name, like com.example/weather, "
@@ -114,13 +114,13 @@ def check_name(name: str) -> None:
 
 
 def check_version(version: str) -> None:
-    """Raise `ValueError` unless ``version`` is a single version."""
+    """Raise `ValueError` if ``version`` isn't a single version."""
     if not 0 < len(version) <= _LONGEST_VERSION or _RANGE.search(version) or version == "latest":
         raise ValueError(f"a version must be a single version, like 1.0.2, not {version[:300]!r}")
 
 
 def check_text(what: str, text: str) -> None:
-    """Raise `ValueError` unless ``text``, a description or a title, has 1 to 100 characters."""
+    """Raise `ValueError` if ``text``, a description or a title, doesn't have 1 to 100 characters."""
     if not 0 < len(text) <= _LONGEST_TEXT:
         told = f"this one has {len(text)}" if text else "this one is empty"
         raise ValueError(
@@ -129,10 +129,10 @@ def check_text(what: str, text: str) -> None:
 
 
 def name_in(name: str) -> str:
-    """Return the part of ``name`` after the slash: the name without its domain."""
+    """Return the part of a server's ``name`` after the slash, without its domain."""
     return name.rpartition("/")[2]
 
 
 def domain_in(name: str) -> str:
-    """Return the domain in ``name``, in the usual order of its labels."""
+    """Return the domain in a server's ``name``, in the usual order of its labels."""
     return ".".join(reversed(name.partition("/")[0].split(".")))

@@ -43,7 +43,7 @@ class Skill:
 
     @property
     def name(self) -> str:
-        """The name of the skill. Empty if the front matter has none."""
+        """The name of the skill. Empty if the front matter has no name."""
         name = self.frontmatter.get("name")
         return name if isinstance(name, str) else ""
 
@@ -59,8 +59,8 @@ class Skill:
         return self.uri.removesuffix(SKILL_FILE)
 
     def files(self) -> dict[str, SkillFile] | None:
-        """Return the files, keyed by their paths in the skill, or `None` if they aren't listed. Raises `ValueError` for
-        an invalid list (SEP-2640, Resources)."""
+        """Return the files of the skill, keyed by their paths in it. Return `None` if the files aren't listed. Raises
+        `ValueError` if the list is invalid (SEP-2640, Resources)."""
         if self.resources == "dynamic":
             return None
         # Resource Mapping: servers SHOULD use the scheme skill://, but no scheme has special rights.
@@ -83,13 +83,13 @@ class Skill:
 
 
 def digest_of(contents: bytes) -> str:
-    """Return the digest of a file (SEP-2640, Integrity and Verification: SHA-256 of the raw bytes)."""
+    """Return the digest of a skill file (SEP-2640, Integrity and Verification: SHA-256 of the raw bytes)."""
     return f"sha256:{sha256(contents).hexdigest()}"
 
 
 def is_inside(path: str) -> bool:
-    """Return whether ``path`` is a file below the folder that it is relative to: no part is empty, ``.`` or ``..``, or
-    contains a backslash, a control character or a lone surrogate."""
+    """Return true if the relative ``path`` stays inside its folder. No part of it may be empty, ``.`` or ``..``, or
+    contain a backslash, a control character or a lone surrogate."""
     parts = path.split("/")
     return all(part not in ("", ".", "..") for part in parts) and _UNFIT.search(path) is None
 

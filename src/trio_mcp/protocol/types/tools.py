@@ -1,4 +1,5 @@
-"""Tools, and the tasks that run their calls, in the form of 2025-11-25 and in that of the extension."""
+"""Types for tools, and for the background tasks that run their calls, in the form of 2025-11-25 and in that of the
+extension."""
 
 from __future__ import annotations
 
@@ -17,26 +18,26 @@ from .lifecycle import CacheScope, Icon
 T = TypeVar("T")
 
 TaskStatus: TypeAlias = Literal["working", "input_required", "completed", "failed", "cancelled"]
-"""The status of a task, as in revision 2025-11-25."""
+"""The status of a background task, as in revision 2025-11-25."""
 
 
 @value
 class TaskMetadata:
-    """A request to run as a task. ``ttl`` is in milliseconds."""
+    """Member of a request that asks to run as a background task. ``ttl`` is in milliseconds."""
 
     ttl: float | None = None
 
 
 @value
 class Task:
-    """The state of a task. Times are in ISO 8601, and ``poll_interval`` is in milliseconds."""
+    """The state of a background task. Times are in ISO 8601, and ``poll_interval`` is in milliseconds."""
 
     task_id: str
     status: TaskStatus
     created_at: str
     last_updated_at: str
     ttl: int | None
-    """Milliseconds for which the result is kept. Null means for ever, so it is always written."""
+    """Milliseconds for which the task's result is stored. Null means for ever, so it is always written."""
     status_message: str | None = None
     poll_interval: int | None = None
     meta: JSONObject | None = None
@@ -52,14 +53,14 @@ class CreateTaskResult:
 
 @value
 class TaskParams:
-    """The task of ``tasks/get``, ``tasks/result`` and ``tasks/cancel``, in both forms of tasks."""
+    """Parameters of ``tasks/get``, ``tasks/result`` and ``tasks/cancel``, in both forms of tasks: the task's id."""
 
     task_id: str
 
 
 @value
 class ListTasksResult:
-    """A page of tasks."""
+    """Result of ``tasks/list``: a page of background tasks."""
 
     tasks: list[Task]
     next_cursor: str | None = None
@@ -68,12 +69,13 @@ class ListTasksResult:
 
 TASKS_EXTENSION: Final = "io.modelcontextprotocol/tasks"
 TASKS_CAPABILITY: Final = f"extensions.{TASKS_EXTENSION}"
-"""The path of the extension in the capabilities of a client or server."""
+"""Path of the tasks extension in the capabilities of a client or server."""
 
 
 @value
 class CreatedTask:
-    """The result of a request that continues as a task (``resultType`` is ``task``). Times are in ISO 8601."""
+    """The result of a request that continues as a background task (``resultType`` is ``task``). Times are in ISO
+    8601."""
 
     task_id: str
     status: TaskStatus
@@ -88,8 +90,8 @@ class CreatedTask:
 
 @value
 class DetailedTask:
-    """The state of a task, with its result, its error, or all unanswered questions. It is the result of ``tasks/get``,
-    and the parameters of ``notifications/tasks``."""
+    """The state of a background task, with its result, its error, or all unanswered input requests. It is the result of
+    ``tasks/get``, and the parameters of ``notifications/tasks``."""
 
     task_id: str
     status: TaskStatus
@@ -106,20 +108,20 @@ class DetailedTask:
 
 @value
 class UpdateTaskParams:
-    """Parameters of ``tasks/update``: answers to questions of the task, by question key."""
+    """Parameters of ``tasks/update``: answers to input requests of the task, by their keys."""
 
     task_id: str
     input_responses: dict[str, Any]
 
 
 def is_task(result: object) -> bool:
-    """Return whether a plain result of a modern revision is a `CreatedTask`, valid or not."""
+    """Return true if a plain result of a modern revision is a `CreatedTask`, valid or not."""
     return isinstance(result, dict) and cast("JSONObject", result).get("resultType") == "task"
 
 
 def created_id(result: object, *, is_flat: bool) -> str | None:
-    """Return the id of the task that a plain ``result`` creates: of a `CreatedTask` if results are ``is_flat``, or else
-    of a `CreateTaskResult`. Return `None` if ``result`` creates no task."""
+    """Return the id of the background task that a plain ``result`` creates. With ``is_flat``, the result is a
+    `CreatedTask`, or else a `CreateTaskResult`. Return `None` if ``result`` creates no task."""
     if not isinstance(result, dict):
         return None
     task: Any = cast("JSONObject", result)
@@ -165,7 +167,7 @@ class ToolExecution:
 
 @value
 class Tool:
-    """A tool as clients see it. The schemas are kept unchanged."""
+    """A tool as clients see it in ``tools/list``. The schemas are kept unchanged."""
 
     name: str
     input_schema: JSONObject
@@ -192,7 +194,7 @@ class ToolError(MCPError):
 
 @value
 class ListToolsResult:
-    """A page of tools."""
+    """Result of ``tools/list``: a page of tools."""
 
     tools: list[Tool]
     next_cursor: str | None = None
@@ -203,7 +205,7 @@ class ListToolsResult:
 
 @value
 class CallToolParams:
-    """The tool to call, and its arguments."""
+    """Parameters of ``tools/call``: the tool to call, and its arguments."""
 
     name: str
     arguments: JSONObject | None = None
@@ -214,7 +216,7 @@ class CallToolParams:
 
 @value
 class CallToolResult:
-    """The result of a tool. ``is_error``: the tool failed, and ``content`` tells the model why.
+    """Result of ``tools/call``. If ``is_error`` is true, the tool failed, and ``content`` tells the model why.
 
     ``structured_content`` is omitted if it is `None`. Legacy revisions can carry only objects there; for other values
     they have only ``content``.
@@ -225,8 +227,8 @@ class CallToolResult:
     is_error: bool | None = None
     meta: JSONObject | None = None
     schema_error: str | None = local()
-    """What is wrong with the structured content, if it doesn't fit the output schema that the server listed for the
-    tool. A client sets it, and it is never sent. `None` if the content fits, or if the client hasn't listed the
+    """Description of the fault if the structured content doesn't match the output schema that the server listed for the
+    tool. A client sets it, and it is never sent. `None` if the content matches, or if the client hasn't listed the
     tool."""
 
     if not TYPE_CHECKING:  # type checkers should see only the real attributes
@@ -236,11 +238,11 @@ class CallToolResult:
 
     @property
     def text(self) -> str:
-        """The text blocks of ``content``, joined with newlines. Empty if there are none."""
+        """The text blocks of ``content``, joined with newlines. Empty if there are no text blocks."""
         return text_in(self.content)
 
     def as_(self, kind: type[T]) -> T:
-        """Return the data of the result as a ``kind``.
+        """Return the data of the result as a value of the type ``kind``.
 
         The data is the structured content or, if there is none, the text, which is parsed as JSON unless ``kind`` is
         `str`. A server wraps a value that isn't an object as ``{"result": …}``. It is unwrapped if the whole isn't a
