@@ -22,8 +22,8 @@ _FEW: Final = 100
 """Number of evaluations per place of a value up to which nothing is calculated, because the size of values is limited
 as well."""
 _MOST_COMPILED: Final = 10_000
-"""Number of evaluations per place of a value up to which nothing is calculated, for schemas with keywords that depend
-on what else was evaluated."""
+"""Maximum number of evaluations in one place of a value, for schemas with keywords that depend on what else was
+evaluated."""
 _TOO_MANY: Final = _MOST + 1
 _MOST_STEPS: Final = 2_000_000
 """Maximum number of steps of the calculation for one schema."""

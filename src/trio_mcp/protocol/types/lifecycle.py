@@ -199,8 +199,8 @@ class InitializeResult:
 
 
 def with_version(result: Any, offered: Any) -> Any:
-    """Return a result of ``initialize`` with a server version. If the server describes itself but omits its version,
-    the version is ``offered``."""
+    """Return a result of ``initialize`` with a protocol version. If the server describes itself but omits the version,
+    it is ``offered``."""
     members = as_object(result)
     is_described = "capabilities" in members or "serverInfo" in members
     is_named = not is_described or members.get("protocolVersion") is not None
