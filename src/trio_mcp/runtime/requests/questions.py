@@ -1,9 +1,10 @@
 """Requests that a handler sends to its client (elicitation, sampling, roots), and their answers from before a restart.
 
 A handler that runs again asks again, and its user shouldn't have to answer twice. But using the answer to a different
-question with the same text is worse than asking twice. So an earlier answer is used only if both runs are at the same
-point: this run has all answers that the earlier run had when it asked, and has asked no other question. The tasks of a
-handler can't be recognized after a restart, so questions that were open together with the same text are asked again.
+input request with the same text is worse than asking twice. So an earlier answer is used only if both runs are at the
+same point: this run has all answers that the earlier run had when it asked, and has asked no other input request. The
+tasks of a handler can't be recognized after a restart, so input requests that were open together with the same text are
+asked again.
 """
 
 from __future__ import annotations
@@ -27,32 +28,32 @@ class Question:
     key: str
     request: InputRequest
     sent: bool = False
-    """True if the question was sent to the client."""
+    """True if the input request was sent to the client."""
     answer: JSONObject | None = None
     failure: Exception | None = None
     beside: tuple[Question, ...] | None = None
-    """Questions that were open at the same time: see `AskedBefore.beside`. `None` for a question that isn't stored for
-    a later run."""
+    """Input requests that were open at the same time: see `AskedBefore.beside`. `None` for an input request that isn't
+    stored for a later run."""
     asker: Sleeper = attrs.field(factory=Sleeper)
     """The task that waits for the answer."""
 
     @property
     def is_open(self) -> bool:
-        """True until the question to the client is answered or has failed."""
+        """True until the input request to the client is answered or has failed."""
         return self.answer is None and self.failure is None
 
     @property
     def is_waiting(self) -> bool:
-        """True if the question hasn't been sent to the client yet."""
+        """True if the input request hasn't been sent to the client yet."""
         return self.is_open and not self.sent
 
     def resolve(self, answer: JSONObject) -> None:
-        """Set the client's answer to the question."""
+        """Set the client's answer to the input request."""
         self.answer = answer
         self.asker.wake()
 
     def fail(self, failure: Exception) -> None:
-        """End the question with an error, because it can't be sent to the client."""
+        """End the input request with an error, because it can't be sent to the client."""
         self.failure = failure
         self.asker.wake()
 
@@ -62,30 +63,30 @@ _MOST: Final = 4 * 1024 * 1024
 
 
 def question_content(key: str) -> str:
-    """Return the part of a question's key that was derived from its content."""
+    """Return the part of an input request's key that was derived from its content."""
     return key.rpartition("-")[0]
 
 
 @frozen
 class AskedBefore:
-    """A question to the client that an earlier run of the handler asked, before a restart."""
+    """An input request to the client that an earlier run of the handler asked, before a restart."""
 
     key: str
     beside: frozenset[str]
-    """Keys of earlier questions that were open when this question was asked, or that another task had asked with the
-    same text."""
+    """Keys of earlier input requests that were open when this input request was asked, or that another task had asked
+    with the same text."""
     answer: Any = None
-    """The client's answer, or the exception instead. `None` if there is no answer yet, or the question was
+    """The client's answer, or the exception instead. `None` if there is no answer yet, or the input request was
     abandoned."""
     is_open: bool = False
-    """True if the client can still answer the question."""
+    """True if the client can still answer the input request."""
 
 
 class AnswerLog:
-    """The questions of one run of a handler to its client, in the order of asking, and the questions of earlier runs
-    that this run can repeat.
+    """The input requests of one run of a handler to its client, in the order of asking, and the input requests of
+    earlier runs that this run can repeat.
 
-    ``before``: the questions of earlier runs. ``run``: text that distinguishes the keys of this run from those of
+    ``before``: the input requests of earlier runs. ``run``: text that distinguishes the keys of this run from those of
     others; empty in the first run.
     """
 
@@ -94,20 +95,20 @@ class AnswerLog:
     def __init__(self, before: Sequence[AskedBefore] = (), run: str = "") -> None:
         self.run = run
         self._before = {each.key: each for each in before}
-        """Questions of the earlier run that this run hasn't reached yet."""
+        """Input requests of the earlier run that this run hasn't reached yet."""
         self._doubtful = frozenset(_in_the_same_words(before))
         self._forgotten: tuple[str, ...] = ()
         self._noted: list[Question] = []
-        """Questions that this run has asked since the last `drain`."""
+        """Input requests that this run has asked since the last `drain`."""
         self._askers: dict[str, tuple[trio.lowlevel.Task, Question]] = {}
-        """The latest question with each text, and the task that asked it, by that text."""
+        """The latest input request with each text, and the task that asked it, by that text."""
         self.given_up: tuple[str, ...] = ()
-        """Keys of abandoned questions that the stored record may still contain."""
+        """Keys of abandoned input requests that the stored record may still contain."""
         self._size = 0
         self._is_off = False
 
     def note(self, question: Question, others: Sequence[Question]) -> None:
-        """Add ``question``, which the current task asks while the questions ``others`` are open."""
+        """Add ``question``, which the current task asks while the input requests ``others`` are open."""
         if self._is_off:
             return
         words, task = question_content(question.key), trio.lowlevel.current_task()
@@ -120,11 +121,11 @@ class AnswerLog:
 
     @property
     def noted(self) -> list[Question]:
-        """Questions of this run that were sent, answered or abandoned since the last `drain`."""
+        """Input requests of this run that were sent, answered or abandoned since the last `drain`."""
         return [each for each in self._noted if each.failure is None and not each.is_waiting]
 
     def drain(self) -> list[Question]:
-        """Return the questions in `noted`, which are about to be stored in a record, and remove them from it."""
+        """Return the input requests in `noted`, which are about to be stored in a record, and remove them from it."""
         noted, self._noted = self.noted, [each for each in self._noted if each.is_waiting]
         return noted
 
@@ -147,7 +148,7 @@ class AnswerLog:
         self.forget()
 
     def forget(self) -> None:
-        """Remove all questions asked so far, in this run and before. A run after a restart starts after them."""
+        """Remove all input requests asked so far, in this run and before. A run after a restart starts after them."""
         self.forget_earlier_run()
         for question in self._noted:
             question.beside = None
@@ -157,17 +158,17 @@ class AnswerLog:
 
     @property
     def has_more(self) -> bool:
-        """True if this run can still repeat questions of an earlier run."""
+        """True if this run can still repeat input requests of an earlier run."""
         return bool(self._before)
 
     def recall(
         self, asked: Sequence[Question], waiting: Sequence[Question], handler: trio.lowlevel.Task
     ) -> Mapping[Question, AskedBefore]:
-        """Return the earlier run's questions that correspond to the questions ``asked``. Only questions that were asked
-        at the same point, and are answered or still open at the client, are returned.
+        """Return the earlier run's input requests that correspond to the input requests ``asked``. Only input requests
+        that were asked at the same point, and are answered or still open at the client, are returned.
 
-        ``asked``: all questions asked at this moment. ``waiting``: all questions without an answer. ``handler``: the
-        handler's task, which has started all other tasks.
+        ``asked``: all input requests asked at this moment. ``waiting``: all input requests without an answer.
+        ``handler``: the handler's task, which has started all other tasks.
         """
         found: dict[Question, AskedBefore] = {}
         lines = {question: _line_of(question, handler) for question in waiting}
@@ -196,18 +197,18 @@ class AnswerLog:
         return True
 
     def forget_earlier_run(self) -> None:
-        """Remove the earlier run's questions, because this run differs from here on, or has made a checkpoint."""
+        """Remove the earlier run's input requests, because this run differs from here on, or has made a checkpoint."""
         self._forgotten += tuple(self._before)
         self._before = {}
 
     def take_forgotten(self) -> tuple[str, ...]:
-        """Return the keys of questions that were removed since the last call."""
+        """Return the keys of input requests that were removed since the last call."""
         forgotten, self._forgotten = self._forgotten, ()
         return forgotten
 
 
 def _in_the_same_words(questions: Sequence[AskedBefore]) -> Iterator[str]:
-    """Return the keys of questions that were open together with another question of the same text."""
+    """Return the keys of input requests that were open together with another input request of the same text."""
     for question in questions:
         for key in question.beside:
             if question_content(key) == question_content(question.key):
@@ -224,8 +225,9 @@ def _line_of(question: Question, handler: trio.lowlevel.Task) -> list[trio.lowle
 
 
 def _is_only_one(line: Sequence[trio.lowlevel.Task], asking: Container[trio.lowlevel.Task]) -> bool:
-    """Return true if no other task of the same function could have asked this question. trio starts tasks in any order,
-    so workers that share a queue swap roles from run to run. A task that is ``asking`` has a different question."""
+    """Return true if no other task of the same function could have asked this input request. trio starts tasks in any
+    order, so workers that share a queue swap roles from run to run. A task that is ``asking`` has a different input
+    request."""
     for task in line:
         assert task.parent_nursery is not None, "only the first task of trio has no nursery"
         if any(each.name == task.name and each not in asking for each in task.parent_nursery.child_tasks):

@@ -38,11 +38,11 @@ Send: TypeAlias = "Callable[[Sequence[Question]], None]"
 
 
 class Rounds:
-    """The questions (input requests) of one request's handler to its client.
+    """The input requests of one request's handler to its client.
 
-    Questions that several tasks of the request ask at the same moment are passed to ``send`` together. ``known`` are
-    answers of earlier rounds, for a handler that runs again from the start. ``log`` has the questions of a run before a
-    restart.
+    Input requests that several tasks of the request ask at the same moment are passed to ``send`` together. ``known``
+    are answers of earlier rounds, for a handler that runs again from the start. ``log`` has the input requests of a run
+    before a restart.
     """
 
     __slots__ = (
@@ -62,7 +62,7 @@ class Rounds:
         self.known = known or _NOTHING
         self._log = log
         self._asked: dict[str, int] = {}
-        """Number of questions with the same content. The dict key is the first part of their keys."""
+        """Number of input requests with the same content. The dict key is the first part of their keys."""
         self._open: dict[str, Question] = {}
         self._announced = False
         self._over = False
@@ -70,16 +70,16 @@ class Rounds:
         """Event that is set when the next round begins. `None` while the request isn't parked."""
         self._responses = _NOTHING
         self._given_up: Callable[[str], None] | None = None
-        """Callback for each sent question for whose answer no task waits any more."""
+        """Callback for each sent input request for whose answer no task waits any more."""
 
     async def ask(self, method: str, params: JSONObject | None, key: str | None = None) -> JSONObject:
-        """Send a question to the client, wait for the answer, and return the answer as plain data. ``key`` becomes the
-        question's name for the client, unless an open question has that name. By default the name is derived from the
-        content.
+        """Send an input request to the client, wait for the answer, and return the answer as plain data. ``key``
+        becomes the input request's name for the client, unless an open input request has that name. By default the name
+        is derived from the content.
 
-        Leaving the wait for any reason abandons the question, and a later answer is ignored. Raises `CapabilityMissing`
-        if the client didn't declare the necessary capabilities on the request that would carry the question. Raises
-        `NoBackChannel` if the request is over, and `NotSerializable`.
+        Leaving the wait for any reason abandons the input request, and a later answer is ignored. Raises
+        `CapabilityMissing` if the client didn't declare the necessary capabilities on the request that would carry the
+        input request. Raises `NoBackChannel` if the request is over, and `NotSerializable`.
         """
         await trio.lowlevel.checkpoint_if_cancelled()
         if self._over:
@@ -106,8 +106,8 @@ class Rounds:
         return question.answer
 
     def _key(self, request: InputRequest) -> str:
-        """Return a name for a question, derived from its content. The name is the same if the handler runs again and
-        its tasks ask in another order. A number distinguishes questions with the same content."""
+        """Return a name for an input request, derived from its content. The name is the same if the handler runs again
+        and its tasks ask in another order. A number distinguishes input requests with the same content."""
         kind = request.method.partition("/")[0]
         digest = hashlib.sha256(encode_value([request.method, request.params])).hexdigest()[:16]
         name = f"{kind}-{digest}"
@@ -116,7 +116,7 @@ class Rounds:
         return f"{name}-{run}{self._asked[name]}"
 
     def _give_up(self, question: Question) -> None:
-        """Mark the question as abandoned, even if its answer has already arrived."""
+        """Mark the input request as abandoned, even if its answer has already arrived."""
         if self._over:
             return  # the whole run has ended, and the next one asks again
         if self._log is not None:
@@ -148,8 +148,8 @@ class Rounds:
             self._send(questions)
 
     def _recall(self, log: AnswerLog, asked: list[Question]) -> list[Question]:
-        """Answer the questions ``asked`` with answers from before the restart, and return the questions that have no
-        such answer."""
+        """Answer the input requests ``asked`` with answers from before the restart, and return the input requests that
+        have no such answer."""
         self.deliver(self.known)
         if not log.has_more:
             return [question for question in asked if question.is_open]
@@ -179,26 +179,26 @@ class Rounds:
         return not missing
 
     def redirect(self, send: Send, given_up: Callable[[str], None]) -> None:
-        """Pass questions to ``send`` from now on, including those not sent yet. ``given_up`` is called with the key of
-        a sent question when no task waits for its answer any more."""
+        """Pass input requests to ``send`` from now on, including those not sent yet. ``given_up`` is called with the
+        key of a sent input request when no task waits for its answer any more."""
         self._send = send
         self._given_up = given_up
 
     @property
     def log(self) -> AnswerLog:
-        """The log of the questions so far, and of those of an earlier run."""
+        """The log of the input requests so far, and of those of an earlier run."""
         if self._log is None:
             self._log = AnswerLog()
         return self._log
 
     def forget(self) -> None:
-        """Remove all questions so far. A run after a restart starts after them."""
+        """Remove all input requests so far. A run after a restart starts after them."""
         for question in self._open.values():
             question.beside = None
         self.log.forget()
 
     def deliver(self, answers: Mapping[str, JSONObject | Exception]) -> None:
-        """Pass the client's answers, or errors instead of answers, to the tasks that asked. Other questions keep
+        """Pass the client's answers, or errors instead of answers, to the tasks that asked. Other input requests keep
         waiting."""
         for key, answer in answers.items():
             question = self._open.get(key)
@@ -209,19 +209,19 @@ class Rounds:
                     question.resolve(answer)
 
     def waits_for(self, key: str) -> bool:
-        """Return true if a task of the request waits for the answer to the question with this ``key``."""
+        """Return true if a task of the request waits for the answer to the input request with this ``key``."""
         question = self._open.get(key)
         return question is not None and question.is_open
 
     @property
     def is_waiting(self) -> bool:
-        """True if a task of the request waits for the answer to a question that was sent."""
+        """True if a task of the request waits for the answer to an input request that was sent."""
         return any(question.sent and question.is_open for question in self._open.values())
 
     # Between two rounds
 
     def park(self) -> None:
-        """Mark the request as parked, because its questions were sent and the next round has not begun."""
+        """Mark the request as parked, because its input requests were sent and the next round has not begun."""
         self._resumed = trio.Event()
 
     def receive(self, responses: Mapping[str, JSONObject]) -> None:
@@ -234,8 +234,8 @@ class Rounds:
             await self._resumed.wait()
 
     def resume(self) -> None:
-        """Begin the next round by passing the answers to the tasks that asked. Questions that the client left
-        unanswered are asked again, and answers to questions that weren't asked are ignored (2026-07-28 mrtr, Error
+        """Begin the next round by passing the answers to the tasks that asked. Input requests that the client left
+        unanswered are asked again, and answers to input requests that weren't asked are ignored (2026-07-28 mrtr, Error
         Handling)."""
         assert self._resumed is not None, "it is parked"
         self._resumed.set()
@@ -252,7 +252,7 @@ class Rounds:
             self._announce()
 
     def close(self) -> None:
-        """End all current and later questions with an error, because the request was cancelled or its nursery is
+        """End all current and later input requests with an error, because the request was cancelled or its nursery is
         closed. A task that still waits is shielded or doesn't belong to the request, and would otherwise wait forever.
         Idempotent."""
         self._over = True
@@ -268,8 +268,8 @@ def sends_questions(scope: RequestScope) -> bool:
 
 
 def keeps_answers(scope: RequestScope) -> bool:
-    """Return true if answers of the client must be stored, because a run after a restart could ask the same questions
-    again."""
+    """Return true if answers of the client must be stored, because a run after a restart could ask the same input
+    requests again."""
     return scope.task is not None and scope.task.keeps_answers
 
 
@@ -309,7 +309,7 @@ class Retry:
     handle: bytes
     """The parked handler's handle, which was passed to `Seal`."""
     responses: dict[str, Any]
-    """The client's answers as plain data, by the keys of the questions."""
+    """The client's answers as plain data, by the keys of the input requests."""
 
 
 class Seal(Protocol):
