@@ -95,7 +95,7 @@ class ProcessTransport(FramedTransport):
 
     @property
     def received(self) -> int:
-        """The number of bytes that were received from the child."""
+        """Number of bytes that were received from the child process."""
         return self._lines.received
 
     async def exit_error(self, reason: str) -> ConnectionLost:

@@ -322,8 +322,8 @@ class StatelessEndpoint:
 
 def check_headers(request: Request, head: RequestHead) -> CodedError | None:
     """Return the error for an invalid request, or `None` for a valid one. A request is invalid if it lacks per-request
-    protocol fields (2026-07-28 basic, Per-request protocol fields: MUST be -32602), or if a header doesn't repeat the
-    value of the body exactly once."""
+    protocol fields (2026-07-28 basic, Per-request protocol fields: MUST be -32602), or if a header that repeats a value
+    of the body is wrong or occurs twice."""
     given = request.params
     params = cast("dict[str, Any]", given) if isinstance(given, dict) else {}
     found = params.get("_meta")

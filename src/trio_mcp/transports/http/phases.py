@@ -36,7 +36,7 @@ class ConnectionPhase(IntEnum):
     IDLE = 2
     """The connection is between requests."""
     HEAD = 3
-    """A part of a later head has arrived."""
+    """A part of a head has arrived, and it isn't the connection's first head."""
     ASKED = 4
     """A head has arrived, and the application is deciding whether to admit its caller."""
     BODY = 5

@@ -243,7 +243,7 @@ class HttpResponse(ResponseHandle):
             self.connection.respond(self, answer, close=close)
 
     def finish(self) -> Callable[[], None]:
-        """Mark the response as complete, and return the callback for a disconnect of the client."""
+        """Mark the response as complete, and return the callback that should be called if the client disconnects."""
         self.is_gone = True
         on_gone, self.on_gone = self.on_gone, do_nothing
         return on_gone

@@ -44,7 +44,7 @@ class HttpClientBounds:
     max_head_bytes: int = 16 * 1024
     """Maximum number of bytes of the head of a response. Up to twice as many are accepted if all arrive at once."""
     max_idle: int = 16
-    """Maximum number of idle connections."""
+    """Maximum number of idle connections that are kept."""
     idle_timeout: float = 4.0
     """Seconds for which an idle connection is kept, if the server doesn't announce how long it keeps one. The default
     is one second less than the five seconds of Node and uvicorn. A request that is sent just as its connection ends is
