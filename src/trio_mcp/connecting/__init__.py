@@ -1,1 +1,1 @@
-"""Opening clients over each transport."""
+"""The functions that open clients, over each transport."""

@@ -1,4 +1,4 @@
-"""BadTarget: the error for a target that can't be a server; and the validation of host names and ports."""
+"""BadTarget: the error for a target that can't be a server. Also validates host names and ports."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ _LONGEST_NAME = 254
 
 
 class BadTarget(MCPError, ValueError):
-    """The target can't be a server, on any machine: an empty command, an invalid URL or host name. Nothing was started
-    or sent."""
+    """The target can't be a server on any machine, for example because of an empty command, an invalid URL or an
+    invalid host name. Nothing was started or sent."""
 
 
 def check_url(url: str, example: str) -> None:
@@ -23,7 +23,7 @@ def check_url(url: str, example: str) -> None:
 
 
 def check_server_url(url: str, example: str) -> None:
-    """Raise the errors of `check_url`, and `BadTarget` for a URL with a user or a password."""
+    """Raise `BadTarget` if ``url`` contains a user or a password, and the errors of `check_url`."""
     check_url(url, example)
     if _USER.match(url):
         raise BadTarget(
@@ -33,18 +33,18 @@ def check_server_url(url: str, example: str) -> None:
 
 
 def check_address(host: str, port: int) -> None:
-    """Raise `BadTarget` for an invalid host name or address, or a port that can't be connected to. Raise `TypeError` if
-    the host isn't a string, or the port isn't an integer."""
+    """Raise `BadTarget` if the host name, the address or the port is invalid. Raise `TypeError` if the host isn't a
+    string, or the port isn't an integer."""
     if not isinstance(host, str) or not isinstance(port, int):  # pyright: ignore[reportUnnecessaryIsInstance] user input
         raise TypeError(f"the host must be a string and the port an integer, not {host!r} and {port!r}")
     if not 0 < port <= _LARGEST_PORT:
         raise BadTarget(f"the port must be a number from 1 to {_LARGEST_PORT}, not {port}")
     try:
-        # Encoded as for the system's lookup, which alone would accept spaces and control characters. The codec takes
-        # time in the square of the length.
+        # The name is encoded in the same way as for the system's lookup, which alone would accept spaces and
+        # control characters. The codec takes time in the square of the length.
         is_text = len(host) <= _LONGEST_NAME and host.isprintable() and " " not in host
         well_formed = is_text and bool(host.encode("idna"))
-    except UnicodeError:  # empty labels, labels of more than 63 bytes, and invalid characters
+    except UnicodeError:  # labels that are empty or longer than 63 bytes, and invalid characters
         well_formed = False
     if not well_formed:
         raise BadTarget(f"not a valid host name: {host[:300]!r}")

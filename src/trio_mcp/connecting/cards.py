@@ -33,8 +33,8 @@ _REDIRECTS: Final = (301, 302, 303, 307, 308)
 
 
 class DiscoveryFailed(MCPError):
-    """There is no server card or catalogue at the URL, or its content is invalid. The message says which, and contains
-    no terminal control characters."""
+    """The URL has no valid server card or catalogue. The message says which, and contains no terminal control
+    characters."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(clean(reason))
@@ -42,20 +42,20 @@ class DiscoveryFailed(MCPError):
 
 @frozen
 class FoundServer:
-    """A server that a catalogue lists. Its description is unverified."""
+    """A server that the catalogue of a domain lists. Its description is unverified."""
 
     identifier: str
     """The server's identifier in the catalogue, such as ``urn:air:example.com:mcp:weather``."""
     catalog: str
-    """The URL of the catalogue."""
+    """The URL of the catalogue that lists the server."""
     url: str | None = attrs.field(default=None, kw_only=True)
     """The URL of the server card; `None` if the catalogue contains the card itself."""
     card: ServerCard | None = attrs.field(default=None, kw_only=True)
-    """The server card, if the catalogue contains it."""
+    """The server card; `None` if the catalogue doesn't contain it."""
 
 
 async def read_card(where: str | FoundServer, *, public_addresses_only: bool = False) -> ServerCard:
-    """Return the card of a server: at a URL, such as ``https://example.com/mcp/server-card``, or of a server that
+    """Return the server card at a URL, such as ``https://example.com/mcp/server-card``, or the card of a server that
     `discover` has found.
 
     A card is unverified. Compare it with `Client.server_info` once connected, and base no decision on it.
@@ -68,7 +68,8 @@ async def read_card(where: str | FoundServer, *, public_addresses_only: bool = F
     if isinstance(where, FoundServer):
         if where.card is not None:
             return where.card
-        # The author of the catalogue has named the URL, so where the catalogue is decides where the URL may lead.
+        # The card's URL comes from the author of the catalogue, so the location of the catalogue decides which
+        # addresses are allowed.
         url, named_by = where.url or "", where.catalog
     else:
         check_url(where, "https://example.com/mcp/server-card")
@@ -81,8 +82,8 @@ async def read_card(where: str | FoundServer, *, public_addresses_only: bool = F
 
 
 async def discover(domain: str, *, public_addresses_only: bool = False) -> list[FoundServer]:
-    """Return the servers in the catalogue of ``domain``, ``example.com`` or ``https://example.com``, up to a thousand.
-    Other kinds of entries, and invalid ones, are left out.
+    """Return the servers in the catalogue of ``domain``, such as ``example.com`` or ``https://example.com``, up to a
+    thousand. Other kinds of entries, and invalid ones, are left out.
 
     The catalogue is fetched by the rules of `read_card`, including ``public_addresses_only``, and may have 1 MiB.
     Raises `DiscoveryFailed`, also if the domain has no catalogue.
@@ -107,8 +108,8 @@ async def discover(domain: str, *, public_addresses_only: bool = False) -> list[
 
 
 def _found(entry: Any, catalog: str) -> FoundServer | None:
-    """Return the server of an entry; `None` for another kind of entry, or one that doesn't have exactly one of ``url``
-    and ``data``."""
+    """Return the server that a catalogue entry describes; `None` if the entry is of another kind, or doesn't have
+    exactly one of ``url`` and ``data``."""
     if entry.get("type") != CARD_TYPE or ("url" in entry) == ("data" in entry):
         return None
     try:
@@ -121,15 +122,15 @@ def _found(entry: Any, catalog: str) -> FoundServer | None:
 
 def _rules(named_by: str, public_addresses_only: bool) -> UrlRules:
     try:
-        # Unlike the server of a client, the domain is untrusted: no address of this machine counts as public.
+        # The domain is untrusted, unlike the server of a client: no address of this machine counts as public.
         return UrlRules(public_addresses_only=True) if public_addresses_only else UrlRules.for_server(named_by)
     except ValueError as error:
         raise DiscoveryFailed(str(error)) from None
 
 
 async def _read(url: str, kind: str, limit: int, rules: UrlRules) -> bytes:
-    """Return the document of the media type ``kind`` at ``url``, of at most ``limit`` bytes. Raises
-    `DiscoveryFailed`."""
+    """Fetch the document of the media type ``kind`` at ``url``, of at most ``limit`` bytes, and return it. Raises
+    `DiscoveryFailed` if there is no such document."""
     fetcher = HttpFetcher(rules, max_bytes=limit)
     where = url
     for _ in range(_MOST_REDIRECTS + 1):
@@ -155,7 +156,7 @@ def _next(answer: Fetched, where: str) -> str:
 
 
 def _decoded(body: bytes) -> Any:
-    """Return the JSON in ``body``. Raises `ValueError`."""
+    """Return the JSON value in ``body``. Raises `ValueError` if the body isn't valid JSON."""
     try:
         data = msgspec.json.decode(body)
         check_levels(body)
@@ -167,7 +168,8 @@ def _decoded(body: bytes) -> Any:
 
 
 def _card(data: Any) -> ServerCard:
-    """Return the card in ``data``. Raises `ValueError`, also for a name that doesn't identify a server."""
+    """Return the server card in ``data``. Raises `ValueError` if the card is invalid, or if its name doesn't identify a
+    server."""
     card = structure(data, ServerCard)
     check_name(card.name)
     return card

@@ -1,5 +1,5 @@
-"""Credentials and headers that a user passes for requests to one server, over HTTP or WebSocket. They are validated at
-once, so that no token is sent where others could read it."""
+"""Credentials and headers that a user passes for requests to one server, over HTTP or WebSocket. They are validated
+before the first request, so that no token is sent where others could read it."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from ..concurrency.contexts import asynccontextmanager
 from ..transports.http_client.origins import is_local_host, names_socket, split_url
 
 _CHALLENGING: Final = frozenset((HTTPStatus.BAD_REQUEST, HTTPStatus.FORBIDDEN))
-"""Statuses that refuse a request because of missing credentials, if they come with a challenge."""
+"""HTTP statuses that refuse a request because of missing credentials, if the response has a challenge."""
 
 
 def check_authorization(auth: ClientAuth | None, headers: Mapping[str, str], url: str) -> None:
-    """Raise `ValueError` if the user's headers contain one that ``auth`` writes, or if a token in ``auth`` or the
-    headers could be read by others on its way to ``url``."""
+    """Raise `ValueError` if the user's headers include one that ``auth`` sets, or if others could read a token in
+    ``auth`` or the headers on its way to ``url``."""
     named = [name for name in headers if str(name).lower() in ("authorization", "dpop")]
     if named and auth is not None:
         raise ValueError(f"pass either auth= or the header {named[0]}, which auth= writes, not both")
@@ -39,8 +39,8 @@ def trusted_http_hosts(auth: ClientAuth | None) -> Collection[str]:
 async def open_credentials(
     auth: ClientAuth | None, url: str, timeouts: CallTimeouts
 ) -> AsyncGenerator[Credentials | None]:
-    """Open the credentials for requests to the server at ``url``; `None` without ``auth``. ``timeouts`` are paused
-    while the user is asked."""
+    """Open the credentials for requests to the server at ``url``; yields `None` if there is no ``auth``. ``timeouts``
+    are paused while the user signs in."""
     if auth is None:
         yield None
         return
@@ -49,7 +49,7 @@ async def open_credentials(
 
 
 def is_challenge(status: int, headers: Mapping[str, str]) -> bool:
-    """Return whether a response says that the request was refused because a token, a scope or a nonce is missing."""
+    """Return whether the server has refused a request because a token, a scope or a nonce is missing."""
     # 2026-07-28 authorization, Error Handling; RFC 9449 section 9: a challenge may demand a nonce.
     if status in _CHALLENGING:
         return "www-authenticate" in headers
@@ -57,8 +57,8 @@ def is_challenge(status: int, headers: Mapping[str, str]) -> bool:
 
 
 def is_confidential(url: str, trusted_http_hosts: Collection[str] = ()) -> bool:
-    """Return whether nobody else can read a token on its way to the server at ``url``: over TLS, or on this machine, by
-    HTTP or WebSocket, or by HTTP to one of ``trusted_http_hosts``."""
+    """Return whether a token can't be read by others on its way to the server at ``url``. That is so over TLS, on this
+    machine (by HTTP or WebSocket), and by HTTP to one of ``trusted_http_hosts``."""
     scheme = url.partition(":")[0].lower()
     if names_socket(url):
         return True
@@ -73,7 +73,7 @@ def is_confidential(url: str, trusted_http_hosts: Collection[str] = ()) -> bool:
 
 def can_sign_in(url: str, trusted_http_hosts: Collection[str] = ()) -> bool:
     """Return whether OAuth can get a token for the server at ``url``. It can't for a server on a Unix socket, since an
-    authorization server has no URL to identify it by."""
+    authorization server has no URL to identify that server by."""
     return is_confidential(url, trusted_http_hosts) and not names_socket(url)
 
 
@@ -108,7 +108,7 @@ _HEADER_VALUE: Final = re.compile(r"(?:[\x21-\x7e\x80-\xff](?:[\t\x20-\x7e\x80-\
 
 
 def given_headers(given: Mapping[str, str]) -> Headers:
-    """Return the headers that a user passes for requests to one server, over HTTP or WebSocket.
+    """Return the headers that a user passes for requests to one server, over HTTP or WebSocket, after validating them.
 
     Raises `TypeError` unless they are a mapping of strings to strings, and `ValueError` for headers that the client
     writes itself, or that HTTP doesn't allow. The messages contain no values, since values may be secrets.

@@ -1,4 +1,4 @@
-"""open_tcp and open_unix: connect to a server over a TCP or Unix socket, in the framing of stdio."""
+"""open_tcp and open_unix: connect to a server over a TCP or Unix socket, with one message per line as over stdio."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from ..transports.sockets import connect_unix, keep_alive, socket_path
 from .bad_target import BadTarget, check_address
 
 Connect: TypeAlias = Callable[[], Awaitable[trio.SocketStream]]
-"""A function that connects to a listening server."""
+"""A function that connects to a listening server and returns the stream."""
 
 
 @async_with_only("client")
@@ -41,7 +41,7 @@ def open_tcp(host: str, port: int, **options: Unpack[ClientOptions]) -> Abstract
 
 @async_with_only("client")
 def open_unix(path: str | os.PathLike[str], **options: Unpack[ClientOptions]) -> AbstractAsyncContextManager[Client]:
-    """Connect to a server on a Unix socket, one message per line, like `open_tcp`. ``options``: see
+    """Connect to a server on a Unix socket, one message per line, like `open_tcp`. For ``options``, see
     `ClientSettings`."""
     try:
         name = socket_path(path)
@@ -59,7 +59,7 @@ async def _open_lines(name: str, where: str, connect: Connect, options: ClientOp
 
 @asynccontextmanager
 async def open_lines(where: str, connect: Connect, opening: Opening) -> AsyncGenerator[LineTransport]:
-    """Open the raw messages to and from the server at ``where``, to which ``connect`` connects. Raises `ConnectionLost`
+    """Open the raw messages to and from the server at ``where``. ``connect`` opens the stream. Raises `ConnectionLost`
     if no server is listening."""
     with opening.connecting():
         try:

@@ -24,7 +24,7 @@ from ..transports.lines import memory_transports
 async def open_memory(
     server: Servable, *, stateless: bool = False, **options: Unpack[ClientOptions]
 ) -> AsyncGenerator[Client]:
-    """Run ``server`` in this process and connect to it, for tests and embedding.
+    """Run ``server`` in this process and connect a client to it, for tests and embedding.
 
     Everything works as over a network, including the encoding of messages. ``stateless``: see `ServingOptions`.
     ``options``: see `ClientSettings`.
@@ -50,7 +50,7 @@ async def open_server(server: Servable, channel: Transport, *, stateless: bool =
             server._running(stateless=stateless) as running,
             open_service_nursery("the client was closed") as nursery,
         ):
-            served = True  # from here on, the connection closes the channel
+            served = True  # after this line, the connection closes the channel
             await nursery.start(connection_to(running, framed(channel), SOLE_CLIENT).run)
             yield
     finally:

@@ -1,5 +1,5 @@
-"""Servers over stdio: `open_stdio` starts a child process and connects to it; a Command describes such a server as
-data.
+"""Servers over stdio: `open_stdio` starts a child process and connects to it, and a `Command` describes such a server
+as data.
 
 `watch_exit` detects that a server has exited although another process keeps its output open.
 """
@@ -82,7 +82,8 @@ logger = logging.getLogger("trio_mcp")
 
 
 class NotReady(trio.TooSlowError):
-    """The time to connect has expired. ``lost`` has the last lines of the child."""
+    """The time to connect has expired before the server was ready. ``lost`` contains the last lines of the child
+    process."""
 
     def __init__(self, lost: ConnectionLost) -> None:
         super().__init__(str(lost))
@@ -90,7 +91,7 @@ class NotReady(trio.TooSlowError):
 
 
 _LEGACY_COMMANDS: Final = LegacyServers()
-"""The commands whose last child was found to be a legacy server."""
+"""The commands whose last child process turned out to be a legacy server."""
 
 
 def _command_arguments(command: Sequence[str | os.PathLike[str]]) -> tuple[str, ...]:
@@ -118,7 +119,7 @@ def _check_directory(_: Any, __: Any, cwd: str | os.PathLike[str] | None) -> Non
 
 
 def _check_passable(what: str, text: str) -> None:
-    """Raise `BadTarget` for a string that can't be passed to a program."""
+    """Raise `BadTarget` if a string can't be passed to a program as an argument or a variable."""
     try:
         if b"\0" not in os.fsencode(text):
             return
@@ -129,36 +130,37 @@ def _check_passable(what: str, text: str) -> None:
 
 @frozen
 class Command:
-    """A server to start as a child process. `open_stdio` documents the fields. Raises `BadTarget` for a command that no
-    system could start."""
+    """A server to start as a child process. `open_stdio` documents the fields. Raises `BadTarget` if no system could
+    start the command."""
 
     words: Sequence[str | os.PathLike[str]] = attrs.field(converter=_command_arguments)
-    """The program and its arguments."""
+    """The program and its arguments, as a list."""
     env: Mapping[str, str] = attrs.field(factory=dict[str, str], validator=_check_environment, kw_only=True)
-    """Environment variables in addition to the inherited ones."""
+    """Environment variables for the child process, in addition to the inherited ones."""
     inherit_env: bool = attrs.field(default=False, kw_only=True)
-    """True: the child inherits all variables of this process; False: only a short list of harmless ones."""
+    """True if the child process inherits all variables of this process, false if it only inherits a short list of
+    harmless ones."""
     cwd: str | os.PathLike[str] | None = attrs.field(default=None, validator=_check_directory, kw_only=True)
-    """Working directory of the child; `None`: the current one."""
+    """Working directory of the child process; `None` for the current directory."""
     stderr: TextSink | None = attrs.field(default=None, kw_only=True)
-    """Gets a copy of the child's standard error."""
+    """The file or other text sink that gets a copy of the child's standard error."""
     close_grace: float = attrs.field(default=2.0, kw_only=True)
-    """Seconds that the child has to exit on its own, and again after SIGTERM."""
+    """Seconds that the child process has to exit on its own, and again after SIGTERM."""
     revision: str | None = attrs.field(default=None, validator=check_revision, kw_only=True)
-    """The revision to speak, whatever the options of `open` are; `None`: any."""
+    """The revision to speak, whatever the options of `open` are; `None` for any revision."""
     prior: JSONObject | None = attrs.field(default=None, validator=check_prior, kw_only=True, repr=False)
     """A saved `Client.discovery` of this server: see `ClientSettings.prior`."""
 
     @property
     def _identity(self) -> Hashable:
-        """The fields that identify the server that the command starts."""
+        """The fields of the command that identify the server."""
         cwd = None if self.cwd is None else os.fspath(self.cwd)
         return self.words, cwd, self.inherit_env, frozenset(self.env.items())
 
     @asynccontextmanager
     @trio.lowlevel.enable_ki_protection
     async def open(self, **options: Unpack[ClientOptions]) -> AsyncGenerator[Client]:
-        """Start the child and connect to it: see `open_stdio`."""
+        """Start the child process and connect to it: see `open_stdio`."""
         check_keywords(Command.open, options)
         joined = "\0".join(map(os.fsdecode, self.words))
         opening = Opening.under_trio("open_stdio", speaking(self.revision, options, self.prior), joined)
@@ -171,7 +173,7 @@ class Command:
             return
         except LostInProbe as error:
             if opened:
-                raise  # the error comes from the body of the block
+                raise  # the error comes from the body of the caller's block
             logger.info("%s exited on server/discover, and is restarted: %s", self.words[0], error.reason)
         async with self._open(opening, not legacy_first) as client:
             yield client
@@ -197,7 +199,7 @@ class Command:
                             transport.keep_input(open=True)
                 except BaseException as error:
                     if not opened and not isinstance(error, ConnectionLost):
-                        self._explain(error, transport)  # before the child is ended, since it may write more then
+                        self._explain(error, transport)  # before the child is ended, since it may still write
                     raise
         except ConnectionLost as error:
             if not opened and transport is not None:
@@ -205,7 +207,7 @@ class Command:
             raise
 
     def _explain(self, error: BaseException, transport: ProcessTransport) -> None:
-        """Add the command and the last lines of the child to the ``error`` of opening."""
+        """Add the command and the last lines of the child process to ``error``, the error of opening the client."""
         lost = error if isinstance(error, ConnectionLost) else ConnectionLost(str(error))
         lost.stderr, lost.stdout = transport.last_lines
         lost.command = shown_command(self.words)
@@ -216,14 +218,14 @@ class Command:
                 limit.hint += lost.details
         elif isinstance(error, ProtocolViolation):
             error.args = (f"{error}{lost.details}",)
-        elif lost is not error:  # the server's own error reply, whose text isn't changed
+        elif lost is not error:  # the server itself sent an error reply, whose text isn't changed
             error.add_note(lost.details.removeprefix("; "))
 
 
 @asynccontextmanager
 @trio.lowlevel.enable_ki_protection  # Ctrl-C must not interrupt between starting a process and its supervision
 async def open_process(command: Command, limits: Limits = DEFAULT_LIMITS) -> AsyncGenerator[ProcessTransport]:
-    """Open the raw messages of a child process, which is started and ended as described at `open_stdio`.
+    """Open the raw messages of a child process. The process is started and ended as `open_stdio` describes.
 
     Raises `ConnectionLost` if the command can't be started.
     """
@@ -242,7 +244,7 @@ async def open_process(command: Command, limits: Limits = DEFAULT_LIMITS) -> Asy
         finally:
             try:
                 nursery.start_protected(transport.discard_output)
-                # Two waits before SIGTERM and SIGKILL, and a moment more; SIGKILL can't be ignored.
+                # Two grace periods, before SIGTERM and before SIGKILL, and a moment more. SIGKILL can't be ignored.
                 with trio.CancelScope(shield=True, deadline=trio.current_time() + 2 * command.close_grace + 5):
                     await transport.shut_down(command.close_grace)
             finally:
@@ -250,13 +252,13 @@ async def open_process(command: Command, limits: Limits = DEFAULT_LIMITS) -> Asy
 
 
 _SILENCE: Final = 5.0
-"""Seconds of silence after which the server gets a ping."""
+"""The number of seconds without a message after which the server gets a ping."""
 _ANSWER_WITHIN: Final = 5.0
 
 
-@trio.lowlevel.enable_ki_protection  # Ctrl-C is for the task that uses the client
+@trio.lowlevel.enable_ki_protection  # Ctrl-C must only interrupt the task that uses the client
 async def watch_exit(transport: ProcessTransport, client: Client) -> None:
-    """Close the connection when the child has exited and no other process answers in its place.
+    """Close the connection when the child process has exited and no other process answers in its place.
 
     The output stays open while a process that the child has started keeps it open: a helper, which never writes
     messages, or the server itself, which has become a daemon. After `_SILENCE` seconds of silence a ping decides, or
@@ -276,4 +278,4 @@ async def watch_exit(transport: ProcessTransport, client: Client) -> None:
                 client._connection.lose(await transport.exit_error("the server is gone"))
                 return
     except ConnectionLost:
-        return  # the loss was detected in another way
+        return  # the loss of the connection was detected in another way

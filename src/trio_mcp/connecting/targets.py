@@ -1,4 +1,5 @@
-"""Target: where a server is, as data. `open_messages` opens the raw messages to and from it, for replays."""
+"""Target: the address, command or object of a server, as data. `open_messages` opens the raw messages to and from a
+target, for replays."""
 
 from __future__ import annotations
 
@@ -62,21 +63,22 @@ class Address:
     """
 
     url: str = attrs.field(validator=_is_spoken)
-    """URL of the server."""
+    """The URL of the server."""
     headers: Mapping[str, str] = attrs.field(factory=dict[str, str], kw_only=True, repr=False)
     ssl_context: ssl.SSLContext | None = attrs.field(default=None, kw_only=True)
     auth: ClientAuth | None = attrs.field(default=None, kw_only=True)
     cookies: bool = attrs.field(default=True, kw_only=True)
-    """False ignores the server's cookies over HTTP: see `open_http`."""
+    """False if the server's cookies are ignored over HTTP: see `open_http`."""
     on_request: OnRequest | None = attrs.field(default=None, kw_only=True, repr=False)
-    """Called with each request over HTTP: see `open_http`. In `trio_mcp.aio.open_group`, the event loop runs it."""
+    """Callback for each request over HTTP: see `open_http`. In `trio_mcp.aio.open_group`, the event loop runs it."""
     on_response: OnResponse | None = attrs.field(default=None, kw_only=True, repr=False)
-    """Called with the head of each response over HTTP, in the same way as `on_request`."""
+    """Callback for the head of each response over HTTP. It runs in the same way as `on_request`."""
     dial: Dial | None = attrs.field(default=None, kw_only=True, repr=False)
-    """Opens the TCP connections for HTTP and WebSockets: see `open_http`. Runs under trio, also in `trio_mcp.aio`."""
+    """Function that opens the TCP connections for HTTP and WebSockets: see `open_http`. It runs under trio, also in
+    `trio_mcp.aio`."""
 
     revision: str | None = attrs.field(default=None, validator=check_revision, kw_only=True)
-    """The revision to speak, whatever the options of `open` are; `None`: any."""
+    """The revision to speak, whatever the options of `open` are; `None` for any revision."""
     prior: JSONObject | None = attrs.field(default=None, validator=check_prior, kw_only=True, repr=False)
     """A saved `Client.discovery` of this server: see `ClientSettings.prior`."""
 
@@ -128,12 +130,12 @@ class Address:
 
 @frozen
 class InMemory:
-    """A server in this process: see `open_memory`."""
+    """A server that runs in this process: see `open_memory`."""
 
     server: Server
-    """The server, which runs in this process."""
+    """The `Server` to run in this process."""
     stateless: bool = attrs.field(default=False, kw_only=True)
-    """True keeps no state between requests: see `ServingOptions`."""
+    """True if the server keeps no state between requests: see `ServingOptions`."""
 
     def open(self, **options: Unpack[ClientOptions]) -> AbstractAsyncContextManager[Client]:
         """Run the server and connect to it: see `open_memory`."""
@@ -146,7 +148,7 @@ Target: TypeAlias = Command | Address | InMemory
 
 
 def target_of(what: Target | Server | str | Sequence[str | os.PathLike[str]]) -> Target:
-    """Return the target for ``what``, which may be a target, a server in this process, a URL, or a command as a
+    """Return the target that ``what`` describes: a target itself, a server in this process, a URL, or a command as a
     list."""
     if isinstance(what, (Command, Address, InMemory)):
         return what

@@ -103,7 +103,8 @@ class _UpgradeRequest:
     nursery: ServiceNursery
 
     async def run_authorized(self, credentials: Credentials) -> WebSocketTransport:
-        """Request the upgrade. If the server refuses the credentials and better ones can be had, request it again."""
+        """Send the request for the upgrade to a WebSocket. If the server refuses the credentials and the client can get
+        better ones, send the request again."""
         attempt, begun = 0, trio.current_time()
         while True:
             attempt += 1
@@ -191,7 +192,7 @@ class _WebSocketTarget:
         try:
             context = ssl_context or ssl.create_default_context()
             secured = trio.SSLStream(stream, context, server_hostname=self.host, https_compatible=True)
-            await secured.do_handshake()  # now, so that the error says what is wrong with a certificate
+            await secured.do_handshake()  # now, so that the error says what is wrong with the certificate
         except BaseException:
             await trio.aclose_forcefully(stream)
             raise

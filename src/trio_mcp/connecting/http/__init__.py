@@ -1,1 +1,2 @@
-"""Streamable HTTP on the client's side: each message is a POST, and all responses come together in one transport."""
+"""The client side of Streamable HTTP. Each message is sent in a POST, and one transport merges the contents of all
+responses."""

@@ -1,4 +1,4 @@
-"""Endpoint: the URL of one server, and everything that the requests to that server share.
+"""Endpoint: the URL of one server, and the data that all requests to that server share.
 
 `authorized` sends a request with a token, and again with a better one. `deliver_frame` decodes each message in a
 response once, and puts it into the Inbox, where messages wait until the reader fetches them.
@@ -49,8 +49,8 @@ from .outgoing import OutboundFrame, RequestHeaders, Session, SessionQuestions, 
 from .responses import StatusPeerError, is_about_session
 
 Seen: TypeAlias = Callable[[bool], None]
-"""Callback that gets true before the server may see a message, and false if the server has refused it for lack of
-authorization."""
+"""A callback that gets true before the server may see a message, and false if the server has refused the message
+because of missing authorization."""
 
 _YOUNG: Final = 60.0
 _CURSOR: Final = re.compile(r"[^\x00-\x20\x7f](?:[^\x00-\x1f\x7f]{0,4094}[^\x00-\x20\x7f])?")
@@ -58,8 +58,8 @@ _CURSOR: Final = re.compile(r"[^\x00-\x20\x7f](?:[^\x00-\x1f\x7f]{0,4094}[^\x00-
 
 @frozen(eq=False)
 class Endpoint:
-    """The URL of a server, how to reach it, and everything known about it. With ``credentials``, each request is
-    `authorized`."""
+    """The URL of a server, the way to reach it, and all that is known about the server. If there are ``credentials``,
+    each request is `authorized`."""
 
     http: HttpClient
     headers: RequestHeaders
@@ -73,18 +73,18 @@ class Endpoint:
     def post(
         self, message: OutboundFrame, headers: Headers, seen: Seen | None = None, *, sign_in: MaySignIn | None = None
     ) -> AbstractAsyncContextManager[Reply]:
-        """Send ``message`` in a POST, and wait for the head of the response: see `HttpClient.request`. The kind of the
-        message decides whether the user may be asked to sign in, unless ``sign_in`` is passed."""
+        """Send ``message`` in a POST, and return the response once its head has arrived: see `HttpClient.request`. The
+        kind of the message decides whether the user may be asked to sign in, unless ``sign_in`` is passed."""
         return self._exchange("POST", headers, message.line, seen, sign_in=sign_in or _sign_in_for(message))
 
     def get(
         self, session: Session | None, last_event_id: str, sign_in: MaySignIn
     ) -> AbstractAsyncContextManager[Reply]:
-        """Request the events after ``last_event_id``, or all future events."""
+        """Send a GET for the events after ``last_event_id``, or for all future events, and return the response."""
         return self._exchange("GET", self.headers.of_stream(session, last_event_id), sign_in=sign_in)
 
     def delete(self, session: Session) -> AbstractAsyncContextManager[Reply]:
-        """Request the end of ``session``."""
+        """Send a DELETE that ends ``session``."""
         return self._exchange("DELETE", self.headers.of_end(session), sign_in=MaySignIn.NEVER)
 
     def _exchange(
@@ -97,16 +97,16 @@ class Endpoint:
         return self.http.request(method, self.http.target, headers, body)
 
     def event_reader(self) -> EventReader:
-        """Return a reader for a new stream."""
+        """Return a reader for the events of a new stream."""
         return EventReader(self.limits.max_message_bytes)
 
     def frame(self, data: bytes, came_with: RequestId | None = None) -> Frame:
-        """Return the message in ``data``, from the response to ``came_with``, if any."""
+        """Return the message in ``data``, which came in the response to the request ``came_with``, if any."""
         return Frame(decode(data, max_batch=self.limits.max_batch), data, came_with)
 
     def loses(self, session: Session | None, error: HTTPError | StatusPeerError) -> bool:
-        """Return whether ``error`` says that the server has lost ``session``. The session has then ended: the client no
-        longer waits for its answers to the server's questions to be delivered.
+        """Return whether ``error`` says that the server has lost ``session``. If so, the session has ended, and the
+        client no longer waits until its answers to the server's requests are delivered.
 
         404 always means that (2025-11-25 transports, Session Management 4). Other refusals mean it once: if they soon
         occur again in the next session, before any answer, they have another cause.
@@ -130,20 +130,20 @@ def _sign_in_for(message: OutboundFrame) -> MaySignIn:
 
 
 def cursor_of(events: EventReader) -> str:
-    """Return the event id with which to resume; empty if the server has sent none, or one that a header can't
-    contain."""
+    """Return the event id with which to resume a stream; empty if the server has sent none, or one that is invalid in a
+    header."""
     cursor = events.last_event_id
     return cursor if _CURSOR.fullmatch(cursor) else ""
 
 
 class MaySignIn(Enum):
-    """Whether the user may be asked to sign in because of a request."""
+    """Whether the user may be asked to sign in because of a refused request."""
 
     ALWAYS = auto()
     NEVER = auto()
     FIRST_TIME = auto()
-    """The user may be asked to sign in for the first time, but not again: the client reopens streams automatically, and
-    is already open."""
+    """The user may be asked to sign in for the first time, but not again. This is for streams, which the client reopens
+    automatically while it is open."""
 
 
 @asynccontextmanager
@@ -156,7 +156,7 @@ async def authorized(
     seen: Callable[[bool], None] | None,
     sign_in: MaySignIn,
 ) -> AsyncGenerator[Reply]:
-    """Send a request with the headers of ``credentials``, and wait for the head of the response.
+    """Send a request with the headers of ``credentials``, and return the response once its head has arrived.
 
     While the server refuses the request by its status, and the credentials that it demands can be had, the same request
     is sent again; a refused request wasn't carried out. Raises the errors of `HttpClient.request`, and
@@ -169,7 +169,7 @@ async def authorized(
             seen(True)
         async with http.request(method, http.target, [*headers, *sent], body) as reply:
             credentials.noticed(reply.headers)
-            # A client that ends its session does not get new credentials for that.
+            # A request that ends a session isn't worth getting new credentials.
             if method == "DELETE" or not is_challenge(reply.status, reply.headers):
                 yield reply
                 return
@@ -184,7 +184,7 @@ _MOST_OWED: Final = 1000
 
 
 class Inbox:
-    """A queue of messages and losses, in the order of arrival.
+    """A queue of received messages and of reported losses, in the order of arrival.
 
     A response is read further only after `wait_for_room`. So once ``high_water`` bytes are waiting, or a thousand
     answers that the server doesn't accept, each response adds no more than was read at once.
@@ -195,11 +195,11 @@ class Inbox:
         self._waiting: deque[Frame | ReplyLost | QuestionsLost] = deque()
         self._size = 0
         self._owed = 0
-        """Our answers that are on their way to the server."""
+        """The client's answers that are being sent to the server."""
         self._reader = Sleeper()
         self._producers = trio.lowlevel.ParkingLot()
         self._lost: str | None = None
-        """Why no more messages will arrive; `None` as long as they may."""
+        """The reason why no more messages will arrive; `None` as long as more may arrive."""
 
     def close(self, reason: str) -> None:
         """Record that no more messages will arrive, because of ``reason``."""
@@ -207,7 +207,7 @@ class Inbox:
         self._reader.wake()
 
     def put(self, arrival: Frame | ReplyLost | QuestionsLost) -> None:
-        """Append a message or a loss."""
+        """Append a received message or a loss to the queue."""
         self._waiting.append(arrival)
         if isinstance(arrival, Frame):
             self._size += len(arrival.data)
@@ -218,17 +218,17 @@ class Inbox:
         return self._size >= self._high_water or self._owed >= _MOST_OWED
 
     async def wait_for_room(self) -> None:
-        """Wait until fewer bytes than the high-water mark are waiting, and few answers. No checkpoint if there is
-        room."""
+        """Wait until fewer bytes than the high-water mark, and only a few answers, are in the queue. There is no
+        checkpoint if there is room."""
         while self._is_full:
             await self._producers.park()
 
     def add_owed(self) -> None:
-        """Record that an answer of ours has to be delivered."""
+        """Record that an answer of the client has to be delivered to the server."""
         self._owed += 1
 
     def remove_owed(self) -> None:
-        """Record that an answer was delivered, or never will be."""
+        """Record that an answer was delivered, or never will be delivered."""
         self._owed -= 1
         self._make_room()
 
@@ -237,8 +237,8 @@ class Inbox:
             self._producers.unpark_all()
 
     async def receive(self) -> Frame | ReplyLost | QuestionsLost:
-        """Wait for the next message or loss, and return it. No checkpoint if one is waiting. Cancellation loses
-        nothing. Raises `ConnectionLost` if no more messages will arrive."""
+        """Wait for the next message or loss, and return it. There is no checkpoint if one is in the queue. A
+        cancellation loses no message. Raises `ConnectionLost` if no more messages will arrive."""
         while not self._waiting:
             if self._lost is not None:
                 raise ConnectionLost(self._lost)
@@ -254,7 +254,8 @@ _CANCELLED: Final = "notifications/cancelled"
 
 
 def deliver_frame(endpoint: Endpoint, frame: Frame, request: OutboundFrame, session: Session | None) -> bool:
-    """Deliver ``frame``, from the response to ``request``. Returns whether the frame was the reply.
+    """Deliver ``frame``, a message in the response to ``request``. Returns whether the message was the reply to the
+    request.
 
     Raises an `MCPError`, and delivers nothing, for a message that ends the request instead: the reply to another
     request, an error that names no request, and an unreadable message.
@@ -288,7 +289,7 @@ def deliver_frame(endpoint: Endpoint, frame: Frame, request: OutboundFrame, sess
 
 
 def _has_method(data: bytes) -> bool:
-    """Return whether an unreadable message is a request or a notification, which doesn't end a call."""
+    """Return whether an unreadable message is a request or a notification, neither of which ends a call."""
     try:
         return read_head(data).method is not UNSET
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
@@ -296,8 +297,8 @@ def _has_method(data: bytes) -> bool:
 
 
 def deliver_unrequested(endpoint: Endpoint, data: bytes, session: Session | None) -> bool:
-    """Deliver a message of a stream that belongs to no request. Returns false, and drops the message, if such a stream
-    must not contain it (2025-11-25 transports, Listening for Messages from the Server: no replies)."""
+    """Deliver a message from a stream that belongs to no request. Returns false, and drops the message, if such a
+    stream must not contain it (2025-11-25 transports, Listening for Messages from the Server: no replies)."""
     frame = endpoint.frame(data)
     message = frame.message
     members = message.members if isinstance(message, Batch) else (message,)
@@ -311,7 +312,8 @@ def deliver_unrequested(endpoint: Endpoint, data: bytes, session: Session | None
 def _record_questions(
     endpoint: Endpoint, members: Iterable[Message | Unreadable], session: Session | None, call: RequestId | None
 ) -> None:
-    """Record which questions the server asks, in the response to ``call`` if any, and which ones it withdraws."""
+    """Record the requests that the server sends (sampling, elicitation, roots) in the response to ``call``, if any, and
+    the requests that it withdraws."""
     if session is None:
         return
     for message in members:

@@ -1,4 +1,4 @@
-"""Streams on which a legacy server sends messages that belong to no request of the client.
+"""The streams on which a legacy server sends messages that belong to no request of the client.
 
 `listen` reads the stream of Streamable HTTP (2025-11-25 transports, Listening for Messages from the Server). In
 HTTP+SSE, the transport of 2024-11-05, one stream brings all messages of the server, and the client posts its own to the
@@ -34,20 +34,20 @@ _PING_TIMEOUT: Final = 30.0
 
 
 class _Next(Enum):
-    """What a client does after a response to a GET that opens no stream."""
+    """What a client does next if the response to a GET opens no stream."""
 
     END = auto()
-    """Continue without a stream, until the next session."""
+    """Continue without a stream, until the next session begins."""
     ASK = auto()
-    """Check whether the session is lost; otherwise continue without a stream."""
+    """Check whether the server has lost the session; if not, continue without a stream."""
     AGAIN = auto()
-    """Try again after a pause."""
+    """Request the stream again after a pause."""
     ANEW = auto()
-    """Try again at once, without the cursor: events after the cursor are lost."""
+    """Request the stream again at once, without the cursor, so that the events after the cursor are lost."""
 
 
 async def listen(endpoint: Endpoint, session: Session) -> None:
-    """Keep a stream open until ``session`` ends. Returns if the server offers no stream.
+    """Keep a stream open until ``session`` ends. Returns earlier if the server offers no stream.
 
     The client works without a stream, and most refusals mean that there is none: HTTP servers without the stream answer
     with 405, 404, 406, 400 or 501.
@@ -96,7 +96,7 @@ async def _refused(endpoint: Endpoint, session: Session, reply: Reply, cursor: s
             return _Next.ASK
         endpoint.loses(session, error)
         return _Next.END
-    # 409: the server hasn't noticed yet that the previous stream has ended.
+    # Status 409: the server hasn't noticed yet that the previous stream has ended.
     again = status == HTTPStatus.CONFLICT or (is_passing(status) and status != HTTPStatus.NOT_IMPLEMENTED)
     logger.info("the server opens no stream%s: %s", " now" if again else "", error)
     if again:
@@ -105,8 +105,9 @@ async def _refused(endpoint: Endpoint, session: Session, reply: Reply, cursor: s
 
 
 async def _ask_for_session(endpoint: Endpoint, session: Session) -> None:
-    """Check with a ping whether ``session`` is lost, after its first stream was refused as if it were. Servers without
-    streams answer like that as well, and ending the session would fail the calls in flight."""
+    """Send a ping to check whether ``session`` is lost, if the server has refused the session's first stream as for a
+    lost session. Servers without streams send the same response, and ending the session would fail the calls in
+    flight."""
     ping = OutboundFrame.request("is the session known?", "ping")
     headers = endpoint.headers.in_session(session)
     with trio.move_on_after(_PING_TIMEOUT):
@@ -130,16 +131,17 @@ async def _hear(endpoint: Endpoint, session: Session, reply: Reply, events: Even
 
 _REFUSALS: Final = frozenset((*range(400, 500), 501)) - {401, 403, 407, 408, 409, 425, 429}
 """Statuses of servers that accept no POST at this URL (2025-06-18 transports, Backwards Compatibility), without those
-that have other causes. Python's `http.server` answers with 501."""
+that have other causes. Python's `http.server` responds with 501."""
 _LONGEST_URL: Final = 4096
 
 
 class EndpointEvent(HTTPError):
-    """The server answered a POST with the stream of HTTP+SSE, as servers do that ignore the HTTP method."""
+    """The server responded to a POST with the event stream of HTTP+SSE. Servers that ignore the HTTP method do so."""
 
 
 def may_use_http_and_sse(error: HTTPError) -> bool:
-    """Return whether a server that answered ``initialize`` with ``error``, which isn't a reply, may use HTTP+SSE."""
+    """Return whether a server may use HTTP+SSE, given the ``error`` that ``initialize`` has raised, which isn't an
+    error reply."""
     return error.status in _REFUSALS or isinstance(error, EndpointEvent)
 
 
@@ -149,7 +151,7 @@ async def receive_all(
     *,
     task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    """Put all messages of the server into the inbox, until the stream and so the connection ends.
+    """Put all messages of the server into the inbox, until the stream ends. Its end is the end of the connection.
 
     This counts as started when the server has named the URL for our messages. ``replied`` is called with the id of each
     reply. Raises before that if the response isn't such a stream: `HTTPError`, `ConnectionLost`, `AuthorizationError`,
@@ -167,7 +169,7 @@ async def receive_all(
                         if isinstance(frame.message, Response | ErrorResponse):
                             replied(frame.message.id)
                         endpoint.inbox.put(frame)
-                    elif not is_open and event.name in ("message", "endpoint"):  # some servers begin with a ping
+                    elif not is_open and event.name in ("message", "endpoint"):  # some servers send a ping first
                         _use_endpoint(endpoint, event)
                         is_open = True
                         task_status.started()
@@ -180,12 +182,12 @@ async def receive_all(
 
 
 def _use_endpoint(endpoint: Endpoint, event: Event) -> None:
-    """Send all messages to the URL in the first event from now on."""
+    """Use the URL in the stream's first event for all further messages to the server."""
     if event.name != "endpoint":
         raise HTTPError(HTTPStatus.OK, "the first message of the stream isn't 'endpoint'")
     http, text = endpoint.http, event.data.decode("utf-8", "replace").strip()
     try:
-        # A server must not be able to send our headers, which may contain tokens, to another server.
+        # A server must not be able to redirect our headers, which may contain tokens, to another server.
         origin, target = split_url(urljoin(f"{http.origin}{http.target}", text[: _LONGEST_URL + 1]))
     except ValueError as error:
         raise ProtocolViolation(f"the event 'endpoint' names an invalid URL: {error}") from None

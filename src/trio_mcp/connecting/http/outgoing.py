@@ -1,4 +1,4 @@
-"""Outgoing messages over HTTP: their headers and sessions.
+"""The client's outgoing messages over HTTP: their headers and sessions.
 
 OutboundFrame is a message of ours, as far as HTTP needs to know it. RequestHeaders writes the headers of each request,
 including those that the user has passed. ToolHeaders knows the arguments of tools that headers mirror, as far as the
@@ -37,8 +37,9 @@ _ID: Final = re.compile(r"[\x21-\x7e]+")
 
 
 class Session:
-    """A session, as the server has agreed to it in ``initialize``: its ``version`` and ``id``; `None` if the server
-    keeps no session. ``is_by_sse``: over HTTP+SSE, so that replies arrive on the stream, not with their POST."""
+    """A session of a legacy server: the ``version`` and ``id`` that the server has chosen in response to
+    ``initialize``. ``id`` is `None` if the server has no sessions. If ``is_by_sse`` is true, the server uses HTTP+SSE,
+    so that replies arrive on the stream, not in the response to the POST."""
 
     def __init__(self, session_id: str | None, version: str, *, is_by_sse: bool = False) -> None:
         if session_id is not None and not _ID.fullmatch(session_id):
@@ -47,43 +48,44 @@ class Session:
         self.version = version
         self.is_by_sse = is_by_sse
         self.opened = trio.Event()
-        """Set when messages may be sent: ``notifications/initialized`` has arrived, or its response is slow."""
+        """Event that is set when messages may be sent: ``notifications/initialized`` was delivered, or its response is
+        slow."""
         self.has_stream = False
         """True once the server has opened a stream for messages outside of requests."""
         self.received_count = 0
-        """How many messages came on such streams."""
+        """The number of messages that came on such streams."""
         self.refusals = 0
-        """How often the server has refused ``notifications/initialized``."""
+        """The number of times that the server has refused ``notifications/initialized``."""
         self.over = trio.Event()
-        """Set when the server has lost the session, or the client is closed."""
+        """Event that is set when the server has lost the session, or the client is closed."""
 
 
 class Sessions:
-    """The current session, if any. Messages wait in `wait_opened` until the session is open.
+    """The current session, if there is one. Messages wait in `wait_opened` until the session is open.
 
     A task waits in `wait_for_trouble`: it opens a new session if one `is_wanted`, and reports changes that were missed.
     """
 
     def __init__(self) -> None:
         self.current: Session | None = None
-        """The last session; `None` before the first, and in modern revisions."""
+        """The last session; `None` before the first session, and in modern revisions."""
         self.modern: str | None = None
         """The modern revision of the server, which has no sessions; `None` for a legacy server."""
         self.unanswered = 0
-        """How many sessions were lost since the last answer to a request in a session."""
+        """The number of sessions that were lost since the server last answered a request in a session."""
         self.started_at = -math.inf
-        """When the server agreed to the last session."""
+        """The time at which the last session was agreed with the server."""
         self._failure: MCPError | None = None
-        """Why the last attempt to open a session failed; `None` if it succeeded."""
+        """The error with which the last attempt to open a session failed; `None` if it succeeded."""
         self.is_wanted = False
-        """True while a new session has to be opened."""
+        """True while the client has to open a new session."""
         self._has_missed = False
         self._opener = trio.lowlevel.ParkingLot()
         self._messages = trio.lowlevel.ParkingLot()
 
     @property
     def is_by_sse(self) -> bool:
-        """True for a server that uses HTTP+SSE."""
+        """True if the server uses HTTP+SSE."""
         return self.current is not None and self.current.is_by_sse
 
     @property
@@ -93,17 +95,18 @@ class Sessions:
 
     @property
     def has_failed(self) -> bool:
-        """True after a failed attempt to open a session, until the next session."""
+        """True from a failed attempt to open a session until the next session begins."""
         return self._failure is not None
 
     def start(self, session: Session) -> None:
-        """Record that the server has agreed to ``session``, which isn't open yet."""
+        """Record that the server has agreed to ``session``. The session isn't open yet."""
         self.current, self._failure, self.is_wanted = session, None, False
         self.started_at = trio.current_time()
         self._messages.unpark_all()
 
     async def wait_opened(self) -> Session:
-        """Wait until a session is open, and return it. If none can be opened, raises the error of the attempt."""
+        """Wait until a session is open, and return it. Raises the error of the last attempt if no session can be
+        opened."""
         while True:
             session = self.current
             if session is not None and not session.over.is_set():
@@ -118,8 +121,8 @@ class Sessions:
                 raise copy.copy(self._failure)
 
     def lose(self, session: Session, error: MCPError) -> bool:
-        """Record that the server has lost ``session``, because of ``error``. Returns whether that is new. After three
-        lost sessions without an answer, the waiting messages fail with the error."""
+        """Record that the server has lost ``session``, because of ``error``. Returns whether that wasn't known before.
+        After three lost sessions without an answer, the waiting messages fail with the error."""
         if session.over.is_set():
             return False
         session.over.set()
@@ -142,14 +145,14 @@ class Sessions:
         self._opener.unpark_all()
 
     async def wait_for_trouble(self) -> None:
-        """Wait until a new session is needed, or changes were missed."""
+        """Wait until the client needs a new session, or may have missed changes."""
         while not (self.is_wanted or self._has_missed):
             await self._opener.park()
         self._has_missed = False
 
     def fail(self, error: MCPError) -> None:
-        """Fail all waiting messages, since no session can be opened at the moment. The next message starts another
-        attempt."""
+        """Fail all messages that wait for a session, since none can be opened at the moment. The next message starts
+        another attempt."""
         if self.current is not None:
             self.lose(self.current, error)
         self._failure, self.is_wanted = error, False
@@ -158,8 +161,8 @@ class Sessions:
 
 @define(eq=False)
 class SessionQuestion:
-    """A request of the server in ``session``, which came in the response to our request ``call``; `None` if it came on
-    a stream that belongs to no request of ours."""
+    """A request of the server (sampling, elicitation, roots) in ``session``. It came in the response to the client's
+    request ``call``; `None` if it came on a stream that belongs to no request of the client."""
 
     session: Session
     call: RequestId | None
@@ -167,13 +170,13 @@ class SessionQuestion:
 
     @property
     def is_over(self) -> bool:
-        """True once the server no longer wants an answer."""
+        """True once the server no longer needs an answer to the request."""
         return self.is_withdrawn or self.session.over.is_set()
 
 
 class SessionQuestions:
-    """The server's requests in flight, until their answers are delivered. An answer belongs to one session: in the next
-    one the same id may name another request."""
+    """The server's requests in flight (sampling, elicitation, roots), until the client's answers are delivered. An
+    answer belongs to one session: in the next session, the same id may identify another request."""
 
     def __init__(self) -> None:
         self._questions: dict[RequestId, SessionQuestion] = {}
@@ -184,22 +187,22 @@ class SessionQuestions:
         self._questions[request_id] = SessionQuestion(session, call)
 
     def withdraw(self, request_id: RequestId) -> None:
-        """Record that the server no longer wants an answer."""
+        """Record that the server no longer needs an answer to a request."""
         question = self._questions.pop(request_id, None)
         if question is not None:
             question.is_withdrawn = True
 
     def find(self, request_id: RequestId) -> SessionQuestion | None:
-        """Return the question that is being answered; `None` if it is unknown."""
+        """Return the request of the server that is being answered; `None` if it is unknown."""
         return self._questions.get(request_id)
 
     def remove(self, request_id: RequestId, question: SessionQuestion) -> None:
-        """Record that the server has its answer to ``question``, or never will."""
+        """Record that the server has received the answer to the request ``question``, or never will receive it."""
         if self._questions.get(request_id) is question:
             del self._questions[request_id]
 
     def remove_session(self, session: Session) -> tuple[RequestId, ...]:
-        """Remove the requests of ``session``, which has ended, and return their ids."""
+        """Remove the server's requests in ``session``, which has ended, and return their ids."""
         over = tuple(request_id for request_id, question in self._questions.items() if question.session is session)
         for request_id in over:
             del self._questions[request_id]
@@ -210,50 +213,52 @@ _NOTHING: Final[JSONObject] = {}
 
 
 class _RequestHead(msgspec.Struct, gc=False):
-    """The keys that distinguish kinds of messages. Everything else is skipped."""
+    """The fields of a message that show what kind it is. All other fields are skipped."""
 
     id: Any = None
     method: Any = UNSET
 
 
 read_head: Final = msgspec.json.Decoder(_RequestHead).decode
-"""Decodes only the id and the method of a message."""
+"""Decodes only the id and the method of a JSON message."""
 
 
 @value
 class OutboundFrame:
-    """A message of ours. ``line`` is the body of its POST, without the newline."""
+    """A message of the client. ``line`` is the body of its POST, without the newline."""
 
     line: bytes
     id: RequestId | None
     method: str | None
-    """The method; `None` if the message is a reply."""
+    """The method of the message; `None` if the message is a reply."""
     params: JSONObject = _NOTHING
     """The parameters of a request; not needed for other messages."""
 
     @classmethod
     def request(cls, request_id: RequestId, method: str, params: JSONObject | None = None) -> OutboundFrame:
-        """Create a request. Raises `NotSerializable`."""
+        """Return the message for a request of the client. Raises `NotSerializable` if the parameters can't be written
+        as JSON."""
         return cls(frame_request(request_id, method, params), request_id, method, params or _NOTHING)
 
     @classmethod
     def of(cls, line: bytes) -> OutboundFrame:
-        """Create a notification or a reply from ``line``, which we have written ourselves."""
-        head = read_head(line) if line.startswith(b"{") else _RequestHead()  # otherwise the replies to a batch
+        """Return the message for a notification or a reply in ``line``, which this client has encoded."""
+        head = read_head(line) if line.startswith(b"{") else _RequestHead()  # otherwise the line is replies to a batch
         return cls(line, head.id, None if head.method is UNSET else head.method)
 
     def in_revision(self, version: str) -> OutboundFrame:
-        """Return the same message for this modern revision, which the message itself need not name."""
+        """Return the same message with this modern revision for its headers. The message itself need not contain the
+        revision."""
         return OutboundFrame(self.line, self.id, self.method, {"_meta": {PROTOCOL_VERSION: version}})
 
     @property
     def is_notification(self) -> bool:
-        """True for a notification, whose delivery no task waits for."""
+        """True if the message is a notification, whose delivery no task waits for."""
         return self.method is not None and self.id is None
 
     @property
     def version(self) -> str | None:
-        """The modern revision that the message names in its ``_meta``; `None` for legacy messages."""
+        """The modern revision in the ``_meta`` of the message; `None` for legacy messages."""
         version = self.params.get("_meta", _NOTHING).get(PROTOCOL_VERSION)
         return None if self.method == "initialize" else version
 
@@ -264,8 +269,8 @@ _GET: Final = (b"Accept", EVENT_STREAM.encode())
 
 
 class RequestHeaders:
-    """Writes the headers of requests to one server: those that the specification demands, and the ``given`` ones of the
-    user.
+    """Creates the headers of requests to one server: those that the specification requires, and the ``given`` ones of
+    the user.
 
     Raises the errors of `given_headers`.
     """
@@ -273,7 +278,7 @@ class RequestHeaders:
     def __init__(self, given: Mapping[str, str]) -> None:
         headers = given_headers(given)
         self.user_agent = next((text.decode("latin-1") for name, text in headers if name.lower() == _USER_AGENT), None)
-        """The user's own ``User-Agent``, which the HTTP client sends; `None` without one."""
+        """The ``User-Agent`` that the user has set; `None` if the user hasn't set one."""
         self._given = [header for header in headers if header[0].lower() != _USER_AGENT]
 
     def of_message(self, message: OutboundFrame) -> Headers:
@@ -287,12 +292,13 @@ class RequestHeaders:
         return headers if name is None else [*headers, (b"Mcp-Name", encoded(name))]
 
     def in_session(self, session: Session | None) -> Headers:
-        """Return the headers for the POST of a legacy message; of ``initialize`` if there is no session."""
+        """Return the headers for the POST of a legacy message. If there is no session, the message is
+        ``initialize``."""
         return [*_POST, *self._given, *_of_session(session)]
 
     def of_stream(self, session: Session | None, last_event_id: str) -> Headers:
-        """Return the headers for a GET of the events after ``last_event_id``, or of all future events if that is
-        empty."""
+        """Return the headers for the GET of a stream with the events after ``last_event_id``, or with all future events
+        if that is empty."""
         headers = [_GET, *self._given, *_of_session(session)]
         if last_event_id:
             headers.append((b"Last-Event-ID", last_event_id.encode()))
@@ -304,7 +310,7 @@ class RequestHeaders:
 
 
 def encoded(text: str) -> bytes:
-    """Return ``text`` in the encoding of headers that mirror values."""
+    """Return ``text`` in the encoding of headers that repeat values from the message."""
     return encoded_name(text).encode("ascii")
 
 
@@ -314,7 +320,7 @@ def _name_in(method: str | None, params: JSONObject) -> str | None:
 
 
 def _of_session(session: Session | None) -> Headers:
-    if session is None or session.is_by_sse:  # HTTP+SSE has none of these headers
+    if session is None or session.is_by_sse:  # HTTP+SSE doesn't have these headers
         return []
     version = (b"MCP-Protocol-Version", session.version.encode("ascii"))
     return [version] if session.id is None else [(b"Mcp-Session-Id", session.id.encode("ascii")), version]
@@ -326,7 +332,7 @@ _MOST_TOOLS: Final = 10_000
 
 
 class ToolHeaders:
-    """The headers that tools require, by the tools' names, for the last 10,000 listed tools."""
+    """The headers that tools require in calls, by the names of the tools, for the last 10,000 listed tools."""
 
     def __init__(self) -> None:
         self._known = BoundedDict[str, tuple[ParamHeader, ...]](_MOST_TOOLS)
@@ -335,12 +341,12 @@ class ToolHeaders:
         return tool in self._known
 
     def of(self, tool: object) -> tuple[ParamHeader, ...]:
-        """Return the headers of ``tool``; empty for a tool that wasn't listed, or that has no name."""
+        """Return the headers that ``tool`` requires; empty if the tool wasn't listed, or if it has no name."""
         return self._known.get(tool, ()) if isinstance(tool, str) else ()
 
     def of_call(self, call: OutboundFrame) -> Headers:
-        """Return the headers that mirror arguments of ``call``. An argument that a header can't contain is left out:
-        the server will report the error."""
+        """Return the headers that repeat arguments of ``call``, a tool call. An argument that isn't possible in a
+        header is left out: the server will report the error."""
         table = self.of(call.params.get("name"))
         arguments = decode_value(call.line)["params"].get("arguments") if table else None  # as the server reads them
         if not isinstance(arguments, dict):
@@ -361,13 +367,13 @@ class ToolHeaders:
         try:
             good = self.learn(result["tools"])
         except (KeyError, TypeError):
-            return reply  # an invalid reply is reported to the caller later
+            return reply  # the code that reads the reply later reports that it is invalid
         return reply if len(good) == len(result["tools"]) else Response(reply.id, {**result, "tools": good})
 
     def learn(self, tools: Iterable[Any]) -> list[Any]:
-        """Read the headers of listed tools. Returns the tools with valid annotations: others can't be called over HTTP,
-        and MUST be left out by clients (2026-07-28 Streamable HTTP, Schema Extension). Raises `KeyError` and
-        `TypeError`."""
+        """Read the headers that listed tools require. Returns the tools with valid annotations: others can't be called
+        over HTTP, and MUST be left out by clients (2026-07-28 Streamable HTTP, Schema Extension). Raises `KeyError` or
+        `TypeError` if the list is malformed."""
         good: list[Any] = []
         for tool in tools:
             name, table = tool["name"], ()
@@ -380,5 +386,5 @@ class ToolHeaders:
         return good
 
     def forget(self) -> None:
-        """Forget all tools."""
+        """Forget the headers of all tools."""
         self._known.clear()

@@ -1,4 +1,4 @@
-"""PostedRequest: one request of ours, from its POST to the end of the response.
+"""PostedRequest: one request of the client, from its POST to the end of the response.
 
 `session_of` reads the session that a server has opened from the response to ``initialize``. `list_tools` lists the
 tools of a server again, for their headers, while a call waits.
@@ -48,16 +48,16 @@ from .responses import (
 logger = logging.getLogger("trio_mcp")
 
 _MOST_IN_VAIN: Final = 10
-"""How often in a row a client reconnects to a server that doesn't answer."""
+"""How many times in a row a client reconnects to a server that doesn't respond."""
 _LINGER: Final = 1.0
-"""Seconds that the rest of a stream may take after the reply, so that the connection can be reused."""
+"""The number of seconds that the rest of a stream may take after the reply, so that the connection can be reused."""
 _FAREWELL: Final = 5.0
-"""For how many seconds the response to a cancelled request is read."""
+"""The number of seconds for which the client reads the response to a cancelled request."""
 _MOST_WORDS: Final = 16 * 1024
 
 
 class PostedRequest:
-    """A request, ``message``, on its way to the server of ``endpoint``, and its response.
+    """A request, ``message``, that the client sends to the server of ``endpoint``, and its response.
 
     `run` puts the reply or its loss into the inbox, exactly one of the two, unless `close` is called before. The reply
     counts as lost if none arrives within ``timeout`` seconds after the server may have seen the request.
@@ -72,16 +72,17 @@ class PostedRequest:
         self._timeout = timeout
         self._scope = trio.CancelScope()
         self._status: int | None = None
-        """Status of the last response; `None` before the first."""
+        """The HTTP status of the last response; `None` before the first response."""
         self._lost: MCPError | None = None
         self._received_count = 0
-        """How many messages have arrived."""
+        """The number of messages that have arrived in the response."""
         self._is_closed = False
         self._is_abandoned = False
         self.session: Session | None = None
         """The session in which the request was sent."""
         self.is_sent = False
-        """True once the server may have seen the request, and hasn't refused it for lack of authorization."""
+        """True once the server may have seen the request, unless the server has refused it because of missing
+        authorization."""
 
     @property
     def method(self) -> str | None:
@@ -90,7 +91,7 @@ class PostedRequest:
 
     @property
     def is_modern(self) -> bool:
-        """True for a request of a modern revision: closing its answer cancels the request."""
+        """True for a request of a modern revision, which is cancelled by closing its response."""
         return self._message.version is not None
 
     def close(self, reason: str) -> None:
@@ -99,8 +100,8 @@ class PostedRequest:
         self._scope.cancel(reason=reason)
 
     def abandon(self) -> None:
-        """Read on only for a moment, since the server gets a cancel: until then the server may withdraw its
-        questions."""
+        """Read the response only for a moment longer, because the request is cancelled and the server gets a
+        cancellation. In that time the server may withdraw its requests to the client."""
         self._is_abandoned = True
         self._scope.deadline = trio.current_time() + _FAREWELL
 
@@ -110,7 +111,7 @@ class PostedRequest:
         self._scope.cancel(reason=str(error))
 
     async def run(self, places: trio.Semaphore) -> None:
-        """Send the request, once there is a place, and read the response to its end."""
+        """Send the request as soon as there is a free place, and read the response to its end."""
         error: MCPError | None = None
         with self._scope:
             try:
@@ -137,8 +138,8 @@ class PostedRequest:
                 await self._ask(endpoint.headers.of_message(message))
 
     async def _ask_with_arguments(self, headers: Headers) -> None:
-        """Call a tool. If the server says that headers don't match its arguments, list the tools again; if the listing
-        confirms that, call once more (2026-07-28 Streamable HTTP, Client Behavior)."""
+        """Send a tool call. If the server says that headers don't match the call's arguments, list the tools again; if
+        the list confirms that, send the call once more (2026-07-28 Streamable HTTP, Client Behavior)."""
         endpoint, call = self._endpoint, self._message
         mirrored = endpoint.tools.of_call(call)
         try:
@@ -154,7 +155,8 @@ class PostedRequest:
         await self._ask(headers + endpoint.tools.of_call(call))
 
     async def _ask(self, headers: Headers) -> None:
-        """Send the request. Returns when the reply was delivered, and otherwise raises the error that ends the call."""
+        """Send the request and return when the reply was delivered. Raises the error that ends the call if there is no
+        reply."""
         events = self._endpoint.event_reader()
         try:
             async with self._endpoint.post(self._message, headers, self._seen) as reply:
@@ -182,8 +184,8 @@ class PostedRequest:
             self._scope.cancel(reason="nobody waits for the reply")  # so the user must not be asked for a token
 
     async def _by_sse(self, reply: Reply, events: EventReader) -> None:
-        """Read the response to a message over HTTP+SSE. The reply comes on the stream, but some servers send it
-        here."""
+        """Read the response to a message over HTTP+SSE. The reply should come on the stream, but some servers send it
+        in the response."""
         try:
             if content_type(reply) == EVENT_STREAM:
                 await self._has_replied(reply, events)
@@ -193,7 +195,7 @@ class PostedRequest:
             logger.debug("the response to the POST contains no reply: %s", error)
 
     async def _whole(self, reply: Reply) -> None:
-        """Read a response that isn't a stream."""
+        """Read a response that isn't an event stream."""
         if not is_good(reply):
             raise await self._refused(reply)
         kind, limit = content_type(reply), self._endpoint.limits.max_message_bytes
@@ -218,12 +220,12 @@ class PostedRequest:
         return error
 
     def _note_lost_session(self, error: HTTPError | StatusPeerError) -> None:
-        """If the refusal ``error`` says that the server has lost the session, record that, also in ``error``."""
+        """If ``error``, a refusal, says that the server has lost the session, record that, also in ``error`` itself."""
         if self._endpoint.loses(self.session, error) and isinstance(error, HTTPError):
             error.session_lost = True
 
     def _arrived(self, reply: Reply, data: bytes) -> bool:
-        """Deliver the message in ``data``, and return whether it was the reply: see `deliver_frame`."""
+        """Deliver the message in ``data``. Returns whether it was the reply to this request: see `deliver_frame`."""
         frame = self._endpoint.frame(data, self._id)
         if self._message.method == "initialize" and not self._endpoint.sessions.is_by_sse:
             session = session_of(frame.message, self._message, reply.headers.get("mcp-session-id"))
@@ -239,7 +241,8 @@ class PostedRequest:
     # Streams
 
     async def _has_replied(self, reply: Reply, events: EventReader) -> bool:
-        """Read a stream until the reply has arrived or the stream ends. Returns whether the reply has arrived."""
+        """Read an event stream until the reply has arrived or the stream ends. Returns whether the reply has
+        arrived."""
         while chunk := await reply.receive_some():
             try:
                 found = events.feed(chunk)
@@ -258,7 +261,8 @@ class PostedRequest:
         return False
 
     async def _reconnect(self, events: EventReader, broken: str) -> None:
-        """Request the rest of a broken stream, repeatedly (2025-11-25 transports, Resumability and Redelivery)."""
+        """Request the rest of a broken stream, several times if necessary (2025-11-25 transports, Resumability and
+        Redelivery)."""
         backoff = Backoff()
         unanswered = 0
         while unanswered < _MOST_IN_VAIN:
@@ -301,7 +305,7 @@ def _not_a_reply(status: int, kind: str, body: bytes) -> str:
 
 
 async def _beginning(reply: Reply) -> bytes:
-    """Return the beginning of the body, as much as an error message needs."""
+    """Return the beginning of the response's body, as far as an error message needs it."""
     body = b""
     while len(body) < _MOST_WORDS and (chunk := await reply.receive_some()):
         body += chunk
@@ -309,7 +313,7 @@ async def _beginning(reply: Reply) -> bytes:
 
 
 async def _finish(reply: Reply) -> None:
-    """Read and ignore the rest of a stream after its reply, so that the connection can be reused."""
+    """Read and ignore the rest of a stream after the reply, so that the connection can be reused."""
     with trio.move_on_after(_LINGER):
         try:
             while await reply.receive_some():
@@ -319,7 +323,7 @@ async def _finish(reply: Reply) -> None:
 
 
 def session_of(message: object, request: OutboundFrame, session_id: str | None) -> Session | None:
-    """Return the session with ``session_id`` that ``message``, the response to ``request``, has opened.
+    """Return the session with ``session_id`` that the server has opened with ``message``, its response to ``request``.
 
     The id is `None` if the server keeps no session. Returns `None` if the message names no revision that we support.
     Raises `HTTPError` for an id that a header can't contain.
@@ -334,8 +338,8 @@ _MOST_PAGES: Final = 1000
 
 
 async def list_tools(endpoint: Endpoint, call: OutboundFrame) -> None:
-    """Read the headers of the tools, as far as the server answers. The requests describe the client as ``call`` does.
-    They are internal: their ids are strings, while all other ids are numbers."""
+    """List the server's tools to read their headers, as far as the server answers. The requests describe the client in
+    the same way as ``call``. Their ids are strings, unlike those of all other requests, which are numbers."""
     meta = {key: value for key, value in call.params["_meta"].items() if key != PROGRESS_TOKEN}
     params: JSONObject = {"_meta": meta}
     seen = set[int]()
@@ -364,7 +368,7 @@ async def _ask_for_tools(endpoint: Endpoint, request: OutboundFrame) -> Any:
 
 
 async def _lines_of_answer(endpoint: Endpoint, reply: Reply) -> list[bytes]:
-    """Return the messages of the whole response."""
+    """Return all messages of the response, after reading it to its end."""
     body = await reply.read(endpoint.limits.max_message_bytes)
     if content_type(reply) != EVENT_STREAM:
         return [body.removeprefix(BOM_UTF8)]

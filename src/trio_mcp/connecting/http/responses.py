@@ -1,4 +1,4 @@
-"""HTTP responses without a reply: which error such a response means for its request, and when to retry.
+"""HTTP responses that contain no reply: which error they mean for the request, and when to retry.
 
 `refusal` makes the error, with the text of the body. `seconds_until_retry` reads when to retry (RFC 9110 section
 10.2.3). Backoff computes the pauses before a client reconnects, for the rest of an event stream for example.
@@ -33,17 +33,17 @@ _PASSING: Final = frozenset((HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQ
 _MOST_WORDS: Final = 500
 _LONGEST_REFUSAL: Final = 1024 * 1024
 _TAG: Final = re.compile(r"<(/?)([A-Za-z!][\w-]*+)[^<>]*+>")
-"""Matches a tag in one pass: text without an end isn't a tag."""
+"""Matches an HTML tag in one pass. A string without an end isn't a tag."""
 _LONG_REFERENCE: Final = re.compile(r"&#[0-9A-Fa-fXx]{12,}+;?")
-"""Matches a reference to a character that doesn't exist, with so many digits that decoding it would be slow."""
+"""Matches an HTML character reference that is invalid, with so many digits that decoding it would be slow."""
 _HIDDEN: Final = frozenset(("script", "style"))
 _LOOKED_AT: Final = 16 * 1024
 _LOOKED_THROUGH: Final = 4 * 1024
-"""How many characters of text without markup are kept, before references are decoded."""
+"""How many characters of the text without markup are kept, before references are decoded."""
 
 
 class StatusPeerError(PeerError):
-    """An error reply that came with an HTTP error ``status``."""
+    """An error reply that came in a response with an HTTP error ``status``."""
 
     def __init__(self, code: int, message: str, data: Any = None, status: int = 400) -> None:
         super().__init__(code, message, data)
@@ -61,18 +61,18 @@ def is_object(body: bytes) -> bool:
 
 
 def is_good(reply: Reply) -> bool:
-    """Return whether the status says that the request was accepted."""
+    """Return whether the HTTP status says that the request was accepted."""
     return HTTPStatus.OK <= reply.status < HTTPStatus.MULTIPLE_CHOICES
 
 
 def is_passing(status: int) -> bool:
-    """Return whether a refusal with ``status`` is temporary, so that the same request may succeed later."""
+    """Return whether a refusal with this HTTP ``status`` is temporary, so that the same request may succeed later."""
     return status >= HTTPStatus.INTERNAL_SERVER_ERROR or status in _PASSING
 
 
 def is_about_session(error: HTTPError | StatusPeerError) -> bool:
-    """Return whether a refusal says that the server doesn't know the session: by status 404 or 410, or in its text,
-    with status 400 or with the code of the TypeScript SDK."""
+    """Return whether a refusal says that the server doesn't know the session. It does so with status 404 or 410, with
+    status 400 and a matching text, or with the error code of the TypeScript SDK."""
     if error.status == HTTPStatus.NOT_FOUND:
         return not (isinstance(error, StatusPeerError) and error.code == METHOD_NOT_FOUND)
     words = str(error)
@@ -81,8 +81,9 @@ def is_about_session(error: HTTPError | StatusPeerError) -> bool:
 
 
 async def refusal(reply: Reply, request_id: RequestId | None) -> HTTPError | StatusPeerError:
-    """Return the error for ``reply``, a response with an error status: the error reply in its body if it belongs to
-    this request, else the text of the body. Raises `ConnectionLost` if the body is incomplete."""
+    """Return the exception for ``reply``, an HTTP response with an error status. If its body is a JSON-RPC error for
+    this request, the exception is made from that error, otherwise from the text of the body. Raises `ConnectionLost` if
+    the body is incomplete."""
     retry_after, place = seconds_until_retry(reply.headers), redirect_url(reply.url, reply.status, reply.headers)
     try:
         body = await reply.read(_LONGEST_REFUSAL)
@@ -99,14 +100,15 @@ async def refusal(reply: Reply, request_id: RequestId | None) -> HTTPError | Sta
 
 
 def body_text(body: bytes) -> str:
-    """Return the text of ``body`` on one line of at most 500 characters; HTML without its markup."""
+    """Return the text of ``body`` in one line of at most 500 characters. HTML markup is removed."""
     text = body[:_LOOKED_AT].decode("utf-8", "replace")
     words = " ".join("".join(each if each.isprintable() else " " for each in _without_markup(text)).split())
     return words if len(words) <= _MOST_WORDS else f"{words[: _MOST_WORDS - 1]}…"
 
 
 def _without_markup(text: str) -> str:
-    """Return the text between the tags in ``text``, without duplicates: titles are often repeated as headings."""
+    """Return the text between the HTML tags in ``text``, without duplicates, since titles are often repeated as
+    headings."""
     parts: list[str] = []
     hidden, at = "", 0
     for tag in _TAG.finditer(text):
@@ -125,24 +127,24 @@ def _without_markup(text: str) -> str:
 
 
 _PATIENCE: Final = 5
-"""How often in a row the server's own delay is used although no message came."""
+"""How many times in a row the server's own retry delay is used although the stream brought no message."""
 _SHORTEST_DELAY: Final = 0.1
-"""How many seconds a client waits at least, whatever the server demands."""
+"""The minimum number of seconds that a client waits, whatever the server demands."""
 _LONGEST_AFTER_REFUSAL: Final = 300.0
 _LIVED: Final = 10.0
-"""If a stream without a message lasted for this many seconds, its end counts as the first again."""
+"""If a stream without a message lasted for this many seconds, the count of failures in a row starts again."""
 
 
 class Backoff:
-    """Counts how often in a row a client has reconnected in vain, and computes the next pause."""
+    """Counts how many times in a row a client has reconnected without success, and computes the next pause."""
 
     def __init__(self) -> None:
         self.failures = 0
         self._least = 0.0
-        """Minimum number of seconds for the next pause."""
+        """The minimum number of seconds for the next pause."""
 
     async def pause(self, retry: int | None) -> None:
-        """Wait until it is time to reconnect.
+        """Wait for the computed pause, until it is time to reconnect.
 
         That is after ``retry`` milliseconds if the server has demanded that (2025-11-25 transports: MUST respect), at
         least a tenth of a second, else after a growing delay. If the client has reconnected in vain repeatedly, the
@@ -164,18 +166,18 @@ class Backoff:
         return growing_delay(attempt)
 
     def record_refusal(self, headers: Mapping[str, str]) -> None:
-        """Record a refusal with ``headers``: the next pause is as long as its ``Retry-After`` demands, up to five
-        minutes."""
+        """Record that the server refused the request, with response ``headers``. The next pause is as long as
+        ``Retry-After`` demands, up to five minutes."""
         self._least = min(seconds_until_retry(headers) or 0.0, _LONGEST_AFTER_REFUSAL)
 
     def record_end(self, began: float, *, has_brought: bool) -> None:
-        """Record the end of a stream that ``began`` at a time on trio's clock. If the stream brought a message or
-        lasted long, the count starts again. The id of an event isn't a message."""
+        """Record the end of a stream that ``began`` at that time on trio's clock. If the stream brought a message or
+        lasted long, the count starts again. An event that only has an id isn't a message."""
         if has_brought or trio.current_time() - began >= _LIVED:
             self.reset()
 
     def reset(self) -> None:
-        """Start counting again."""
+        """Reset the count of failures in a row."""
         self.failures = 0
 
 
@@ -184,8 +186,8 @@ _LONGEST_DATE: Final = 40
 
 
 def seconds_until_retry(headers: Mapping[str, str]) -> float | None:
-    """Return how many seconds the ``Retry-After`` of a response demands; `None` without a valid one. A date is compared
-    with the ``Date`` of the response, so that clocks needn't agree, else with our clock."""
+    """Return the number of seconds that the header ``Retry-After`` demands; `None` if it is missing or invalid. A date
+    is compared with the header ``Date`` of the response, if present, so that clocks needn't agree."""
     value = headers.get("retry-after")
     if value is None:
         return None
@@ -206,7 +208,7 @@ def _time_of(date: str) -> float | None:
         return None
     try:
         parsed = parsedate_to_datetime(date)
-        # RFC 9110 section 5.6.7: a date without a zone, in the form of asctime, is in GMT.
+        # RFC 9110 section 5.6.7: a date without a time zone, in the form of asctime, is in GMT.
         return (parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)).timestamp()
     except (ValueError, TypeError, OverflowError, IndexError):
         return None

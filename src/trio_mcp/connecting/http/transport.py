@@ -1,4 +1,5 @@
-"""HttpTransport: messages to and from one server over Streamable HTTP, one HTTP request for each of our messages.
+"""HttpTransport: messages to and from one server over Streamable HTTP, with one HTTP request for each message of the
+client.
 
 A request is a `PostedRequest` in a task of its own. OneWayPosts send the messages that expect no reply: notifications,
 cancels, and answers to questions of the server.
@@ -39,12 +40,13 @@ from .responses import is_good, refusal
 logger = logging.getLogger("trio_mcp")
 
 _CLOSE_DEADLINE: Final = 0.5
-"""Seconds for the last cancels and the end of the session."""
+"""The number of seconds for the last cancellations and the end of the session when the client is closed."""
 _SLOW: Final = 0.2
-"""Seconds after which requests follow ``notifications/initialized``, even if its response hasn't arrived."""
+"""The number of seconds after ``notifications/initialized`` when requests are sent, even if its response hasn't
+arrived."""
 _BUSY: Final = frozenset((429, 502, 503, 504))
 _MOST_REFUSALS: Final = 5
-"""How often ``notifications/initialized`` is repeated."""
+"""How many times ``notifications/initialized`` is sent again."""
 _FIRST_PAUSE: Final = 0.25
 _LONGEST_PAUSE: Final = 30.0
 _CANCEL_OF_TASK: Final = "tasks/cancel"
@@ -56,8 +58,8 @@ _FORGOTTEN: Final = "the server has lost the session"
 
 
 class HttpTransport(FramedTransport):
-    """Sends each of our messages in its own POST, and merges the contents of all responses and of a legacy server's
-    stream.
+    """Sends each message of the client in a separate POST, and merges the contents of all responses and of a legacy
+    server's stream.
 
     At most ``max_requests`` requests are in flight, including streams; others wait. ``run`` must be running meanwhile.
     With ``send_cancels``, a legacy server is notified of cancelled requests.
@@ -71,17 +73,17 @@ class HttpTransport(FramedTransport):
         self._send_cancels = send_cancels
         self._requests: dict[RequestId, PostedRequest] = {}
         self._request_places = trio.Semaphore(max_requests)
-        self._one_way = OneWayPosts(endpoint, max_requests)  # as many requests can be left at once
+        self._one_way = OneWayPosts(endpoint, max_requests)  # as many requests can be cancelled at once
         self._last_places = trio.Semaphore(_MOST_LAST_WORDS)
         self._cancel_places = trio.Semaphore(max_requests)
-        """Places for requests that ask how a cancelled request has ended."""
+        """The limit for requests that ask the server how a cancelled request has ended."""
         self._pending_sends = 0
-        """How many notifications, replies and cancels of tasks are in flight."""
+        """The number of notifications, replies and cancellations of tasks in flight."""
         self._sends_done = trio.lowlevel.ParkingLot()
         self._nursery: trio.Nursery | None = None
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Run the tasks of the transport until `aclose`."""
+        """Run the background tasks of the transport until `aclose`."""
         async with trio.open_nursery() as nursery:
             self._nursery = nursery
             task_status.started()
@@ -91,14 +93,14 @@ class HttpTransport(FramedTransport):
                 self._nursery = None
 
     async def use_http_and_sse(self) -> None:
-        """Switch to the transport HTTP+SSE, for a server that has answered nothing so far. Raises the errors of
+        """Switch to the transport HTTP+SSE, for a server that hasn't answered any request so far. Raises the errors of
         `receive_all`."""
         if self._nursery is None:
             raise ConnectionLost(_OVER)
         await self._nursery.start(receive_all, self._endpoint, self._replied)
 
     def _replied(self, request_id: RequestId | None) -> None:
-        """Wait only for a moment for the end of a POST whose reply came on the stream."""
+        """Wait only for a moment until a POST ends whose reply has already come on the stream."""
         if request_id is not None and (posted := self._requests.get(request_id)) is not None:
             posted.abandon()
 
@@ -109,13 +111,14 @@ class HttpTransport(FramedTransport):
         return await self._endpoint.inbox.receive()
 
     async def send(self, messages: bytes | bytearray) -> None:
-        """Send messages: see `Transport.send`. Doesn't wait for the server: each message has its own task."""
+        """Send messages to the server: see `Transport.send`. This doesn't wait for the server, since each message has
+        its own task."""
         for line in bytes(messages[:-1]).split(b"\n"):
             self._start(line)
         await trio.lowlevel.checkpoint()
 
     def send_nowait(self, message: bytes) -> int:
-        """Send a message: see `FramedTransport.send_nowait`."""
+        """Send a message to the server without waiting: see `FramedTransport.send_nowait`."""
         if self._nursery is None:
             return 0
         self._start(message[:-1])
@@ -134,12 +137,12 @@ class HttpTransport(FramedTransport):
             nursery.start_soon(self._send_notification, message)
 
     def make_outbox(self, high_water: int, recorded: SendRecorder | None = None) -> Outbox:
-        """Return an outbox that passes requests and cancels to this transport without encoding them."""
+        """Return an outbox that passes requests and cancellations to this transport without encoding them first."""
         return _HttpOutbox(high_water, self, recorded)
 
-    @trio.lowlevel.enable_ki_protection  # Ctrl-C must not interrupt between a request's entry and its task
+    @trio.lowlevel.enable_ki_protection  # Ctrl-C must not interrupt between storing a request and starting its task
     def start_request(self, message: OutboundFrame, request_id: RequestId) -> bool:
-        """Send a request in a task of its own. Returns false if the transport is closed."""
+        """Send a request in a new task. Returns false if the transport is closed."""
         nursery = self._nursery
         if nursery is None:
             return False
@@ -164,12 +167,12 @@ class HttpTransport(FramedTransport):
 
     @trio.lowlevel.enable_ki_protection
     def leave_request(self, request_id: RequestId, reason: str | None) -> None:
-        """Abandon a request, and notify a server that can't detect that."""
+        """Stop waiting for a request, and notify the server if it can't detect that."""
         posted = self._requests.get(request_id)
         if posted is None:
             is_told = self._endpoint.sessions.current is not None and self._send_cancels
         elif posted.is_modern or not posted.is_sent or not self._send_cancels:
-            # 2026-07-28 Streamable HTTP, Cancellation: closing the stream is the cancel.
+            # 2026-07-28 Streamable HTTP, Cancellation: closing the response stream cancels the request.
             posted.close("the request was cancelled" if reason is None else reason)
             is_told = False
         else:
@@ -187,8 +190,8 @@ class HttpTransport(FramedTransport):
             del self._requests[request_id]
 
     async def _send_final(self, request_id: RequestId, posted: PostedRequest) -> None:
-        """Send a request that may be the last one about a task, without waiting for any other request. Closing the
-        transport waits for its end."""
+        """Send a request that may be the last one about a task, without waiting for other requests. Closing the
+        transport waits until the request has ended."""
         try:
             await self._request(request_id, posted, self._last_places)
         finally:
@@ -221,8 +224,8 @@ class HttpTransport(FramedTransport):
     # Answers
 
     async def _answer(self, answer: OutboundFrame, request_id: RequestId) -> None:
-        """Deliver ``answer``. If that fails, notify the server that there is none; if that fails too, end the call that
-        waits for the answer."""
+        """Deliver ``answer`` to the server. If that fails, notify the server that there is no answer. If that fails
+        too, end the client's call during which the server waits for the answer."""
         question = self._endpoint.questions.find(request_id)
         failure: MCPError | None = None
         try:
@@ -249,11 +252,12 @@ class HttpTransport(FramedTransport):
             return
         session = self._endpoint.sessions.current
         if session is not None and session.over.is_set():
-            session = None  # the question was asked while a new session is being opened
+            session = None  # the server sent its request while a new session is being opened
         await self._one_way.send(session, answer)
 
     def _fail(self, call: RequestId, failure: MCPError) -> None:
-        """End a call that waits for an answer of ours, since the server can't be notified that there is none."""
+        """End the client's call during which the server waits for an answer, since the server can't be notified that
+        there is none."""
         posted = self._requests.get(call)
         if posted is None or self._nursery is None:
             return
@@ -275,8 +279,8 @@ class HttpTransport(FramedTransport):
             delivered.set()
 
     async def _refused_for_now(self, session: Session, initialized: OutboundFrame) -> float | None:
-        """Send ``initialized``. Returns `None` if the server has accepted it. If the server, or a proxy in front of it,
-        is too busy, returns after how many seconds to send it again, before anything else."""
+        """Send ``initialized``, and return `None` if the server has accepted it. If the server or a proxy in front of
+        it is too busy, return the number of seconds after which to send it again, before any other message."""
         try:
             await self._one_way.send(session, initialized)
         except HTTPError as error:
@@ -289,7 +293,7 @@ class HttpTransport(FramedTransport):
 
     async def _live(self, session: Session, delivered: trio.Event, slow: trio.CancelScope) -> None:
         """Allow other messages once ``notifications/initialized`` was delivered, or its response is slow. Then listen
-        to the server until the session ends, and end the requests in the session."""
+        to the server until the session ends, and end the requests in that session."""
         with slow:
             await delivered.wait()
         session.opened.set()
@@ -332,7 +336,7 @@ class HttpTransport(FramedTransport):
 
 
 class _HttpOutbox(Outbox):
-    """The outbox of a connection over ``transport``. Requests and cancels needn't wait as encoded lines."""
+    """The outbox of a connection over ``transport``. Requests and cancellations needn't be queued as encoded lines."""
 
     def __init__(self, high_water: int, transport: HttpTransport, recorded: SendRecorder | None) -> None:
         super().__init__(high_water, transport.send_nowait if recorded is None else recorded.send_nowait)
@@ -344,7 +348,7 @@ class _HttpOutbox(Outbox):
         if self._recorded is not None:
             self._recorded.record(message.line)
         if self.over or not self._transport.start_request(message, request_id):
-            super().put(message.line + b"\n", owner)  # the writer will notice that the transport is closed
+            super().put(message.line + b"\n", owner)  # the writer will detect that the transport is closed
 
     def put_cancel(self, request_id: RequestId, reason: str | None) -> None:
         if self._recorded is not None:
@@ -363,24 +367,24 @@ _PLACES: Final = 32
 _CANCEL_TIMEOUT: Final = 5.0
 _NOTIFICATION_TIMEOUT: Final = 30.0
 _ANSWER_TIMEOUT: Final = 60.0
-"""Seconds for the delivery of an answer, which may be long."""
+"""The number of seconds for the delivery of an answer, which may be long."""
 _UNTOLD: Final = 60.0
-"""For how many seconds to try to notify the server that an answer could not be delivered."""
+"""The number of seconds in which to try to notify the server that an answer could not be delivered."""
 
 
 class OneWayPosts:
-    """Sends messages that expect no reply to the server of ``endpoint``, each in its own POST. At most ``max_cancels``
-    cancels, 32 answers and 32 notifications are in flight."""
+    """Sends messages that need no reply to the server of ``endpoint``, each in a separate POST. At most ``max_cancels``
+    cancellations, 32 answers and 32 notifications are in flight."""
 
     def __init__(self, endpoint: Endpoint, max_cancels: int) -> None:
         self._endpoint = endpoint
-        # A message that the server doesn't answer delays others of its kind for a while, but never other kinds.
+        # A message that the server doesn't accept delays others of its kind for a while, but never other kinds.
         self._cancels = _CANCEL_TIMEOUT, trio.Semaphore(max_cancels)
         self._notifications = _NOTIFICATION_TIMEOUT, trio.Semaphore(_PLACES)
         self._answers = _ANSWER_TIMEOUT, trio.Semaphore(_PLACES)
 
     async def send(self, session: Session | None, message: OutboundFrame) -> None:
-        """Send ``message`` in ``session``, once there is a place, and wait until the server has accepted it.
+        """Send ``message`` in ``session`` as soon as there is a free place, and wait until the server has accepted it.
 
         Raises `HTTPError` if the server refuses, can't be reached, or doesn't answer in time, and `AuthorizationError`.
         The time for getting a token doesn't count.
@@ -416,7 +420,7 @@ class OneWayPosts:
     async def send_failure(
         self, question: SessionQuestion, request_id: RequestId, failure: MCPError
     ) -> MCPError | None:
-        """Notify the server that its question ``request_id`` gets no answer, since ``failure`` prevented the delivery.
+        """Notify the server that its request ``request_id`` gets no answer, because ``failure`` prevented the delivery.
 
         This sends a small error, repeatedly after growing delays, for up to a minute, as long as the server wants an
         answer. Returns `None`, or why the server could not be notified.
@@ -427,7 +431,7 @@ class OneWayPosts:
             for attempt in count(1):
                 if question.is_over:
                     return None
-                if isinstance(failure, AuthorizationError):  # don't ask for a token repeatedly
+                if isinstance(failure, AuthorizationError):  # don't request a token repeatedly
                     return failure
                 try:
                     await self.send(question.session, instead)
