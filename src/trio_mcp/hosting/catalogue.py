@@ -39,7 +39,7 @@ _DIGEST: Final = 16
 _STEM: Final = 24
 _SCHEME: Final = "member://"
 _SCHEMES: Final = ("ui://", "skill://")
-"""URI schemes that stay the same in the catalogue."""
+"""URI schemes that are the same in the catalogue as at the member."""
 _URI: Final = re.compile(r"(member://|ui://|skill://)([^/]*+)/(.*)", re.DOTALL)
 # 2025-11-25 tools, Tool Names: letters, digits, underscore, hyphen and dot; 1 to 128 of them.
 _VALID: Final = re.compile(r"[A-Za-z0-9_.-]+")
@@ -47,8 +47,9 @@ _RUNS: Final = re.compile(r"[^A-Za-z0-9.-]+")  # underscores, too
 
 
 def catalogue_name(member: str, name: str, max_length: int | None = None) -> str:
-    """Return ``member__name``. If that is invalid or ambiguous, both parts are reduced to valid characters, and a
-    digest is appended. With ``max_length``, longer names and names with a dot are invalid as well.
+    """Return the catalogue name ``member__name``. If that is invalid or ambiguous, only the valid characters of both
+    names are used, and a digest is appended. If ``max_length`` is set, longer names and names with a dot are invalid as
+    well.
 
     The name depends only on the arguments, so other members never change it. In the usual form the first ``__`` ends
     the member, because a member there neither contains ``__`` nor ends in ``_``. The other form contains no ``__`` at
@@ -74,12 +75,12 @@ def _beginning(member: str, max_length: int | None) -> str:
 
 
 def may_name(member: str, name: str, max_length: int | None = None) -> bool:
-    """Return whether ``name`` could be the catalogue name of an item of ``member``."""
+    """Return whether ``name`` may be the catalogue name of an item of ``member``."""
     return name.startswith(_beginning(member, max_length))
 
 
 def catalogue_uri(member: str, uri: str) -> str:
-    """Return the URI in the catalogue, ``member://MEMBER/URI``, for a URI or URI template of a member.
+    """Return the catalogue URI ``member://MEMBER/URI`` for a URI or URI template of a member.
 
     A view keeps its scheme, since hosts recognize views by it (SEP-1865, Content Requirements): ``ui://REST`` becomes
     ``ui://MEMBER/REST``. A file of a skill becomes ``skill://MEMBER/REST``.
@@ -90,12 +91,13 @@ def catalogue_uri(member: str, uri: str) -> str:
 
 
 def parse_uri(uri: str) -> tuple[str, str] | None:
-    """Return the member and the member's own URI; `None` for a URI that isn't from the catalogue."""
+    """Return the member's name and the member's own URI for a catalogue URI; `None` if ``uri`` isn't a catalogue
+    URI."""
     if (found := _URI.fullmatch(uri)) is None:
         return None
     try:
         member = unquote(found[2], errors="surrogatepass")
-    except UnicodeDecodeError:  # a caller may pass any bytes
+    except UnicodeDecodeError:  # the URI comes from a caller, and may contain any bytes
         return None
     return member, found[3] if found[1] == _SCHEME else found[1] + found[3]
 
@@ -103,7 +105,7 @@ def parse_uri(uri: str) -> tuple[str, str] | None:
 T = TypeVar("T", Tool, Prompt, Resource, ResourceTemplate)
 
 ListName: TypeAlias = Literal["tools", "prompts", "resources", "resource_templates"]
-"""The lists of a server that a group reads."""
+"""The names of the lists that a group reads from each server."""
 LISTS: Final[tuple[ListName, ...]] = ("tools", "prompts", "resources", "resource_templates")
 
 logger = logging.getLogger("trio_mcp")
@@ -111,25 +113,26 @@ logger = logging.getLogger("trio_mcp")
 
 @frozen
 class CatalogueEntry(Generic[T]):
-    """A tool, prompt, resource or resource template of a member."""
+    """A tool, prompt, resource or resource template of a member, as an entry of the catalogue."""
 
     name: str
-    """The name in the catalogue; the catalogue URI of a resource, or the template of a resource template."""
+    """The catalogue name of a tool or prompt, the catalogue URI of a resource, or the URI template of a resource
+    template."""
     member: str
-    """Name of the member."""
+    """The name of the member that the entry belongs to."""
     item: T
-    """The item as its server described it."""
+    """The tool, prompt, resource or resource template as its server described it."""
     transform: ToolTransform | None = None
-    """How the group presents a tool: see `MemberDescription.tools`."""
+    """The transform with which the group presents a tool: see `MemberDescription.tools`."""
 
     def arguments(self, sent: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
-        """Return the arguments to send to the server, given those that a caller has ``sent``."""
+        """Return the arguments of a tool call to send to the server, given those that a caller has ``sent``."""
         return sent if self.transform is None else self.transform.arguments(sent)
 
     @property
     def renamed(self) -> T:
-        """The item under its catalogue name. Show it to a model only if `for_model` is true. A tool is presented as its
-        transform says, and names its view by the catalogue URI."""
+        """The item under its catalogue name. Show it to a model only if `for_model` is true. A tool is presented
+        according to its transform, and refers to its view by the catalogue URI."""
         kind = "name"
         if isinstance(self.item, Resource | ResourceTemplate):
             kind = "uri" if isinstance(self.item, Resource) else "uri_template"
@@ -141,29 +144,30 @@ class CatalogueEntry(Generic[T]):
 
     @property
     def for_model(self) -> bool:
-        """False for a tool that only views may call, and that the model must not see (SEP-1865, Visibility)."""
+        """False if the entry is a tool that only views may call, and that the model must not see (SEP-1865,
+        Visibility)."""
         return not isinstance(self.item, Tool) or "model" in UI.of(self.item).visible_to
 
     @property
     def for_app(self) -> bool:
-        """False for a tool that views must not call. `Group.call_from_app` enforces this."""
+        """False if the entry is a tool that views must not call. `Group.call_from_app` enforces this."""
         return not isinstance(self.item, Tool) or "app" in UI.of(self.item).visible_to
 
     @property
     def view(self) -> str | None:
-        """The catalogue URI of the view that shows the tool's results, for `Group.read_resource`; `None` if there is
-        none."""
+        """The catalogue URI of the view that shows the tool's results, for `Group.read_resource`; `None` if the tool
+        has no view."""
         view = UI.of(self.item).view if isinstance(self.item, Tool) else None
         return None if view is None else catalogue_uri(self.member, view)
 
 
 _OWN: Final = {"tools": "name", "prompts": "name", "resources": "uri", "resource_templates": "uri_template"}
-"""The attribute of an item that contains its name, or its URI, at its server."""
+"""The attribute of an item that contains the item's own name or URI at its server."""
 
 
 class Catalogue:
-    """The tools, prompts, resources and resource templates of all members: members in the order in which they were
-    added, items in their servers' order.
+    """The tools, prompts, resources and resource templates of all members. Members are in the order in which they were
+    added, and items in the order of their servers.
 
     A tool is named ``member__tool``, a prompt ``member__prompt``; if such a name is invalid or ambiguous, it contains a
     digest. A resource has the URI ``member://MEMBER/URI``, the view ``ui://REST`` of a tool ``ui://MEMBER/REST``, and a
@@ -181,10 +185,10 @@ class Catalogue:
         self._offers: dict[str, dict[ListName, dict[str, CatalogueEntry[Any]]]] = {}
         self._hidden: set[str] = set()
         self._transforms: dict[str, Mapping[str, ToolTransform]] = {}
-        """The tool transforms, by member."""
+        """The tool transforms, by the name of the member."""
         self._pins = pins
         self._listed_tools: dict[str, tuple[Tool, ...]] = {}
-        """With pins: the tools as the members list them, including held ones."""
+        """If the group has pins: the tools as the members list them, including tools that aren't approved."""
         self._held: dict[str, dict[str, HeldTool]] = {}
         self._all_held: Mapping[str, HeldTool] = MappingProxyType({})
         self._merged: dict[ListName, Mapping[str, CatalogueEntry[Any]]] = dict.fromkeys(LISTS, MappingProxyType({}))
@@ -192,23 +196,23 @@ class Catalogue:
 
     @property
     def tools(self) -> Mapping[str, CatalogueEntry[Tool]]:
-        """The current tools, by name. The mapping never changes; after a change, this and the other three properties
-        return new mappings."""
+        """The group's current tools, by name. The mapping never changes; after a change, this and the other three
+        properties return new mappings."""
         return self._merged["tools"]
 
     @property
     def prompts(self) -> Mapping[str, CatalogueEntry[Prompt]]:
-        """The prompts by name."""
+        """The group's current prompts, by name."""
         return self._merged["prompts"]
 
     @property
     def resources(self) -> Mapping[str, CatalogueEntry[Resource]]:
-        """The resources by URI."""
+        """The group's current resources, by URI."""
         return self._merged["resources"]
 
     @property
     def resource_templates(self) -> Mapping[str, CatalogueEntry[ResourceTemplate]]:
-        """The resource templates, by their templates."""
+        """The group's current resource templates, by their URI templates."""
         return self._merged["resource_templates"]
 
     @property
@@ -217,8 +221,8 @@ class Catalogue:
         return self._all_held
 
     def watch(self) -> Watch[ListName]:
-        """Watch for changes: ``async for name in group.catalogue.watch()`` yields the name of each list that
-        changes."""
+        """Watch the catalogue for changes: ``async for name in group.catalogue.watch()`` yields the name of each list
+        that changes."""
         return self._feed.watch()
 
     def _name_of(self, member: str, name: str) -> str:
@@ -231,11 +235,11 @@ class Catalogue:
         return self._name_of(member, name if transform is None else transform.name or name)
 
     def _may_name(self, member: str, name: str) -> bool:
-        """Return whether ``name`` could be the catalogue name of a tool or prompt of ``member``."""
+        """Return whether ``name`` may be the catalogue name of a tool or prompt of ``member``."""
         return may_name(member, name, self._max_name_length)
 
     def _known(self, name: ListName, *, hidden: Collection[str] = ()) -> dict[str, CatalogueEntry[Any]]:
-        """Return the entries of a list, including the last known ones of members that have failed. The members
+        """Return the entries of a list, including the last known entries of members that have failed. The members in
         ``hidden`` are left out."""
         entries: dict[str, CatalogueEntry[Any]] = {}
         for member, offers in self._offers.items():
@@ -244,15 +248,16 @@ class Catalogue:
         return entries
 
     def _find(self, name: ListName, key: str) -> CatalogueEntry[Any] | None:
-        """Return the entry, even of a member that has failed; `None` if there is none."""
+        """Return the catalogue entry with this name or URI, even if its member has failed; `None` if there is no
+        entry."""
         return next((offers[name][key] for offers in self._offers.values() if key in offers.get(name, ())), None)
 
     def _has_any(self, member: str, name: ListName) -> bool:
-        """Return whether the list of ``member`` has any items."""
+        """Return whether this list of ``member`` has any items."""
         return bool(self._offers.get(member, {}).get(name))
 
     def _replace(self, member: str, name: ListName, items: Iterable[Any]) -> None:
-        """Replace a list of ``member`` with ``items``."""
+        """Replace the items of one list of ``member`` with ``items``."""
         is_news = False
         if name == "tools" and self._pins is not None:
             held, items = self._held.get(member, {}), self._approved(self._pins, member, tuple(items))
@@ -279,21 +284,22 @@ class Catalogue:
     def _transformed(
         self, member: str, tool: Tool, transforms: Mapping[str, ToolTransform]
     ) -> CatalogueEntry[Any] | None:
-        """Return the entry of a tool; `None` if the tool is hidden, or can't be transformed."""
+        """Return the catalogue entry of a tool after its transform; `None` if the tool is hidden, or can't be
+        transformed."""
         transform = transforms.get(tool.name) or transforms.get("*")
         if transform is not None and transform.hidden:
             return None
         other = next((own for own, each in transforms.items() if each.name == tool.name != own), None)
         fault = None if transform is None else transform.fault_in(tool)
         if other is not None and (transform is None or transform.name is None):
-            fault = f"its name is that of the renamed {other!r}"  # the user's name wins
+            fault = f"its name is that of the renamed {other!r}"  # the name that the user chose has priority
         if fault is not None:
             logger.error("the tool %s of member %s is not offered: %s", clean(tool.name[:200]), member, fault)
             return None
         return CatalogueEntry[Any](self._tool_name(member, tool.name), member, tool, transform)
 
     def _approved(self, pins: ToolPins, member: str, tools: tuple[Tool, ...]) -> list[Tool]:
-        """Return which ``tools`` are offered, and record which are held."""
+        """Return which of the ``tools`` are offered, and record which are held until they are approved."""
         held = pins.held_of(member, tools, partial(self._tool_name, member))
         self._listed_tools[member] = tools
         self._set_held(member, {each.name: each for each in held})
@@ -305,24 +311,24 @@ class Catalogue:
         self._all_held = MappingProxyType({name: each for held in self._held.values() for name, each in held.items()})
 
     def _check_pins(self) -> None:
-        """Compare the tools of all members with the pins again."""
+        """Compare the tools of all members with the pins again, since the pins have changed."""
         for member, tools in tuple(self._listed_tools.items()):
             self._replace(member, "tools", tools)
 
     def _add(self, member: str, tools: Mapping[str, ToolTransform] | None = None) -> None:
-        """Append ``member`` to the order, with the transforms ``tools``."""
+        """Append ``member`` to the members of the catalogue, with the tool transforms ``tools``."""
         self._offers[member] = {}
         if tools:
             self._transforms[member] = tools
 
     def _show(self, member: str, shown: bool) -> None:
-        """Show the items of ``member``, or hide them."""
+        """Show or hide the items of ``member`` in the catalogue."""
         if shown == (member in self._hidden):
             (self._hidden.discard if shown else self._hidden.add)(member)
             self._changed(self._offers[member])
 
     def _remove(self, member: str) -> None:
-        """Remove ``member`` and its items."""
+        """Remove ``member`` and its items from the catalogue."""
         self._hidden.discard(member)
         self._transforms.pop(member, None)
         if self._listed_tools.pop(member, None) is not None:
@@ -331,7 +337,7 @@ class Catalogue:
         self._changed(self._offers.pop(member))
 
     def _close(self) -> None:
-        """End all watches, since no more changes will happen."""
+        """End all iterations over changes, since no more changes will happen."""
         self._feed.close()
 
     def _changed(self, offers: dict[ListName, dict[str, CatalogueEntry[Any]]]) -> None:
@@ -348,7 +354,8 @@ N = TypeVar("N")
 
 
 class Watch(AsyncIterator[N], Generic[N]):
-    """Iterate over the latest value of each key that has changed since it was last read here, in order of change.
+    """Iterates over values that change, by key. It returns the latest value of each key that has changed since the last
+    read, in order of change.
 
     A slow reader misses replaced values, but never the latest one, and stores only one value for each key. The
     iteration begins with all current values, and ends with the group. This isn't an async generator: you may drop it at
@@ -357,23 +364,23 @@ class Watch(AsyncIterator[N], Generic[N]):
 
     def __init__(self, standing: dict[str, N], run: TrioRun | None = None) -> None:
         self._run = run
-        """The trio run that adds values, and in which the reader must run."""
+        """The trio run that publishes values, and in which the reader must run."""
         self._pending = {key: (value, False) for key, value in standing.items()}
         self._known: set[str] = set()
-        """Keys of which a value has been read, but not the last one."""
+        """The keys of which the reader has read a value, but not the last one."""
         self._over = False
         self._arrived = trio.lowlevel.ParkingLot()
 
     def _put(self, key: str, value: N, *, last: bool) -> None:
-        """Store ``value`` for the reader; ``last`` means that no further value follows for the key."""
+        """Store ``value`` for the reader. ``last`` is true if no further value follows for the key."""
         self._pending.pop(key, None)
         if last and key not in self._known:
-            return  # a reader that never got the key doesn't need its end
+            return  # a reader that never got the key needn't get its end
         self._pending[key] = value, last
         self._arrived.unpark()
 
     def _close(self) -> None:
-        """End the iteration after the stored values."""
+        """End the iteration after the values that are stored for the reader."""
         self._over = True
         self._arrived.unpark_all()
 
@@ -392,18 +399,18 @@ class Watch(AsyncIterator[N], Generic[N]):
 
 
 class ChangeFeed(Generic[N]):
-    """Publishes values by key to all watches. You may open a watch in any thread."""
+    """Publishes values by key to all readers. You may call `watch` in any thread."""
 
     def __init__(self) -> None:
         self._opening = threading.Lock()
         self._run = current_run() if trio.lowlevel.in_trio_run() else None
         self.standing: dict[str, N] = {}
-        """The current value of each key."""
+        """The current value of each key that hasn't ended."""
         self._watches: WeakSet[Watch[N]] = WeakSet()
         self._over = False
 
     def publish(self, key: str, value: N, *, last: bool = False) -> None:
-        """Publish ``value``; ``last`` means that no further value follows for the key."""
+        """Publish ``value`` to all readers. ``last`` is true if no further value follows for the key."""
         with self._opening:
             if last:
                 self.standing.pop(key, None)
@@ -414,7 +421,7 @@ class ChangeFeed(Generic[N]):
             watch._put(key, value, last=last)
 
     def watch(self) -> Watch[N]:
-        """Return a watch for another reader."""
+        """Return a `Watch`, an iterator over the changes, for another reader."""
         with self._opening:
             watch = Watch(self.standing, self._run)
             if self._over:
@@ -424,7 +431,7 @@ class ChangeFeed(Generic[N]):
         return watch
 
     def close(self) -> None:
-        """End all watches, each after the values it still stores."""
+        """End the iterations of all readers, each after the values that are stored for it."""
         with self._opening:
             self._over = True
             watches = tuple(self._watches)

@@ -32,12 +32,12 @@ if TYPE_CHECKING:
 
 
 _MAX_CHARACTERS: Final = 16 * 1024 * 1024
-"""How many characters a file may have. A configuration file may come from a cloned repository."""
+"""The maximum length of a configuration file, in characters. The file may come from a cloned repository."""
 
 
 def read_json(path: Path) -> Any:
-    """Return the value in a file of JSON with comments, as VS Code and others write it. A blank file is an empty
-    object. Raises `OSError`, `ValueError` and `RecursionError`."""
+    """Return the value in a file of JSON with comments, as VS Code and others write it. A blank file counts as an empty
+    object. Raises `OSError` if the file can't be read, and `ValueError` or `RecursionError` if it isn't valid."""
     with path.open(encoding="utf-8-sig") as file:
         text = file.read(_MAX_CHARACTERS + 1)
     if len(text) > _MAX_CHARACTERS:
@@ -48,7 +48,7 @@ def read_json(path: Path) -> Any:
 
 
 class _Repeating(dict[str, Any]):
-    """A JSON object that repeats some keys. The last value counts, as in hosts."""
+    """A JSON object in which some keys are repeated. The last value counts, as it does in MCP hosts."""
 
     twice: dict[str, int]
 
@@ -62,12 +62,13 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def names_given_twice(value: Any) -> dict[str, int]:
-    """Return the repeated keys of a value of `read_json`, with how often they occur; empty if it isn't an object."""
+    """Return the repeated keys of a value from `read_json`, with how often each occurs; empty if the value isn't an
+    object."""
     return value.twice if isinstance(value, _Repeating) else {}
 
 
-# Each pattern also matches an unterminated string or comment, up to the end of the line or text. Otherwise the search
-# would read the rest of the text again from each part of it.
+# Each pattern also matches an unterminated string or comment, up to the end of the line or text. Without
+# that, the search would read the rest of the text again from each position in it.
 _STRING: Final = r'"[^"\\\n]*+(?:\\.[^"\\\n]*+)*+"?'
 _COMMENT: Final = re.compile(rf"{_STRING}|//[^\r\n]*|/\*(?:.*?(?P<end>\*/)|.*)", re.DOTALL)
 _TRAILING: Final = re.compile(rf"{_STRING}|,(?=[ \t\r\n]*[}}\]])")
@@ -91,18 +92,18 @@ def without_trailing_commas(text: str) -> str:
 
 
 _HEAD: Final = r"\$\{(?:(\w++):(?![-+?=]))?+(\w[^:${}+?=\0-]*+)(\}|:?[-+?=])"
-"""Matches the beginning of a placeholder: the kind, if any; the name; the operator, or a closing brace."""
+"""Matches the beginning of a placeholder: its kind, if any; its name; and the operator or a closing brace."""
 _INNERMOST: Final = re.compile(rf"{_HEAD}(?:(?<=\}})|((?:(?!{_HEAD})[^}}])*+)\}})")
-"""Matches a placeholder without another placeholder in its default."""
+"""Matches a placeholder whose default contains no other placeholder."""
 _MARK: Final = re.compile(r"\0([0-9]+)\0")
-"""Stands for a placeholder that was replaced, with the number of its value."""
+"""A mark that replaces a placeholder in the text, with the number of the placeholder's value."""
 _DEEPEST: Final = 20
-"""How deeply placeholders may be nested in defaults of others."""
+"""The maximum depth of placeholders that are nested in the defaults of others."""
 
 
 def expanded_text(text: str, variables: Mapping[str, str]) -> str:
-    """Return ``text`` with ``${NAME}`` and ``${env:NAME}`` replaced by values. The operators ``-``, ``=``, ``+`` and
-    ``?`` work as in shells, each with or without ``:`` before it. Takes linear time.
+    """Return ``text`` with the placeholders ``${NAME}`` and ``${env:NAME}`` replaced by values. The operators ``-``,
+    ``=``, ``+`` and ``?`` work as in shells, each with or without ``:`` before it. Takes linear time.
 
     Raises `ValueError` for a variable that isn't set, and for another kind of placeholder.
     """
@@ -111,7 +112,7 @@ def expanded_text(text: str, variables: Mapping[str, str]) -> str:
     values: list[tuple[str, str | None]] = []
 
     def filled(text: str) -> tuple[str, str | None]:
-        """Return ``text`` with its values, or the reason why it has none."""
+        """Return ``text`` with the values of its placeholders, or the reason why a placeholder has no value."""
         reasons = [values[int(number)][1] for number in _MARK.findall(text)]
         return _MARK.sub(lambda mark: values[int(mark[1])][0], text), next(filter(None, reasons), None)
 
@@ -145,9 +146,9 @@ def expanded_text(text: str, variables: Mapping[str, str]) -> str:
 
 _SECTIONS: Final = ("mcpServers", "servers")
 _OFF: Final = {"disabled": True, "enabled": False, "isActive": False}
-"""Keys with which hosts disable an entry, with the value that does so."""
+"""The keys with which hosts disable a server's entry, and the value of each key that does so."""
 _URLS: Final = ("httpUrl", "serverUrl", "url")
-"""Keys for a URL. The first of them counts, as in Gemini CLI."""
+"""The keys for the URL of a server. The first of them that is present counts, as in Gemini CLI."""
 _KINDS: Final = ("type", "transport", "transportType")
 _ENVS: Final = ("environment", "env")
 _FOR_COMMANDS: Final = frozenset({"args", "cwd", *_ENVS})
@@ -159,7 +160,8 @@ _TYPES: Final = {
         ("http", "streamable-http", "http-stream", "sse", "ws", "websocket", "tcp", "unix", "remote"), "url"
     ),
 }
-"""Types of entries, with the key that each belongs to. Hosts also write Streamable HTTP with other separators."""
+"""The values of the key for an entry's type, and the key (command or URL) that each requires. Hosts also write
+Streamable HTTP with other separators."""
 _SAME_TYPES: Final = {kind.replace("-", ""): key for kind, key in _TYPES.items()}
 
 
@@ -168,20 +170,20 @@ class ConfigError(MCPError, ValueError):
 
 
 class NoServers(ConfigError):
-    """The file contains other settings, but no servers."""
+    """The configuration file contains other settings, but no servers."""
 
 
 @frozen
 class Config:
-    """The members, problems and ignored keys of a configuration file."""
+    """The members that a configuration file describes, and the problems and ignored keys of the file."""
 
     members: dict[str, MemberDescription]
-    """The members, by name, including disabled ones."""
+    """The members by name, including disabled ones."""
     problems: dict[str, str]
-    """What is wrong, by name of the entry. An entry that is invalid, or uses something unsupported, isn't among the
-    members. An entry is among them if only a part of it is lost, because the file repeats a key."""
+    """The problems of the file, by the name of the entry. An entry that is invalid, or uses something unsupported,
+    isn't among the members. An entry is among them if only a part of it is lost, because the file repeats a key."""
     ignored: dict[str, tuple[str, ...]]
-    """Keys that trio-mcp ignores, by entry."""
+    """The keys that trio-mcp ignores, by the name of the entry."""
 
 
 def read_config(
@@ -192,8 +194,8 @@ def read_config(
     variables: Mapping[str, str] | None = None,
     auth: OAuth | None = None,
 ) -> Config:
-    """Read the ``mcpServers`` (or ``servers``) of a JSON file. Returns the members for `open_group`, and the problems
-    of the file.
+    """Read the servers in a JSON file with the key ``mcpServers`` (or ``servers``). Returns the members for
+    `open_group`, and the problems of the file.
 
     The file may have comments and trailing commas, which some hosts allow. An invalid entry doesn't affect the others:
     see `Config`. An entry has
@@ -260,7 +262,8 @@ def read_config(
 
 
 def _fields_of(name: str, entry: Any, variables: Mapping[str, str] | None) -> dict[str, Any]:
-    """Return the keys of an entry that aren't absent, with ``variables`` replaced. Raises `ValueError`."""
+    """Return the keys and values of an entry that aren't absent, with the placeholders replaced by ``variables``.
+    Raises `ValueError` if a value is invalid."""
     if not name.strip():
         raise ValueError("the name of an entry must not be empty")
     if not isinstance(entry, dict):
@@ -270,7 +273,7 @@ def _fields_of(name: str, entry: Any, variables: Mapping[str, str] | None) -> di
 
 
 def _unknown_in(entry: dict[str, Any], fields: dict[str, Any]) -> set[str]:
-    """Return the keys that are ignored, including those of the OAuth sections."""
+    """Return the keys of an entry that are ignored, including those of its OAuth sections."""
     known = {_server_key(fields), "tools"} if isinstance(fields.get("tools"), dict) else {_server_key(fields)}
     unknown = entry.keys() - _KNOWN - known
     for key, known in _KNOWN_OF_OAUTH.items():
@@ -298,7 +301,7 @@ def _entries(path: Path, problems: dict[str, str]) -> dict[str, Any]:
 
 
 def _is_absent(key: str, value: Any) -> bool:
-    """Return whether ``value`` counts as absent. An empty ``oauth`` doesn't: it signs the user in."""
+    """Return whether ``value`` counts as absent. An empty ``oauth`` isn't absent: it signs the user in."""
     return value is None or value in ("", []) or (value == {} and key not in _KNOWN_OF_OAUTH)
 
 
@@ -331,12 +334,12 @@ def _target(fields: dict[str, Any], auth: OAuth | None) -> Target:
 
 
 def _program(fields: dict[str, Any]) -> list[str]:
-    """Return the program, and its arguments if a host writes both as one list."""
+    """Return the program and its arguments. Some hosts write both as one list."""
     if isinstance(fields["command"], list):
         return _words(fields, "command")
     command = _typed_field(fields, "command", str)
     program, *args = command.split() or [command]
-    if args and "/" not in program:  # a path may contain spaces, but the name of a program doesn't
+    if args and "/" not in program:  # a path may contain spaces, but the name of a program never does
         raise ValueError(
             f"command: must be a program, not {command[:100]!r}; write the arguments as a list: "
             f'"command": {json.dumps(program[:100])}, "args": {json.dumps(args)[:300]}'
@@ -351,7 +354,7 @@ def _words(fields: dict[str, Any], key: str) -> list[str]:
 
 
 def _scalar(name: str, value: Any) -> str:
-    """Return a string unchanged, and a number or boolean as JSON writes it."""
+    """Return a string unchanged, and a number or boolean as it is written in JSON."""
     return json.dumps(value) if isinstance(value, bool | int | float) else _text(name, value)
 
 
@@ -362,7 +365,7 @@ def _text(name: str, value: Any) -> str:
 
 
 def _server_key(fields: dict[str, Any]) -> str:
-    """Return the key that locates the server."""
+    """Return the key of an entry that locates the server, such as ``command`` or ``url``."""
     urls = [key for key in _URLS if key in fields]
     if ("command" in fields) == bool(urls):
         raise ValueError("either command or url is required")
@@ -385,15 +388,15 @@ _OF_TOOLS: Final = {
     "presets": dict,
     "hiddenArguments": list,
 }
-"""Keys for a tool in ``tools``, with their types."""
+"""The keys for each tool in the section ``tools``, with the types of their values."""
 
 
 def _transforms(fields: dict[str, Any]) -> dict[str, ToolTransform]:
-    """Return the tool transforms of an entry. A list of names, as other hosts have it, is ignored."""
+    """Return the tool transforms of an entry. If its ``tools`` is a list of names, as in other hosts, it is ignored."""
     tools = fields.get("tools")
     if not isinstance(tools, dict):
         return {}
-    from .transforms import ToolTransform  # lazy import: few files have any
+    from .transforms import ToolTransform  # lazy import: few files have transforms
 
     transforms = dict[str, ToolTransform]()
     for name, tool in cast("dict[str, Any]", tools).items():
@@ -437,9 +440,10 @@ _OAUTH_FIELDS: Final = {
     "redirectUri": "redirect_uri",
     "scopes": "scopes",
 }
-"""Keys of ``oauth``, as in Claude Code, VS Code and Gemini CLI, with the parameters of `OAuth`."""
+"""The keys of the section ``oauth``, as in Claude Code, VS Code and Gemini CLI, with the parameters of `OAuth` that
+they set."""
 _OF_CURSOR: Final = {"CLIENT_ID": "client_id", "CLIENT_SECRET": "client_secret", "scopes": "scopes"}
-"""Keys of ``auth``, as in Cursor, with the parameters of `OAuth`."""
+"""The keys of the section ``auth``, as in Cursor, with the parameters of `OAuth` that they set."""
 _KNOWN_OF_OAUTH: Final = {
     "oauth": {*_OAUTH_FIELDS, "callbackPort", "assumePkce", "grantType", "enabled"},
     "auth": {*_OF_CURSOR},
@@ -449,8 +453,9 @@ _LARGEST_PORT: Final = 65535
 
 
 def auth_of(fields: dict[str, Any], address: Address, general: OAuth | None) -> ClientAuth | None:
-    """Return the authorization for ``address``, the server of an entry with these ``fields``: the ``general`` one,
-    changed as the entry says. Raises `ValueError` for an invalid entry; the message contains no values."""
+    """Return the authorization for ``address``, the server of an entry with these ``fields``. It is the ``general``
+    authorization with the changes that the entry contains. Raises `ValueError` if the entry is invalid; the message
+    contains no values."""
     given = [key for key in _KNOWN_OF_OAUTH if key in fields]
     if len(given) == 2:
         raise ValueError("oauth, auth: use only one of the two")
@@ -462,7 +467,7 @@ def auth_of(fields: dict[str, Any], address: Address, general: OAuth | None) -> 
     section = fields[key]
     if section is False and key == "oauth":
         return None
-    if section == "oauth" and key == "auth":  # the spelling of FastMCP
+    if section == "oauth" and key == "auth":  # FastMCP writes the section in this way
         section = {}
     section = cast("dict[str, Any]", _typed_field({key: section}, key, dict))
     if _typed_field(section, "enabled", bool | None, None, where="oauth.") is False:

@@ -1,4 +1,4 @@
-"""Descriptions of members: how users describe a member, and what a group reports about it.
+"""MemberDescription and MemberStatus: how users describe a member of a group, and what the group reports about it.
 
 Users pass a `MemberDescription`, whose `RestartPolicy` decides whether and when a failed member is restarted. A group
 reports the `MemberState`, and raises the errors in this module; all other errors come from the member's client,
@@ -37,15 +37,16 @@ class MemberDescription:
     """
 
     target: Target = attrs.field(converter=target_of)
-    """A `Command`, `Address` or `InMemory`; or a command as a list, a URL, or a `Server`."""
+    """The server: a `Command`, `Address` or `InMemory`; or a command as a list, a URL, or a `Server`."""
     restart: RestartPolicy | None = attrs.field(default=None, kw_only=True)
-    """What happens when the member fails. `None`: it stays failed until it is removed and added again."""
+    """What happens when the member fails. If `None`, the member stays failed until it is removed and added again."""
     options: ClientOptions = attrs.field(factory=ClientOptions, kw_only=True)
-    """Handlers, callbacks and limits, as for every ``open_*``: see `ClientSettings`."""
+    """Handlers, callbacks and limits for the member's client, as for every ``open_*`` function: see
+    `ClientSettings`."""
     disabled: bool = attrs.field(default=False, kw_only=True)
-    """True for a member that must not be started."""
+    """True if the member must not be started."""
     tools: Mapping[str, ToolTransform] = attrs.field(factory=dict[str, Any], kw_only=True)
-    """How the group presents the member's tools, by the server's own names; ``"*"`` is for all others."""
+    """The transforms of the member's tools, by the server's own names for them. ``"*"`` applies to all other tools."""
 
     def __attrs_post_init__(self) -> None:
         renamed = dict[str, str]()
@@ -63,7 +64,7 @@ class MemberDescription:
         check_options("MemberDescription(options=...)", self.options, sorted(vars(ClientOptions)["__optional_keys__"]))
 
     def _leaves_name(self, name: str) -> bool:
-        """Return whether the tool that the server calls ``name`` is hidden, or gets another name."""
+        """Return whether the tool that the server calls ``name`` is hidden or renamed."""
         transform = self.tools[name]
         return transform.hidden or transform.name not in (None, name)
 
@@ -75,7 +76,7 @@ def _share(_: Any, attribute: attrs.Attribute[Any], value: float) -> None:
 
 @frozen(kw_only=True)
 class RestartPolicy:
-    """Restarts a failed member, after a delay that doubles each time, until it has failed too often.
+    """Restarts a failed member, after a delay that doubles each time, until the member has failed too often.
 
     A member isn't restarted if its target is invalid on any machine (`BadTarget`). Nor is it if its user was asked to
     sign in without success (`AuthorizationError`), since the user would be asked again and again. A member whose
@@ -84,68 +85,69 @@ class RestartPolicy:
     """
 
     attempts: float = attrs.field(default=5, validator=not_negative)
-    """How many restarts in a row are made; ``math.inf`` for no limit."""
+    """The maximum number of restarts in a row; ``math.inf`` for no limit."""
     first_delay: float = attrs.field(default=0.5, validator=not_negative)
-    """Seconds before the first restart."""
+    """The delay before the first restart, in seconds."""
     max_delay: float = attrs.field(default=30.0, validator=not_negative)
-    """The longest delay in seconds."""
+    """The maximum delay before a restart, in seconds."""
     jitter: float = attrs.field(default=0.5, validator=_share)
-    """By which share, from 0 to 1, a delay may be shorter, at random, so that members that failed together don't
+    """The share, from 0 to 1, by which a delay may be shortened at random, so that members that failed together don't
     restart together."""
     stable_after: float = attrs.field(default=60.0, validator=not_negative)
-    """After how many seconds of readiness the next failure counts as the first again."""
+    """The number of seconds for which a member must be ready, so that its next failure counts as the first again."""
     random: Callable[[], float] = random.random
-    """Returns random numbers from 0 to 1. For tests."""
+    """A function that returns random numbers from 0 to 1, for tests."""
 
     def _delay(self, attempt: int) -> float:
-        """Return how many seconds to wait before restart number ``attempt``, counted from 1."""
+        """Return the number of seconds to wait before restart number ``attempt``, counted from 1."""
         return growing_delay(
             attempt, first=self.first_delay, longest=self.max_delay, jitter=self.jitter, random=self.random
         )
 
 
 class MemberState(StrEnum):
-    """The state of a member."""
+    """The state of a member of a group."""
 
     STARTING = "starting"
-    """The member is connecting for the first time. Calls wait."""
+    """The member is connecting for the first time. Calls to it wait."""
     READY = "ready"
     """The member is connected, and can be called."""
     FAILED = "failed"
     """The member has failed, and won't be restarted. Calls raise `MemberUnavailable`."""
     RESTARTING = "restarting"
-    """The member has failed, and is being or will be restarted. Calls wait for it."""
+    """The member has failed, and is being restarted or will be. Calls to it wait."""
     CLOSED = "closed"
     """The member was removed, or the group was closed. Calls raise `MemberUnavailable`."""
 
 
 @frozen
 class MemberStatus:
-    """The state of a member, with its last failure and its restarts."""
+    """The state of a group's member, with its last failure and its restarts."""
 
     name: str
-    """Name of the member."""
+    """The name of the member."""
     state: MemberState
     """The current state of the member."""
     error: Exception | None = None
-    """The cause of the last failure, if any: `ConnectionLost`, `PeerError`, `ProtocolViolation`, or another exception
-    raised by opening the server. If a command didn't start, its message has the command and its last lines."""
+    """The cause of the member's last failure, if any: `ConnectionLost`, `PeerError`, `ProtocolViolation`, or another
+    exception raised by opening the server. If a command didn't start, the message contains the command and its last
+    lines."""
     stderr: tuple[str, ...] = ()
-    """The last lines that its process wrote to standard error before the failure."""
+    """The last lines that the member's process wrote to standard error before the failure."""
     restarts: int = 0
-    """How many restarts in a row were made or are due."""
+    """The number of restarts in a row that were made or are due."""
     retry_in: float | None = None
-    """Seconds from this status to the next start; `None` if no start is due."""
+    """The number of seconds from this status to the next start; `None` if no start is due."""
     problems: Mapping[str, str] = attrs.field(factory=dict[str, str])
-    """What is wrong with the lists of a ready member, one line each: a list that failed, never ended, or hasn't been
-    answered yet. The keys are the names of the lists in the catalogue, ``tools`` for example."""
+    """The problems with the lists of a ready member, one line each: a list that failed, never ended, or hasn't been
+    answered yet. The keys are the names of the lists in the catalogue, such as ``tools``."""
 
     def __hash__(self) -> int:
         return hash((self.name, self.state, self.error, self.stderr, self.restarts, self.retry_in))
 
 
 def problems_in(status: MemberStatus) -> list[str]:
-    """Return the problems of a status, each with a readable name for its list."""
+    """Return the problems of a member's status, each with a readable name for its list."""
     return [f"{name.replace('_', ' ')}: {problem}" for name, problem in status.problems.items()]
 
 
@@ -158,26 +160,26 @@ _REASONS: Final = {
 
 @frozen
 class HeldTool:
-    """A tool that isn't offered until it is approved: see `Catalogue.held`."""
+    """A tool that isn't offered until a person has approved it: see `Catalogue.held`."""
 
     name: str
-    """The name that the tool would have in the catalogue."""
+    """The name that the tool will have in the catalogue after its approval."""
     member: str
-    """Name of the member."""
+    """The name of the member that has the tool."""
     item: Tool = attrs.field(repr=False)
     """The tool as its server describes it now. Don't show it to a model."""
     reason: Literal["new", "changed", "refused"]
-    """Why the tool is held. ``refused``: the tool itself is unchanged, but the policy is ``refuse``, and another tool
-    of the member is new or changed."""
+    """The reason why the tool is held. ``refused`` means that the tool itself is unchanged, but the policy is
+    ``refuse``, and another tool of the member is new or changed."""
     approved: JSONObject | None = attrs.field(default=None, repr=False)
-    """The fields that were approved; `None` for a new tool, and if the pin is only a hash."""
+    """The fields of the tool that were approved; `None` if the tool is new, or if the pin is only a hash."""
 
     def __str__(self) -> str:
         return f"{self.name[:200]!r} is held back: {_REASONS[self.reason]}. `trio-mcp pins approve` approves tools"
 
 
 class MemberUnavailable(MCPError):
-    """The member can't be called: it has failed, was removed, or never existed. Nothing was sent.
+    """The member can't be called, because it has failed, was removed, or never existed. Nothing was sent.
 
     ``error`` is the cause of a failure. For a child process, ``stderr`` has its last lines on standard error.
     """
@@ -197,4 +199,4 @@ class MemberUnavailable(MCPError):
 
 
 class NotInCatalogue(MCPError, LookupError):
-    """No member offers anything with this name. Nothing was sent."""
+    """No member of the group has a tool, prompt or resource with this name. Nothing was sent."""

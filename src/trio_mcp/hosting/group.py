@@ -1,4 +1,4 @@
-"""open_group: use many servers at once, isolated so that no server can harm another, or the group's users.
+"""open_group: use many servers at once. They are isolated, so that no server can harm another, or the group's users.
 
 A `Group` has its members by name; a `GroupTask` is a task that a member runs.
 """
@@ -46,24 +46,26 @@ logger = logging.getLogger("trio_mcp")
 
 @frozen
 class GroupSkill:
-    """A skill of a member. Identify a skill by its member and its URI, never by its name, which other skills may have
-    as well (SEP-2640, Names)."""
+    """A skill of a member. Identify a skill by its member and its URI, never by its name, since other skills may have
+    the same name (SEP-2640, Names)."""
 
     member: str
-    """Name of the member."""
+    """The name of the member that has the skill."""
     skill: Skill
     """The skill as its server described it."""
     shares_name: bool = attrs.field(kw_only=True)
-    """True if another skill of the group has the same name: show your users where each is from, and prefer none."""
+    """True if another skill of the group has the same name. Then show your users which member each skill is from, and
+    don't prefer one."""
 
     @property
     def uri(self) -> str:
-        """The catalogue URI of its ``SKILL.md``, for `Group.read_resource`."""
+        """The catalogue URI of the skill's ``SKILL.md``, for `Group.read_resource`."""
         return catalogue_uri(self.member, self.skill.uri)
 
 
 class Group:
-    """Many servers at once: the members of a group, by name, open until the end of the ``open_group`` block.
+    """Many servers at once, as the members of a group, by name. The group is open until the end of the ``open_group``
+    block.
 
     You may call methods from any task, in any order; methods that aren't async, from any thread. A task of the group
     connects, supervises and closes each member: if a member fails, the calls to it raise an error, and nothing else is
@@ -83,7 +85,7 @@ class Group:
         pins: ToolPins | None = None,
     ) -> None:
         self.pins = pins
-        """The approved tools; `None` without ``pin=``."""
+        """The approved tools; `None` if the group was opened without ``pin=``."""
         self.catalogue = Catalogue(max_name_length, pins)
         """The tools, prompts and resources of the members."""
         self._nursery = nursery
@@ -92,13 +94,13 @@ class Group:
         self._feed: ChangeFeed[MemberStatus] = ChangeFeed()
         self._closed = False
         self._run = current_run()
-        # Members belong to the group, not to the task that adds them.
+        # The task of a member belongs to the group, not to the task that adds the member.
         self._context = contextvars.copy_context()
 
     # Members
 
     def add(self, name: str, description: MemberDescription) -> None:
-        """Start another member. Returns at once; calls to the member wait until it is ready.
+        """Start another member and add it to the group. Returns at once; calls to the member wait until it is ready.
 
         You may call this from any thread; `Server` describes the wait there and its `RuntimeError`. A name can be
         reused as soon as `remove` was called.
@@ -128,7 +130,7 @@ class Group:
         self._context.copy().run(self._nursery.start_soon, member.run)
 
     async def remove(self, name: str) -> None:
-        """Close a member, and wait until everything of it has ended, its child process for example.
+        """Remove a member from the group, and wait until it has ended completely, including its child process.
 
         All other callers stop seeing the member at once, and calls in flight raise `ConnectionLost`. If this is
         cancelled, only the wait ends; the member is closed all the same. Raises `MemberUnavailable` if there is no such
@@ -148,7 +150,7 @@ class Group:
         return member
 
     async def client(self, name: str) -> Client:
-        """Return the client of a member, when the member is ready. Use it for everything that a `Client` can do.
+        """Wait until a member is ready, and return its client. Use it for everything that a `Client` can do.
 
         The client belongs to the current connection; a restart creates a new one. Raises `MemberUnavailable`.
         """
@@ -156,13 +158,13 @@ class Group:
         return await self._member(name).client()
 
     def _present(self, name: str) -> Client | None:
-        """Return the client of a member that is connected now; `None` if it isn't."""
+        """Return the client of a member that is connected now; `None` if the member isn't connected."""
         member = self._members.get(name)
         return None if member is None else member.present
 
     def _reconnect_as_legacy(self, name: str) -> None:
-        """Reconnect a member in a legacy revision, in which its server may send requests. Calls in flight raise
-        `ConnectionLost`.
+        """Reconnect a member in a legacy revision, in which its server may send requests to the client. Calls in flight
+        raise `ConnectionLost`.
 
         Does nothing for a member that isn't connected, or whose description sets the era or the revision. May be called
         from any thread: see `add`.
@@ -172,12 +174,12 @@ class Group:
 
     @property
     def statuses(self) -> dict[str, MemberStatus]:
-        """The status of each member, in the order in which they were added."""
+        """The status of each member, in the order in which the members were added."""
         return {name: member.status for name, member in tuple(self._members.items())}
 
     def watch(self) -> Watch[MemberStatus]:
-        """Watch the statuses of all members: ``async for status in group.watch()`` yields the current ones, then each
-        change."""
+        """Watch the statuses of all members: ``async for status in group.watch()`` yields the current statuses, then
+        each change."""
         return self._feed.watch()
 
     async def settled(self) -> None:
@@ -187,7 +189,7 @@ class Group:
             await member.settled()
 
     async def approve_tools(self, tools: Iterable[HeldTool]) -> None:
-        """Approve ``tools`` of `Catalogue.held`, exactly as they are held, and write them to the file of the pins.
+        """Approve ``tools`` of `Catalogue.held`, exactly as they are held, and write them to the file with the pins.
 
         They are offered when this returns, unless their server has changed them again. Raises `ConfigError` if the file
         can't be read or written, and `ValueError` in a group without ``pin=``.
@@ -204,7 +206,7 @@ class Group:
         self._feed.publish(status.name, status, last=status.state is MemberState.CLOSED)
 
     def _close(self) -> None:
-        """Close all members. Called by `open_group`, in trio's thread."""
+        """Close all members. `open_group` calls this, in trio's thread."""
         self._closed = True
         for member in self._members.values():
             member.close()
@@ -212,7 +214,7 @@ class Group:
         self._feed.close()
         self.catalogue._close()
 
-    # Calls, by catalogue names
+    # The following methods make calls, by catalogue names
 
     async def call_tool(
         self,
@@ -224,7 +226,8 @@ class Group:
         value: Any = None,
         **handlers: Unpack[CallHandlers],
     ) -> CallToolResult:
-        """Call a tool by its catalogue name. See `Client.call_tool`; also raises `NotInCatalogue`.
+        """Call a tool by its catalogue name, and return its result. See `Client.call_tool`. Also raises
+        `NotInCatalogue`.
 
         If the name isn't in the catalogue yet, the call waits until the member that may offer the tool has been listed.
         """
@@ -246,14 +249,15 @@ class Group:
         value: Any = None,
         **handlers: Unpack[CallHandlers],
     ) -> CallToolResult:
-        """Call a tool for a view of ``member``, which names the tool as its server does. See `call_tool`.
+        """Call a tool on behalf of a view of ``member``, which uses the server's own name for the tool. See
+        `call_tool`.
 
         Raises `NotInCatalogue` for a tool of another member, and for a tool that views must not call (SEP-1865,
         Visibility); nothing is sent.
         """
         check_keywords(Group.call_from_app, handlers)
         entry, client = await self._offered("tools", self.catalogue._tool_name(member, name))
-        if entry.item.name != name:  # another tool to which the user has given this name
+        if entry.item.name != name:  # the entry is another tool that the user has renamed to this name
             raise NotInCatalogue(f"{member!r} has no tool {name!r}")
         if not entry.for_app:
             raise NotInCatalogue(f"views must not call the tool {name!r} of {member!r}")
@@ -271,7 +275,7 @@ class Group:
         value: Any = None,
         **handlers: Unpack[CallHandlers],
     ) -> GroupTask:
-        """Start a tool as a task, by its catalogue name. Returns as soon as the member has accepted the task, which
+        """Call a tool as a task, by its catalogue name. Returns as soon as the member has accepted the task, which
         outlives this call. See `call_tool` and `Client.start_task`."""
         check_keywords(Group.start_task, handlers)
         entry, client = await self._offered("tools", name)
@@ -281,8 +285,8 @@ class Group:
         return GroupTask(entry.member, task.id, self.client, (client, task))
 
     def resume_task(self, task_id: str) -> GroupTask:
-        """Return the task with the id of a `GroupTask`, which another group or process may have started. Nothing is
-        sent. Raises `NotInCatalogue` for an id of another form."""
+        """Return the task with the id of a `GroupTask`, which another group or process may have started. No request is
+        sent. Raises `NotInCatalogue` if the id has another form."""
         parsed = parse_uri(task_id)
         if parsed is None:
             raise NotInCatalogue(f"the id of a group's task must be like member://files/ID, not {task_id!r}")
@@ -296,14 +300,15 @@ class Group:
         on_progress: OnProgress | None = None,
         meta: JSONObject | None = None,
     ) -> GetPromptResult:
-        """Get a prompt by its catalogue name, like `call_tool`. See `Client.get_prompt`."""
+        """Return a prompt by its catalogue name, like `call_tool`. See `Client.get_prompt`."""
         entry, client = await self._offered("prompts", name)
         return await client.get_prompt(entry.item.name, arguments, on_progress=on_progress, meta=meta)
 
     async def read_resource(
         self, uri: str, *, on_progress: OnProgress | None = None, meta: JSONObject | None = None
     ) -> ReadResourceResult:
-        """Read a resource by its catalogue URI, or by a URI made from a catalogue template. See `Client.read_resource`.
+        """Read a resource by its catalogue URI, or by a URI made from a catalogue template, and return its contents.
+        See `Client.read_resource`.
 
         The returned contents have the server's own URI. Raises `NotInCatalogue` for any other URI.
         """
@@ -343,7 +348,7 @@ class Group:
         ]
 
     async def load_skill(self, skill: GroupSkill) -> LoadedSkill:
-        """Load a skill of `skills` from its member: see `Client.load_skill`.
+        """Load a skill that `skills` has returned from its member: see `Client.load_skill`.
 
         Waits for a member that is starting or restarting. The loaded skill belongs to the member's connection at that
         time.
@@ -352,7 +357,7 @@ class Group:
         return await client.load_skill(skill.skill)
 
     async def _offered(self, kind: ListName, name: str) -> tuple[CatalogueEntry[Any], Client]:
-        """Return the entry of ``name``, and the client of its member, when there is one."""
+        """Return the catalogue entry of ``name``, and the client of its member, as soon as both exist."""
         self._run.check("a group")
         entry = self.catalogue._find(kind, name)
         if entry is None and kind == "tools" and (held := self.catalogue.held.get(name)) is not None:
@@ -377,7 +382,8 @@ async def open_group(
     pin: ToolPins | PinSource | None = None,
     **options: Unpack[ClientOptions],
 ) -> AsyncGenerator[Group]:
-    """Open a group: start many servers, and use them through one catalogue. All are closed at the end of the block.
+    """Open a group: start many servers, and use them through one catalogue. All servers are closed at the end of the
+    block.
 
         async with open_group({"files": MemberDescription(["python", "files.py"])}) as group:
             await group.settled()
@@ -401,7 +407,7 @@ async def open_group(
     """
     check_opened_under_trio("open_group")
     async with open_service_nursery("the group was closed") as nursery:
-        if (record := options.get("record")) is not None:  # one recorder for all members, which numbers their files
+        if (record := options.get("record")) is not None:  # all members share one recorder, which numbers their files
             options["record"] = ClientSettings(record=record).record
         pins = None if pin is None else await _loaded(pin)
         group = Group(nursery, options, max_name_length, pins)
@@ -426,8 +432,8 @@ async def _loaded(pin: ToolPins | PinSource) -> ToolPins:
 
 @define(eq=False)
 class GroupTask:
-    """A task of a member, created by `Group.start_task` or `Group.resume_task`: like a `RunningTask`, but its member
-    may be restarted meanwhile.
+    """A task of a member, created by `Group.start_task` or `Group.resume_task`. It is like a `RunningTask`, but its
+    member may be restarted meanwhile.
 
     Each method uses the member's current connection, and waits for a member that is starting or restarting. If the
     member ends during a wait, that raises `ConnectionLost`; only the server knows whether the task continues. Call the
@@ -435,24 +441,25 @@ class GroupTask:
     """
 
     member: str
-    """Name of the member."""
+    """The name of the member that runs the task."""
     _own_id: str | None
     _client: Callable[[str], Awaitable[Client]]
     _last: tuple[Client, RunningTask] | None = None
 
     @property
     def id(self) -> str | None:
-        """The id for `Group.resume_task`; it begins with ``member://`` and the name of the member. `None` if there is
-        no task, since the server answered at once."""
+        """The id of the task for `Group.resume_task`, which begins with ``member://`` and the name of the member.
+        `None` if the server answered at once, without a task."""
         return None if self._own_id is None else catalogue_uri(self.member, self._own_id)
 
     async def get(self) -> TaskState:
-        """Request the state of the task, like `RunningTask.get`. Also raises `MemberUnavailable`."""
+        """Request the state of the task and return it, like `RunningTask.get`. Also raises `MemberUnavailable`."""
         state = await (await self._present()).get()
         return attrs.evolve(state, id=self.id)
 
     async def result(self, *, on_progress: OnProgress | None = None) -> CallToolResult:
-        """Wait for the result, like `RunningTask.result`. Also raises `MemberUnavailable`."""
+        """Wait for the end of the task and return its result, like `RunningTask.result`. Also raises
+        `MemberUnavailable`."""
         return await (await self._present()).result(on_progress=on_progress)
 
     async def cancel(self) -> None:
@@ -460,7 +467,7 @@ class GroupTask:
         await (await self._present()).cancel()
 
     async def _present(self) -> RunningTask:
-        """Return the task on the member's current connection."""
+        """Return the object for this task on the member's current connection."""
         if self._own_id is None:
             assert self._last is not None, "a call has an answer or a task"
             return self._last[1]

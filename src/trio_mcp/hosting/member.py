@@ -1,4 +1,4 @@
-"""Member: a server of a group, and the task that keeps it connected.
+"""Member: a server of a group, and the task that keeps the client connected to it.
 
 The `MemberListing` of a member reads the lists of its server, and reads them again after changes. `current_member`
 returns the member that asks or logs, for handlers and callbacks that all members share.
@@ -42,7 +42,8 @@ _current_member: ContextVar[str | None] = ContextVar("trio_mcp.member", default=
 
 
 def current_member() -> str | None:
-    """Return the name of the member that asks a question or sends a message; `None` outside of handlers and callbacks.
+    """Return the name of the member whose server sends the request or notification that is being handled; `None`
+    outside of handlers and callbacks.
 
     Use it in the handlers and callbacks of a group; it also works in their child tasks and threads.
     """
@@ -56,7 +57,7 @@ Options = TypeVar("Options", ClientOptions, CallHandlers)
 
 
 def options_for_member(name: str, options: Options) -> Options:
-    """Return ``options`` with handlers and callbacks that set `current_member` to ``name``."""
+    """Return ``options`` with the handlers and callbacks wrapped so that they set `current_member` to ``name``."""
     return cast("Options", {key: _wrapped_option(name, key, value) for key, value in options.items()})
 
 
@@ -98,7 +99,8 @@ _GONE: Final = {MemberState.FAILED: "has failed", MemberState.CLOSED: "was remov
 
 
 class Member:
-    """A member, from `run` to `close`. Any failure becomes part of the member's status; `run` raises nothing.
+    """A member of a group, from `run` to `close`. Any failure becomes part of the member's status; `run` raises
+    nothing.
 
     ``changed`` is called with each new status.
     """
@@ -113,13 +115,13 @@ class Member:
     ) -> None:
         self.description = description
         self.status = MemberStatus(name, MemberState.STARTING)
-        # The client asks a modern server to report list changes only if there is a callback. The listing handles
-        # changes before any callback does.
+        # The client asks a modern server to report list changes only if there is a callback. `MemberListing`
+        # handles the changes before any callback runs.
         given: ClientOptions = {"on_list_changed": lambda _: None, **options, **description.options}
         self._options = options_for_member(name, given)
         settings = ClientSettings(**self._options)
         self._connect_timeout = settings.connect_timeout
-        if settings.record is not None:  # one recorder for all connections of the member
+        if settings.record is not None:  # all connections of the member share one recorder
             self._options["record"] = settings.record
         self._listing = MemberListing(name, catalogue)
         self._changed = changed
@@ -128,23 +130,25 @@ class Member:
         self._failures = 0
         self._ready_since: float | None = None
         self._user_was_asked = False
-        """True once the user was asked to sign in for the current connection."""
+        """True if the user was asked to sign in for the current connection."""
         self._scope = trio.CancelScope()
         self._present_scope = trio.CancelScope()
         self._news = trio.lowlevel.ParkingLot()
         self.ended = trio.Event()
-        """Set once everything of the member has ended."""
+        """Event that is set when the member has ended completely."""
 
     @property
     def present(self) -> Client | None:
-        """The client, while it is connected. Callers may notice a loss before the member's own task does."""
+        """The member's client, while it is connected; otherwise `None`. Callers may detect a lost connection before the
+        member's own task does."""
         client = self._client
         return client if client is not None and client.lost is None else None
 
     # For callers
 
     async def client(self) -> Client:
-        """Return the client of the current connection, when there is one. Raises `MemberUnavailable`."""
+        """Wait until the member is connected, and return the client of the current connection. Raises
+        `MemberUnavailable` if the member has failed or was removed."""
         await trio.lowlevel.checkpoint_if_cancelled()
         while True:
             if (client := self.present) is not None:
@@ -154,24 +158,25 @@ class Member:
             await self._news.park()
 
     def unavailable(self) -> MemberUnavailable:
-        """Return the error that callers get if there is no client."""
+        """Return the error that callers get if the member has no client."""
         status = self.status
         return MemberUnavailable(status.name, _GONE[status.state], error=status.error, stderr=status.stderr)
 
     async def settled(self) -> None:
-        """Wait until the member has been listed, or has failed at least once."""
+        """Wait until the member's lists have been read, or the member has failed at least once."""
         while self.status.state is MemberState.STARTING or (self.present is not None and not self._listing.read):
             await self._news.park()
 
     async def listed(self) -> None:
-        """Wait until the member has been listed, through restarts. Also returns if it never will be."""
+        """Wait until the member's lists have been read, even if the member must be restarted for that. Also returns if
+        they never will be read."""
         while self.status.state not in _GONE and (self.present is None or not self._listing.read):
             await self._news.park()
 
     # Life
 
     def reconnect_as_legacy(self) -> None:
-        """Reconnect in a legacy revision, unless the description sets the era or the revision."""
+        """Reconnect the member in a legacy revision, unless its description sets the era or the revision."""
         named = self._options.get("revision") or getattr(self.description.target, "revision", None)
         if self.present is None or named is not None or self._options.get("era", "auto") != "auto":
             return
@@ -181,8 +186,8 @@ class Member:
         self._present_scope.cancel(reason="the member is reconnected in a legacy revision")
 
     def close(self) -> None:
-        """Refuse further calls and begin to end; calls in flight raise `ConnectionLost`. The member ends later, in its
-        own task."""
+        """Refuse further calls to the member and begin to end it. Calls in flight raise `ConnectionLost`. The member
+        ends later, in its own task."""
         self._client = None
         self._listing.stop()
         self._set_status(attrs.evolve(self.status, state=MemberState.CLOSED, retry_in=None))
@@ -199,7 +204,7 @@ class Member:
             self._set_status(attrs.evolve(self.status, problems=problems))
 
     async def run(self) -> None:
-        """Connect, and reconnect as the description says, until `close`."""
+        """Connect the member, and reconnect it as its description says, until `close`."""
         try:
             with self._scope, peer_log_share():
                 while True:
@@ -235,9 +240,9 @@ class Member:
 
     @asynccontextmanager
     async def _connected(self) -> AsyncGenerator[Client]:
-        # The lifespan of a server in memory has no timeout of its own. A client whose user may sign in has one that is
-        # paused meanwhile, and the timeout of a command reports its last lines. `trio.fail_after` isn't used, because
-        # it is built with contextlib.
+        # The lifespan of a server in memory has no timeout of its own. A client whose user may sign in has a
+        # timeout that is paused meanwhile, and the timeout of a command reports its last lines. `trio.fail_after`
+        # isn't used, because it is built with contextlib.
         target = self._target()
         limited = not (isinstance(target, Command) or (isinstance(target, Address) and target.auth is not None))
         with trio.move_on_after(self._connect_timeout if limited else math.inf) as connecting:
@@ -253,7 +258,8 @@ class Member:
             raise trio.TooSlowError
 
     def _target(self) -> Target:
-        """Return the target, which also copies the child's standard error here, or records when the user is asked."""
+        """Return the member's target, changed so that the child's standard error is also copied to the member, or so
+        that the member records when the user is asked to sign in."""
         target = self.description.target
         self._user_was_asked = False
         match target:
@@ -269,7 +275,7 @@ class Member:
         self._user_was_asked = True
 
     def _failed(self, failure: Exception) -> None:
-        """Handle a failure: decide what happens next, and publish the new status before anything is cleaned up."""
+        """Handle a failure of the member: decide what happens next, and publish the new status before the cleanup."""
         self._client = None
         error = cast("Exception", sole_exception(failure))
         expected = isinstance(error, MCPError)
@@ -281,7 +287,8 @@ class Member:
         self._ready_since = None
         stderr = error.stderr if isinstance(error, ConnectionLost) and error.stderr else self._stderr.lines
         status = MemberStatus(self.status.name, MemberState.FAILED, error, stderr, self._failures)
-        # An invalid configuration, on any machine and at any time; or a user who would be asked the same again.
+        # A restart is useless: the configuration is invalid on any machine, or the user would be asked the same
+        # again.
         hopeless = isinstance(error, BadTarget) or (isinstance(error, AuthorizationError) and self._user_was_asked)
         if policy is not None and expected and not hopeless and self._failures < policy.attempts:
             self._failures += 1
@@ -292,7 +299,7 @@ class Member:
 
 @frozen
 class _ObservedAuth(ClientAuth):
-    """An authorization that calls ``on_user_asked`` whenever it asks the user."""
+    """An authorization that calls ``on_user_asked`` whenever it asks the user to sign in."""
 
     auth: ClientAuth
     on_user_asked: Callable[[], None] = attrs.field(eq=False, repr=False)
@@ -319,7 +326,7 @@ _LISTS_OF: Final[dict[str, tuple[ListName, ...]]] = {
 
 
 class MemberListing:
-    """Keeps the lists of a member in the catalogue up to date with its server.
+    """Updates the lists of a member in the catalogue whenever they change at the server.
 
     A list may have 10,000 items and 16 MiB, and take 60 seconds. The next list waits 2 seconds for it. After reading,
     the listing pauses for 100 ms, or for as long as the reading took, whatever changes the server reports. If a list
@@ -333,15 +340,15 @@ class MemberListing:
         self._stale: dict[ListName, None] = {}
         self._changed = trio.lowlevel.ParkingLot()
         self.read = False
-        """True once the lists of the current connection were read."""
+        """True once all lists have been read over the current connection."""
         self._lost = False
-        """True once the connection is lost."""
+        """True once the current connection is lost."""
         self._over = False
-        """True once the member was removed."""
+        """True once the member was removed from the group."""
 
     def start(self, client: Client) -> None:
         """Start again for a new connection: read the tools and all other lists that the server declares, and watch them
-        from now on."""
+        for changes."""
         declared = client.server_capabilities
         self._stale = {name: None for kind, names in _LISTS_OF.items() if getattr(declared, kind) for name in names}
         self._stale["tools"] = None
@@ -350,7 +357,7 @@ class MemberListing:
         client._callbacks.watchers.append(self._on_change)
 
     def stop(self) -> None:
-        """Stop writing to the catalogue, where another member may use the name from now on."""
+        """Stop writing to the catalogue, since another member may have the same name from now on."""
         self._over = True
 
     def _on_change(self, change: Change) -> None:
@@ -361,13 +368,14 @@ class MemberListing:
     async def run(
         self, client: Client, after_reading: trio.lowlevel.ParkingLot, changed: Callable[[Mapping[str, str]], None]
     ) -> None:
-        """Read the lists, and wait for changes, until the connection is lost or this is cancelled.
+        """Read the member's lists, and read them again after changes, until the connection is lost or this is
+        cancelled.
 
         ``changed`` is called with the problems of all lists when they change: see `MemberStatus.problems`.
         """
         while True:
             began = trio.current_time()
-            due, self._stale = self._stale, {}  # a change during the reading makes a list stale again
+            due, self._stale = self._stale, {}  # a change while a list is being read makes it stale again
             lists: dict[ListName, AsyncIterator[Any]] = {name: getattr(client, f"list_{name}")() for name in due}
             await collect_each(lists, _MAX_SECONDS, partial(self._store_list, changed))
             if self._lost:
@@ -381,7 +389,7 @@ class MemberListing:
                 await self._changed.park()
 
     def _store_list(self, changed: Callable[[Mapping[str, str]], None], name: ListName, found: Collected[Any]) -> None:
-        """Store what was found of a list."""
+        """Store the items that were read of one list, and the problems with that list."""
         if isinstance(found.error, ConnectionLost):
             self._lost = True
             return

@@ -1,5 +1,5 @@
-"""ToolPins: tool descriptions that a person has approved, as a protection against servers that change them later (rug
-pulls).
+"""ToolPins: the tool descriptions that a person has approved, as a protection against servers that change them later
+(rug pulls).
 
 A pin is a hash of a tool's description. The file with the pins is replaced atomically, under a lock.
 """
@@ -31,16 +31,16 @@ from .descriptions import HeldTool
 logger = logging.getLogger("trio_mcp")
 
 PinPolicy: TypeAlias = Literal["hold", "warn", "refuse"]
-"""What happens to a new or changed tool: see `ToolPins`."""
+"""The policies for new and changed tools: see `ToolPins`."""
 PinSource: TypeAlias = str | os.PathLike[str] | Mapping[str, Mapping[str, Any]]
 
 _POLICIES: Final = ("hold", "warn", "refuse")
 _MODE: Final = 0o600
 _POLL_INTERVAL: Final = 1.0
-"""Seconds between two checks of the file."""
+"""The number of seconds between two checks of the file with the pins."""
 _MAX_CHARACTERS: Final = 16 * 1024 * 1024
 _MOST_NAMES: Final = 5
-"""How many tools a line of the log names."""
+"""The maximum number of tools that one line of the log names."""
 _OUTCOMES: Final = {
     "hold": "are held until they are approved",
     "refuse": "are held until they are approved, with all its other tools",
@@ -49,7 +49,7 @@ _OUTCOMES: Final = {
 
 
 def pinned_fields(tool: Tool) -> JSONObject:
-    """Return the fields of a tool that are pinned, as its server sent them: its name, title, description, schemas and
+    """Return the fields of a tool that are pinned, as its server sent them: name, title, description, schemas and
     annotations.
 
     Models see all of these except annotations, by which hosts decide whether to ask their user. Icons, ``_meta`` and
@@ -68,16 +68,17 @@ def pinned_fields(tool: Tool) -> JSONObject:
 
 
 def tool_hash(tool: Tool) -> str:
-    """Return the hash of a tool, ``sha256:`` and 64 digits: over the canonical JSON (sorted keys, no spaces) of its
-    name, title, description, input and output schema, and annotations."""
+    """Return the hash of a tool, ``sha256:`` and 64 digits. It is computed over the canonical JSON (sorted keys, no
+    spaces) of the tool's name, title, description, input and output schema, and annotations."""
     return _hash(pinned_fields(tool))
 
 
 def _hash_of_any(tool: Tool) -> str:
-    """Return the hash of a tool; an empty string, which is never a valid pin, if it can't be written as JSON."""
+    """Return the hash of a tool. If the tool can't be written as JSON, return an empty string, which is never a valid
+    pin."""
     try:
         return tool_hash(tool)
-    except (ValueError, RecursionError):  # a number of thousands of digits, or deep nesting
+    except (ValueError, RecursionError):  # a number with thousands of digits, or deep nesting
         return ""
 
 
@@ -87,7 +88,7 @@ def _hash(fields: Mapping[str, Any]) -> str:
 
 
 class ToolPins:
-    """The approved tools of a group, and what happens to all others.
+    """The approved tools of a group, and the policy for all other tools.
 
     Args:
         source: The path of a file, which `Group.approve_tools` and ``trio-mcp pins approve`` write, or a mapping
@@ -106,17 +107,17 @@ class ToolPins:
             raise ValueError(f'policy must be "hold", "warn" or "refuse", not {policy!r}')
         self.policy: Final = policy
         self.path: Final = None if isinstance(source, Mapping) else Path(source).absolute()
-        """The path of the file; `None` for a mapping."""
+        """The path of the file with the pins; `None` if the pins are in a mapping."""
         self._pins = _checked(source, "pin=") if isinstance(source, Mapping) else {}
         self._stamp: tuple[int, ...] | None = None
-        """Identifies the version of the file that was read; `None` if there was none."""
+        """A value that identifies the version of the file that was read; `None` if there was no file."""
         self._loading = threading.Lock()
         self._logged: dict[str, frozenset[str]] = {}
-        """For each member with held tools, the hashes of all its tools when that was last logged."""
+        """For each member with held tools, the hashes of all its tools when the held tools were last logged."""
 
     def held_of(self, member: str, tools: Iterable[Tool], named: Callable[[str], str]) -> list[HeldTool]:
-        """Return which ``tools`` of a member are held, and log it if that has changed. ``named`` returns the catalogue
-        name."""
+        """Return which ``tools`` of a member are held until they are approved, and log them if they have changed.
+        ``named`` returns the catalogue name of a tool."""
         tools, pins = tuple(tools), self._pins.get(member, {})
         hashes = [_hash_of_any(tool) for tool in tools]
         held = list[HeldTool]()
@@ -142,19 +143,20 @@ class ToolPins:
             logger.warning("tools of member %s %s: %s%s", member, _OUTCOMES[self.policy], names, more)
 
     def load(self) -> bool:
-        """Read the file if it has changed, and return whether it has. Blocks. Raises `ConfigError`."""
+        """Read the file with the pins if it has changed, and return whether it has. This blocks. Raises `ConfigError`
+        if the file is unreadable or invalid."""
         if self.path is None:
             return False
-        with self._loading:  # `follow` and `approve` read in threads: none may return before the other has the pins
+        with self._loading:  # `follow` and `approve` read in threads: one waits until the other has read the pins
             stamp = _stamp(self.path)
             if stamp == self._stamp:
                 return False
-            self._stamp = stamp  # so that an unreadable file is logged only once
+            self._stamp = stamp  # set before reading, so that an unreadable file is logged only once
             self._pins = _read(self.path)
             return True
 
     async def follow(self, changed: Callable[[], object]) -> None:
-        """Call ``changed`` after each change of the file, until cancelled."""
+        """Call ``changed`` after each change of the file with the pins, until cancelled."""
         while self.path is not None:
             await trio.sleep(_POLL_INTERVAL)
             try:
@@ -165,8 +167,8 @@ class ToolPins:
 
     async def approve(self, tools: Iterable[HeldTool]) -> None:
         """Approve ``tools`` exactly as they are held, even if their server has changed them again. The file is replaced
-        atomically, and keeps the pins that others have added meanwhile. Raises `ConfigError` if it can't be read or
-        written."""
+        atomically, and still contains the pins that others have added meanwhile. Raises `ConfigError` if the file can't
+        be read or written."""
         new = [(each.member, pinned_fields(each.item)) for each in tools]
         if self.path is None:
             self._pins = _with_pins(self._pins, new)
@@ -176,7 +178,7 @@ class ToolPins:
 
 
 _Pins: TypeAlias = dict[str, dict[str, tuple[str, JSONObject | None]]]
-"""For each member and tool: the pinned hash, and the fields with this hash, if known."""
+"""For each member and tool, the pinned hash, and the fields with this hash, if they are known."""
 
 
 def _with_pins(pins: _Pins, new: Iterable[tuple[str, JSONObject]]) -> _Pins:
@@ -187,7 +189,7 @@ def _with_pins(pins: _Pins, new: Iterable[tuple[str, JSONObject]]) -> _Pins:
 
 
 def _checked(data: Any, where: str) -> _Pins:
-    """Return the pins in a mapping or in a file. Raises `ConfigError`."""
+    """Return the checked pins of a mapping or a file. Raises `ConfigError` if they are invalid."""
     pins: _Pins = {}
     if names_given_twice(data):
         raise ConfigError(f"{where}: the key {next(iter(names_given_twice(data)))!r} is repeated")
@@ -222,7 +224,7 @@ def _stamp(path: Path) -> tuple[int, ...] | None:
     except FileNotFoundError:
         return None
     except OSError as error:
-        return (error.errno or 0,)  # `_read` reports what is wrong
+        return (error.errno or 0,)  # `_read` reports the error
     return status.st_ino, status.st_size, status.st_mtime_ns
 
 
@@ -243,13 +245,13 @@ def _read(path: Path) -> _Pins:
 
 
 def _approve(path: Path, new: Iterable[tuple[str, JSONObject]]) -> None:
-    """Add pins to a file. Symbolic links aren't followed, since the file would be another one."""
+    """Add pins to a file. Symbolic links aren't followed, since they could lead to another file."""
     import fcntl  # lazy import: it doesn't exist on every platform
 
     try:
         folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
         try:
-            fcntl.flock(folder, fcntl.LOCK_EX)  # the file itself is replaced, so a lock on it would be useless
+            fcntl.flock(folder, fcntl.LOCK_EX)  # a lock on the file would be useless, since the file is replaced
             mode = _MODE
             with suppress(FileNotFoundError):
                 status = os.stat(path.name, dir_fd=folder, follow_symlinks=False)

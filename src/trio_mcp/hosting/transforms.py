@@ -1,4 +1,4 @@
-"""ToolTransform: how a group presents a tool of a member, instead of the server's own description."""
+"""ToolTransform: changes how a group presents a tool of a member, compared with the server's own description."""
 
 from __future__ import annotations
 
@@ -26,25 +26,25 @@ class ToolTransform:
     """
 
     name: str | None = None
-    """Replaces the server's own name, without the name of the member."""
+    """The name that replaces the server's own name for the tool, without the name of the member."""
     title: str | None = None
-    """Replaces the server's own title, which people see."""
+    """The title that replaces the server's own title, which people see."""
     description: str | None = None
-    """Replaces the server's own description."""
+    """The description that replaces the server's own description."""
     hidden: bool = False
-    """True hides the tool, so that it can't be called."""
+    """True if the tool is hidden, so that it can't be called."""
     presets: Mapping[str, Any] = attrs.field(factory=dict[str, Any], repr=False)
-    """Arguments that each call has, whatever its caller sends. They aren't in the schema, and callers don't see their
-    values."""
+    """Arguments that each call of the tool has, whatever its caller sends. They aren't in the schema, and callers don't
+    see their values."""
     hidden_arguments: Collection[str] = attrs.field(default=(), converter=_names)
-    """Optional arguments to remove from the schema, so that callers can't send them."""
+    """Optional arguments that are removed from the schema, so that callers can't send them."""
 
     def __attrs_post_init__(self) -> None:
         if self.name == "":
             raise ValueError("the name of a tool must not be empty")
 
     def fault_in(self, tool: Tool) -> str | None:
-        """Return why this transform can't be applied to ``tool``; `None` if it can."""
+        """Return the reason why this transform can't be applied to ``tool``; `None` if it can be applied."""
         required: Any = tool.input_schema.get("required")
         for name in self.hidden_arguments if isinstance(required, list) else ():
             if name in required and name not in self.presets:
@@ -52,7 +52,7 @@ class ToolTransform:
         return None
 
     def apply(self, tool: Tool) -> Tool:
-        """Return ``tool`` as it is presented, still under its own name."""
+        """Return ``tool`` as the group presents it, still under the server's own name."""
         hidden = [*self.presets, *self.hidden_arguments]
         words = {"title": self.title, "description": self.description}
         given = {key: value for key, value in words.items() if value is not None}
@@ -60,7 +60,7 @@ class ToolTransform:
         return attrs.evolve(tool, input_schema=schema, **given)
 
     def arguments(self, sent: Mapping[str, Any] | None) -> dict[str, Any]:
-        """Return the arguments of a call, given those that the caller has ``sent``."""
+        """Return the arguments of a tool call to send to the server, given those that the caller has ``sent``."""
         hidden = {*self.presets, *self.hidden_arguments}
         return {**{name: value for name, value in (sent or {}).items() if name not in hidden}, **self.presets}
 
