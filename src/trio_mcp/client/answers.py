@@ -50,8 +50,8 @@ class AnsweredLater(CodedError):
 
 
 class Relay(ABC):
-    """Receives the server's notifications, and the questions that the client declared to forward
-    (`ClientSettings.forwards`).
+    """Receives the server's notifications, and the server's requests (sampling, elicitation, roots) that the client
+    declared to forward (`ClientSettings.forwards`).
 
     A proxy implements this for its upstream server, so that clients don't depend on proxies.
     """

@@ -176,7 +176,7 @@ class Member:
     # Life
 
     def reconnect_as_legacy(self) -> None:
-        """Reconnect the member in a legacy revision, unless its description sets the era or the revision."""
+        """Reconnect the member in a legacy revision, unless its description sets ``era`` or the revision."""
         named = self._options.get("revision") or getattr(self.description.target, "revision", None)
         if self.present is None or named is not None or self._options.get("era", "auto") != "auto":
             return

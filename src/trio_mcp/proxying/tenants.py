@@ -143,8 +143,8 @@ class Tenant:
 
 @define(eq=False)
 class PrivateTenant(Tenant):
-    """A caller with its own upstream connection, which is opened for the first request with the name, capabilities, era
-    and, if the server has it, the revision of the client.
+    """A caller with its own upstream connection, which is opened for the first request. The connection has the client's
+    name, capabilities and kind of revision (modern or legacy) and, if the server supports it, the client's revision.
 
     If many clients share the connection, it is opened anonymously and with all capabilities that can be forwarded; each
     call has its own. The connection takes one place of ``pool``, for ``holder``. It ends with ``nursery``, after some
