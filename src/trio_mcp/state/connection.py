@@ -4,13 +4,16 @@ The state is sans-IO: no trio, no clock, no bytes. A message goes in (`receive`)
 out. Other methods of `ConnectionState` say whether a step is allowed. No function of `trio_mcp.state` waits or can be
 cancelled, so the tables are always consistent.
 
-========== =================================== ====================================================== before message
-after ========== =================================== ====================================================== opening
-``initialize`` legacy: connection-wide revision and capabilities opening a request with modern ``_meta`` opening: served
-under its own revision, nothing kept opening ``ping`` opening: answered opening any other request opening: refused
-legacy ``notifications/initialized`` legacy, initialized legacy a request with modern ``_meta`` legacy: served under its
-own revision, nothing kept ========== ===================================
-======================================================
+========== =================================== ======================================================
+before     message                             after
+========== =================================== ======================================================
+opening    ``initialize``                      legacy: connection-wide revision and capabilities
+opening    a request with modern ``_meta``     opening: served under its own revision, nothing kept
+opening    ``ping``                            opening: answered
+opening    any other request                   opening: refused
+legacy     ``notifications/initialized``       legacy, initialized
+legacy     a request with modern ``_meta``     legacy: served under its own revision, nothing kept
+========== =================================== ======================================================
 
 `StatelessState` does the same for stateless requests: there was no handshake, and the ids of different exchanges are
 independent.

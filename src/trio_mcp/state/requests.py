@@ -4,9 +4,15 @@
 of phases and steps. `PerRequestFields` reads the fields in ``_meta`` by which each modern request describes itself
 (2026-07-28 basic, Per-request protocol fields: a missing required field is -32602).
 
-========== ========== ========== ========== ========== ========== phase START PARK COME_BACK MUTE END ==========
-========== ========== ========== ========== ========== WAITING RUNNING MUTED RUNNING PARKED MUTED PARKED WAITING MUTED
-MUTED MUTED OVER OVER ========== ========== ========== ========== ========== ==========
+========== ========== ========== ========== ========== ==========
+phase      START      PARK       COME_BACK  MUTE       END
+========== ========== ========== ========== ========== ==========
+WAITING    RUNNING                          MUTED
+RUNNING               PARKED                MUTED
+PARKED                           WAITING    MUTED
+MUTED                                       MUTED      OVER
+OVER
+========== ========== ========== ========== ========== ==========
 
 An empty cell is an illegal step. Lines of a request are sent only while it's RUNNING (ruling 1).
 """

@@ -2,10 +2,14 @@
 
 This module uses no trio, no clock and no store.
 
-============== ============== ============== ============== ========== phase asked answered ended cancelled
-============== ============== ============== ============== ========== WORKING INPUT_REQUIRED ENDED CANCELLED
-INPUT_REQUIRED INPUT_REQUIRED WORKING (last) ENDED CANCELLED ENDED CANCELLED ============== ==============
-============== ============== ==========
+============== ============== ============== ============== ==========
+phase          asked          answered       ended          cancelled
+============== ============== ============== ============== ==========
+WORKING        INPUT_REQUIRED                ENDED          CANCELLED
+INPUT_REQUIRED INPUT_REQUIRED WORKING (last) ENDED          CANCELLED
+ENDED
+CANCELLED
+============== ============== ============== ============== ==========
 
 An empty cell is a step that changes nothing: the function returns `None`. So each record ends once, and a cancelled
 task stays cancelled (2025-11-25 tasks, Task Cancellation 3). Applying a step to its own result changes nothing, so it

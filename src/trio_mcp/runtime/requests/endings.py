@@ -1,11 +1,13 @@
 """`Endings` records how requests end, for clients that request confirmation of their cancellations: see
 `trio_mcp.protocol.cancel_acknowledged`.
 
-========== ============================================================ ========= before event after ==========
-============================================================ ========= running handler and cleanup are over, and a
-cancel came before stopped running the same, but a thread was abandoned and still runs abandoned running the reply was
-created before a cancel was handled finished ========== ============================================================
-=========
+========== ============================================================ =========
+before     event                                                        after
+========== ============================================================ =========
+running    handler and cleanup are over, and a cancel came before       stopped
+running    the same, but a thread was abandoned and still runs          abandoned
+running    the reply was created before a cancel was handled            finished
+========== ============================================================ =========
 
 An `Ending` is identified by the principal and the token of its request. It's kept from the acceptance of the request
 until `Limits.ending_timeout` after its end. Without principals, the token alone is enough, because it can't be guessed,
