@@ -94,8 +94,8 @@ async def on_connections(server: Server, count: int, era: Any) -> AsyncIterator[
 
 
 def text(answer: Answer) -> str:
-    result = answer.json.get("result")
-    return answer.json["error"]["message"] if result is None else result["content"][0]["text"]
+    reply = answer.reply
+    return reply["error"]["message"] if "error" in reply else reply["result"]["content"][0]["text"]
 
 
 async def ask(endpoint: Endpoint, headers: dict[str, str | None], tool: str, **arguments: Any) -> str:
