@@ -47,7 +47,8 @@ def torture(
 ) -> int:
     """Test how a server or client cancels and survives.
 
-    TARGET is as for `trio-mcp inspect`. Each scenario starts the server anew, or connects anew.
+    TARGET is as for `trio-mcp inspect`. Each scenario starts the server again, or opens a new
+    connection.
 
     \b
         trio-mcp torture server.py
