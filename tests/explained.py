@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import inspect
 import re
+import sys
 from collections.abc import Iterator, Mapping
 from enum import Enum
 from functools import cache
@@ -69,6 +70,9 @@ class Member:
     sentence: str
     parameters: tuple[Parameter, ...] | None = None
     """`None` for what isn't called."""
+    annotation: str = ""
+    """The type of what isn't called; otherwise the type that is returned, with its arrow."""
+    default: str | None = None
 
 
 @attrs.frozen
@@ -154,9 +158,13 @@ def annotation_text(annotation: Any) -> str:
 
 
 def signature_of(function: Any) -> str:
+    return f"({', '.join(map(str, parameters_of(function)))}){returned_by(function)}"
+
+
+def returned_by(function: Any) -> str:
+    """The return annotation with its arrow; empty without annotation."""
     returned = inspect.signature(function).return_annotation
-    arrow = "" if returned is inspect.Signature.empty else f" -> {annotation_text(returned)}"
-    return f"({', '.join(map(str, parameters_of(function)))}){arrow}"
+    return "" if returned is inspect.Signature.empty else f" -> {annotation_text(returned)}"
 
 
 def ours(kind: type) -> Iterator[type]:
@@ -179,6 +187,20 @@ def classes_in(module: str) -> Mapping[str, list[ast.stmt]]:
 
 def body_of(kind: type) -> list[ast.stmt]:
     return classes_in(kind.__module__).get(kind.__name__, [])
+
+
+ARGUMENT = re.compile(r"^    (\w+): (.*(?:\n     .*)*)", re.MULTILINE)
+DOCUMENTS = re.compile(r"`(\w+)` documents (?:them|these)")
+
+
+def arguments_of(kind: type) -> Mapping[str, str]:
+    """The texts of ``Args:`` in the docstring of a class, by name, or of the fields of the class that it refers to."""
+    text = inspect.cleandoc(kind.__doc__ or "")
+    found = dict(ARGUMENT.findall(text.partition("\nArgs:\n")[2].partition("\n\n")[0]))
+    if other := DOCUMENTS.search(text):
+        fields = described_in(getattr(sys.modules[kind.__module__], other[1]))
+        found |= {name: text for name, _, text in fields}
+    return found
 
 
 def described_in(kind: type) -> Iterator[tuple[str, str, str]]:
@@ -222,37 +244,44 @@ def members_of(kind: type) -> Iterator[Member]:
     seen: set[str] = set()
     for base in ours(kind):
         described = {name: (annotation, text) for name, annotation, text in described_in(base)}
+        arguments = arguments_of(base)
         others = () if is_typeddict(base) else [*vars(base), *getattr(base, "__annotations__", ())]
         for name in dict.fromkeys([*described, *others]):
             static = inspect.getattr_static(kind, name, None)
             if name in seen or name.startswith(("_", "test_")) or isinstance(static, Renamed):
                 continue
             seen.add(name)
-            yield member_of(kind, name, static, fields.get(name), *described.get(name, ("", "")))
+            annotation, text = described.get(name, ("", ""))
+            yield member_of(kind, name, static, fields.get(name), annotation, text or arguments.get(name, ""))
 
 
 def member_of(kind: type, name: str, static: Any, field: Any, annotation: str, text: str) -> Member:
     if is_typeddict(kind):
-        needed = "" if name in kind.__required_keys__ else " = …"  # type: ignore[attr-defined]
-        return Member(name, f"{name}: {annotation}{needed}", first_sentence(text))
+        needed = None if name in kind.__required_keys__ else "…"  # type: ignore[attr-defined]
+        return value(name, text, annotation, needed)
     if field is not None:
-        default = None if field.default is attrs.NOTHING or not field.init else field.default
-        shown = None if field.default is attrs.NOTHING or not field.init else shown_default(default)
-        if isinstance(field.default, attrs.Factory):  # type: ignore[arg-type]
-            shown = "…" if field.init else None
-        return Member(name, str(Parameter(name, annotation, shown)), first_sentence(text))
+        if field.default is attrs.NOTHING or not field.init:
+            return value(name, text, annotation)
+        is_made = isinstance(field.default, attrs.Factory)  # type: ignore[arg-type]
+        return value(name, text, annotation, "…" if is_made else shown_default(field.default))
     function: Any = inspect.unwrap(getattr(static, "__func__", static))
     if inspect.isfunction(function):
         sentence = first_sentence(inspect.getdoc(getattr(kind, name)) or "")
-        return Member(name, name + signature_of(function), sentence, parameters_of(function))
-    if isinstance(static, property) or hasattr(type(static), "__get__"):
-        text = text or inspect.getdoc(static) or ""
+        return Member(name, name + signature_of(function), sentence, parameters_of(function), returned_by(function))
+    descriptor: Any = type(static)
+    if isinstance(static, property) or hasattr(descriptor, "__get__"):
         getter = getattr(static, "fget", None)
         returned = "" if getter is None else annotation_text(inspect.signature(getter).return_annotation)
-        return Member(name, str(Parameter(name, annotation or returned, None)), first_sentence(text))
+        return value(name, text or inspect.getdoc(static) or "", annotation or returned)
     if isinstance(static, Enum):
-        return Member(name, f"{name} = {static.value!r}", first_sentence(text))
-    return Member(name, str(Parameter(name, annotation, None)), first_sentence(text))
+        return value(name, text, "", repr(static.value))
+    return value(name, text, annotation)
+
+
+def value(name: str, text: str, annotation: str, default: str | None = None) -> Member:
+    """A member that isn't called."""
+    shown = str(Parameter(name, annotation, default)) if annotation or default is None else f"{name} = {default}"
+    return Member(name, shown, first_sentence(text), None, annotation, default)
 
 
 def explain(name: str, thing: Any) -> Explained:
@@ -260,9 +289,7 @@ def explain(name: str, thing: Any) -> Explained:
         return Explained(name, first_sentence(assigned().get(name, ("", ""))[1]), None)
     sentence = first_sentence(inspect.getdoc(thing) or "")
     if not inspect.isclass(thing):
-        returned = inspect.signature(thing).return_annotation
-        returns = "" if returned is inspect.Signature.empty else f" -> {annotation_text(returned)}"
-        return Explained(name, sentence, parameters_of(thing), returns)
+        return Explained(name, sentence, parameters_of(thing), returned_by(thing))
     assert thing.__init__ is not None  # which is compiled when somebody first looks at it
     made: Any = inspect.getattr_static(thing, "__init__")
     own = any("__init__" in vars(base) for base in ours(thing)) and not issubclass(thing, Enum)

@@ -95,26 +95,49 @@ def page(section: str) -> str:
     module = section if section.startswith("trio_mcp.") else "trio_mcp"
     parts = [f"# {section}\n\n`from {module} import …`. The whole list is in [every public name](../reference.md).\n"]
     for told in sections()[section]:
-        members = "".join(line_of(each) for each in told.members)
-        signature = "" if told.parameters is None else f"```python\n{signature_of(told)}\n```\n\n"
-        parts.append(f"## {told.name}\n\n{signature}{told.sentence}.\n" + (f"\n{members}" if members else ""))
+        parts.append(f"## {told.name}\n")
+        if told.parameters is not None:
+            parts.append(code(signature_of(told)))
+        parts.append(f"{told.sentence}.\n")
+        values = [each for each in told.members if each.parameters is None]
+        if values:
+            parts.append(table(values))
+        for each in told.members:
+            if each.parameters is not None:
+                parts += code(broken(each.name, each.parameters, each.annotation)), f"{each.sentence}.\n"
     return "\n".join(parts)
+
+
+def code(text: str) -> str:
+    return f"```python\n{text}\n```\n"
+
+
+def table(values: list[Member]) -> str:
+    """A table of the fields, properties, keys or constants of a class, with the columns that they fill."""
+    columns: dict[str, list[str]] = {"name": [f"`{each.name}`" for each in values]}
+    if any(each.annotation for each in values):
+        columns["type"] = [f"`{each.annotation}`" if each.annotation else "" for each in values]
+    if any(each.default is not None for each in values):
+        columns["default"] = ["" if each.default is None else f"`{each.default}`" for each in values]
+    if any(each.sentence for each in values):
+        columns["meaning"] = [each.sentence for each in values]
+    if not values[0].annotation and values[0].default is not None:  # constants have values in place of defaults
+        columns = {"value" if title == "default" else title: cells for title, cells in columns.items()}
+    rows = [tuple(columns), ("---",) * len(columns), *zip(*columns.values(), strict=True)]
+    return "".join(f"| {' | '.join(map(in_cell, row))} |\n" for row in rows)
 
 
 def signature_of(told: Explained) -> str:
     parameters = told.parameters or ()
     if told.has_fields:  # which are listed with their types
         parameters = tuple(attrs.evolve(each, annotation="") for each in parameters)
-    one = f"{told.name}({', '.join(map(str, parameters))}){told.returns}"
-    return one if len(one) <= 76 else f"{told.name}({broken(parameters)}\n){told.returns}"
+    return broken(told.name, parameters, told.returns)
 
 
-def broken(parameters: tuple[Parameter, ...]) -> str:
-    return "".join(f"\n    {each}," for each in parameters)
-
-
-def line_of(member: Member) -> str:
-    return f"- `{member.shown}`" + (f": {member.sentence}." if member.sentence else "") + "\n"
+def broken(name: str, parameters: tuple[Parameter, ...], returns: str) -> str:
+    """A signature on one line, or with a line for each parameter if it's longer than 76 characters."""
+    one = f"{name}({', '.join(map(str, parameters))}){returns}"
+    return one if len(one) <= 76 else f"{name}({''.join(f'{chr(10)}    {each},' for each in parameters)}\n){returns}"
 
 
 def pages() -> Iterator[tuple[Path, str]]:
