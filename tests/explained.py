@@ -268,8 +268,7 @@ def member_of(kind: type, name: str, static: Any, field: Any, annotation: str, t
     if inspect.isfunction(function):
         sentence = first_sentence(inspect.getdoc(getattr(kind, name)) or "")
         return Member(name, name + signature_of(function), sentence, parameters_of(function), returned_by(function))
-    descriptor: Any = type(static)
-    if isinstance(static, property) or hasattr(descriptor, "__get__"):
+    if isinstance(static, property) or inspect.ismethoddescriptor(static) or inspect.isdatadescriptor(static):
         getter = getattr(static, "fget", None)
         returned = "" if getter is None else annotation_text(inspect.signature(getter).return_annotation)
         return value(name, text or inspect.getdoc(static) or "", annotation or returned)
