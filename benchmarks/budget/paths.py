@@ -44,7 +44,7 @@ __all__ = [
 ]
 
 _ids = numbers(1)
-_LIMITS = Limits(max_in_flight=10_000)
+_LIMITS = Limits(max_in_flight=10_000, max_replay_bytes=65_536)  # so that a flood also drops the events of a session
 
 
 class _Line(BaseModel):

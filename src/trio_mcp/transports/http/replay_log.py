@@ -3,6 +3,7 @@ Resumability and Redelivery)."""
 
 from __future__ import annotations
 
+import math
 import secrets
 from collections import OrderedDict, deque
 from collections.abc import Sequence
@@ -133,8 +134,8 @@ class ReplayLog:
             if self._held is not None:
                 self._held.add(len(newest) + _OVERHEAD)
         stream.last += len(lines)
-        while stream.size > self._max_stream:
-            self._drop_oldest(stream)
+        while (excess := stream.size - self._max_stream) > 0:
+            self._drop_oldest(stream, excess)
         self._shrink()
         return first
 
@@ -212,7 +213,8 @@ class ReplayLog:
             if finished is not None and not self._streams[finished].count:
                 self._forget(finished)
             elif self._oldest_first:
-                self._drop_oldest(next(iter(self._oldest_first.values())))
+                # How much the server must free isn't known: then drop one event at a time.
+                self._drop_oldest(next(iter(self._oldest_first.values())), max(self.size - self._max, 1))
             elif self._awaited and self._is_too_much:
                 self._pop_awaited(self._streams[next(iter(self._awaited))])
             else:
@@ -229,13 +231,16 @@ class ReplayLog:
                 self._finished[stream.name] = self._fetched_later.pop(stream.name)
         return line
 
-    def _drop_oldest(self, stream: _ReplayStream) -> None:
+    def _drop_oldest(self, stream: _ReplayStream, excess: float) -> None:
+        """Drop events from the oldest piece of a stream, until ``excess`` bytes are dropped or the piece is empty."""
         piece = stream.pieces[0]
-        size = len(piece.lines.pop()) + _OVERHEAD
-        if not piece.lines:
+        lines, count, size = piece.lines, len(piece.lines), 0
+        while lines and size < excess:  # a stream of many short events drops as many as it adds
+            size += len(lines.pop()) + _OVERHEAD
+        if not lines:
             stream.pieces.popleft()
             del self._oldest_first[piece]
-        stream.count -= 1
+        stream.count -= count - len(lines)
         stream.size -= size
         self._add(-size)
 
@@ -244,5 +249,5 @@ class ReplayLog:
         self._pop_awaited(stream)
         del self._finished[name]
         while stream.count:
-            self._drop_oldest(stream)
+            self._drop_oldest(stream, math.inf)
         self._add(-_OVERHEAD)
