@@ -142,7 +142,7 @@ class WorkerListener(trio.abc.Listener[trio.SocketStream]):
         self._scope.cancel(reason="another worker accepts now")
 
 
-class _Process(Process):
+class _WorkerProcess(Process):
     """The process of a worker, started by `open_worker`: see `Process`."""
 
     def __init__(self, process: trio.Process, life: trio.SocketStream) -> None:
@@ -193,7 +193,7 @@ def _output(descriptor: int) -> int | None:
 @asynccontextmanager
 async def open_worker(
     listeners: Sequence[socket.socket], secret: bytes, metrics: str | None = None
-) -> AsyncGenerator[_Process]:
+) -> AsyncGenerator[_WorkerProcess]:
     """Start a worker with the command line of this process, and yield its process. The worker serves its metrics in the
     folder ``metrics``. If the process still runs at the end of the block, it is killed. Raises `OSError` if the system
     can't start a process."""
@@ -216,7 +216,7 @@ async def open_worker(
             except RuntimeError as error:  # the system can't start the thread that starts the process
                 raise OSError(EAGAIN, str(error)) from error
         try:
-            yield _Process(process, life)
+            yield _WorkerProcess(process, life)
         finally:
             process.kill()
 

@@ -273,6 +273,11 @@ class LoopCalls:
 
         if not self._trio_run.call_soon(copy_context().run, start):
             raise RuntimeError("the server has ended")
+        return await self._wait(ended, scope)
+
+    async def _wait(self, ended: asyncio.Future[outcome.Outcome[T] | None], scope: trio.CancelScope) -> T:
+        """Wait in the event loop for a call that ends in ``scope``, and return its result. If this task is cancelled,
+        cancel ``scope``, and raise the cancellation after the call has ended."""
         cancelled: BaseException | None = None
         while not ended.done():
             try:

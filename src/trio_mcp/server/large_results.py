@@ -21,6 +21,7 @@ from ..protocol.revisions import LATEST_MODERN
 from ..protocol.types.content import (
     AudioContent,
     BlobResourceContents,
+    ContentBlock,
     EmbeddedResource,
     ImageContent,
     ResourceContents,
@@ -87,20 +88,9 @@ def keep_large_results(
         size = len(encode_readable(unstructure(result, LATEST_MODERN)))
         if size <= max_bytes:
             return result
-        scope = scope_of(request.ctx)
-        host = scope.runner.host
+        host = scope_of(request.ctx).runner.host
         kept = stores.setdefault(host, _KeptResults(host.alarms, ttl, total_bytes))
-        owner, uri = owner_of(scope), None
-        if owner is None and scope.exchange.forgot_client:
-            rest = "The rest was not stored, because the server was restarted and this client had no token"
-        elif (uri := kept.add(request.caller, owner, result, size)) is None:
-            rest = "The rest was too large to store"
-        else:
-            rest = f"Read the full result at {uri} within {ttl:g} seconds"
-        words = result.text or _json(result.structured_content)
-        content: list[Any] = [TextContent(f"{words[:preview]}\n[{size:,} bytes. {rest}.]")]
-        if uri is not None:
-            content.append(ResourceLink(f"result of {request.offer or 'a tool'}", uri, size=size))
+        content = _shortened(kept, request, result, size, preview)
         return CallToolResult(content, is_error=result.is_error)
 
     async def list_without_schemas(request: ServerRequest, next: Next) -> Any:
@@ -121,6 +111,26 @@ def keep_large_results(
     server.resource(f"{_URI}{{id}}", name="large result", cache_scope="private")(read)
 
 
+def _shortened(
+    kept: _KeptResults, request: ServerRequest, result: CallToolResult, size: int, preview: int
+) -> list[ContentBlock]:
+    """Store ``result``, which is ``size`` bytes long, in ``kept``. Return the first ``preview`` characters of its text,
+    and a link to the full result if it was stored."""
+    scope = scope_of(request.ctx)
+    owner, uri = owner_of(scope), None
+    if owner is None and scope.exchange.forgot_client:
+        rest = "The rest was not stored, because the server was restarted and this client had no token"
+    elif (uri := kept.add(request.caller, owner, result, size)) is None:
+        rest = "The rest was too large to store"
+    else:
+        rest = f"Read the full result at {uri} within {kept.ttl:g} seconds"
+    words = result.text or _json(result.structured_content)
+    content: list[ContentBlock] = [TextContent(f"{words[:preview]}\n[{size:,} bytes. {rest}.]")]
+    if uri is not None:
+        content.append(ResourceLink(f"result of {request.offer or 'a tool'}", uri, size=size))
+    return content
+
+
 @frozen(eq=False)
 class _Kept:
     contents: list[ResourceContents] = attrs.field(repr=False)
@@ -135,7 +145,8 @@ class _KeptResults:
 
     def __init__(self, alarms: Alarms, ttl: float, limit: int) -> None:
         self._alarms = alarms
-        self._ttl = ttl
+        self.ttl = ttl
+        """Seconds for which each result is kept."""
         self._limit = limit
         self._kept: dict[str, _Kept] = {}
         self._sizes = Counter[Hashable]()
@@ -152,7 +163,7 @@ class _KeptResults:
                 return None
             self._drop(oldest)
         uri = f"{_URI}{secrets.token_urlsafe(_ID_BYTES)}"
-        alarm = self._alarms.set(trio.current_time() + self._ttl, partial(self._drop, uri))
+        alarm = self._alarms.set(trio.current_time() + self.ttl, partial(self._drop, uri))
         self._kept[uri] = _Kept(_contents(uri, result), size, caller, owner, alarm)
         self._sizes[caller] += size
         return uri

@@ -78,9 +78,11 @@ async def _relay(recorder: Recorder, command: tuple[str, ...]) -> int:
     assert child.stdout is not None, "a pipe"
     async with trio.open_nursery() as nursery:
         host = trio.lowlevel.FdStream(os.dup(sys.stdin.fileno()))
-        nursery.start_soon(_pass_on, host, child.stdin, _Lines(recording, "out"))
+        nursery.start_soon(_pass_on, host, child.stdin, _RecordedLines(recording, "out"))
         try:
-            await _pass_on(child.stdout, trio.lowlevel.FdStream(os.dup(sys.stdout.fileno())), _Lines(recording, "in"))
+            await _pass_on(
+                child.stdout, trio.lowlevel.FdStream(os.dup(sys.stdout.fileno())), _RecordedLines(recording, "in")
+            )
             status = await child.wait()
         finally:
             nursery.cancel_scope.cancel(reason="the server has ended")
@@ -88,7 +90,7 @@ async def _relay(recorder: Recorder, command: tuple[str, ...]) -> int:
     return status if status >= 0 else SIGNALLED - status
 
 
-async def _pass_on(source: trio.abc.ReceiveStream, sink: trio.abc.SendStream, lines: _Lines) -> None:
+async def _pass_on(source: trio.abc.ReceiveStream, sink: trio.abc.SendStream, lines: _RecordedLines) -> None:
     """Forward all bytes, and then the end of the stream."""
     async with source, sink:
         try:
@@ -99,7 +101,7 @@ async def _pass_on(source: trio.abc.ReceiveStream, sink: trio.abc.SendStream, li
             return  # the reader has closed its end, so nothing more can be forwarded
 
 
-class _Lines:
+class _RecordedLines:
     """The messages of one direction, for the recording."""
 
     def __init__(self, recording: Recording, direction: str) -> None:

@@ -13,10 +13,11 @@ import math
 import re
 from binascii import crc_hqx
 from collections.abc import AsyncGenerator, Generator, Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
 from contextvars import ContextVar
 from functools import cache
 from pathlib import Path
-from typing import Any, Final, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 
 import attrs
 
@@ -24,6 +25,9 @@ from ....classes import frozen
 from ....concurrency.contexts import asynccontextmanager, contextmanager
 from ....concurrency.nurseries import sole_exception
 from .address import AddressKind, RedisAddress
+
+if TYPE_CHECKING:
+    from coredis.connection import TCPLocation
 
 Value: TypeAlias = bytes | str | int
 """An argument of a Redis command. Text is sent as UTF-8."""
@@ -165,55 +169,75 @@ async def open_client(address: RedisAddress, *, limit: float, max_idle: float) -
     A connection that is silent for ``max_idle`` seconds is closed. Only a cluster gets a command at once. Raises the
     errors in `failures`, and groups of them.
     """
-    from coredis import Sentinel, connection  # imported late, because it takes 0.2 s
-    from coredis.pool import ClusterConnectionPool, ConnectionPool, SentinelConnectionPool
+    from coredis import connection  # imported late, because it takes 0.2 s
+    from coredis.pool import ConnectionPool
 
     hosts = [connection.TCPLocation(host, port) for host, port in address.hosts]
     secured: dict[str, Any] = {} if address.ssl_context is None else {"ssl_context": address.ssl_context}
     timing = {"connect_timeout": limit, "max_idle_time": math.ceil(max_idle)}
     options: dict[str, Any] = {**timing, **secured, **address.credentials}
     if address.kind is AddressKind.CLUSTER:
-        nodes = ClusterConnectionPool(
-            hosts,
-            connection_class=_closing_buffers(connection.ClusterConnection),
-            max_connections=_POOL,
-            max_connections_per_node=True,
-            skip_full_coverage_check=True,  # it uses CONFIG, which many users aren't allowed to call
-            # Redirects to another node also update the cluster layout, and the next client queries all nodes again.
-            reinitialize_steps=_NEVER,
-            stream_timeout=limit,  # also limits the first queries, which have no other timeout
-            **options,
-        )
-        try:
-            async with nodes:
-                yield RedisClient(nodes, nodes.cluster_layout)
-        finally:
-            _close_buffers(nodes.cluster_layout)
-        return
-    options |= {"db": address.db, "max_connections": _POOL}
-    if address.kind is AddressKind.SENTINEL:
-        managed = _closing_buffers(connection.SentinelManagedConnection)
-
-        class Pool(SentinelConnectionPool):
-            async def _construct_connection(self) -> connection.SentinelManagedConnection:
-                primary = await self.get_primary_location()
-                return managed(primary, self.service_name, True, **self.connection_kwargs)
-
-        patience = limit / (len(hosts) + 1)  # several sentinels may be silent, one after the other
-        asked = {"connect_timeout": patience, "stream_timeout": patience, **secured, **address.sentinel_credentials}
-        sentinel = Sentinel(hosts, sentinel_kwargs=asked)
-        for each in sentinel.sentinels:
-            each.connection_pool.connection_class = _closing_buffers(connection.TCPConnection)
-        async with sentinel, Pool(address.service, sentinel, **options) as pool:
-            yield RedisClient(pool)
-        return
-    if address.kind is AddressKind.SOCKET:
-        kind: Any = connection.UnixDomainSocketConnection
-        location: Any = connection.UnixDomainSocketLocation(address.path)
+        opened: AbstractAsyncContextManager[Any] = _open_cluster(hosts, limit, options)
     else:
-        kind, location = connection.TCPConnection, hosts[0]
-    async with ConnectionPool(connection_class=_closing_buffers(kind), location=location, **options) as server:
-        yield RedisClient(server)
+        options |= {"db": address.db, "max_connections": _POOL}
+        if address.kind is AddressKind.SENTINEL:
+            opened = _open_primary(address, hosts, limit, {**secured, **address.sentinel_credentials}, options)
+        else:
+            if address.kind is AddressKind.SOCKET:
+                kind: Any = connection.UnixDomainSocketConnection
+                location: Any = connection.UnixDomainSocketLocation(address.path)
+            else:
+                kind, location = connection.TCPConnection, hosts[0]
+            opened = ConnectionPool(connection_class=_closing_buffers(kind), location=location, **options)
+    async with opened as pool:
+        yield RedisClient(pool, getattr(pool, "cluster_layout", None))
+
+
+@asynccontextmanager
+async def _open_cluster(hosts: list[TCPLocation], limit: float, options: dict[str, Any]) -> AsyncGenerator[Any]:
+    """Open connections to the nodes of a cluster, of which ``hosts`` are some."""
+    from coredis.connection import ClusterConnection
+    from coredis.pool import ClusterConnectionPool
+
+    nodes = ClusterConnectionPool(
+        hosts,
+        connection_class=_closing_buffers(ClusterConnection),
+        max_connections=_POOL,
+        max_connections_per_node=True,
+        skip_full_coverage_check=True,  # it uses CONFIG, which many users aren't allowed to call
+        # Redirects to another node also update the cluster layout, and the next client queries all nodes again.
+        reinitialize_steps=_NEVER,
+        stream_timeout=limit,  # also limits the first queries, which have no other timeout
+        **options,
+    )
+    try:
+        async with nodes:
+            yield nodes
+    finally:
+        _close_buffers(nodes.cluster_layout)
+
+
+@asynccontextmanager
+async def _open_primary(
+    address: RedisAddress, hosts: list[TCPLocation], limit: float, secured: dict[str, Any], options: dict[str, Any]
+) -> AsyncGenerator[Any]:
+    """Open connections to the primary that the sentinels at ``hosts`` name."""
+    from coredis import Sentinel, connection
+    from coredis.pool import SentinelConnectionPool
+
+    managed = _closing_buffers(connection.SentinelManagedConnection)
+
+    class Pool(SentinelConnectionPool):
+        async def _construct_connection(self) -> connection.SentinelManagedConnection:
+            primary = await self.get_primary_location()
+            return managed(primary, self.service_name, True, **self.connection_kwargs)
+
+    patience = limit / (len(hosts) + 1)  # several sentinels may be silent, one after the other
+    sentinel = Sentinel(hosts, sentinel_kwargs={"connect_timeout": patience, "stream_timeout": patience, **secured})
+    for each in sentinel.sentinels:
+        each.connection_pool.connection_class = _closing_buffers(connection.TCPConnection)
+    async with sentinel, Pool(address.service, sentinel, **options) as pool:
+        yield pool
 
 
 class _ClosesBuffers:
