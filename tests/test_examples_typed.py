@@ -2,17 +2,59 @@
 
 from __future__ import annotations
 
+import ast
 import json
+import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from tests.pages import ROOT, USER_PAGES, examples_in
 
+SOURCE = ROOT / "src" / "trio_mcp"
 EXAMPLES = {name: code for page in USER_PAGES for name, code in examples_in(page.read_text()).items()}
+BEFORE_DOCSTRINGS = """# pyright: basic, reportUndefinedVariable=false, reportReturnType=false
+# pyright: reportOptionalMemberAccess=false, reportWildcardImportFromLibrary=false
+# {place}
+import os, sys, trio
+from contextlib import asynccontextmanager
+from typing import Annotated, Any
+from trio_mcp import *
+from trio_mcp.auth import *
+from trio_mcp.hosting import *
+from trio_mcp.stores import *
+from trio_mcp.testing import *
+from trio_mcp.types import *
+from starlette.applications import Starlette
+from starlette.routing import Mount, Route
+server: Server
+client: Client
+async def example(ctx: RequestContext):
+"""
+"""What stands before an example of a docstring. Names that an example doesn't define aren't checked."""
 LIMIT = 150
 """Seconds after which the type checker hangs; no measure of speed."""
+
+
+def examples_in_docstrings() -> Iterator[tuple[str, str]]:
+    """Each indented block of a docstring that calls or assigns something, with the place of the docstring."""
+    for path in sorted(SOURCE.rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+                for block in re.findall(r"(?:^|\n\n)((?:    .*\n?|\n)+)", ast.get_docstring(node) or ""):
+                    if re.search("[(=]", block):
+                        name = getattr(node, "name", "module")
+                        yield f"{path.relative_to(SOURCE)}, {name}", block.rstrip()
+
+
+def docstring_files() -> dict[str, str]:
+    files: dict[str, str] = {}
+    for place, block in examples_in_docstrings():
+        end = "\n        ..." if block.endswith(":") else ""
+        files[f"example_{len(files)}.py"] = BEFORE_DOCSTRINGS.format(place=place) + block + end + "\n"
+    return files
 
 
 @pytest.fixture(scope="module")
@@ -28,6 +70,7 @@ def checked_by_pyright(tmp_path_factory: pytest.TempPathFactory) -> dict[str, li
     pytest.importorskip("pyright", reason="needs the type checker: pip install -e '.[dev]'")
     project = tmp_path_factory.mktemp("pyright")
     folders = {"pages": {file: f"# {file}\n{code}" for file, code in EXAMPLES.items()}}
+    folders["docstrings"] = docstring_files()
     folders |= {name: {"handler.py": code} for name, code in OWN.items()}
     for name, files in folders.items():
         (project / name).mkdir()
@@ -55,8 +98,20 @@ def checked_by_pyright(tmp_path_factory: pytest.TempPathFactory) -> dict[str, li
 def test_a_strict_type_checker_finds_nothing_wrong_with_the_examples_of_any_page(
     checked_by_pyright: dict[str, list[str]],
 ) -> None:
-    found = [f"{page}/{fault}" for page, faults in checked_by_pyright.items() if page not in OWN for fault in faults]
+    found = [
+        f"{page}/{fault}"
+        for page, faults in checked_by_pyright.items()
+        if page not in {*OWN, "docstrings"}
+        for fault in faults
+    ]
     assert not found, "\n".join(found)
+
+
+def test_docstring_examples_call_what_there_is_with_arguments_of_the_right_types(
+    checked_by_pyright: dict[str, list[str]],
+) -> None:
+    assert len(docstring_files()) > 40
+    assert checked_by_pyright["docstrings"] == []
 
 
 def test_mypy_finds_nothing_wrong_with_the_examples_of_any_page_and_of_the_folder(tmp_path: Path, cache: Path) -> None:

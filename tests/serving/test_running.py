@@ -119,3 +119,8 @@ def test_options_of_every_transport_are_those_of_serving() -> None:
     limits = Limits(max_queued=1)
     options: accepting.WebSocketOptions = {"path": "/mcp", "limits": limits, "handle_signals": False, "stateless": True}
     assert accepting.serving_options(options) == {"limits": limits, "handle_signals": False, "stateless": True}
+
+
+def test_run_with_a_function_before_the_server_says_what_to_write() -> None:
+    with pytest.raises(TypeError, match=r"^run\(\) takes the server first. Write\n    run\(server\)$"):
+        RUN(serve_stdio, Server("program"))

@@ -71,7 +71,7 @@ class Server(Offering):
         async def add(a: int, b: int) -> int:
             return a + b
 
-        run(serve_stdio, server)
+        run(server)
 
     A server holds no state of any connection, so one server can serve many connections.
 

@@ -81,10 +81,13 @@ def run(
 
     Raises:
       ValueError: ``transport`` is unknown.
+      TypeError: a function precedes the server, as for `trio.run`.
       RuntimeError: trio is already running.
       Exception: whatever the function raises.
     """
     if transport not in _FUNCTIONS:
+        if callable(server):  # as in `trio.run(serve_stdio, server)`
+            raise TypeError("run() takes the server first. Write\n    run(server)")
         raise ValueError(f"transport must be one of {', '.join(map(repr, _FUNCTIONS))}, not {transport!r}")
     module, _, name = _FUNCTIONS[transport].partition(":")
     if trio.lowlevel.in_trio_run():
