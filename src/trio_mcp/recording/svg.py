@@ -177,7 +177,8 @@ class _Drawing:
                 yield f'<text class="small" x="{x + 3}" y="{top - 8}">{words}</text>'
         for (_, end), (begin, _) in pairwise(self._segments):
             x, idle = round((self._x(end) + self._x(begin)) / 2, 2), duration(begin - end)
-            yield f'<path class="cut" d="M{x} {top - 6}V{bottom}"><title>idle for {idle}</title></path>'
+            yield f'<path class="cut" d="M{x} {top - 6}V{bottom}"/>'
+            yield f'<text class="small" x="{x}" y="{bottom + 10}" text-anchor="middle">idle for {idle}</text>'
 
     # Rows
 
@@ -272,7 +273,7 @@ class _Drawing:
 
 def _label(row: TimedRequest) -> str:
     name = f"{row.method} {row.name}".strip() if row.method != "tools/call" or not row.name else row.name
-    return f"{name} #{row.id}"
+    return f"{name} #{row.id}" if row.state_brought is None else f"{name}, retry #{row.id}"
 
 
 def _indent(row: TimedRequest) -> int:
