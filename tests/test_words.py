@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
 from tests import words
 from tests.pages import ROOT
 
@@ -27,6 +28,7 @@ def test_report_marks_what_is_above_its_limit_and_names_the_worst_sentence() -> 
     assert second == "  README.md: The server is told by nobody."
 
 
+@pytest.mark.commands
 def test_program_only_warns() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "tests.words", "--worst", "1"], cwd=ROOT, capture_output=True, text=True, check=True

@@ -38,6 +38,8 @@ class Requests:
     session_id: str | None = None
     token: str | None = None
     """What each request is authorized by."""
+    capabilities: dict[str, Any] = field(default_factory=dict[str, Any])
+    """What each modern request says that its client can."""
 
     def _headers(self) -> dict[str, str]:
         headers = {} if self.token is None else {"Authorization": f"Bearer {self.token}"}
@@ -65,11 +67,11 @@ class Requests:
             return self.post(messages.request(request_id, method, {}))
         return self._modern(request_id, method, {})
 
-    def call(self, request_id: int, tool: str, arguments: dict[str, Any]) -> bytes:
-        """The bytes of a POST that calls a tool."""
+    def call(self, request_id: int, tool: str, arguments: dict[str, Any], **retry: Any) -> bytes:
+        """The bytes of a POST that calls a tool. ``retry``: more parameters, of a modern client that has been asked."""
         if self.era == "legacy":
             return self.post(messages.tool_call(request_id, tool, arguments))
-        return self._modern(request_id, "tools/call", {"name": tool, "arguments": arguments}, Mcp_Name=tool)
+        return self._modern(request_id, "tools/call", {"name": tool, "arguments": arguments, **retry}, Mcp_Name=tool)
 
     def listen(self, request_id: int, uri: str) -> bytes:
         """The bytes of a POST that opens a stream for the changes of one resource."""
@@ -79,7 +81,7 @@ class Requests:
         meta = {
             f"{_META}protocolVersion": _MODERN,
             f"{_META}clientInfo": {"name": "driver", "version": "1"},
-            f"{_META}clientCapabilities": {},
+            f"{_META}clientCapabilities": self.capabilities,
             f"{_META}logLevel": "info",
         }
         return self.post(messages.request(request_id, method, {**params, "_meta": meta}), Mcp_Method=method, **headers)
