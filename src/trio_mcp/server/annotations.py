@@ -36,8 +36,9 @@ def _kinds(*names: str) -> tuple[Any, ...]:
 
 
 _SALTED = _kinds("Str", "Bytes", "Date", "DateTime", "Time", "Enum", "Literal", "Bool", "None")
-"""Types with hashes that a peer cannot predict, and types with few values. Sets of them can't be attacked with hash
-collisions."""
+"""Types of set items and dict keys that can't be used for a hash-collision attack: Python randomizes their hashes, or
+they have few values.
+"""
 _KEYS = (*_SALTED[:-2], *_kinds("Any", "Int", "Float", "TimeDelta", "UUID", "Decimal"))
 """Types that can be parsed from the key of a JSON object, which is always a string."""
 
@@ -48,7 +49,8 @@ _MAX_MODELS: Final = 20_000
 
 def needs_options(found: list[kinds.Type]) -> bool:
     """Return whether an annotation includes a class that msgspec doesn't know, or a dict with non-string keys.
-    ``found`` has the types in the annotation, from `types_in`."""
+    ``found`` lists the types in the annotation, as `types_in` returns them.
+    """
     return any(
         isinstance(kind, kinds.CustomType)
         or (isinstance(kind, kinds.DictType) and not isinstance(kind.key_type, kinds.StrType | kinds.AnyType))
@@ -57,8 +59,9 @@ def needs_options(found: list[kinds.Type]) -> bool:
 
 
 def check_keys(found: list[kinds.Type]) -> None:
-    """Raise `TypeError` if an annotation includes a dict whose keys cannot be parsed from strings. ``found`` has the
-    types in the annotation."""
+    """Raise `TypeError` if an annotation includes a dict whose keys cannot be parsed from strings. ``found`` lists the
+    types in the annotation, as `types_in` returns them.
+    """
     for kind in found:
         if isinstance(kind, kinds.DictType):
             key = kind.key_type
@@ -71,8 +74,8 @@ def check_keys(found: list[kinds.Type]) -> None:
 
 
 def hashed_items_limit(found: list[kinds.Type]) -> int | None:
-    """Return how many items and members an argument of the types ``found`` may have, as `is_checkable` counts them.
-    Return `None` for no limit. The limit bounds the time for building sets, dicts and nested models from the argument.
+    """Return how many items and members an argument that contains the types ``found`` may have, as `is_checkable`
+    counts them. Return `None` for no limit. The limit bounds the time for building sets, dicts and nested models.
 
     Python randomizes the hashes of strings only. For all other types, a peer can send values with equal hashes, so that
     each item is compared with all earlier items. Integers of up to 64 bits hardly collide, so they need no limit.
@@ -105,7 +108,8 @@ _OTHER_SDKS: Final = frozenset(("mcp", "mcp_types", "fastmcp"))
 
 
 def check_foreign_classes(where: str, hint: Any) -> None:
-    """Raise `TypeError` if an annotation contains a class of another MCP SDK. The message begins with ``where``."""
+    """Raise `TypeError` if an annotation contains a class of another MCP SDK. The error message begins with ``where``.
+    """
     for part in hint_parts(hint):
         if isinstance(part, type) and (package := part.__module__.partition(".")[0]) in _OTHER_SDKS:
             from ..mistakes import import_for
@@ -118,16 +122,18 @@ _CONSTRAINTS: Final = ("gt", "ge", "lt", "le", "multiple_of", "min_length", "max
 
 
 def check_metadata(name: str, parameter: Parameter, hint: Any) -> None:
-    """Raise `TypeError` if the ``parameter`` called ``name`` has a constraint of a package other than msgspec. The
+    """Raise `TypeError` if the function parameter called ``name`` has a constraint of a package other than msgspec. The
     constraint may be in ``Annotated``, in the default, or in a field of a class. Other metadata in ``Annotated`` is
-    ignored (PEP 593)."""
+    ignored (PEP 593).
+    """
     _check(f"{name}: parameter {parameter.name!r}", parameter.name, hint, parameter.default)
     check_fields(f"{name}: parameter {parameter.name!r}", hint)
 
 
 def check_fields(where: str, hint: Any) -> None:
-    """Raise `TypeError` if a field of a class in the annotation ``hint`` has a constraint that isn't msgspec's. The
-    message begins with ``where``."""
+    """Raise `TypeError` if a field of a class in the annotation ``hint`` has a constraint of a package other than
+    msgspec. The error message begins with ``where``.
+    """
     for kind in fielded_classes(hint):
         if is_model(kind):
             raise TypeError(
@@ -141,7 +147,7 @@ def check_fields(where: str, hint: Any) -> None:
 
 
 def as_msgspec(hint: Any, default: Any) -> tuple[Any, Any]:
-    """Return the annotation and the default of a parameter in the form that msgspec understands.
+    """Return the annotation and the default of a parameter in a form that msgspec supports.
 
     Constraints, and pydantic's ``Field``, become `msgspec.Meta` if msgspec can express them. If it can't, and for
     models inside other types, the annotation is replaced by a class that pydantic validates as a whole. Other metadata
@@ -198,15 +204,16 @@ _BESIDE: Final = ("title", "description", "examples", "extra_json_schema")
 
 
 def _meta_arguments(note: Any) -> dict[str, Any] | None:
-    """Return the constraint of another package as arguments of `msgspec.Meta`. Return `None` if msgspec cannot express
-    all of the constraint."""
+    """Convert a constraint of another package, such as pydantic, to arguments of `msgspec.Meta`. Return `None` if
+    msgspec cannot express the whole constraint.
+    """
     if not _is_field_info(note):
         members = note if dataclasses.is_dataclass(note) else None
         names = vars(note) if members is None else [field.name for field in dataclasses.fields(members)]
         said = {name: value for name in names if (value := getattr(note, name)) is not None}
         if not said or not isinstance(said.get("pattern", ""), str):
             return None
-        if said.get("strict") is True:  # this package always validates strictly
+        if said.get("strict") is True:  # drop "strict": this package always validates strictly
             del said["strict"]
         return said if said.keys() <= set(_CONSTRAINTS) else None
     if note.discriminator is not None or callable(note.json_schema_extra):
@@ -221,8 +228,9 @@ def _meta_arguments(note: Any) -> dict[str, Any] | None:
 
 
 def _annotated_with(kind: Any, meta: dict[str, Any]) -> Any:
-    """Return the annotation ``kind`` with ``meta`` added. In a union, the constraints are added to each member except
-    None."""
+    """Return the type annotation ``kind`` with the `msgspec.Meta` arguments ``meta`` added. In a union, the constraints
+    are added to each member except None.
+    """
     bounds = {name: value for name, value in meta.items() if name not in _BESIDE}
     beside = {name: value for name, value in meta.items() if name in _BESIDE}
     if bounds and get_origin(kind) in (Union, UnionType):
@@ -248,7 +256,7 @@ def _check(where: str, name: str, hint: Any, default: Any) -> None:
 
 
 def fielded_classes(hint: Any) -> list[type[Any]]:
-    """Return the classes with fields in the annotation ``hint``, including the classes of nested fields."""
+    """Return the classes that have fields in the annotation ``hint``, including the classes of nested fields."""
     found: dict[type[Any], None] = {}
     ahead = [hint]
     while ahead:
@@ -284,12 +292,14 @@ _STYLES: Final = {
 
 
 def parameters_in(doc: str | None) -> tuple[str | None, dict[str, str]]:
-    """Return the docstring ``doc`` without its section on parameters, and the description of each parameter by name."""
+    """Split the docstring ``doc``: return the text without the section on parameters, and a dict with the description
+    of each parameter.
+    """
     style = next((name for name, section in _STYLES.items() if doc is not None and section.search(doc)), None)
     if doc is None or style is None:
         return doc, {}
     try:
-        from griffe import Docstring, Parser  # lazy import: most docstrings have no sections
+        from griffe import Docstring, Parser  # lazy import: most docstrings have no sections, and need no parser
     except ImportError:
         return doc, {}
 
@@ -316,5 +326,5 @@ def _words(kind: str, title: str | None, value: Any) -> Iterator[str]:
             yield "\n".join(("Examples:", *(text for _, text in value)))
         case "admonition":
             yield f"{title}: {value.contents}"
-        case _:  # sections such as "Attributes" don't apply to functions
+        case _:  # drop other sections, such as "Attributes", which don't apply to functions
             pass

@@ -1,4 +1,4 @@
-"""Connected clients, for code that runs outside of any request.
+"""Connected clients, for server code that runs outside of any request.
 
 `Observers` are the connections that are notified of changes to a server. A `ConnectedClient` is passed to a function
 that handles a notification from the client.
@@ -28,7 +28,7 @@ logger = logging.getLogger("trio_mcp")
 
 
 class ConnectedClient:
-    """A client that sent the server a notification. If it is a legacy client, the server can request its roots.
+    """A client that sent the server a notification. From a legacy client, the server can also request the roots.
 
     Each connection has exactly one such object, which you can keep and compare. An HTTP notification that belongs to no
     connection, as in modern revisions, gets a new object that describes its sender.
@@ -68,7 +68,7 @@ class ConnectedClient:
 
     @property
     def revision(self) -> Revision:
-        """The protocol revision of the client's handshake; the latest revision if there was no handshake."""
+        """The protocol revision agreed in the client's handshake; the latest revision if there was no handshake."""
         return self._connection.state.revision or LATEST_MODERN
 
     @property
@@ -77,7 +77,7 @@ class ConnectedClient:
         return self._lifespan
 
     async def list_roots(self) -> list[Root]:
-        """Request the client's roots, and return them.
+        """Send the client a roots request, and return the roots.
 
         Raises:
             NoBackChannel: Before anything is sent, if the server is stateless or the client has no connection.
@@ -97,28 +97,29 @@ class ConnectedClient:
 
 
 class Observer(Protocol):
-    """A connection that is notified of changes."""
+    """A server's connection to a client that must be notified of changes."""
 
     def list_changed(self, method: str) -> None:
-        """Notify the client, with the notification ``method``, that a list changed."""
+        """Notify this connection's client, with the notification ``method``, that a list changed."""
         ...
 
     def resource_updated(self, uri: str) -> None:
-        """Notify the client that a resource changed."""
+        """Notify this connection's client that the resource ``uri`` changed."""
         ...
 
     def everything_changed(self) -> None:
-        """Notify the client that everything it subscribed to may have changed."""
+        """Notify this connection's client that everything it subscribed to may have changed."""
         ...
 
     def send_extension_notification(self, row: Method, params: Any) -> None:
-        """Send an extension notification to the client, if the client declared the extension of ``row``. ``params`` is
-        an instance of the notification's parameter class."""
+        """Send the extension notification ``row`` to the client, if the client declared that extension. ``params`` is
+        an instance of the notification's parameter class.
+        """
         ...
 
 
 class Observers:
-    """The connections of one server, which any thread can notify of changes.
+    """All connections of one server that must be notified of changes. Its methods can be called from any thread.
 
     Each connection is notified in its own run of trio: at once if the change is made in that run's thread, otherwise
     soon after. Connections may open and close during a notification.
@@ -126,7 +127,7 @@ class Observers:
 
     def __init__(self) -> None:
         self._runs: dict[Observer, TrioRun | None] = {}
-        """The trio run of each observer. It is `None` for observers that belong to another server."""
+        """The trio run of each observer. `None` for an observer that is the `Observers` of another server."""
         self._numbers = count(1)
         self._notification_number = threading.local()
 
@@ -137,30 +138,33 @@ class Observers:
         return iter(tuple(self._runs))
 
     def add(self, observer: Observer) -> None:
-        """Start notifying ``observer`` of changes, in the current run of trio."""
+        """Start notifying the connection ``observer`` of changes, in the current trio run."""
         self._runs[observer] = current_run()
 
     def add_server(self, observers: Observers) -> None:
-        """Also notify the ``observers`` of a server that mounts this server. They get no extension notifications,
-        because a mounted server's extensions aren't available to clients."""
+        """Also notify ``observers``, the connections of a server that mounts this server. They get no extension
+        notifications, because a mounted server's extensions aren't available to clients.
+        """
         self._runs[observers] = None
 
     def discard(self, observer: Observer) -> None:
-        """Stop notifying ``observer``, if it was added."""
+        """Stop notifying the connection ``observer``, if it was added."""
         self._runs.pop(observer, None)
 
     @cached_property
     def source(self) -> str:
-        """An id of the server in this process, by which other replicas recognize its notifications."""
+        """The id of this server in this process. Other replicas use it to recognize this server's notifications."""
         return token_urlsafe(9)
 
     @property
     def notification_number(self) -> int:
-        """The number of the extension notification that is being sent. The server counts its notifications."""
+        """The sequence number of the extension notification that is being sent. It counts this server's extension
+        notifications.
+        """
         return self._notification_number.number
 
     def list_changed(self, method: str) -> None:
-        """Notify all observers. See `Observer.list_changed`."""
+        """Notify all observers that a list changed. See `Observer.list_changed`."""
         self._notify_each_run(self._notify_list_changed, method)
 
     def _notify_list_changed(self, run: TrioRun | None, method: str) -> None:
@@ -168,7 +172,7 @@ class Observers:
             observer.list_changed(method)
 
     def resource_updated(self, uri: str) -> None:
-        """Notify all observers. See `Observer.resource_updated`."""
+        """Notify all observers that a resource changed. See `Observer.resource_updated`."""
         self._notify_each_run(self._notify_resource_updated, uri)
 
     def _notify_resource_updated(self, run: TrioRun | None, uri: str) -> None:
@@ -176,7 +180,7 @@ class Observers:
             observer.resource_updated(uri)
 
     def everything_changed(self) -> None:
-        """Notify all observers. See `Observer.everything_changed`."""
+        """Notify all observers that everything may have changed. See `Observer.everything_changed`."""
         self._notify_each_run(self._notify_everything_changed)
 
     def _notify_everything_changed(self, run: TrioRun | None) -> None:
@@ -184,7 +188,7 @@ class Observers:
             observer.everything_changed()
 
     def send_extension_notification(self, row: Method, params: Any) -> None:
-        """Notify all observers. See `Observer.send_extension_notification`."""
+        """Send an extension notification to all observers. See `Observer.send_extension_notification`."""
         self._notify_each_run(self._notify_by_extension, next(self._numbers), row, params, idempotent=False)
 
     def _notify_by_extension(self, run: TrioRun | None, number: int, row: Method, params: Any) -> None:
@@ -198,7 +202,7 @@ class Observers:
         return [observer for observer, its in tuple(self._runs.items()) if its is run]
 
     def _notify_each_run(self, notify: Callable[..., None], *args: Any, idempotent: bool = True) -> None:
-        """Call ``notify`` with ``args`` in each trio run that has observers. The first argument is the run."""
+        """Call ``notify(run, *args)`` in each trio run that has observers, where ``run`` is that trio run."""
         for run in dict.fromkeys(tuple(self._runs.values())):
             if run is None or run.is_current:
                 notify(run, *args)
@@ -208,5 +212,5 @@ class Observers:
     def _notify_later(self, notify: Callable[..., None], run: TrioRun, *args: Any) -> None:
         try:
             notify(run, *args)
-        except Exception:  # log it, since there is no caller to raise the error to
+        except Exception:  # log the error, since there is no caller to raise it to
             logger.exception("could not notify clients of a change that was made in another thread")

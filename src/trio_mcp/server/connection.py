@@ -51,9 +51,9 @@ _DONE: Final = EmptyResult()
 
 
 class ServerConnection:
-    """Serves the running server ``running`` to one client over ``transport`` until the transport closes. ``state``
-    validates the messages. By default, the connection creates it. ``check_scopes`` is called with the OAuth scopes that
-    each request needs."""
+    """Serves one client of the running server ``running`` over ``transport``, until the transport closes. ``state``
+    validates the client's messages. ``check_scopes`` is called with the OAuth scopes that each request needs.
+    """
 
     def __init__(
         self,
@@ -72,7 +72,7 @@ class ServerConnection:
         self.state = state or ConnectionState(
             "server", server._vocabulary, require_initialized=server.require_initialized
         )
-        # A bound method would create a reference cycle for the garbage collector.
+        # A bound method of this object would create a reference cycle here, which only the garbage collector can free.
         replica = running.host.replica
         name, exists = "" if replica is None else replica.id, partial(all_exist, server)
         self._round_states = RoundStates(running.cipher, running.limits.retry_timeout, exists, name)
@@ -86,7 +86,7 @@ class ServerConnection:
         """The changes that the client has subscribed to."""
         self._client = ConnectedClient(self.connection, running.lifespan)
         self._roots_changed = False
-        """True if `notified` is about to run for a roots notification that has arrived."""
+        """True from the arrival of a ``notifications/roots/list_changed`` until `notified` handles it."""
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Serve the client until the connection ends. See `Connection.run`."""
@@ -101,7 +101,9 @@ class ServerConnection:
             self.subscriptions.close()
 
     def everything_changed(self) -> None:
-        """Notify the client that everything may have changed. See `ServedConnection.everything_changed`."""
+        """Notify the client that every list and subscribed resource may have changed. See
+        `ServedConnection.everything_changed`.
+        """
         self.subscriptions.everything_changed()
 
     # Requests that are answered immediately
@@ -161,7 +163,7 @@ class ServerConnection:
         return _DONE
 
     def _cancel_abandoned(self, request: InboundRequest, exchange: Exchange) -> Decision:
-        """Cancel the call that ``request`` names, and answer ``request`` once that call has ended."""
+        """Cancel the earlier call that ``request`` names, and answer ``request`` when that call has ended."""
         found = self._endings.cancel(request, exchange.peer.principal)
         return LATER if found is None else Now(found)
 
@@ -176,11 +178,11 @@ class ServerConnection:
             raise CodedError(METHOD_NOT_FOUND, "Method not found", {"method": request.method.name})
         return LATER
 
-    # Requests that run in their own task
+    # Requests that need a task of their own
 
     def answer(self, scope: RequestScope, arguments: JSONObject | None = None) -> Awaitable[Any]:
-        """Answer a request in the request's own task. See `RequestHandler.answer`. ``arguments`` replace the arguments
-        of a tool call or prompt.
+        """Answer a request, in the trio task started for the request. See `RequestHandler.answer`. ``arguments``
+        replace the arguments of a tool call or prompt.
 
         This method and its callees return the coroutine instead of awaiting it: Python walks every frame between the
         runtime and the author's function each time the task resumes.
@@ -223,11 +225,11 @@ class ServerConnection:
         return extension_handlers(self._server).answer(scope, self._call_extension_handler(scope))
 
     def _call_extension_handler(self, scope: RequestScope) -> Awaitable[Any]:
-        """Call the handler of an extension request, and return its result."""
+        """Call the registered handler of an extension request, and return the handler's result."""
         return extension_handlers(self._server).call_handler(scope, self._lifespan)
 
     async def _list(self, scope: RequestScope, registry: Registry[Any], result: Callable[..., Any]) -> Any:
-        """Return one page of a list: of tools, resources, templates or prompts."""
+        """Return one page of a list of tools, resources, resource templates or prompts."""
         cursor = structure_params(scope.request.params, PageParams, scope.request.revision).cursor
         peer, method = scope.exchange.peer, scope.request.method.name
         # Middleware may change the entries, so the cached JSON can't be used.
@@ -244,8 +246,9 @@ class ServerConnection:
     # Notifications
 
     def wants(self, event: NotificationReceived) -> bool:
-        """Return whether `notified` must run for a notification: for changed roots, and for extension notifications.
-        `ConnectionState` has handled all others. See `RequestHandler.wants`."""
+        """Return whether `notified` must be called for a notification: if roots changed, or for an extension
+        notification. `ConnectionState` handles all other notifications. See `RequestHandler.wants`.
+        """
         if event.method.extension is not None:
             return extension_handlers(self._server).wants(event.method) and self._has_scopes(event)
         if event.method.name != "notifications/roots/list_changed" or self._server._roots_changed is None:
@@ -256,8 +259,9 @@ class ServerConnection:
         return True
 
     async def notified(self, event: NotificationReceived) -> None:
-        """Call the author's function for changed roots or for an extension notification. See
-        `RequestHandler.notified`."""
+        """Call the function that the server's author registered for changed roots, or for an extension notification.
+        See `RequestHandler.notified`.
+        """
         if event.method.extension is not None:
             pending = extension_handlers(self._server).call_notification_handler(
                 event.method, event.params, self._client
@@ -280,15 +284,16 @@ class ServerConnection:
         return True
 
     async def _notify_without_connection(self, scope: RequestScope) -> EmptyResult:
-        """Call the author's function for an extension notification that belongs to no connection. See
-        `NotificationExchange`."""
+        """Call the registered handler of an extension notification that was sent without a session. See
+        `NotificationExchange`.
+        """
         request, client = scope.request, ConnectedClient(self.connection, self._lifespan, scope.exchange.peer)
         pending = extension_handlers(self._server).call_notification_handler(request.method, request.params, client)
         if inspect.isawaitable(pending):
             await pending
         return _DONE
 
-    # The method of this class that answers each protocol method
+    # The method of this class that answers each protocol request
 
     _immediate_answers: ClassVar[dict[str, Callable[[ServerConnection, InboundRequest, Exchange], Any]]] = {
         "ping": lambda _, __, ___: _DONE,
@@ -306,18 +311,21 @@ class ServerConnection:
 
 
 class MiddlewareConnection(ServerConnection):
-    """A connection to a server with middleware."""
+    """A connection to a server that has middleware."""
 
     def answer(self, scope: RequestScope, arguments: JSONObject | None = None) -> Awaitable[Any]:
-        """Answer a request in the request's own task, through the middleware. See `ServerConnection.answer`."""
+        """Answer a request by calling the middleware, in the trio task started for the request. See
+        `ServerConnection.answer`.
+        """
         assert self._middleware is not None, "other servers have the plain connections"
         if scope.request.method.extension is not None:
             return super().answer(scope)
         return self._middleware.answer(super().answer, scope, self._lifespan, self._task_host)
 
     def _call_extension_handler(self, scope: RequestScope) -> Awaitable[Any]:
-        """Call the handler of an extension request through the middleware. The middleware gets instances of the
-        author's classes."""
+        """Call the handler of an extension request through the middleware. The middleware gets the parameters and the
+        result as instances of the extension's classes.
+        """
         if self._middleware is None:
             return super()._call_extension_handler(scope)
         return self._middleware.answer(super()._call_extension_handler, scope, self._lifespan, self._task_host)
@@ -328,8 +336,9 @@ class SharedConnection(MiddlewareConnection):
     replica, the connection forwards the retry to that replica."""
 
     def answer(self, scope: RequestScope, arguments: JSONObject | None = None) -> Awaitable[Any]:
-        """Answer a request in the request's own task. See `ServerConnection.answer`. The middleware doesn't run for a
-        forwarded retry, because it is running in the replica where the handler is parked."""
+        """Answer a request, in the trio task started for the request. See `ServerConnection.answer`. For a retry that
+        is forwarded to another replica, the middleware doesn't run here, because it already runs in that replica.
+        """
         before = scope.request.continuation
         if type(before) is RemoteRetry:
             assert self._fleet is not None, "it shares a storage with others"
@@ -340,7 +349,8 @@ class SharedConnection(MiddlewareConnection):
 
 
 def extension_handlers(server: Server) -> ExtensionHandlers:
-    """Return the extension handlers of ``server``, which has some, because only then can a request have an extension
-    method."""
+    """Return the extension handlers of ``server``. Call this only for extension methods: only a server with extensions
+    receives them.
+    """
     assert server._extension_handlers is not None, "its vocabulary has a method of an extension"
     return server._extension_handlers

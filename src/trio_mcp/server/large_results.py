@@ -141,7 +141,7 @@ class _Kept:
 
 
 class _KeptResults:
-    """The large tool results that one running server stores, by URI, with the oldest first."""
+    """The full large tool results that one running server stores, by URI, with the oldest first."""
 
     def __init__(self, alarms: Alarms, ttl: float, limit: int) -> None:
         self._alarms = alarms
@@ -153,9 +153,10 @@ class _KeptResults:
         """The number of bytes stored for each caller."""
 
     def add(self, caller: Hashable, owner: bytes | None, result: CallToolResult, size: int) -> str | None:
-        """Store a tool result of ``size`` bytes for ``owner``, and return its URI. Return `None` if there is no
-        room."""
-        if 2 * size > self._limit:  # a caller gets at most half of the limit
+        """Store a tool result of ``size`` bytes for the caller ``owner``, and return its URI. Return `None` if it
+        doesn't fit within the memory limits.
+        """
+        if 2 * size > self._limit:  # one caller gets at most half of the limit
             return None
         while not leaves_enough(self._sizes[caller], self._limit - self._sizes.total(), size):
             oldest = next((uri for uri, each in self._kept.items() if each.caller == caller), None)
@@ -169,7 +170,7 @@ class _KeptResults:
         return uri
 
     def find(self, uri: str, owner: bytes | None) -> list[ResourceContents] | None:
-        """Return a stored tool result. Return `None` if it belongs to another owner or was dropped."""
+        """Return the tool result stored under ``uri``. Return `None` if it belongs to another caller or was dropped."""
         kept = self._kept.get(uri)
         return None if kept is None or kept.owner != owner else kept.contents
 
@@ -182,8 +183,9 @@ class _KeptResults:
 
 
 def _contents(uri: str, result: CallToolResult) -> list[ResourceContents]:
-    """Return a tool result as resource contents: its content blocks, and its structured content unless the text is the
-    same."""
+    """Return a tool result as resource contents: its content blocks, and its structured content unless a text block
+    already contains the same JSON.
+    """
     contents = list[ResourceContents]()
     for block in result.content:
         match block:
@@ -207,7 +209,9 @@ def _json(value: Any) -> str:
 
 
 def _says(text: str, data: Any) -> bool:
-    """Return whether ``text`` is the JSON text of ``data``. Servers send it for clients without structured content."""
+    """Return whether ``text`` is the JSON text of ``data``. Servers send such text for clients that don't support
+    structured content.
+    """
     if data == {"result": text}:
         return True
     try:

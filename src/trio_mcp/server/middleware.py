@@ -44,35 +44,38 @@ MIDDLEWARE_METHODS: Final = frozenset(
         *("tasks/get", "tasks/result", "tasks/list", "tasks/update", "tasks/cancel"),
     )
 )
-"""The methods of the specification that middleware can apply to. Their requests each run in their own task."""
+"""The specification's methods that middleware can apply to. Each of their requests runs in its own trio task."""
 
 
 @frozen(eq=False)
 class ServerRequest:
-    """A client's request, as an argument of middleware. Read-only. See `Server.middleware`."""
+    """A client's request, which middleware gets as its first argument. Read-only. See `Server.middleware`."""
 
     method: str
     """The method, for example ``"tools/call"``."""
     params: Any = attrs.field(repr=False)
-    """The parameters that the client sent, as an instance of the method's parameter class. A tool call or prompt has
-    ``name`` and ``arguments``, a resource ``uri``, a listing ``cursor``. Names aren't validated: see `offer`."""
+    """The parameters that the client sent, as an instance of the method's parameter class. A tool call or prompt
+    request has ``name`` and ``arguments``, a resource request ``uri``, a list request ``cursor``. Names aren't
+    validated: see `offer`.
+    """
     ctx: RequestContext = attrs.field(repr=False)
-    """The context of the request, which the handler gets."""
+    """The context of the request, which the handler also gets."""
     arguments: JSONObject = attrs.field(repr=False)
-    """The arguments of a tool call or prompt. Empty in other requests. Use `with_arguments` to replace them."""
+    """The arguments of a tool call or prompt request. Empty in other requests. Use `with_arguments` to replace them."""
     _scope: RequestScope = attrs.field(repr=False)
     _answer: Callable[..., Awaitable[Any]] = attrs.field(repr=False)
     _offer: Callable[[Any, Auth | None], str | None] = attrs.field(repr=False)
 
     @property
     def auth(self) -> Auth | None:
-        """The authenticated caller. `None` if no authentication is configured."""
+        """The authenticated caller. `None` if authentication isn't configured."""
         return self.ctx.auth
 
     @property
     def caller(self) -> Hashable:
-        """A key that identifies the caller. The server divides its limits among these keys. It is the first of these
-        that is available: principal, creator of the session, network address, process on a Unix socket, connection."""
+        """A key that identifies the caller; the server's limits apply per key. It is the first of these that is
+        available: principal, creator of the session, network address, process on a Unix socket, connection.
+        """
         caller = self._scope.ticket.caller.whole
         return caller if caller.key is None else caller.key
 
@@ -103,18 +106,20 @@ class ServerRequest:
 
     @property
     def _has_arguments(self) -> bool:
-        """True for a tool call or a prompt."""
+        """True for a tool call or a prompt request."""
         return isinstance(self.params, CallToolParams | GetPromptParams)
 
     def move_on_after(self, seconds: float) -> AbstractContextManager[None, bool | None]:
-        """Cancel the ``with`` block after ``seconds``, like `trio.move_on_after`. Time spent waiting for the user in
-        `RequestContext.elicit` doesn't count. `RequestContext.cancellation` reports the cancellation, also in
-        threads."""
+        """Limit the time of a ``with`` block: after ``seconds``, the block is cancelled, like with
+        `trio.move_on_after`. Time spent waiting for the user in `RequestContext.elicit` doesn't count.
+        `RequestContext.cancellation` reports the cancellation, also in threads.
+        """
         return self._scope.move_on_after(seconds)
 
     def with_arguments(self, arguments: Mapping[str, Any]) -> ServerRequest:
-        """Return a copy of the request with other arguments, which are validated like a client's. Raises `TypeError` if
-        the method takes no arguments."""
+        """Return a copy of the request with other arguments. The new arguments are validated like arguments from a
+        client. Raises `TypeError` if the request's method takes no arguments.
+        """
         if not self._has_arguments:
             raise TypeError(
                 f"{self.method} has no arguments to replace: only tools/call and prompts/get have arguments"
@@ -123,14 +128,16 @@ class ServerRequest:
 
 
 Next: TypeAlias = Callable[[ServerRequest], Awaitable[Any]]
-"""Function that runs the rest of the middleware and the handler, and returns the result."""
+"""The function that middleware calls to continue: it runs the rest of the middleware and the handler, and returns the
+result.
+"""
 
 
 class MiddlewareFunction(Protocol):
-    """A middleware function: takes the request and the next function, and returns the result."""
+    """A middleware function: takes the request and the next function in the chain, and returns the result."""
 
     def __call__(self, request: ServerRequest, next: Next, /) -> Awaitable[Any]:
-        """Return the result of ``request``, usually by calling ``next``."""
+        """Return the result of ``request``, usually by calling ``await next(request)``."""
         ...
 
 
@@ -140,16 +147,17 @@ class PositionedMiddleware(ABC):
 
     @abstractmethod
     def __call__(self, request: ServerRequest, next: Next, /) -> Awaitable[Any]:
-        """Return the result of ``request``: see `MiddlewareFunction`."""
+        """Return the result of ``request``. See `MiddlewareFunction`."""
 
     @abstractmethod
     def at_position(self, position: int) -> MiddlewareFunction:
-        """Return this middleware for the given ``position``."""
+        """Return a copy of this middleware for the given ``position`` in the server's list of middleware."""
 
 
 def methods_of(names: Iterable[str], of_extensions: frozenset[str]) -> frozenset[str]:
-    """Return the request methods called ``names``. Without names, return all methods, including those of extensions.
-    Raises `ValueError` for a method that middleware cannot apply to."""
+    """Return the request methods called ``names``. Without names, return all request methods, including those of
+    extensions. Raises `ValueError` for a method that middleware cannot apply to.
+    """
     known = MIDDLEWARE_METHODS | of_extensions
     for name in names:
         if not isinstance(name, str):  # pyright: ignore[reportUnnecessaryIsInstance] - for untyped code
@@ -187,8 +195,9 @@ def check_middleware(function: object) -> None:
 
 
 class MiddlewareChains:
-    """The middleware of a running server. ``declared`` has each middleware function with its methods, outermost
-    first."""
+    """The middleware of a running server. ``declared`` lists each middleware function with the methods it applies to,
+    outermost function first.
+    """
 
     def __init__(
         self,
@@ -219,8 +228,9 @@ class MiddlewareChains:
         lifespan: Any,
         tasks: Callable[[], TaskHost] | None,
     ) -> Awaitable[Any]:
-        """Answer a request through its middleware. The innermost function is ``answer``, which takes the request's
-        scope and, optionally, replaced arguments."""
+        """Run the middleware of a request, and return the result. The innermost function of the chain is ``answer``,
+        which takes the request's scope and, optionally, replaced arguments.
+        """
         inbound = scope.request
         method, chain = inbound.method.name, self._chains.get(inbound.method.name)
         if chain is None:
@@ -236,11 +246,13 @@ class MiddlewareChains:
         return self._tools.call_within(run, scope, params, tasks) if isinstance(params, CallToolParams) else run()
 
     def applies_to(self, method: str) -> bool:
-        """Return whether any middleware applies to ``method``, and may change its results."""
+        """Return whether any middleware applies to ``method``, and so may change the results of its requests."""
         return method in self._chains
 
     def _offer(self, params: Any, auth: Auth | None) -> str | None:
-        """Return the name of the tool, prompt or resource that ``params`` name. See `ServerRequest.offer`."""
+        """Return the name of the tool, prompt or resource that the parameters ``params`` name. See
+        `ServerRequest.offer`.
+        """
         match params:
             case CallToolParams(name=name):
                 return name if self._tools.registry.get(name) is not None else None
@@ -255,8 +267,9 @@ class MiddlewareChains:
 
 
 def on_asyncio(middleware: MiddlewareFunction) -> MiddlewareFunction:
-    """Return ``middleware`` wrapped so that it runs in the server's asyncio event loop, while ``next`` runs on trio.
-    This package's own middleware is returned unchanged."""
+    """Wrap ``middleware`` so that it runs in the server's asyncio event loop, while ``next`` runs on trio. This
+    package's own middleware is returned unwrapped.
+    """
     if _module_of(middleware).partition(".")[0] == __name__.partition(".")[0]:
         return middleware
 

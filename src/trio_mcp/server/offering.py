@@ -36,7 +36,8 @@ RootsChanged: TypeAlias = Callable[[ConnectedClient], Any]
 
 
 class Offering:
-    """The tools, resources and prompts of a server, and the clients to notify of changes.
+    """Holds the tools, resources and prompts of a server, and notifies clients when they change. Base class of
+    `Server`.
 
     All methods may be called from any thread. While the server runs, changes are made in trio's thread only.
     """
@@ -56,7 +57,7 @@ class Offering:
         self._completions = Completions(self._prompts, self._resources)
         self._observers = Observers()
         self._roots_changed: RootsChanged | None = None
-        """The function given to `on_roots_changed`."""
+        """The function registered with `on_roots_changed`."""
         self._extension_handlers: ExtensionHandlers | None = None
         """The handlers of extension methods. `None` if the server has no extensions."""
         self._middleware: list[tuple[frozenset[str], MiddlewareFunction]] = []
@@ -173,14 +174,16 @@ class Offering:
         return register if function is None else register(function)
 
     def _adding(self, add: Callable[..., None], options: PromptOptions) -> Callable[[Callable[..., Any]], None]:
-        """Return a function that passes a handler and ``options`` to ``add``. If ``options`` lacks ``asyncio``, the
-        server's default applies."""
+        """Return a function that registers a handler by calling ``add`` with the handler and ``options``. If
+        ``options`` lacks ``asyncio``, the server's default applies.
+        """
         if not self._asyncio or "asyncio" in options:
             return partial(add, options=options)
         return lambda function: add(function, options={**options, "asyncio": iscoroutinefunction(function)})
 
     def _registration(self, kind: str, add: Callable[[Callable[..., Any]], None]) -> Callable[[F], F]:
-        """Return a decorator that registers a function with ``add``, and notifies clients that the list changed."""
+        """Return a decorator that registers a function by calling ``add``, then notifies clients that the list changed.
+        """
 
         def change(function: F) -> None:
             add(function)
@@ -219,7 +222,7 @@ class Offering:
 
     @property
     def _offers(self) -> tuple[Tools, Resources, Prompts, Completions]:
-        """The registries of everything that clients can name: tools, resources, templates and prompts."""
+        """The registries of tools, resources, resource templates and prompts."""
         return self._tools, self._resources, self._prompts, self._completions
 
     @in_active_run
@@ -289,7 +292,7 @@ class Offering:
 
         def register(function: A) -> A:
             check_middleware(function)
-            self._middleware.append((names, function))  # read at the next start of the server
+            self._middleware.append((names, function))  # later changes take effect at the next start of the server
             return function
 
         return register(cast("Any", methods[0])) if is_bare else register
@@ -340,11 +343,15 @@ class Offering:
             self._observers.list_changed(f"notifications/{kind}/list_changed")
 
     def resource_updated(self, uri: str) -> None:
-        """Notify clients that subscribed to ``uri`` that the resource changed. Never waits."""
+        """Notify clients that subscribed to the resource ``uri`` that the resource changed. Doesn't wait until the
+        notifications are sent.
+        """
         self._observers.resource_updated(uri)
 
     def everything_changed(self) -> None:
-        """Notify clients that every list and every resource they subscribed to may have changed. Never waits."""
+        """Notify clients that every list, and every resource they subscribed to, may have changed. Doesn't wait until
+        the notifications are sent.
+        """
         self._observers.everything_changed()
 
 
@@ -352,8 +359,9 @@ NO_SCOPES: Final = frozenset[str]()
 
 
 def required_scopes(offering: Offering, method: str, params: object, auth: Auth | None) -> frozenset[str]:
-    """Return the OAuth scopes that a request needs: the scopes of every tool, resource or prompt that it names and that
-    exists for this caller. This function doesn't validate the request itself."""
+    """Return the OAuth scopes that a request needs: the scopes of each tool, resource or prompt that the request names,
+    if it exists for this caller. The request itself isn't validated.
+    """
     if method not in _NAMING or not isinstance(params, dict):
         extended = offering._extension_handlers
         return NO_SCOPES if extended is None else extended.scopes.get(method, NO_SCOPES)
@@ -367,15 +375,16 @@ _NAMING: Final = frozenset(("tools/call", "prompts/get", "resources/read", "reso
     "skills/get",
     "resources/directory/read",
 }
-"""The methods whose requests name a tool, resource, template or prompt."""
+"""The methods whose requests name a tool, resource, resource template or prompt."""
 
 
 def _named(
     offering: Offering, method: str, params: JSONObject, auth: Auth | None
 ) -> Iterable[RegisteredTool | RegisteredPrompt | RegisteredResource | None]:
     """Return the tools, resources, templates and prompts that a request names. Return `None` for each name that doesn't
-    exist for this caller. Disabled ones are included: a parked handler continues, and its further rounds need their
-    scopes."""
+    exist for this caller. Disabled entries are included: if an entry is disabled while its handler waits for the user,
+    retries of the request still need the entry's scopes.
+    """
     match method:
         case "tools/call":
             return (offering._tools.named(params, auth),)
@@ -387,7 +396,7 @@ def _named(
             prompt = offering._prompts.registry.get_for(auth, _text(ref.get("name")))
             template = offering._resources.templates.get_for(auth, offering._resources.name_of(uri))
             return prompt, template or _resource(offering, uri, auth)
-        case "subscriptions/listen":  # the request names the resources whose changes are reported
+        case "subscriptions/listen":  # subscriptions/listen names the resources whose changes the client wants
             uris = as_object(params.get("notifications")).get("resourceSubscriptions")
             if not isinstance(uris, list) or not offering._resources.has_scopes:
                 return ()
@@ -403,7 +412,8 @@ def _resource(offering: Offering, uri: str, auth: Auth | None) -> RegisteredReso
 
 
 def all_exist(offering: Offering, request: InboundRequest, peer: Peer) -> bool:
-    """Return whether every tool, resource or prompt that a retried request names still exists for its caller."""
+    """Return whether every tool, resource or prompt that a retried request names still exists for the request's caller.
+    """
     name = request.method.name
     return name not in _NAMING or None not in _named(offering, name, request.params, peer.auth)
 

@@ -1,4 +1,4 @@
-"""Keyword arguments of tools, resources, prompts and sampling requests, each documented once.
+"""Keyword arguments of tools, resources, prompts and sampling requests, documented as typed dicts.
 
 `CacheHints` limit how long, and for which users, a modern client may cache an answer. For names of other SDKs, the
 errors say what to write instead.
@@ -41,12 +41,12 @@ if TYPE_CHECKING:
 
     L_co = TypeVarWithDefault("L_co", covariant=True, default=Any)
 else:
-    L_co = TypeVar("L_co", covariant=True)  # defaults exist from Python 3.13 on; nothing reads them at run time
+    L_co = TypeVar("L_co", covariant=True)  # TypeVar defaults exist from Python 3.13 on; nothing reads them at run time
 
 
 @show_fields
 class PromptOptions(TypedDict, total=False):
-    """Keyword arguments of a prompt. Resources and tools have them too, with the same meaning."""
+    """Keyword arguments of `Server.prompt`. Resources and tools accept these arguments with the same meaning."""
 
     name: str | None
     """Unique name, for programs. Defaults to the function's name."""
@@ -80,7 +80,7 @@ class PromptOptions(TypedDict, total=False):
 
 @show_fields
 class ResourceOptions(PromptOptions, total=False):
-    """Keyword arguments of a resource, or of all resources of a template."""
+    """Keyword arguments of `Server.resource`, for one resource or for all resources of a template."""
 
     mime_type: str | None
     """MIME type of the contents. Defaults to ``text/plain`` for text, ``application/octet-stream`` for bytes, and
@@ -102,7 +102,7 @@ class ResourceOptions(PromptOptions, total=False):
 
 @show_fields
 class ToolOptions(PromptOptions, total=False):
-    """Keyword arguments of a tool."""
+    """Keyword arguments of `Server.tool`."""
 
     annotations: ToolAnnotations | None
     """Annotations of the tool, which are hints for clients."""
@@ -114,8 +114,9 @@ class ToolOptions(PromptOptions, total=False):
     """Replaces the output schema generated from the return annotation, and is sent unchanged."""
     lenient: bool
     """If true, string arguments are parsed as the type in the input schema: number, boolean, null, or JSON lists and
-    objects. Null or blank text for an optional argument counts as omitted. The schema doesn't change. By default, JSON
-    types are never converted."""
+    objects. Null or blank text for an optional argument counts as omitted. The schema itself doesn't change. By
+    default, strings are never converted to other JSON types.
+    """
     check_output: bool
     """If true, a result that doesn't fit the output schema, or is too large to check, is an error (-32603)."""
     timeout: float | None
@@ -144,8 +145,9 @@ class ToolOptions(PromptOptions, total=False):
 
 @show_fields
 class SamplingOptions(TypedDict, total=False):
-    """Keyword arguments of a sampling request to the client's model (2025-11-25 sampling). `None` leaves the choice to
-    the client."""
+    """Keyword arguments of a sampling request to the client's model (2025-11-25 sampling). With `None`, the client
+    chooses the value.
+    """
 
     system_prompt: str | None
     """System prompt. The client may change or omit it."""
@@ -173,7 +175,8 @@ _CACHEABLE: Final = (*(row.name for row in ROWS if row.cacheable), "skills/list"
 
 
 def _is_ttl(_: Any, __: Any, ttl_ms: int) -> None:
-    # 2026-07-28 caching, TTL field: servers MUST provide a value of 0 or more. `True` is an int only in Python.
+    # 2026-07-28 caching, TTL field: servers MUST provide a value of 0 or more. The type check refuses `True`, which
+    # Python accepts as an int.
     if type(ttl_ms) is not int or not 0 <= ttl_ms <= _LONGEST:
         raise ValueError(f"ttl_ms must be an integer from 0 to {_LONGEST}, not {ttl_ms!r}")
 
@@ -185,7 +188,7 @@ def _is_scope(_: Any, __: Any, scope: str) -> None:
 
 @frozen
 class CacheHints:
-    """Hints on how clients may cache a response (2026-07-28 caching). Raises `ValueError` for values out of range."""
+    """Says how clients may cache a response (2026-07-28 caching). Raises `ValueError` for values out of range."""
 
     ttl_ms: int = attrs.field(default=0, validator=_is_ttl)
     """Milliseconds for which a client may use the response from its cache. With 0, the client must send a request each
@@ -195,7 +198,7 @@ class CacheHints:
     send it only to the user who requested it. This is a hint to caches, not access control."""
 
     def _replace(self, ttl_ms: int | None, scope: CacheScope | None) -> CacheHints:
-        """Return a copy in which each argument other than `None` replaces the current value."""
+        """Return a copy of these cache hints in which each argument other than `None` replaces the current value."""
         return CacheHints(self.ttl_ms if ttl_ms is None else ttl_ms, self.scope if scope is None else scope)
 
 
@@ -211,12 +214,13 @@ def hints_by_method(default: CacheHints, special: Mapping[str, CacheHints]) -> M
 
 
 class ContextNames(Generic[L_co]):
-    """Base class of the contexts. If a handler reads an attribute that a context of another SDK has, the error says
-    what to write instead. Generic in the value that the lifespan yields: `RequestContext[Database]`."""
+    """Base class of the context classes. If a handler reads an attribute that only another SDK's context has, the error
+    says what to write instead. Generic in the value that the lifespan yields: `RequestContext[Database]`.
+    """
 
     __slots__ = ()
 
-    if not TYPE_CHECKING:  # type checkers know the attributes
+    if not TYPE_CHECKING:  # hidden from type checkers, which report unknown attributes themselves
 
         def __getattr__(self, name: str) -> NoReturn:
             from ..mistakes import CONTEXT_NAMES, raise_no_attribute
@@ -240,17 +244,17 @@ _KINDS: Final[dict[str, tuple[type | tuple[type, ...], str]]] = {
     "max_concurrency": (int, "a number of calls, at least 1"),
     **dict.fromkeys(("input_schema", "output_schema"), (dict, "a JSON Schema as a dict, Model.model_json_schema()")),
 }
-"""The type of each option, and the text that tells authors what to write."""
+"""The expected type of each option, and the words that describe this type in error messages."""
 
 
 def check_apps(option: str, has_apps: bool) -> None:
-    """Raise `ValueError` if an ``option`` for apps is used on a server without the `Apps` extension."""
+    """Raise `ValueError` if ``option``, which is for apps, is used on a server without the `Apps` extension."""
     if not has_apps:
         raise ValueError(f"{option} needs the Apps extension: Server(name, extensions=[Apps()])")
 
 
 def check_options(decorator: str, options: Mapping[str, Any], documented: type) -> None:
-    """Raise `TypeError` for an option that isn't in the TypedDict ``documented``, and for a value of the wrong type."""
+    """Raise `TypeError` for an option that isn't in the TypedDict ``documented``, or for a value of the wrong type."""
     known: frozenset[str] = vars(documented)["__optional_keys__"]
     for name, value in options.items():
         if name not in known:

@@ -1,4 +1,5 @@
-"""`RoundStates`: creates and reads the ``requestState`` that links the rounds of one modern request (2026-07-28 mrtr).
+"""Creates and reads the ``requestState`` with which a client retries a request, after answering the server's input
+requests (2026-07-28 mrtr).
 
 `StateCipher` encrypts the state. A client stores it for the server, and can neither read nor change it.
 """
@@ -30,7 +31,7 @@ from ..stores.sealing import KeyRing, check_secrets
 
 @frozen(eq=False)
 class RoundStates:
-    """Creates the ``requestState`` for a connection's requests, and reads it when a client retries a request.
+    """Creates the ``requestState`` for requests of one connection, and reads it when the client retries a request.
 
     ``lifetime``: seconds for which a state is valid. ``exists`` returns whether everything that a request names still
     exists for its caller. ``replica``: the id of this process, if other replicas may receive the retries. The
@@ -61,7 +62,7 @@ class RoundStates:
         )
 
     def read(self, request: InboundRequest, peer: Peer) -> Decision:
-        """Return how to continue with a request that may be a retry of an earlier one.
+        """Return how to continue with a request, which may be the retry of an earlier request.
 
         - `Retry`, if a handler parked in this process waits for it.
         - `LATER` otherwise, with the content of the retry in ``request.continuation``. That is a `RemoteRetry` if the
@@ -81,7 +82,8 @@ class RoundStates:
             return LATER
         sealed = self._open(text, request, peer.principal)
         if sealed.handle and self._exists(request, peer):
-            # A parked handler measures its expiry itself, with a clock that cannot be set.
+            # The expiry of a parked handler isn't checked here: the handler checks it with a monotonic clock, which
+            # cannot be set back.
             if self._replica and sealed.replica not in ("", self._replica):
                 request.continuation = RemoteRetry(responses, handle=sealed.handle, replica=sealed.replica)
                 return LATER
@@ -109,9 +111,9 @@ class RemoteRetry(Continuation):
     """A retried request whose handler is parked in another process."""
 
     handle: bytes
-    """The parked handler's handle, as passed to `Seal`."""
+    """Identifies the parked handler, as passed to `Seal`."""
     replica: str
-    """The id of the process in which the handler is parked."""
+    """The id of the replica in which the handler is parked."""
 
 
 def _responses(value: object) -> dict[str, Any]:
@@ -143,23 +145,26 @@ class SealedState(msgspec.Struct, frozen=True, array_like=True):
     fingerprint: bytes
     """Digest of the only request that may contain this ``requestState``."""
     expires: float | None
-    """Expiry in seconds since the epoch, so that other processes can check it. `None` means that it never expires."""
+    """When the ``requestState`` expires, in seconds since the epoch, so that other processes can check it. `None` if it
+    never expires.
+    """
     principal: PrincipalId | None
     """The only caller that may send this ``requestState``. `None` if the transport doesn't identify callers."""
     handle: bytes
-    """Handle of the parked handler. Empty if no handler is parked."""
+    """Identifies the parked handler. Empty if no handler is parked."""
     asked: list[str]
-    """The keys of the questions that were sent with this ``requestState``."""
+    """The keys of the input requests that were sent with this ``requestState``."""
     answers: dict[str, Any]
-    """The client's answers of all earlier rounds."""
+    """The client's answers to all input requests of earlier attempts."""
     state: str
     """The state string that the handler returned in `InputRequired`."""
     replica: str = ""
-    """The replica in which the handler is parked. Empty if it can only be this process."""
+    """The id of the replica in which the handler is parked. Empty if it can only be this process."""
 
 
 class StateCipher:
-    """Encrypts request states with AES-256-GCM, under keys derived from the ``shared`` secrets for the server ``name``.
+    """Encrypts request states with AES-256-GCM. The keys are derived from the secrets ``shared`` and the server's
+    ``name``.
 
     The first secret encrypts, and all secrets decrypt. To rotate, put a new secret first, and keep the old one until
     its states have expired. Processes that share a secret can open each other's states. Without secrets, a random one
@@ -168,16 +173,17 @@ class StateCipher:
     """
 
     def __init__(self, name: str, shared: Sequence[bytes] = ()) -> None:
-        # Servers with different names reject each other's states, even if they share a secret.
+        # Derive different keys for servers with different names, so that they reject each other's states even if they
+        # share a secret.
         self._name = name.encode(errors="surrogatepass")
         self._secrets = check_secrets(shared) or (secrets.token_bytes(32),)
 
     def keys_for(self, purpose: bytes) -> KeyRing:
-        """Return the keys of the same server for another ``purpose``."""
+        """Return encryption keys of the same server for another ``purpose``."""
         return KeyRing(self._secrets, purpose + self._name)
 
     def secret_for(self, purpose: bytes) -> bytes:
-        """Return a secret derived for ``purpose``. It is the same in all processes that have the same first secret."""
+        """Return a secret derived for ``purpose``. All processes whose first secret is the same get the same value."""
         return hmac.digest(self._secrets[0], purpose + self._name, "sha256")
 
     @cached_property
@@ -202,7 +208,7 @@ class StateCipher:
             sealed = decode_base64url(text)
         except ValueError:
             raise BadRequestState("not base64") from None
-        if base64.urlsafe_b64encode(sealed).decode() != text:  # base64 has several spellings of the same bytes
+        if base64.urlsafe_b64encode(sealed).decode() != text:  # base64 can encode the same bytes as different texts
             raise BadRequestState("base64 differs from the issued text")
         try:
             return msgspec.json.decode(self._keys.open(sealed, _PURPOSE), type=SealedState)

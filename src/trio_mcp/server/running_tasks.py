@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class RunningTasks:
-    """The tasks of a server's ``tools``, whose handlers run in ``host``.
+    """The tasks of a running server, created by calls of its ``tools``. Task handlers run in ``host``.
 
     Most servers have no tasks. So the `TaskHost` is created, and its modules imported, only when a task is first
     requested, or at the start if `TaskSettings.store` may hold tasks of earlier runs. It runs in the nursery
@@ -50,19 +50,20 @@ class RunningTasks:
         self._middleware = middleware
         self._services = services
         self._context = copy_context()
-        """The context variables of the server, in which the task host runs. Otherwise the host would keep the variables
-        of its first caller alive."""
+        """The server's context variables, with which the task host runs. With its first caller's variables, the host
+        would keep them alive.
+        """
         self._expose_errors = expose_errors
         self._host: TaskHost | None = None
         self._shuts_down = self._hurries = False
         has_store = settings is not None and settings.store is not None
         self.are_stored = has_store or not host.stateless
-        """False if the server is stateless and has no store, because then it has no tasks."""
+        """False if the server is stateless and has no task store, because then it has no tasks."""
         if has_store:
             self.host()
 
     def host(self) -> TaskHost:
-        """Return the host of the tasks, and create it if necessary."""
+        """Return the host that runs the tasks, and create it if necessary."""
         if self._host is None:
             from ..tasks.host import TaskHost  # lazy import: servers without tasks start faster
             from ..tasks.record_writers import OutcomeReplies
@@ -79,27 +80,26 @@ class RunningTasks:
 
     @property
     def has_host(self) -> bool:
-        """True once a client requested a task. Before that, there are no task records. Any thread may read this
-        property."""
+        """True once a client requested a task. Before that, there are no task records. Can be read from any thread."""
         return self._host is not None
 
     @property
     def records(self) -> TaskRecords:
-        """The records of the tasks."""
+        """The records of this server's tasks."""
         return self.host().records
 
     @cached_property
     def core(self) -> CoreMethods:
-        """The task methods of 2025-11-25."""
+        """Answers task requests of protocol revision 2025-11-25."""
         from ..tasks.task_methods import CoreMethods  # lazy import, see `host`
 
         host = self.host()
-        # A bound method would create a reference cycle for the garbage collector.
+        # A bound method of this object would create a reference cycle here, which only the garbage collector can free.
         return CoreMethods(host.records, host.questions, host.own_tasks, self._tools.has_task_scopes)
 
     @cached_property
     def extension(self) -> ExtensionMethods:
-        """The task methods of the extension, in later revisions."""
+        """Answers task requests of the tasks extension, which replaces the 2025-11-25 tasks in later revisions."""
         from ..tasks.task_methods import ExtensionMethods  # lazy import, see `host`
 
         return ExtensionMethods(self.records)
@@ -117,7 +117,9 @@ class RunningTasks:
             await self._host.drain()
 
     async def answer_checked(self, methods: CoreMethods | ExtensionMethods, scope: RequestScope) -> Any:
-        """Answer a request about a task with ``methods``, if the caller has the OAuth scopes of the task's tool."""
+        """Answer a request about a task with ``methods``, after checking that the caller has the OAuth scopes of the
+        task's tool.
+        """
         from ..tasks.task_methods import scope_of  # lazy import, see `host`
 
         task_id = scope.request.params.get("taskId")
@@ -128,7 +130,7 @@ class RunningTasks:
 
 
 class _ToolTaskHandler:
-    """A `RequestHandler` that runs tools as tasks, for requests that belong to no connection."""
+    """A `RequestHandler` that runs tools as tasks, for task requests that belong to no connection."""
 
     seal = None
 

@@ -1,4 +1,4 @@
-"""`Servable`: what a transport can serve, which is a `Server` or a `CustomServer` such as a proxy."""
+"""`Servable`: the type of objects that a transport can serve, a `Server` or a `CustomServer` such as a proxy."""
 
 from __future__ import annotations
 
@@ -42,8 +42,9 @@ class ServedConnection(Protocol):
         ...
 
     def everything_changed(self) -> None:
-        """Notify a legacy client that everything may have changed, because it may have missed notifications. This
-        includes the lists with declared change notifications, and the resources that the client subscribed to."""
+        """Notify a legacy client that everything may have changed, because it may have missed notifications. The client
+        is notified for each list with declared change notifications, and each resource that it subscribed to.
+        """
         ...
 
 
@@ -52,17 +53,17 @@ class RunningCustomServer:
     """A `CustomServer` that is running and can serve connections."""
 
     callers: Callers
-    """The callers among which the server's limits are divided."""
+    """The callers, among which the server's limits are divided."""
     limits: Limits
     """The limits of each connection."""
     connect: Callable[[FramedTransport | Outbox, Peer, ConnectionState | None], ServedConnection]
     """Function that returns the connection for a new client. The `ConnectionState` validates the client's messages."""
     host: RequestHost
-    """The nursery in which handlers run, and the other state that all connections share."""
+    """Contains the nursery in which handlers run, and the other state that all connections share."""
     vocabulary: Vocabulary = CORE
     """The methods that clients may call."""
     stateless: bool = attrs.field(default=False, init=False)
-    """Always false, because the server keeps connection state between requests."""
+    """Always false, because a custom server keeps connection state between requests."""
 
 
 class CustomServer(Protocol):
@@ -75,13 +76,13 @@ class CustomServer(Protocol):
 
     @property
     def limits(self) -> Limits:
-        """The limits of each connection, unless a transport overrides them."""
+        """The limits of each connection. A transport may override them."""
         ...
 
     def _running(
         self, limits: Limits | None = None, *, stateless: bool = False
     ) -> AbstractAsyncContextManager[RunningCustomServer]:
-        """Start the server, and stop it at the end of the ``async with`` block. See `Server._running`."""
+        """Run the server during the ``async with`` block. See `Server._running`."""
         ...
 
 
@@ -91,7 +92,7 @@ Running: TypeAlias = RunningServer | RunningCustomServer
 
 
 def check_servable(server: object) -> None:
-    """Raise `TypeError`, at the caller's line, unless ``server`` can be served by a transport."""
+    """Raise `TypeError`, at the caller's line, unless ``server`` is an object that a transport can serve."""
     if not isinstance(server, Server) and not callable(getattr(server, "_running", None)):
         raise TypeError(f"server must be a Server, or what proxy(client) returns, not {repr(server)[:200]}")
 
@@ -99,8 +100,9 @@ def check_servable(server: object) -> None:
 def running_with(
     server: Servable, shared: SharedStorage | None, limits: Limits | None, *, stateless: bool
 ) -> AbstractAsyncContextManager[Running]:
-    """Start ``server``, and stop it at the end of the ``async with`` block. See `Server._running`. Raises `TypeError`
-    if ``shared`` is given for a `CustomServer`, whose state is in the upstream server."""
+    """Run ``server`` during the ``async with`` block. See `Server._running`. Raises `TypeError` if ``shared`` is given
+    for a `CustomServer`, whose state is in the upstream server.
+    """
     if shared is None:
         return server._running(limits, stateless=stateless)
     if not isinstance(server, Server):
@@ -109,8 +111,10 @@ def running_with(
 
 
 def param_headers_of(running: Running, tool: object, auth: Auth | None) -> tuple[ParamHeader, ...]:
-    """Return the HTTP headers that mirror arguments of ``tool``. Return an empty mapping if the tool is unknown to this
-    caller, or ``running`` is a `CustomServer`, which checks the headers itself (`Exchange.check_headers`)."""
+    """Return the HTTP headers that must mirror arguments of the tool ``tool``. The mapping is empty if the tool is
+    unknown to this caller, or if ``running`` is a `CustomServer`, which checks the headers itself
+    (`Exchange.check_headers`).
+    """
     if not (isinstance(running, RunningServer) and isinstance(tool, str)):
         return ()
     tools = running.server._tools.registry
@@ -119,7 +123,8 @@ def param_headers_of(running: Running, tool: object, auth: Auth | None) -> tuple
 
 
 def scopes_of(running: Running, method: str, params: object, auth: Auth | None) -> frozenset[str]:
-    """Return the OAuth scopes that a request needs. See `required_scopes`. A `CustomServer` needs none."""
+    """Return the OAuth scopes that a request needs. See `required_scopes`. Requests to a `CustomServer` need no scopes.
+    """
     return required_scopes(running.server, method, params, auth) if isinstance(running, RunningServer) else NO_SCOPES
 
 
@@ -155,8 +160,9 @@ def connection_to(
 
 
 def end_tasks(running: Running, *, hurry: bool) -> None:
-    """Shut down the tasks of ``running`` while its connections are closing. Idempotent. If ``hurry`` is true, less than
-    a second is left. Does nothing for a `CustomServer`, which has no tasks."""
+    """Shut down the tasks of the server ``running`` while its connections are closing. Idempotent. If ``hurry`` is
+    true, less than a second is left. Does nothing for a `CustomServer`, which has no tasks.
+    """
     if isinstance(running, RunningServer):
         running.tasks.shut_down(hurry=hurry)
         if running.fleet is not None:

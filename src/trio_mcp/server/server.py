@@ -54,12 +54,13 @@ F = TypeVar("F", bound=Callable[..., Any])
 P = TypeVar("P")
 
 FROM_LIFESPAN: Final = "the lifespan of the server failed"
-"""Note that is added to an `OSError` from a lifespan. Otherwise the error would look like a failure to bind an
-address."""
+"""Note that is added to an `OSError` raised by a lifespan. Without the note, the error would look like a failure to
+bind an address.
+"""
 
 Lifespan: TypeAlias = Callable[["Server"], AbstractAsyncContextManager[Any]]
-"""Function that takes the server and returns an async context manager. The context manager is entered once per run of
-the server."""
+"""A function that takes the server and returns an async context manager, which is entered once per run of the server.
+"""
 
 
 class Server(Offering):
@@ -176,10 +177,10 @@ class Server(Offering):
         """The task records in `TaskSettings.store`, used while the server isn't running. `None` until they are first
         needed."""
         self._running_tasks: list[RunningTasks] = []
-        """The tasks of each run of this server, and of each run of a server that mounts this server."""
+        """The tasks of each run of this server, and of each run of another server that mounts this server."""
         self._mounted: list[Server] = []
         self._lifespans: dict[RequestHost, Any] = {}
-        """The values that the lifespan yielded, by the host of the run. The server may run several times at once."""
+        """The values that the lifespan yielded, by the host of each run. The server may run several times at once."""
 
     def __repr__(self) -> str:
         return f"<Server {self.info.name} {self.info.version}>"
@@ -191,7 +192,7 @@ class Server(Offering):
         return self._capabilities_in(LATEST_MODERN)
 
     def _capabilities_in(self, revision: Revision) -> ServerCapabilities:
-        """Return the capabilities that the server declares to clients of the protocol ``revision``."""
+        """Return the capabilities that the server declares to clients that use the protocol ``revision``."""
         methods = self._extension_handlers
         extensions: JSONObject = {} if methods is None else methods.declared_in(revision)
         has_resources = self._resources.is_used
@@ -242,8 +243,9 @@ class Server(Offering):
             extension._register(self)
 
     def _acknowledge_cancels(self, extension: CancelAcknowledged) -> None:
-        """Record how calls end, so that clients that cancelled them can request that later. The extension calls this
-        when the server is created."""
+        """Record how calls end, so that clients can later request how a cancelled call ended. The extension calls this
+        method when the server is created.
+        """
         self._acknowledges = extension
 
     def handles(self, row: ExtensionRequest[Any, Any] | ExtensionNotification[Any]) -> Callable[[F], F]:
@@ -345,7 +347,8 @@ class Server(Offering):
         return list(dict.fromkeys([self, *(part for each in self._mounted for part in each._all_servers())]))
 
     def _server_providers(self) -> Iterator[Provider]:
-        """Return the ``once=True`` providers that this server's own handlers need."""
+        """Return the ``once=True`` providers that the handlers of this server need, without those of mounted servers.
+        """
         registries = (self._tools.registry, self._resources.registry, self._resources.templates, self._prompts.registry)
         for handler in (
             *(offer.handler for each in registries for offer in each.including_disabled()),
@@ -354,10 +357,10 @@ class Server(Offering):
             yield from handler.once
 
     def _lifespan_in(self, host: RequestHost) -> Any:
-        """Return the value that the lifespan yielded in the run of the server that uses ``host``."""
+        """Return the value that the lifespan yielded in the server run that uses ``host``."""
         return self._lifespans[host]
 
-    if not TYPE_CHECKING:  # type checkers know the attributes
+    if not TYPE_CHECKING:  # hidden from type checkers, which report unknown attributes themselves
 
         def __getattr__(self, name: str) -> Any:
             from ..mistakes import SERVER_NAMES, raise_no_attribute
@@ -420,8 +423,8 @@ class Server(Offering):
                 await fleet.drain()
 
     def _host(self, limits: Limits, cipher: StateCipher, replica: Replica | None, *, stateless: bool) -> RequestHost:
-        """Return the host that runs the handlers of all requests in one run of the server. See `_running` for the
-        parameters."""
+        """Return the host that runs all request handlers of one run of the server. See `_running` for the parameters.
+        """
         host = RequestHost(
             limits,
             load=self._load,
@@ -454,8 +457,9 @@ class Server(Offering):
 
     @asynccontextmanager
     async def _open_lifespan(self, host: RequestHost) -> AsyncGenerator[None]:
-        """Enter this server's lifespan in the run that uses ``host``. It is this server's own run, or the run of a
-        server that mounts this server."""
+        """Enter this server's lifespan in the run that uses ``host``: a run of this server, or of a server that mounts
+        this server.
+        """
         with self._active_runs.register():
             lifespan = self._lifespan(self) if self._lifespan is not None else nullcontext()
             if self._lifespan is not None and self._asyncio:
@@ -468,7 +472,7 @@ class Server(Offering):
                     del self._lifespans[host]
 
     def _middleware_chains(self) -> MiddlewareChains | None:
-        """Return the composed middleware of all methods. Return `None` if the server has no middleware.
+        """Return the composed middleware of each method. Return `None` if the server has no middleware.
 
         Raises `RuntimeError` if a mounted server has middleware: it wouldn't run here, and its authors may rely on its
         checks.
@@ -487,14 +491,17 @@ class Server(Offering):
         return MiddlewareChains(declared, self._tools, self._resources, self._prompts)
 
     def statistics(self) -> Statistics:
-        """Return current and total counts of connections and requests, over all transports, for export as metrics."""
+        """Return current and total counts of connections and requests over all transports, for example to export them
+        as metrics.
+        """
         return self._load.statistics()
 
 
 @in_active_run
 def share_secret(server: Server, secret: bytes) -> None:
-    """Encrypt the request states of modern clients with ``secret``, which other processes share. Do nothing if the
-    author passed ``secrets`` to the server."""
+    """Encrypt the request states of modern clients with ``secret``, which all replicas of the server share. Does
+    nothing if ``secrets`` were passed to the server.
+    """
     if not server._secrets:
         server._state_cipher = StateCipher(server.info.name, [secret])
 
@@ -513,11 +520,12 @@ def _settings_with(settings: TaskSettings | None, store: TaskStore) -> TaskSetti
 
 
 def _check_usable(version: str, lifespan: object, page_size: int | None, foreign: Mapping[str, Any]) -> None:
-    """Raise `ValueError` or `TypeError` for constructor arguments that servers of other SDKs accept and this server
-    doesn't."""
+    """Raise `ValueError` or `TypeError` for constructor arguments that servers of other SDKs accept but this server
+    doesn't.
+    """
     if foreign:
         _refuse(foreign)
-    if len(version.split()) > 4:  # probably instructions, which other SDKs take as the second argument
+    if len(version.split()) > 4:  # the text is probably the instructions, which other SDKs take as the second argument
         raise ValueError(
             f"version must be like '1.0', not {version[:100]!r}; to pass instructions, write instructions=..."
         )
@@ -548,21 +556,23 @@ class RunningServer:
     lifespan: Any
     """The value that the server's lifespan yielded."""
     host: RequestHost
-    """The nursery in which handlers run, and the other state that all connections share."""
+    """Contains the nursery in which handlers run, and the other state that all connections share."""
     replies: Replies
-    """Encoder that encodes responses as JSON lines."""
+    """Encodes responses as JSON lines."""
     tasks: RunningTasks
     """The tasks of the server."""
     middleware: MiddlewareChains | None
-    """The composed middleware. `None` if the server has no middleware, so that requests skip it at no cost."""
+    """The composed middleware of each method. `None` if the server has no middleware, so that requests skip it at no
+    cost.
+    """
     cipher: StateCipher
     """Encrypts and decrypts the request states of modern clients."""
     fleet: Fleet | None
-    """The connection to the other replicas. `None` if the server shares no storage."""
+    """This server's interface to its other replicas. `None` if the server shares no storage."""
 
     @property
     def vocabulary(self) -> Vocabulary:
-        """The methods that clients may call."""
+        """The methods that clients may call on this server."""
         return self.server._vocabulary
 
     @property
@@ -577,5 +587,5 @@ class RunningServer:
 
     @property
     def stateless(self) -> bool:
-        """True if the server keeps nothing between requests."""
+        """True if the server keeps no state between requests."""
         return self.host.stateless

@@ -1,4 +1,4 @@
-"""The interface between a running server and its other replicas: `SharedStorage` creates a `Fleet`.
+"""The interface between a running server and its other replicas.
 
 The package `trio_mcp.fleet` implements both. A server without ``shared=`` doesn't import it.
 """
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Fleet(ABC):
-    """A running server's interface to the other replicas of the server."""
+    """A running server's interface to its other replicas. `SharedStorage` creates it."""
 
     @abstractmethod
     def count_sent(self) -> int:
@@ -31,8 +31,9 @@ class Fleet(ABC):
 
     @abstractmethod
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Exchange messages and changes with other replicas until cancelled. Reports with ``task_status`` that it has
-        started, once this replica is registered as alive in the storage and cannot miss a change."""
+        """Exchange messages and changes with other replicas until cancelled. Calls ``task_status.started()`` once this
+        replica is registered as alive in the storage, and cannot miss a change.
+        """
 
     @abstractmethod
     async def forward(self, scope: RequestScope, retry: RemoteRetry) -> Any:
@@ -41,13 +42,15 @@ class Fleet(ABC):
 
     @abstractmethod
     def shut_down(self, *, hurry: bool) -> None:
-        """Let parked handlers, and requests forwarded by other replicas, finish within `Limits.drain_timeout`. If
-        ``hurry`` is true, less than a second is left."""
+        """Let parked handlers, and requests that other replicas forwarded here, finish within `Limits.drain_timeout`.
+        If ``hurry`` is true, less than a second is left.
+        """
 
     @abstractmethod
     async def drain(self) -> None:
-        """Shut down, and wait until no handler is parked in this replica and no request forwarded by another replica is
-        running in it."""
+        """Shut down, and wait until no handler is parked in this replica, and no request that another replica forwarded
+        here is running.
+        """
 
 
 class SharedStorage(ABC):
@@ -75,7 +78,7 @@ class SharedStorage(ABC):
         vocabulary: Vocabulary,
         notifications: Mapping[str, Method],
     ) -> Fleet:
-        """Return the `Fleet` of ``replica``, for the server whose handlers run in ``host``.
+        """Return the `Fleet` of ``replica``, for the running server whose handlers run in ``host``.
 
         Args:
             cipher: Has the secrets that all replicas share.

@@ -47,11 +47,11 @@ if TYPE_CHECKING:
 _DONE: Final = EmptyResult()
 _NONE: Final = frozenset[str]()
 _TELLING_MARKS: Final = 16
-"""Factor of the outbox's high-water mark. If the outbox contains more, extension notifications are dropped."""
+"""Extension notifications are dropped while the outbox contains more than this many times its high-water mark."""
 
 
 class ClientSubscriptions:
-    """The changes that the client of one connection is notified of.
+    """The changes that one connection's client is notified of.
 
     In legacy revisions: list changes, and the resources that the client subscribed to. In modern revisions: the changes
     that each open stream requested. One connection may use both.
@@ -65,22 +65,24 @@ class ClientSubscriptions:
         self._limits = connection.limits
         self._streams: dict[ListenStream, None] = {}
         self._spellings: dict[str, list[str]] | None = None
-        """The URIs that a legacy client subscribed to, by normal form. `None` after a change, until it is computed
-        again."""
+        """The URIs that a legacy client subscribed to, by normal form. `None` when the subscriptions have changed:
+        `resource_updated` then computes it again.
+        """
         self._declared = server.capabilities
-        """The capabilities that the server declared in its answer to ``initialize``. A legacy client is notified only
-        of changes to the lists declared there."""
+        """The capabilities that the server declared in its response to ``initialize``. A legacy client is notified of
+        list changes only for lists that these capabilities include.
+        """
         self.notifies_legacy = True
         """True if this replica notifies the legacy client. False if another replica does."""
 
     # Legacy revisions
 
     def declare(self, capabilities: ServerCapabilities) -> None:
-        """Record the capabilities that the server declared in its answer to ``initialize``."""
+        """Record the capabilities that the server declared in its response to ``initialize``."""
         self._declared = capabilities
 
     def subscribe(self, request: InboundRequest, auth: Auth | None) -> EmptyResult:
-        """Answer ``resources/subscribe``."""
+        """Answer ``resources/subscribe``: record the client's subscription to a resource."""
         self._check_stateful(request)
         uri = uri_to_subscribe(request)
         if self._server._resources.find(uri, auth) is None:
@@ -95,7 +97,7 @@ class ClientSubscriptions:
         return _DONE
 
     def unsubscribe(self, request: InboundRequest) -> EmptyResult:
-        """Answer ``resources/unsubscribe``."""
+        """Answer ``resources/unsubscribe``: remove the client's subscription to a resource."""
         self._check_stateful(request)
         uri = structure_params(request.params, SubscribeParams, request.revision).uri
         if uri in self._state.subscriptions:
@@ -133,8 +135,8 @@ class ClientSubscriptions:
     # Modern revisions
 
     async def listen(self, scope: RequestScope) -> ListenResult:
-        """Answer ``subscriptions/listen``: report changes on its stream until the client cancels the request or the
-        connection closes.
+        """Answer ``subscriptions/listen``: report changes on the request's stream until the client cancels the request
+        or the connection closes.
 
         All state of the stream belongs to this request, so stateless servers support the method as well.
         """
@@ -163,7 +165,7 @@ class ClientSubscriptions:
                 self._server._resources.change_watchers(uri, -1)
 
     async def _report_tasks(self, scope: RequestScope, stream: ListenStream) -> None:
-        """Report task changes on the stream until the connection closes."""
+        """Report task changes on ``stream`` until the connection closes."""
         from ..tasks.task_methods import scope_of  # lazy import: most servers have no tasks
 
         tasks = ListenedTasks(self._tasks.records, scope_of(scope), stream, scope.request.revision)
@@ -173,12 +175,14 @@ class ClientSubscriptions:
             nursery.cancel_scope.cancel(reason=CONNECTION_ENDS)
 
     async def _visible_tasks(self, scope: RequestScope, task_ids: Sequence[str]) -> list[str]:
-        """Return the ids of those tasks that exist for the caller. Raises `CapabilityMissing` if the client didn't
-        declare the capability, and `CodedError` if a task's tool needs a scope that the caller lacks."""
+        """Return which of ``task_ids`` exist for the caller. Raises `CapabilityMissing` if the client didn't declare
+        the tasks capability, and `CodedError` if a task's tool needs a scope that the caller lacks.
+        """
         if not (self._server._tools.has_tasks and self._tasks.are_stored):
             return []
         if missing := scope.request.missing((TASKS_CAPABILITY,)):
-            # extension tasks, Task Status Notifications: MUST be refused without the capability.
+            # extension tasks, Task Status Notifications: the request MUST be refused if the client didn't declare the
+            # capability.
             raise CapabilityMissing(missing, scope.request.revision)
         from ..tasks.task_methods import scope_of  # lazy import: most servers have no tasks
 
@@ -203,8 +207,9 @@ class ClientSubscriptions:
     # Changes
 
     def list_changed(self, method: str) -> None:
-        """Notify an initialized legacy client, if change notifications for the list were declared, and the streams that
-        requested the list."""
+        """Report a list change: to an initialized legacy client, if the server declared the list, and to all streams
+        that requested the list.
+        """
         kind = method.split("/")[1]
         state = self._state
         if self.notifies_legacy and state.revision is not None and state.initialized and getattr(self._declared, kind):
@@ -214,8 +219,9 @@ class ClientSubscriptions:
                 stream.list_changed(method)
 
     def resource_updated(self, uri: str) -> None:
-        """Notify a legacy client that subscribed to the resource ``uri``, and the streams that requested it. Each gets
-        the URI in the spelling that it sent."""
+        """Report a change of the resource ``uri``: to a legacy client that subscribed to the resource, and to all
+        streams that requested it. Each notification contains the URI as the client spelled it.
+        """
         if self._spellings is None:
             self._spellings = _by_normal_form(self._state.subscriptions)
         normal = normal_uri(uri)
@@ -226,8 +232,9 @@ class ClientSubscriptions:
                 stream.resource_updated(spelling)
 
     def send_extension_notification(self, row: Method, params: Any) -> None:
-        """Notify an initialized legacy client that declared the extension of ``row``, and the streams that requested
-        the extension. See `Server.notify`."""
+        """Send an extension notification: to an initialized legacy client that declared the extension of ``row``, and
+        to all streams that requested the extension. See `Server.notify`.
+        """
         state, name = self._state, str(row.extension)
         revision = state.revision
         if self.notifies_legacy and revision is not None and state.initialized and row.is_in(revision.name):
@@ -258,7 +265,9 @@ def _by_normal_form(uris: Iterable[str]) -> dict[str, list[str]]:
 
 
 def _declared_extensions(scope: RequestScope, asked: SubscriptionFilter) -> list[str]:
-    """Return the extensions that the client requests notifications of and has also declared in this request."""
+    """Return the names of the extensions whose notifications the client requests, without extensions that it didn't
+    declare in this request.
+    """
     declared = scope.request.capabilities.extensions or {}
     return [name for name in asked.extensions or () if type(declared.get(name)) is dict]
 
@@ -296,8 +305,8 @@ def honoured_part(
     task_ids: list[str] | None = None,
     extensions: Iterable[str] = (),
 ) -> SubscriptionFilter:
-    """Return those of the requested changes ``asked`` that the server can report (2026-07-28 subscriptions,
-    Acknowledgment).
+    """Filter the changes ``asked`` that a client requested: return those that the server can report (2026-07-28
+    subscriptions, Acknowledgment).
 
     ``declared`` are the server's capabilities, ``uris`` its resources, ``task_ids`` its tasks, and ``extensions`` the
     requested extensions.
@@ -318,22 +327,22 @@ class ListenStream:
 
     def __init__(self, scope: RequestScope, honoured: SubscriptionFilter) -> None:
         self.uris = frozenset(honoured.resource_subscriptions or ())
-        """URIs of the resources whose changes are reported."""
+        """URIs of the resources whose changes the stream reports."""
         self.spellings = _by_normal_form(self.uris)
-        """The URIs of the same resources, by normal form."""
+        """The URIs of the stream's resources as the client spelled them, by normal form."""
         self.task_ids = tuple(honoured.task_ids or ())
         """Ids of the tasks that the stream reports."""
         self.extensions = frozenset(honoured.extensions) if honoured.extensions else _NONE
         """Names of the extensions whose notifications are sent on the stream."""
         self.lists = tuple(f"notifications/{kind}/list_changed" for kind in lists_in(honoured))
-        """Notification methods of the lists whose changes are reported."""
+        """Notification methods of the lists whose changes the stream reports."""
         self.exchange = scope.exchange
-        """The exchange of the request that the stream belongs to."""
+        """The exchange of the request that opened the stream."""
         self._scope = scope
         self._outbox = scope.outbox
         self._honoured = honoured
-        # 2026-07-28 subscriptions, Receiving Notifications: the id of the request, with its JSON type (string or
-        # number)
+        # 2026-07-28 subscriptions, Receiving Notifications: the subscription id is the id of the request, with its JSON
+        # type (string or number).
         self._meta = {SUBSCRIPTION_ID: scope.request.id}
         self._waiting: dict[bytes, None] = {}
         self._flush_scope = trio.CancelScope()
@@ -346,33 +355,37 @@ class ListenStream:
         )
 
     def list_changed(self, method: str) -> None:
-        """Report that a list changed, with the notification ``method``."""
+        """Report on the stream that a list changed, with the notification ``method``."""
         self._send(_line(method, self._params()))
 
     def resource_updated(self, uri: str) -> None:
-        """Report that a resource changed."""
+        """Report on the stream that the resource ``uri`` changed."""
         self._send(_line("notifications/resources/updated", self._params(uri=uri)))
 
     def task_changed(self, state: DetailedTask) -> None:
-        """Report the state of a task on the stream. Unlike other changes, task states aren't queued for a slow client:
-        the caller waits for `room`, then reports the latest state."""
+        """Report the state of a task on the stream. Task states aren't queued for a slow client: the caller must wait
+        for `room` first, and then report the latest state.
+        """
         self.notify_task(unstructure(state, self._scope.request.revision))
 
     def notify_task(self, params: dict[str, Any]) -> None:
-        """Report the state of a task with these parameters. See `task_changed`."""
+        """Report the state of a task on the stream, as plain parameters. See `task_changed`."""
         meta: dict[str, Any] = params.get("_meta") or {}
         self._scope.put(_line("notifications/tasks", {**params, "_meta": {**meta, **self._meta}}))
 
     def notify(self, row: Method, params: Any) -> None:
-        """Send an extension notification on the stream, if the stream's revision has it. See `notify_plain`."""
+        """Send an extension notification on the stream, if the notification exists in the stream's protocol revision.
+        See `notify_plain`.
+        """
         revision = self._scope.request.revision
         if row.is_in(revision.name):
             self.notify_plain(row.name, unstructure(params, revision))
 
     def notify_plain(self, method: str, params: dict[str, Any]) -> None:
-        """Send an extension notification with ``params`` on the stream. If the outbox is full, the notification is
-        dropped: a slow client must not block the sender. None can replace another, because their contents may all
-        differ."""
+        """Send an extension notification with ``params`` on the stream. While the outbox is full, notifications are
+        dropped, so that a slow client can't block the sender. They aren't merged, because their contents may all
+        differ.
+        """
         if not self._outbox.is_full(_TELLING_MARKS):
             meta: dict[str, Any] = params.get("_meta") or {}
             self._scope.put(_line(method, {**params, "_meta": {**meta, **self._meta}}))
@@ -393,8 +406,9 @@ class ListenStream:
         return not (self._waiting or self._outbox.is_full())
 
     async def room(self) -> None:
-        """Wait until the client has read enough that another change can be sent. If there is already room, this isn't a
-        checkpoint."""
+        """Wait until the client has read enough that the outbox has room for another change. If it already has room,
+        this isn't a checkpoint.
+        """
         await self._outbox.room()
 
     def _params(self, **more: Any) -> dict[str, Any]:
@@ -413,7 +427,7 @@ class ListenStream:
         self._waiting[line] = None
 
     async def _flush(self) -> None:
-        """Move queued changes into the outbox, in order, as soon as there is room."""
+        """Move the stream's queued changes into the outbox, in order, as soon as there is room."""
         with trio.CancelScope() as self._flush_scope:
             while self._waiting:
                 await self._outbox.room()
@@ -431,7 +445,8 @@ _READ_AGAIN: Final = 1.0
 
 
 class ListenedTasks:
-    """Reports changes of the tasks of ``scope`` on ``stream``. It reads the tasks from ``records``.
+    """Reports changes of tasks on ``stream``, for a client that listens to them. It reads the tasks of ``scope`` from
+    ``records``.
 
     First the client gets the current state of each task, since a task may have changed or ended before the client
     subscribed. Then it gets each change. If several changes happen while the client reads slowly, it gets the last one.
@@ -449,7 +464,7 @@ class ListenedTasks:
         self._sleeper = Sleeper()
 
     async def run(self) -> None:
-        """Report changes of the tasks until none of them can change any more."""
+        """Report task changes on the stream until none of the tasks can change any more."""
         for task_id in self._last_states:
             self._records.observe(task_id, self._mark_changed)
         try:
@@ -492,5 +507,5 @@ class ListenedTasks:
 
 
 def _shown(record: TaskRecord) -> Hashable:
-    """Return the fields of a task record that can change and that a client sees."""
+    """Return those fields of a task record that can change and that clients see."""
     return record.updated_at, record.phase, record.message, *record.questions

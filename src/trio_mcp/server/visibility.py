@@ -40,13 +40,14 @@ class Offer(Protocol):
 
 
 def depends_on_caller(offer: Offer) -> bool:
-    """Return whether some callers can see the tool, resource or prompt ``offer`` and others cannot."""
+    """Return whether only some callers can see the tool, resource or prompt ``offer``."""
     return bool(offer.scopes) or offer.visible is not None
 
 
 def checked_visible(name: str, visible: Visible | None) -> Visible | None:
-    """Return the predicate ``visible`` of the tool, resource or prompt ``name``, wrapped so that it never raises.
-    Raises `TypeError` unless it is a plain function that takes the caller."""
+    """Wrap the predicate ``visible`` of the tool, resource or prompt ``name`` so that it never raises. Raises
+    `TypeError` unless ``visible`` is a plain function that takes the caller.
+    """
     if visible is None:
         return None
     try:
@@ -75,8 +76,9 @@ def checked_visible(name: str, visible: Visible | None) -> Visible | None:
 
 
 def _truth(answer: Any) -> bool:
-    """Return the truth value of a predicate's ``answer``. Raises `TypeError` for an awaitable, which would always be
-    true and never be awaited."""
+    """Return the truth value of a predicate's result ``answer``. Raises `TypeError` if the result is an awaitable,
+    because every awaitable is true.
+    """
     if inspect.isawaitable(answer):
         if inspect.iscoroutine(answer):
             answer.close()
