@@ -89,7 +89,7 @@ def hashed_items_limit(found: list[kinds.Type]) -> int | None:
     for kind in (arguments, *others):
         if isinstance(kind, kinds.SetType | kinds.FrozenSetType):
             hashed += _members_of(kind.item_type)
-        elif isinstance(kind, kinds.DictType) and not isinstance(kind.key_type, kinds.AnyType):  # keys of Any are text
+        elif isinstance(kind, kinds.DictType) and not isinstance(kind.key_type, kinds.AnyType):  # keys of Any stay text
             keys += _members_of(kind.key_type)
     if all(isinstance(kind, _SALTED) for kind in (*hashed, *keys)):
         return most

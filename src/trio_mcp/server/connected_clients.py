@@ -89,7 +89,7 @@ class ConnectedClient:
         if self._connection.stateless:
             raise NoBackChannel("this server is run stateless, so it cannot wait for an answer of its client")
         if self._sender is not None:
-            raise NoBackChannel("this client has no connection: a modern server can ask only in its answer to a call")
+            raise NoBackChannel("this client has no connection: a server can send it requests only in the response to a request")
         if not self._connection.state.client_capabilities.supports("roots"):
             raise CapabilityMissing("roots", self.revision)
         result = await self._connection.request("roots/list", None, self.revision)

@@ -119,7 +119,7 @@ class ServerConnection:
             return LATER if result is LATER else Now(result)
         if request.method.extension is not None:
             handlers = extension_handlers(self._server)
-            if not request.method.is_request:  # posted on its own: its client's declared extensions are unknown
+            if not request.method.is_request:  # sent without a session: the client's extensions are unknown
                 return LATER if handlers.wants(request.method) else Now(_DONE)
             handlers.check(request)
             if request.method.ahead:
@@ -254,7 +254,7 @@ class ServerConnection:
         if event.method.name != "notifications/roots/list_changed" or self._server._roots_changed is None:
             return False
         if self.state.revision is None or self._roots_changed:
-            return False  # the author's function hasn't run yet for the previous change, so one run covers both
+            return False  # one call of the registered function will cover both changes
         self._roots_changed = True
         return True
 

@@ -196,7 +196,7 @@ class StateCipher:
         sealed = self._keys.seal(msgspec.json.encode(content), _PURPOSE)
         text = base64.urlsafe_b64encode(sealed).decode()
         if len(text) > _LONGEST:
-            raise CodedError(INTERNAL_ERROR, "Internal error: the answers so far are too long for a requestState")
+            raise CodedError(INTERNAL_ERROR, "Internal error: the client's answers so far are too long for a requestState")
         return text
 
     def open(self, text: str) -> SealedState:

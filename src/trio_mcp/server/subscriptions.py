@@ -201,7 +201,7 @@ class ClientSubscriptions:
         for uri in list(dict.fromkeys(uris))[: self._limits.max_subscriptions]:
             if self._server._resources.find(uri, auth) is not None:
                 known.append(uri)
-            await trio.lowlevel.checkpoint()  # matching a thousand long URIs against many templates takes time
+            await trio.lowlevel.checkpoint()  # matching a thousand URIs against many templates takes time
         return known
 
     # Changes

@@ -1,4 +1,5 @@
-"""Images, audio and files as results of handlers. A worker thread reads and encodes them before the answer is sent."""
+"""Images, audio and files as results of handlers. A worker thread reads and encodes them before the response is sent.
+"""
 
 from __future__ import annotations
 
@@ -28,18 +29,20 @@ from ...runtime.requests.scope import RequestScope
 from .results import media_kinds
 
 _MAX_BYTES: Final = 8 * 1024 * 1024
-"""The default maximum file size. Such a file becomes 11 MiB of base64, and the default limit of a message is 16 MiB."""
+"""The default maximum file size. A file of this size becomes 11 MiB of base64, which fits within the default message
+limit of 16 MiB.
+"""
 _TEXTS: Final = ("text/", "application/json", "application/xml", "application/yaml", "application/toml")
 
 
 def _guessed(path: str) -> str | None:
     kind, packed = mimetypes.guess_type(path, strict=False)
-    return kind if packed is None else f"application/{packed}"  # a compressed file such as rows.csv.gz isn't text
+    return kind if packed is None else f"application/{packed}"  # a compressed file, such as rows.csv.gz, isn't text
 
 
 @frozen
 class Media:
-    """Bytes or a file that a handler returns as content of its result. The base class of `Image`, `Audio` and `File`.
+    """Bytes or a file that a handler returns as content of its result. Base class of `Image`, `Audio` and `File`.
 
     The file is read in a worker thread after the handler has returned. If it's missing or larger than ``max_bytes``,
     the call fails. ``mime_type`` is guessed from the file name.
@@ -74,8 +77,9 @@ class Media:
         raise ValueError(f"the MIME type of this {name} is unknown: write {name}(data, {self._KIND + 'TYPE'!r})")
 
     def read(self) -> ContentBlock:
-        """Return the content block with the encoded bytes. Blocks while it reads the file. Raises `OSError` if the file
-        can't be read, and `ValueError` if it is too large."""
+        """Return the content block with the encoded bytes. Blocks the thread while reading the file. Raises `OSError`
+        if the file can't be read, and `ValueError` if it is too large.
+        """
         raise NotImplementedError
 
     def _bytes(self) -> bytes:
@@ -145,7 +149,7 @@ _AS_PNG: Final = ("1", "L", "LA", "I", "I;16", "P", "RGB", "RGBA")
 
 
 def _read(value: Any) -> Any:
-    """Return the content block of ``value`` if it is media. Otherwise return ``value`` unchanged."""
+    """Return the content block of ``value`` if ``value`` is media. Otherwise return ``value`` unchanged."""
     if isinstance(value, Media):
         return value.read()
     if not isinstance(value, media_kinds()):
@@ -158,9 +162,10 @@ def _read(value: Any) -> Any:
 
 
 async def read_media(value: Any, scope: RequestScope) -> list[Any]:
-    """Return ``value`` with all media and pillow images replaced by content blocks. If it is a list or tuple, its items
-    are replaced. A worker thread of the request's caller reads the files. Raises `OSError` and `ValueError`, and the
-    errors of `run_in_worker`."""
+    """Return ``value`` with all media and pillow images replaced by content blocks, also as items of a list or tuple. A
+    worker thread of the request's caller reads the files. Raises `OSError` and `ValueError`, and the errors of
+    `run_in_worker`.
+    """
     values = list(cast("list[Any]", value)) if isinstance(value, list | tuple) else [value]
     threads = scope.runner.workers.share(scope.ticket.caller)
     read = partial(_read_all, values)

@@ -1,4 +1,4 @@
-"""Run handlers in their server's asyncio event loop. The wrapper replaces the author's function."""
+"""Run asyncio handlers in their server's asyncio event loop. Each handler function is replaced by a trio wrapper."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 
 def handler_on_asyncio(function: Callable[..., Any], context_name: str | None) -> Callable[..., Any]:
-    """Return a handler that runs the asyncio function ``function`` in the server's asyncio event loop."""
+    """Return a trio function that runs the asyncio handler ``function`` in the server's asyncio event loop."""
 
     @wraps(function)
     async def call(**bound: Any) -> Any:
@@ -25,6 +25,7 @@ def handler_on_asyncio(function: Callable[..., Any], context_name: str | None) -
 
 
 async def run_on_asyncio(function: Callable[[], Awaitable[T]]) -> T:
-    """Run ``function`` in the server's asyncio event loop, for the current request, and return its result."""
+    """Run the asyncio function ``function`` in the server's event loop, for the current request, and return its result.
+    """
     scope = current_request.get()
     return await scope.runner.host.asyncio.run(function, scope.runner.graces, scope.thread_abandoned)

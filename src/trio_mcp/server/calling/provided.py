@@ -1,4 +1,4 @@
-"""Dependency injection: run a handler with the values of its provided parameters.
+"""Dependency injection: call a handler with the values of its provided parameters.
 
 An `InjectedHandler` replaces the handler's function, so handlers without dependencies don't need this module.
 `open_server_providers` opens dependencies that live as long as the server. `provide_instead` replaces them in tests.
@@ -31,13 +31,15 @@ CONTEXT: Final = "*context"
 """Name of the argument in which `InjectedHandler.call` gets the context. No parameter can have this name."""
 
 _OPENERS: Final = frozenset(("contextlib", "trio_mcp.concurrency.contexts", "trio_mcp.concurrency.misuse"))
-"""Modules whose context managers are made for one ``with`` block. Context managers of other modules may be shared by
-several requests."""
+"""Modules whose context managers are always made for a single ``with`` block, so that the request may enter them.
+Context managers of other modules may be shared by several requests, so they aren't entered.
+"""
 
 
 class _ProvidedValues:
     """The dependencies of one request, or of a server if ``scope`` is missing. Each dependency is entered when it is
-    first needed, and closed with ``stack``."""
+    first needed, and closed when ``stack`` closes.
+    """
 
     def __init__(self, stack: AsyncExitStack, context: RequestContext, scope: RequestScope | None = None) -> None:
         self._stack = stack
@@ -45,10 +47,10 @@ class _ProvidedValues:
         self._scope = scope
         self.by_function: dict[Callable[..., Any], Any] = {}
         self.cleanup = trio.CancelScope()
-        """Cancel scope around all dependencies, which limits the time of their cleanup."""
+        """Cancel scope around all dependencies, which limits the time for their cleanup."""
 
     async def value(self, provider: Provider) -> Any:
-        """Return the value of the dependency ``provider``, or of its replacement in a test."""
+        """Return the value of the dependency ``provider``. In a test, this may be the value of its replacement."""
         used = _overrides.get(provider.function, provider)
         if provider.once and self._scope is not None:
             shared = _server_values.get(self._scope.runner.host, {})
@@ -80,8 +82,9 @@ class _ProvidedValues:
         return value
 
     async def _enter_in_thread(self, manager: Any) -> Any:
-        """Enter a plain context manager in a worker thread, and arrange that it is closed in a worker thread. It is
-        closed only if it was entered: a cancellation may end the wait for the thread before or after that."""
+        """Enter a plain context manager in a worker thread, and arrange that a worker thread closes it, but only if it
+        was entered: a cancellation may end the wait for the thread before or after that.
+        """
         entered: list[Any] = []
 
         async def leave(*error: Any) -> bool | None:
@@ -105,7 +108,8 @@ class _ProvidedValues:
 
     def begin_grace(self) -> None:
         """If the request was cancelled, allow cleanup to wait during the grace period. Called before each value is
-        closed, because the cancellation may arrive between two of them."""
+        closed, because the cancellation may arrive between two closes.
+        """
         if self._scope is not None and trio.current_effective_deadline() <= trio.current_time():
             self._scope.runner.graces.shield(self.cleanup)
 
@@ -116,7 +120,7 @@ class _ProvidedValues:
 
 
 class _LoopValues(_ProvidedValues):
-    """The dependencies of one request, or of a server, in an asyncio task."""
+    """The dependencies of one request, or of a server, that are entered and closed in an asyncio task."""
 
     def _context_for(self, provider: Provider) -> Any:
         return WorkerContext(self._context)
@@ -128,7 +132,7 @@ class _LoopValues(_ProvidedValues):
         try:
             return await asyncio.shield(running)
         except asyncio.CancelledError:
-            await asyncio.wait([running])  # a context manager that the thread enters must be closed
+            await asyncio.wait([running])  # wait: if the thread enters the context manager, it must be closed
             raise
 
     def begin_grace(self) -> None:
@@ -136,8 +140,9 @@ class _LoopValues(_ProvidedValues):
 
 
 class InjectedHandler:
-    """The handler ``function`` with the providers of its parameters, by name. Its `call` method is used instead of the
-    function. If ``on_asyncio`` is true, the handler and its providers run in one asyncio task."""
+    """A handler function whose ``Provide`` parameters get their values when `call` is called. ``notes`` contains the
+    `Provide` of each such parameter. If ``on_asyncio`` is true, the handler and its providers run in one asyncio task.
+    """
 
     def __init__(
         self,
@@ -153,7 +158,9 @@ class InjectedHandler:
         providers = {name: Provider.of(note) for name, note in notes.items()}
         self._providers = {name: each.on_asyncio() if on_asyncio else each for name, each in providers.items()}
         self.once = tuple(dict.fromkeys(_server_providers_in(self._providers.values())))
-        """The ``once=True`` providers of the handler, without those that only other such providers need."""
+        """The ``once=True`` providers that the handler needs, without those needed only by other ``once=True``
+        providers.
+        """
 
         @wraps(function)
         async def call(**bound: Any) -> Any:
@@ -185,7 +192,7 @@ class InjectedHandler:
             raise failure from None  # a provider's nursery wraps exceptions in a group
         finally:
             values.end_grace()
-            del failure  # its traceback refers to this frame, and the cycle would wait for the garbage collector
+            del failure  # its traceback refers to this frame: clear the reference cycle
         if values.cleanup.cancelled_caught:
             await trio.lowlevel.checkpoint_if_cancelled()  # the scope may have caught the request's cancellation
         if not ends:
@@ -221,12 +228,14 @@ def _server_providers_in(providers: Any) -> Iterator[Provider]:
 
 
 _server_values: dict[RequestHost, Mapping[Callable[..., Any], Any]] = {}
-"""Values of ``once=True`` providers, by the host of the running server."""
+"""Values of ``once=True`` providers, by the request host of each running server."""
 
 
 @asynccontextmanager
 async def open_server_providers(providers: Sequence[Provider], host: RequestHost) -> AsyncGenerator[None]:
-    """Enter the ``once=True`` ``providers`` of the server that runs with ``host``. They are closed in reverse order."""
+    """Enter the ``once=True`` ``providers`` of the running server whose handlers run in ``host``. At the end of the
+    ``async with`` block, they are closed in reverse order.
+    """
     async with AsyncExitStack() as stack:
         values = _ProvidedValues(stack, RequestContext())
         for provider in providers:
@@ -246,7 +255,7 @@ async def open_server_providers(providers: Sequence[Provider], host: RequestHost
 async def _open_in_loop(
     providers: Sequence[Provider], by_function: dict[Callable[..., Any], Any]
 ) -> AsyncGenerator[None]:
-    """Enter ``providers`` in an asyncio task, and add their values to ``by_function``."""
+    """Enter ``providers`` in an asyncio task, and store their values in ``by_function``."""
     async with AsyncExitStack() as stack:
         values = _LoopValues(stack, RequestContext())
         values.by_function = by_function
@@ -260,7 +269,8 @@ _overrides: dict[Callable[..., Any], Provider] = {}
 
 @contextmanager
 def provide_instead(replacements: Mapping[Callable[..., Any], Callable[..., Any]]) -> Generator[None]:
-    """Replace dependencies in tests, in all servers of this process, until the end of the ``with`` block.
+    """Replace dependencies in tests: until the end of the ``with`` block, all servers of this process use the
+    replacement.
 
         with provide_instead({connect: lambda: FakeDatabase()}):
             async with open_memory(server) as client:

@@ -17,8 +17,8 @@ from ..options import is_context
 
 
 class Provide:
-    """Mark a parameter for dependency injection: put this in ``Annotated``, and the server passes the value. Clients
-    don't see the parameter.
+    """Marks a handler parameter for dependency injection: put it in ``Annotated``, and the server passes the value.
+    Clients don't see the parameter.
 
         async def connect() -> AsyncGenerator[Database]:
             async with open_database() as database:
@@ -77,8 +77,9 @@ class Provide:
 
 
 def provide_of(owner: str, parameter: Parameter, hint: Any) -> Provide | None:
-    """Return the `Provide` of a parameter of the function ``owner``. Return `None` if the parameter has no `Provide`.
-    Raises `TypeError` if it has two of them, or if the `Provide` has no effect where it is."""
+    """Return the `Provide` in the annotation of a parameter of the function ``owner``. Return `None` if the parameter
+    has no `Provide`. Raises `TypeError` if it has two, or if the `Provide` is in a position where it has no effect.
+    """
     if not any(isinstance(note, Provide) or note is Provide for note in (parameter.default, *_notes_in(hint))):
         return None
     notes = hint.__metadata__ if get_origin(hint) is Annotated else ()
@@ -109,8 +110,9 @@ def name_of(function: Any) -> str:
 
 @frozen(eq=False)
 class Provider:
-    """The inspected function of a `Provide`. ``open`` calls the function. A generator function is wrapped as a context
-    manager."""
+    """The function of a `Provide`, inspected once. ``open`` calls the function. If it is a generator function, ``open``
+    returns a context manager.
+    """
 
     function: Callable[..., Any]
     open: Callable[..., Any]
@@ -132,8 +134,9 @@ class Provider:
 
     @classmethod
     def of(cls, note: Provide, path: tuple[Callable[..., Any], ...] = ()) -> Provider:
-        """Inspect the function of the `Provide` ``note``, and return its provider. ``path`` has the functions that
-        depend on it. Raises `TypeError` if the function can't be used."""
+        """Inspect the function of the `Provide` ``note``, and return its provider. ``path`` lists the functions that
+        depend on it, to detect cycles. Raises `TypeError` if the function can't be used.
+        """
         function, name = note.function, name_of(note.function)
         if function in path:
             circle = " → ".join(map(name_of, (*path[path.index(function) :], function)))

@@ -1,4 +1,4 @@
-"""Convert a tool's return value to a result, and any handler's value to plain JSON data."""
+"""Convert a tool's return value to a tool result, and any handler's value to plain JSON data."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ from ..context.input_required import InputRequired
 
 
 class Encoders:
-    """The functions that convert values of a class, and of its subclasses, to JSON data.
+    """Functions of the server's author that convert values of a class, and of its subclasses, to JSON data.
 
     Raises `TypeError` for a key that isn't a class, for a class that already has a JSON form, and for an async
     function.
@@ -55,12 +55,13 @@ class Encoders:
             self._write.register(kind, function)
 
     def write(self, value: Any) -> Any:
-        """Convert a value of a class that msgspec doesn't know. The returned data may contain further such values."""
+        """Convert a value of a class that msgspec doesn't support. The returned data may contain more such values."""
         return self._write(value)
 
     def returned(self, kind: type) -> Any:
-        """Return the return annotation of the function that converts the class ``kind``. Return `None` if there is no
-        function."""
+        """Return the return annotation of the encoder function for the class ``kind``. Return `None` if the class has
+        no encoder.
+        """
         function = self._write.dispatch(kind)
         if function is write_foreign:
             return None
@@ -94,14 +95,14 @@ def text_result(text: str) -> CallToolResult:
 
 
 def error_result(text: str) -> CallToolResult:
-    """Return a tool result with ``isError``. The model sees the text, so that it can correct its call."""
+    """Return a tool result with ``isError``. The model sees ``text``, so that it can correct its call."""
     return CallToolResult([TextContent(text)], is_error=True)
 
 
 def result_maker(
     returns: Any, output_schema: JSONObject | None, encoders: Encoders | None = None
 ) -> tuple[JSONObject | None, ToResult]:
-    """Return a tool's output schema, and a function that converts its return values to results.
+    """Return a tool's output schema, and a function that converts the tool's return values to tool results.
 
     An explicit schema is kept unchanged. Otherwise the return annotation decides. The result is unstructured for text,
     content blocks, types that contain content blocks, `CallToolResult`, `None`, and without an annotation. It is
@@ -127,7 +128,7 @@ def _schema_and_maker(
     if _MEDIA in sys.modules and any(kind.__module__ == _MEDIA for kind in fielded_classes(returns)):
         raise TypeError(_NO_DATA)
     if (parts := get_args(returns)) and _is_iterated(get_origin(returns)):
-        # The values of the generator or view go into the result as a list.
+        # A generator or view is sent as a list of its values.
         returns = list[tuple[parts]] if get_origin(returns) is ItemsView else list[parts[0]]
     returns = readable(returns)
     schema = schema_of(returns, read=False, encoders=encoders)
@@ -143,8 +144,9 @@ def _schema_and_maker(
 
 
 def _data_type(returns: Any) -> Any:
-    """Return the return annotation without `InputRequired`, `TaskState` and `CallToolResult`, because these aren't
-    data."""
+    """Return the return annotation without `InputRequired`, `TaskState` and `CallToolResult`, because these classes
+    aren't data for the client.
+    """
     members = get_args(returns) if get_origin(returns) in (Union, types.UnionType) else (returns,)
     results = tuple(member for member in members if member not in (InputRequired, TaskState, CallToolResult))
     if len(results) == len(members):
@@ -153,7 +155,7 @@ def _data_type(returns: Any) -> Any:
 
 
 def _is_text(returns: Any) -> bool:
-    """Return whether the return annotation ``returns`` is text or None, in any spelling."""
+    """Return whether the return annotation ``returns`` allows only text, or text and None, in any spelling."""
     origin = get_origin(returns)
     if origin is Annotated:
         return _is_text(get_args(returns)[0])
@@ -187,8 +189,9 @@ _NO_DATA: Final = (
 
 
 class UnreadMedia(Exception):
-    """Raised if a return value contains media that must be read first. The exception's argument is the value. See
-    `read_media`."""
+    """Raised if a return value contains media whose file must be read first. The exception's argument is the return
+    value. See `read_media`.
+    """
 
 
 def media_kinds() -> tuple[type, ...]:
@@ -198,8 +201,9 @@ def media_kinds() -> tuple[type, ...]:
 
 
 def unstructured_result(value: Any, encoders: Encoders | None = None) -> CallToolResult:
-    """Return the tool result for a value whose annotation doesn't determine the form. A list or tuple is content if
-    it's empty or contains a content block."""
+    """Return the tool result for a value whose annotation doesn't say whether it is content or data. A list or tuple is
+    content if it's empty or contains a content block.
+    """
     if type(value) is str:
         return CallToolResult([TextContent(value)])
     items = _items(value)
@@ -209,8 +213,9 @@ def unstructured_result(value: Any, encoders: Encoders | None = None) -> CallToo
 
 
 def _listed(value: Any, encoders: Encoders | None = None) -> CallToolResult:
-    """Return the tool result for a list of any type. The list is content if it contains a content block, otherwise
-    data."""
+    """Return the tool result for a function annotated to return a list of any type. The list is content if it contains
+    a content block, otherwise data.
+    """
     items = _items(value)
     if items and _has_blocks(items):
         return _blocks(items, encoders)
@@ -221,7 +226,7 @@ def _items(value: Any) -> list[Any] | None:
     """Return the items of a list or a similar iterable. Return `None` for any other value."""
     if isinstance(value, list | tuple):
         return cast("list[Any]", value)
-    if isinstance(value, _SINGLE):  # fast path: the checks below take longer
+    if isinstance(value, _SINGLE):  # fast path, because the check below takes longer
         return None
     return cast("list[Any]", collected(value)) if isinstance(value, ITERATED) else None
 
@@ -231,8 +236,9 @@ def _has_blocks(items: list[Any]) -> bool:
 
 
 def _content(value: Any, encoders: Encoders | None = None) -> CallToolResult:
-    """Return ``value`` as content blocks. Items of a list are converted one by one: text and blocks stay, and all
-    others become JSON."""
+    """Return a tool result whose content blocks are ``value``, or its items if it is a list. Text and content blocks
+    stay, and everything else becomes JSON text.
+    """
     items = _items(value)
     return value if isinstance(value, CallToolResult) else _blocks([value] if items is None else items, encoders)
 
@@ -241,7 +247,7 @@ def _blocks(items: list[Any], encoders: Encoders | None) -> CallToolResult:
     try:
         return CallToolResult([_block(item, encoders) for item in items if item is not None])
     except UnreadMedia:
-        raise UnreadMedia(items) from None  # a generator's items can't be read from the value again
+        raise UnreadMedia(items) from None  # items, not value: a generator can't be read twice
 
 
 def _block(value: Any, encoders: Encoders | None = None) -> ContentBlock:
@@ -297,7 +303,7 @@ def _spelled_out_by(encoders: Encoders, value: Any) -> Any:
 
 
 def _spelled_out(value: Any) -> Any:
-    """Return ``value`` with all members that msgspec would encode differently replaced by plain data."""
+    """Return ``value`` with those members replaced by plain data that msgspec would encode differently."""
     if type(value) in _ATOMS:
         return value
     if isinstance(value, dict):
@@ -328,14 +334,15 @@ _WRITE: Final = partial(write_foreign, inner=_spelled_out)
 
 
 def _fields(value: Any, names: list[str]) -> dict[str, Any]:
-    # If a field with a default isn't in the constructor, its default is a class attribute, which msgspec ignores.
+    # If a dataclass field isn't set by the constructor, its default is a class attribute, which msgspec ignores.
     members = {name: getattr(value, name, msgspec.UNSET) for name in names}
     return {name: _spelled_out(member) for name, member in members.items() if member is not msgspec.UNSET}
 
 
 def _struct(value: msgspec.Struct) -> msgspec.Struct:
-    """Return a copy of the msgspec Struct ``value`` with converted members. msgspec handles names, tags and omitted
-    defaults."""
+    """Return a copy of the msgspec Struct ``value`` with its members converted to plain data. msgspec handles names,
+    tags and omitted defaults.
+    """
     spelled = copy.copy(value)
     for field in msgspec.structs.fields(value):
         member = getattr(value, field.name)

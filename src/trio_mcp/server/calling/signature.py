@@ -1,5 +1,6 @@
-"""`UserFunction`: a handler with its arguments, their JSON Schema, the name of its context parameter, and how to call
-it."""
+"""`UserFunction`: a handler function with its argument types, their JSON Schema, the name of its context parameter, and
+how to call it.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +46,7 @@ if TYPE_CHECKING:
 
 
 class BadArguments(ValueError):
-    """Raised if the arguments of a call don't fit the handler's signature. The caller gets the text."""
+    """Raised if the arguments of a call don't fit the handler's signature. The client gets the exception's text."""
 
 
 @frozen(eq=False)
@@ -75,7 +76,8 @@ class UserFunction:
     @classmethod
     def of(cls, function: Callable[..., Any], *, asyncio: bool = False) -> UserFunction:
         """Inspect the handler ``function``. With ``asyncio``, it runs in its server's event loop. Raises `TypeError`,
-        with the name of the parameter, if a parameter cannot be used."""
+        which names the parameter, if a parameter cannot be used.
+        """
         name = _checked_name(function)
         _check_no_generator(name, function)
         if asyncio:
@@ -118,13 +120,15 @@ class UserFunction:
         )
 
     def copied_fields(self) -> list[Any]:
-        """Return the constructor arguments of an equal `UserFunction`, for a subclass whose instances call the function
-        differently."""
+        """Return the constructor arguments that copy this `UserFunction`, for a subclass whose instances call the
+        function differently.
+        """
         return [getattr(self, field.name) for field in attrs.fields(UserFunction)]
 
     def listed(self, options: PromptOptions) -> tuple[str, str | None, str | None, list[Icon] | None]:
-        """Return the name, title, description and icons of a tool, resource or prompt, from ``options`` or from the
-        function."""
+        """Return the name, title, description and icons of a tool, resource or prompt, from ``options`` or else from
+        the function.
+        """
         name = options.get("name") or self.function.__name__
         description, icons = options.get("description"), options.get("icons")
         return (
@@ -138,8 +142,9 @@ class UserFunction:
         self, scope: RequestScope, lifespan: Any, bound: dict[str, Any], tasks: Callable[[], TaskHost] | None = None
     ) -> Awaitable[Any]:
         """Call the handler function with ``bound`` arguments. An async function runs in the current task, and a plain
-        function in a worker thread. If a plain function returns an awaitable, this method awaits it. ``tasks`` returns
-        the host of the caller's tasks."""
+        function in a worker thread. If a plain function returns an awaitable, it is awaited. ``tasks`` returns the host
+        of the caller's tasks.
+        """
         if self.is_async:
             if self.context_name is not None:
                 bound[self.context_name] = LiveContext(scope, lifespan, tasks)
@@ -149,13 +154,14 @@ class UserFunction:
 
             bound[self.context_name] = WorkerContext(LiveContext(scope, lifespan, tasks))
         call, threads = partial(self.function, **bound), scope.runner.workers.share(scope.ticket.caller)
-        # A task outlives its request, and then has another runner.
+        # Read scope.runner late: a task may outlive its request, and then has another runner.
         return await_result(run_in_worker(call, threads, lambda: scope.runner.graces, scope.thread_abandoned))
 
     def bind(self, arguments: JSONObject, *, strict: bool = True) -> dict[str, Any]:
-        """Return ``arguments`` converted to the annotated types. With ``strict=False``, arguments that fail are
-        converted by `read_leniently`. Raises `BadArguments` if they don't fit."""
-        if self._hashed_items_limit is not None:  # most handlers have no limit, and skip calling _check_size
+        """Return ``arguments`` converted to the annotated types. Raises `BadArguments` if they don't fit. With
+        ``strict=False``, arguments that fail are tried again with `read_leniently`.
+        """
+        if self._hashed_items_limit is not None:  # most handlers have no limit: skip the call of _check_size
             self._check_size(arguments)
         try:
             if strict and not self._needs_options:
@@ -184,7 +190,7 @@ class UserFunction:
             else:
                 read = read_leniently(self.schema, arguments)
             if read is not arguments:
-                self._check_size(read)  # strings may have contained large JSON values
+                self._check_size(read)  # the parsed strings may contain large JSON values
                 return msgspec.convert(read, self._model, strict=strict, str_keys=True, dec_hook=read_foreign)
         except (msgspec.ValidationError, ValueError, TypeError) as error:
             fault = error
@@ -192,7 +198,7 @@ class UserFunction:
 
 
 def _hints(name: str, function: Callable[..., Any]) -> dict[str, Any]:
-    """Return the resolved annotations of a function. Raises `TypeError` if one cannot be resolved."""
+    """Return the resolved annotations of a function. Raises `TypeError` if an annotation cannot be resolved."""
     try:
         return typing.get_type_hints(function, include_extras=True)
     except NameError as error:
@@ -212,7 +218,7 @@ def _returned(hint: Any) -> Any:
 
 def _checked_name(function: Callable[..., Any]) -> str:
     """Return the name of a handler function for error messages. Raises `TypeError` unless it's a function or method."""
-    # Check this first: from CPython 3.14 on, inspect.isroutine() is true for a partial.
+    # Check this first: from CPython 3.14 on, inspect.isroutine() is true for a functools.partial.
     if isinstance(function, functools.partial):
         raise TypeError(
             "a functools.partial has no name, docstring and parameters of its own: write a function around it, or "
@@ -235,8 +241,9 @@ def _checked_name(function: Callable[..., Any]) -> str:
 
 
 def _nameless(name: str, parameter: inspect.Parameter) -> str:
-    """Return what to write instead of a parameter that clients cannot pass by name, such as a positional-only
-    parameter."""
+    """Return advice for error messages: what to write instead of a parameter that clients cannot pass by name, such as
+    a positional-only parameter.
+    """
     written, instead = {
         parameter.VAR_POSITIONAL: (f"*{parameter.name}", f"{parameter.name}: list[int]"),
         parameter.VAR_KEYWORD: (f"**{parameter.name}", f"{parameter.name}: dict[str, int]"),
@@ -303,7 +310,7 @@ def _provided(name: str, parameter: inspect.Parameter, hint: Any) -> Provide | N
                 f"    wrong:  {parameter.name}: Database = Depends(connect)\n"
                 f"    right:  {parameter.name}: Annotated[Database, Provide(connect)]"
             )
-    if f"{__package__}.provider" not in sys.modules:  # not imported, so no parameter has a Provide
+    if f"{__package__}.provider" not in sys.modules:  # Provide was never imported, so no parameter has one
         return None
     from .provider import provide_of
 
@@ -352,8 +359,9 @@ def _allows_none(hint: Any) -> bool:
 
 
 def _with_descriptions(hint: Any, described: str | None) -> Any:
-    """Return an annotation in which plain strings in ``Annotated``, and ``Doc`` (PEP 727), are descriptions. If the
-    annotation has no description, ``described`` becomes its description."""
+    """Return an annotation with descriptions added as `msgspec.Meta`: from plain strings in ``Annotated``, from ``Doc``
+    (PEP 727), or else from ``described``.
+    """
     kind, *notes = get_args(hint) if get_origin(hint) is Annotated else (hint,)
     for note in notes:
         text = note if isinstance(note, str) else getattr(note, "documentation", None)
@@ -363,7 +371,8 @@ def _with_descriptions(hint: Any, described: str | None) -> Any:
 
 
 def _model(name: str, fields: list[Any]) -> tuple[type[msgspec.Struct], JSONObject, list[msgspec.inspect.Type]]:
-    """Return a class for the arguments of a handler, its JSON Schema, and the types of its fields."""
+    """Return a class whose fields are the arguments of a handler, the class's JSON Schema, and the types of its fields.
+    """
     try:
         # msgspec doesn't allow field names that begin with two underscores.
         members = [("renamed" * name.startswith("__") + name, *field) for name, *field in fields]

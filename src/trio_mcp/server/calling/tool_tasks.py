@@ -26,7 +26,7 @@ def check_declaration(name: str, task: object, on_restart: object) -> None:
     effect."""
     if (task is None or task is False) and on_restart == "fail":
         return
-    from ...stores.task_store import OnRestart  # lazy import: servers without tasks start faster
+    from ...stores.task_store import OnRestart  # lazy import: a server without tasks starts faster
 
     if not (task is None or task is False or task in get_args(TaskSupport)):
         raise ValueError(f'tool {name!r}: task must be "optional", "required" or False, not {task!r}')
@@ -40,8 +40,9 @@ def check_declaration(name: str, task: object, on_restart: object) -> None:
 
 
 def missing_task_hint(error: AttributeError, scope: RequestScope) -> str | None:
-    """Return the advice for a handler that used ``ctx.task`` in a call that isn't a task. Return `None` for any other
-    ``error``."""
+    """Return advice for a handler that failed because it used ``ctx.task`` in a call that isn't a task. Return `None`
+    for any other ``error``.
+    """
     from ..context.tasks import TaskContext  # lazy import, see `check_declaration`
 
     if error.obj is not None or scope.task is not None or not hasattr(TaskContext, error.name or ""):
@@ -59,8 +60,8 @@ def task_of_call(
     scope: RequestScope,
     tasks: Callable[[], TaskHost] | None,
 ) -> RequestTask | None:
-    """Return the task that a tool call is, or may become. Return `None` for an ordinary call. ``tasks`` returns the
-    host that runs tasks, or is `None` if the server has no tasks.
+    """Return the task that a tool call is, or may become. Return `None` for a call that can't be a task. ``tasks``
+    returns the host that runs tasks. It is `None` if the server has no tasks.
 
     Raises `CodedError` if the tool requires a task and the client has none, or the reverse: -32601 in 2025-11-25 and
     before, -32021 in later revisions.
@@ -71,7 +72,7 @@ def task_of_call(
     asks = form == "core" and params.task is not None
     if support is None or tasks is None:
         if asks and tasks is not None:
-            # 2025-11-25 tasks, Tool-Level Negotiation 2.1: SHOULD be refused.
+            # 2025-11-25 tasks, Tool-Level Negotiation 2.1: the server SHOULD refuse such a call.
             raise CodedError(METHOD_NOT_FOUND, f"{params.name} cannot run as a task: call it without task")
         if support == "required":
             raise CodedError(
@@ -99,18 +100,20 @@ def task_of_call(
 
 
 def _task_needed(name: str, scope: RequestScope) -> CodedError:
-    """Return the error for a call that must be a task if this client doesn't support tasks. Otherwise return `None`."""
+    """Return the error for a call that must be a task, if this client doesn't support tasks. Otherwise return `None`.
+    """
     revision = scope.request.revision
     if revision.tasks == "extension":
-        # extension tasks, Capability Negotiation: MUST be -32021, with the extension.
+        # extension tasks, Capability Negotiation: the error MUST be -32021, and name the extension.
         return CapabilityMissing(TASKS_CAPABILITY, revision)
-    # 2025-11-25 tasks, Tool-Level Negotiation 2.3: MUST be refused.
+    # 2025-11-25 tasks, Tool-Level Negotiation 2.3: the server MUST refuse such a call.
     return CodedError(METHOD_NOT_FOUND, f"{name} runs only as a task: call it with task")
 
 
 def hand_over_task(state: TaskState, scope: RequestScope, name: str) -> CallToolResult:
-    """Detach the task of a call from its handler, which returned the task's ``state``. The task continues without the
-    handler. Returns a placeholder that isn't sent to the client."""
+    """Separate the task of a call from its handler, which returned the task's ``state``: the task continues although
+    the handler has ended. Returns a placeholder result that isn't sent to the client.
+    """
     task = scope.task
     if task is None:
         raise _task_needed(name, scope)
@@ -152,7 +155,7 @@ async def run_task(
 
 
 async def run_within(task: RequestTask, scope: RequestScope, run: Callable[[], Awaitable[Any]]) -> Any:
-    """Run a call that is a task or may become one, including its middleware ``run``, and return the result.
+    """Run a call that is a task or may become one, by calling its middleware ``run``, and return the result.
 
     If middleware refuses the call with an error, no task remains. If middleware answers it without calling the tool, a
     task is created only if the requestor waits for a task id.

@@ -1,1 +1,1 @@
-"""What a handler uses: its context, requests to the client, logging and tasks."""
+"""What handlers use: their context, requests to the client, logging and tasks."""

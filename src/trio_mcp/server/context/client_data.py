@@ -1,4 +1,4 @@
-"""Convert untrusted client data to the classes that handlers request, and create elicitation forms.
+"""Convert a client's untrusted data to the classes that handlers request, and create elicitation forms.
 
 A form is a class with simple fields. It is sent as the flat JSON Schema that the specification allows.
 """
@@ -86,8 +86,9 @@ class ElicitAnswer:
 
 
 def should_notify_completion(elicitation_id: str, revision: Revision, capabilities: ClientCapabilities) -> bool:
-    """Return whether this client gets a notification when a URL elicitation is complete. Raises `ValueError` if the
-    elicitation id isn't a non-empty string."""
+    """Return whether this client gets a notification when the user completes a URL elicitation. Raises `ValueError` if
+    the elicitation id isn't a non-empty string.
+    """
     if not isinstance(elicitation_id, str) or not elicitation_id:  # pyright: ignore[reportUnnecessaryIsInstance] - for untyped code
         raise ValueError(f"the id of a URL elicitation must be a non-empty string, not {elicitation_id!r}")
     return COMPLETE in revision._methods and capabilities.supports("elicitation.url")
@@ -98,8 +99,9 @@ _SPECIFICATION: Final = f"{protocol.__name__}."
 
 def typed(data: Any, kind: type[T]) -> T:
     """Convert JSON data to an instance of ``kind``, strictly. Members of a specification class have their JSON names in
-    the data. Members of other classes have the names of the fields. Raises `ValueError` if the data doesn't fit, and
-    `TypeError` if no JSON data could be a ``kind``."""
+    the data. Members of other classes are called like the fields. Raises `ValueError` if the data doesn't fit, and
+    `TypeError` if no JSON data can be converted to ``kind``.
+    """
     try:
         return structure(data, kind) if _is_of_specification(kind) else convert(data, kind)
     except RecursionError:
@@ -107,8 +109,9 @@ def typed(data: Any, kind: type[T]) -> T:
 
 
 def typed_text(text: str, kind: type[T]) -> T:
-    """Convert JSON text to an instance of ``kind``, like `typed`. Empty text gives ``kind()``. It raises `ValueError`
-    if ``kind`` has no default."""
+    """Convert JSON text to an instance of ``kind``, like `typed`. Empty text gives ``kind()``; if ``kind`` has no
+    defaults, it raises `ValueError`.
+    """
     if text:
         try:
             data = msgspec.json.decode(text)
@@ -124,7 +127,7 @@ def typed_text(text: str, kind: type[T]) -> T:
 
 
 def _is_of_specification(kind: Any) -> bool:
-    """Return whether ``kind`` is a class of the specification, or a list, union etc. of such classes."""
+    """Return whether ``kind`` is a class of the MCP specification, or a list, union etc. of such classes."""
     classes = [part for part in hint_parts(kind) if isinstance(part, type) and attrs.has(part)]
     return any(each.__module__.startswith(_SPECIFICATION) for each in classes)
 
@@ -169,7 +172,7 @@ class Form:
 
     @cached_property
     def _validator(self) -> SchemaValidator:
-        from ...protocol.schema_validator import SchemaValidator  # lazy import: few servers ask for forms
+        from ...protocol.schema_validator import SchemaValidator  # lazy import: few servers use elicitation forms
 
         return SchemaValidator(self.schema)
 
@@ -206,7 +209,8 @@ def form_schema(form: type | JSONObject) -> JSONObject:
     properties, hints, optional = cast("JSONObject", schema.get("properties", {})), _hints(kind), optional_fields(form)
     fields = {name: _flat(field) | _annotation_facts(hints.get(name), field) for name, field in properties.items()}
     required = [name for name in schema.get("required", []) if name not in optional]
-    # 2025-11-25 schema, ElicitRequestFormParams: only the members type, properties and required are allowed
+    # 2025-11-25 schema, ElicitRequestFormParams: only the members type, properties and required are allowed in a form's
+    # schema.
     schema = {"type": schema.get("type"), "properties": fields, "required": required}
     check_form_schema(schema)
     return schema
@@ -222,8 +226,9 @@ def _one_field(kind: Any) -> JSONObject:
 
 
 def _choice(choices: list[Any]) -> Any:
-    """Return the type of a field with ``choices``. If the list of choices is inside another list, it is the type for
-    several choices."""
+    """Return the JSON Schema of a field with ``choices``. If the list of choices is inside another list, the user can
+    choose several.
+    """
     if len(choices) == 1 and isinstance(choices[0], list | tuple):
         return list[_choice(cast("list[Any]", choices[0]))]
     names = tuple(each.value if isinstance(each, Enum) else each for each in choices)
@@ -257,7 +262,7 @@ def _annotation_facts(hint: Any, field: JSONObject) -> JSONObject:
 
 
 def _facts_in(hint: Any) -> Iterator[Any]:
-    """Yield the types that a field's annotation allows, and the metadata in it."""
+    """Yield the types that a field's annotation allows, and the metadata in the annotation."""
     if get_origin(hint) in (Annotated, Union, UnionType, Required, NotRequired):
         for part in get_args(hint):
             yield from _facts_in(part)
@@ -266,8 +271,9 @@ def _facts_in(hint: Any) -> Iterator[Any]:
 
 
 def _flat(field: JSONObject) -> JSONObject:
-    """Return the schema of a form field without ``null``. A form marks an optional field by not listing it in
-    ``required``."""
+    """Return the schema of a form field without ``null``. In a form, a field is optional if ``required`` doesn't list
+    it.
+    """
     if isinstance(branches := field.get("anyOf"), list):
         branches = [branch for branch in cast("list[JSONObject]", branches) if branch.get("type") != "null"]
         if len(branches) == 1:
@@ -275,7 +281,7 @@ def _flat(field: JSONObject) -> JSONObject:
             return _flat({**branches[0], **rest})
     if isinstance(items := field.get("items"), dict):
         items = _flat(cast("JSONObject", items))
-        if "enum" in items:  # an Enum's title and description aren't allowed in items
+        if "enum" in items:  # a form's list items may not have an Enum's title or description
             items = {"type": items["type"], "enum": items["enum"]}
         field = {**field, "items": items}
     if field.get("default", ...) is None:

@@ -1,4 +1,4 @@
-"""`InputRequired`: a handler's return value that requests input from the client. For handlers that are safe to run
+"""`InputRequired`: a handler's return value that requests input from the client. Only for handlers that are safe to run
 again.
 
 This module also validates all questions, whether sent by a method of the context or returned.
@@ -52,12 +52,15 @@ Asked: TypeAlias = CreateMessageParams | ElicitFormParams | ElicitURLParams | In
 
 
 AS_TASK: Final = "a question must not have a `task` parameter: to have the client run it as a task, pass task_ttl=60.0"
-"""Advice for an elicitation or sampling request with a ``task`` parameter, whose result would be a task."""
+"""Advice in errors: what to do if an elicitation or sampling request has a ``task`` parameter, so that its result would
+be a task.
+"""
 
 
 def needed_for(asked: Asked) -> tuple[str, ...]:
-    """Return the capabilities that a client must have declared for this request to the client, in the order in which
-    they are checked."""
+    """Return the capabilities that a client must have declared before it can get this request, in the order in which
+    they are checked.
+    """
     match asked:
         case CreateMessageParams():
             has_tools = asked.tools is not None or asked.tool_choice is not None
@@ -71,8 +74,8 @@ def needed_for(asked: Asked) -> tuple[str, ...]:
 
 
 def question(asked: Asked, revision: Revision) -> InputRequest:
-    """Return the elicitation, sampling or roots request in the form of ``revision``. The parameters of an
-    `InputRequest` are validated too, and stay unchanged.
+    """Return an elicitation, sampling or roots request in the JSON form of ``revision``. The parameters of an
+    `InputRequest` are validated too, but stay unchanged.
 
     Raises:
         CodedError: (-32602) If the form isn't flat or the URL is unsafe.
@@ -94,8 +97,9 @@ def question(asked: Asked, revision: Revision) -> InputRequest:
 
 
 def checked_params(params: CreateMessageParams | ElicitParams, revision: Revision) -> JSONObject:
-    """Return the validated parameters of an elicitation, sampling or roots request in the form of ``revision``. Raises
-    the errors of `question`."""
+    """Return the parameters of an elicitation, sampling or roots request, validated and in the JSON form of
+    ``revision``. Raises the errors of `question`.
+    """
     check_meta_keys(params.meta)
     if isinstance(params, ElicitFormParams):
         check_form_schema(params.requested_schema)
@@ -105,8 +109,9 @@ def checked_params(params: CreateMessageParams | ElicitParams, revision: Revisio
 
 
 def structured(method: str, result: Any, result_type: type[T], revision: Revision) -> T:
-    """Return the client's answer to an elicitation, sampling or roots request as a ``result_type``. Raises
-    `ProtocolViolation` if the answer doesn't fit."""
+    """Convert the client's answer to an elicitation, sampling or roots request to a ``result_type``. Raises
+    `ProtocolViolation` if the answer doesn't fit.
+    """
     try:
         return structure_result(method, result, result_type)
     except ProtocolViolation as error:
@@ -114,8 +119,9 @@ def structured(method: str, result: Any, result_type: type[T], revision: Revisio
 
 
 def bad_answer(reason: str, revision: Revision) -> ProtocolViolation:
-    """Return the error for a client's answer that doesn't fit the request it answers."""
-    # 2026-07-28 mrtr, Error Handling: in modern revisions, answers arrive as parameters of a request.
+    """Return the error for a client's answer that doesn't fit the elicitation, sampling or roots request."""
+    # 2026-07-28 mrtr, Error Handling: in modern revisions, the client sends its answers as parameters of a retried
+    # request.
     return ProtocolViolation(reason) if revision.server_requests else BadAnswer(reason)
 
 
@@ -146,15 +152,19 @@ class InputRequired:
 
     requests: Mapping[str, Asked] = attrs.field(factory=dict[str, Asked])
     """The requests to the client, under keys of your choice: sampling or elicitation parameters, or an `InputRequest`.
-    They are validated like those of `RequestContext.elicit`."""
+    They are validated like requests sent with `RequestContext.elicit`.
+    """
     state: str = ""
-    """A string of your choice that you get back with the answers. The client stores it in encrypted form."""
+    """A string of your choice that you get back with the answers. The client stores it in encrypted form between the
+    runs of the handler.
+    """
 
 
 def replay(scope: RequestScope) -> None:
-    """Make this request's handler stop when it requests input from the client, and run again with all answers so far.
-    Applies to revisions that send questions in the result. The server stores nothing between rounds
-    (``@server.tool(replay=True)``)."""
+    """Make this request's handler stop when it requests input from the client, and run again from the top with all
+    answers so far (``@server.tool(replay=True)``). Applies to modern revisions, in which input requests are sent in the
+    result. The server stores nothing between the runs.
+    """
     request, seal = scope.request, scope.runner.seal
     if request.revision.server_requests or seal is None:
         return
@@ -169,7 +179,7 @@ def replay(scope: RequestScope) -> None:
 
 
 async def settle(value: InputRequired, scope: RequestScope, again: Callable[[], Awaitable[Any]]) -> Any:
-    """Return the result to send for a handler that returned ``value``.
+    """Return the final result for a handler that returned the `InputRequired` ``value``.
 
     If ``value`` asks questions: in modern revisions, return a result with the questions. Otherwise ask the client, run
     the handler ``again``, and return what that run gives. Raises `RuntimeError` if the handler asks more than
@@ -183,7 +193,7 @@ async def settle(value: InputRequired, scope: RequestScope, again: Callable[[], 
         rounds += 1
         if rounds > most:
             raise RuntimeError(f"{scope.request.method.name}: the handler asked for input more than {most} times")
-        await trio.lowlevel.checkpoint()  # without it, a handler that returns no questions could loop forever
+        await trio.lowlevel.checkpoint()  # prevent an endless loop without a checkpoint if the handler requests nothing
         if scope.runner.stateless and scope.request.revision.server_requests:
             raise no_back_channel_when_stateless(scope.request.method, scope.request.revision)
         asked = _askable(result, scope)
@@ -203,7 +213,7 @@ def _asking(value: InputRequired, scope: RequestScope) -> InputRequiredResult:
 
 
 def _askable(value: InputRequired, scope: RequestScope) -> dict[str, InputRequest]:
-    """Return the elicitation, sampling and roots requests that this client supports.
+    """Return the requests of an `InputRequired` that this client supports.
 
     Raises `CapabilityMissing`, with all missing capabilities, if there are questions and the client supports none.
     Raises `CodedError` for invalid questions, see `question`.
@@ -213,7 +223,7 @@ def _askable(value: InputRequired, scope: RequestScope) -> dict[str, InputReques
     missing: list[str] = []
     unsaid: list[str] = []
     for key, asked in value.requests.items():
-        # 2026-07-28 mrtr, Server Requirements 7: MUST NOT use capabilities that the client didn't declare.
+        # 2026-07-28 mrtr, Server Requirements 7: the server MUST NOT use capabilities that the client didn't declare.
         if lacking := request.missing(needed_for(asked)):
             missing += lacking
             continue
@@ -229,7 +239,7 @@ def _askable(value: InputRequired, scope: RequestScope) -> dict[str, InputReques
         raise CodedError(INVALID_PARAMS, f"Invalid params: {'; '.join(unsaid)}")
     if not value.state:
         raise CodedError(
-            INTERNAL_ERROR, "Internal error: InputRequired was returned with neither a question nor a state"
+            INTERNAL_ERROR, "Internal error: InputRequired was returned with neither requests nor a state"
         )
     return possible
 
@@ -271,7 +281,7 @@ async def ask_as_task(scope: RequestScope, method: str, params: JSONObject | Non
     from ...tasks.remote_task import CoreRemoteTask, task_params  # lazy import: few servers send requests as tasks
 
     if not sends_questions(scope):
-        raise NoBackChannel("the questions of a task are sent to its requestor, and cannot be tasks themselves")
+        raise NoBackChannel("a task sends its requests to its requestor, and these requests cannot be tasks themselves")
     revision = scope.request.revision
 
     async def ask(method: str, params: JSONObject) -> Any:
@@ -286,4 +296,4 @@ async def ask_as_task(scope: RequestScope, method: str, params: JSONObject | Non
 
 
 async def _ignore_state(_: TaskState) -> None:
-    """Ignore a task state that the client reports, because only the result is needed."""
+    """Do nothing with a task state that the client reports, because only the task's result is needed."""

@@ -1,4 +1,4 @@
-"""`ClientLogHandler` sends records of the standard library's `logging` to the client. `SilentLog` sends nothing."""
+"""`ClientLogHandler` sends log records of the standard library's `logging` to the client. `SilentLog` sends nothing."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ class ClientLogHandler(logging.Handler):
     def __init__(self, level: int = logging.NOTSET) -> None:
         super().__init__(level)
         self.dropped = 0
-        """The number of log records that were dropped because an outbox was full."""
+        """The number of log records that were dropped, for example because an outbox was full."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Send the record to the client of the current request. See `logging.Handler.emit`."""
+        """Send a log record to the client of the current request. See `logging.Handler.emit`."""
         scope = current_request.get(None)
         if scope is None or record.name.partition(".")[0] == "trio_mcp":
             return
@@ -70,5 +70,5 @@ class SilentLog(RequestLog):
         await trio.lowlevel.checkpoint_if_cancelled()
 
     def log_nowait(self, level: str, data: Any, logger: str | None = None) -> bool:
-        """Send nothing, and return `False`."""
+        """Send nothing to the client, and return `False`."""
         return False

@@ -1,4 +1,4 @@
-"""`RequestContext`: the object through which a handler uses its request.
+"""`RequestContext`: gives a handler access to its request and its client.
 
 The class itself is passive, for tests: it is never cancelled, drops notifications, refuses questions, and keeps no
 state. Test fakes override single members. `LiveContext` is the context of a real request; `worker_context` adapts the
@@ -63,7 +63,7 @@ class RequestContext(ContextNames[L_co]):
     __slots__ = ()
 
     _live: RequestScope | None = None
-    """The request of a `LiveContext`. It is `None` in a passive context, which tests create."""
+    """The running request, in a `LiveContext`. `None` in a passive context, which tests create."""
     _lifespan: Any = None
     _tasks: Callable[[], TaskHost] | None = None
 
@@ -81,8 +81,9 @@ class RequestContext(ContextNames[L_co]):
 
     @property
     def session_id(self) -> str | None:
-        """The id of the WebSocket connection or, in legacy revisions, of the HTTP session. `None` if there is no id,
-        for example over stdio."""
+        """The id of the WebSocket connection or, in legacy revisions, of the HTTP session. `None` if the transport has
+        no such id, for example stdio.
+        """
         return None if self._live is None else self._live.exchange.peer.session_id
 
     @property
@@ -112,8 +113,9 @@ class RequestContext(ContextNames[L_co]):
 
     @property
     def auth(self) -> Auth | None:
-        """The authenticated caller. `None` if no authentication is configured. When a task runs again after a restart,
-        only the caller's identity is left: the token is empty, and there are no scopes and claims."""
+        """The authenticated caller. `None` if authentication isn't configured. When a task runs again after a restart,
+        only the caller's identity is known: the token is empty, and there are no scopes and claims.
+        """
         return None if self._live is None else self._live.exchange.peer.auth
 
     @property
@@ -129,7 +131,7 @@ class RequestContext(ContextNames[L_co]):
 
     @property
     def task(self) -> TaskContext | None:
-        """The task that this request is, or may become. `None` for an ordinary call."""
+        """The task that runs this request, or that the request may become. `None` for an ordinary call."""
         if self._live is None or (task := self._live.task) is None:
             return None
         from .tasks import LiveTask  # lazy import: most servers have no tasks
@@ -138,7 +140,7 @@ class RequestContext(ContextNames[L_co]):
 
     @property
     def caller_tasks(self) -> CallerTasks | None:
-        """The tasks of this caller, in the handler of a tool. `None` if the server has no tasks."""
+        """The tasks of this request's caller, in the handler of a tool. `None` if the server has no tasks."""
         if self._live is None or self._tasks is None:
             return None
         from .tasks import CallerTasks  # lazy import: most servers have no tasks
@@ -235,7 +237,7 @@ class RequestContext(ContextNames[L_co]):
     @overload
     async def send_notification(self, method: str, params: JSONObject | None = None) -> None: ...
     async def send_notification(self, method: str | ExtensionNotification[Any], params: Any = None) -> None:
-        """Send a notification to the client that belongs to this request. It is dropped if the request has ended.
+        """Send a notification that belongs to this request to the client. It is dropped if the request has ended.
 
         For an extension notification, pass an instance of its parameter class. It is dropped if the client hasn't
         declared the extension.
@@ -299,34 +301,36 @@ class RequestContext(ContextNames[L_co]):
             return False
         return scope.runner.trio_run.call(lambda: scope.exchange.close_stream(retry))
 
-    # Answers of earlier rounds, for handlers that return `InputRequired`
+    # The client's answers, for handlers that return `InputRequired`
 
     @property
     def input_responses(self) -> Mapping[str, JSONObject]:
-        """The client's answers to the last `InputRequired`, by the keys that you chose. Empty in the first round. The
-        data is untrusted."""
+        """The client's answers to the last `InputRequired`, by the keys that you chose. Empty when the handler first
+        runs. The data is untrusted.
+        """
         continuation = None if self._live is None else self._live.request.continuation
         return {} if continuation is None else continuation.responses
 
     @property
     def request_state(self) -> str:
-        """The ``state`` of the last `InputRequired`. Empty in the first round, or if the `InputRequired` had no
-        state."""
+        """The ``state`` of the last `InputRequired`. Empty when the handler first runs, or if the `InputRequired` had
+        no state.
+        """
         continuation = None if self._live is None else self._live.request.continuation
         return "" if continuation is None else continuation.state
 
     @property
     def is_resubmit(self) -> bool:
-        """True if the client has sent this request again with answers."""
+        """True if the client has retried this request, with answers to an `InputRequired`."""
         return bool(self.input_responses)
 
     def has_input_response(self, key: str) -> bool:
-        """Return whether the client answered the question with this ``key`` in `InputRequired`."""
+        """Return whether the client answered the request that had this ``key`` in `InputRequired`."""
         return key in self.input_responses
 
     def input_response_as(self, kind: type[T], key: str) -> T:
-        """Return the client's answer to ``key`` as a ``kind``: a class of the specification such as `ElicitResult`, or
-        your own attrs class, dataclass, TypedDict or msgspec Struct.
+        """Return the client's answer to the request with this ``key`` as a ``kind``: a class of the specification such
+        as `ElicitResult`, or your own attrs class, dataclass, TypedDict or msgspec Struct.
 
         In your own classes, JSON members have the names of the fields. A missing answer counts as an empty object. JSON
         types are never converted. Raises `ValueError` if the answer doesn't fit.
@@ -361,8 +365,9 @@ class RequestContext(ContextNames[L_co]):
         return extension._settings_in(declared, "client")
 
     def no_channel(self) -> CodedError:
-        """Return the error that elicitation, sampling and roots requests of this context raise if it has no client.
-        Subclasses can explain the reason."""
+        """Return the error that elicitation, sampling and roots requests raise if this context has no client.
+        Subclasses can override it to explain the reason.
+        """
         return CodedError(
             INVALID_REQUEST,
             "there is no server-to-client channel: this RequestContext is passive, made without a request; "
@@ -383,7 +388,8 @@ class RequestContext(ContextNames[L_co]):
         *,
         task_ttl: float | None = None,
     ) -> T:
-        """Send a request to the client, as part of this request, and return its result as a ``result_type``.
+        """Send a request to the client, as part of the request being handled, and return the client's result as a
+        ``result_type``.
 
         For a method of an extension, the parameters and the result are instances of its own classes. Modern clients
         answer only the specification's three questions (sampling, elicitation, roots). If this request is cancelled,
@@ -470,7 +476,7 @@ class RequestContext(ContextNames[L_co]):
         asked = Form.of(form)
         question = ElicitFormParams(message, asked.schema, meta=meta)
         asking = self._ask("elicitation/create", question, ElicitResult, task_ttl)
-        del question  # free memory, here and below: thousands of tasks may be waiting for answers
+        del question  # free memory, here and below: thousands of tasks may await answers
         answer = await asking
         if answer.action != "accept":
             return ElicitAnswer(answer.action)
@@ -488,7 +494,7 @@ class RequestContext(ContextNames[L_co]):
         meta: JSONObject | None = None,
         task_ttl: float | None = None,
     ) -> ElicitAnswer:
-        """Ask the client's user to open ``url``, an absolute http or https URL. `send_request` documents ``task_ttl``.
+        """Ask the client's user to open ``url``, an absolute http or https URL. See `send_request` for ``task_ttl``.
 
         Raises the errors of `elicit`, with the capability ``elicitation.url``. Also raises `CodedError` (-32602) if the
         URL or id contains control characters, the id is empty, or the message contains control characters other than
@@ -504,13 +510,13 @@ class RequestContext(ContextNames[L_co]):
         return await self._ask_raw("elicitation/create", params)
 
     async def list_roots(self) -> list[Root]:
-        """Return the client's roots. Raises the errors of `elicit`, with the capability ``roots``."""
+        """Request the client's roots, and return them. Raises the errors of `elicit`, with the capability ``roots``."""
         self._check("roots")
         result = await self._ask_raw("roots/list", None)
         return structured("roots/list", result, ListRootsResult, self.revision).roots
 
     async def list_roots_raw(self) -> JSONObject:
-        """Send ``roots/list`` and return the result as plain data, unvalidated."""
+        """Send ``roots/list`` to the client, and return the result as plain data, unvalidated."""
         return cast("JSONObject", await self._ask_raw("roots/list", None))
 
     # How it asks
@@ -521,14 +527,16 @@ class RequestContext(ContextNames[L_co]):
         return self.no_channel() if self._live is None else no_back_channel(self._live)
 
     def _declares(self, capability: str) -> bool:
-        """Return whether the client declared ``capability`` and the client's revision has it."""
+        """Return whether the client declared ``capability``, and the request's protocol revision has that capability.
+        """
         if (scope := self._live) is None:
             return False
         return declares(scope.request.capabilities, capability, scope.request.revision)
 
     def _check(self, *capabilities: str) -> None:
-        """Raise `NoBackChannel` if the client can't receive requests, or `CapabilityMissing` if it didn't declare the
-        capability. A missing capability is named before its sub-capabilities (ruling 18)."""
+        """Raise `NoBackChannel` if the client can't receive requests, or `CapabilityMissing` if it didn't declare all
+        ``capabilities``. The error names all missing capabilities, each before its sub-capabilities.
+        """
         if (refusal := self._refusal()) is not None:
             raise refusal
         for capability in capabilities:
@@ -569,7 +577,7 @@ class RequestContext(ContextNames[L_co]):
 
 
 class LiveContext(RequestContext[Any]):
-    """The context of a running request, which reads its `RequestScope`."""
+    """The `RequestContext` of a running request, which gets its values from the `RequestScope`."""
 
     __slots__ = ("_lifespan", "_live", "_tasks")
 
@@ -580,13 +588,16 @@ class LiveContext(RequestContext[Any]):
 
 
 def live_scope(ctx: RequestContext[Any]) -> RequestScope | None:
-    """Return the request of the context ``ctx``. Return `None` for a passive context."""
+    """Return the running request that the context ``ctx`` belongs to. Return `None` for a passive context, which tests
+    create.
+    """
     return ctx._live
 
 
 def scope_of(ctx: RequestContext[Any]) -> RequestScope:
-    """Return the request of the context ``ctx``, which must not be a passive context. For this package's own
-    handlers."""
+    """Return the running request that the context ``ctx`` belongs to. For this package's own handlers, which never get
+    a passive context.
+    """
     live = live_scope(ctx)
     assert live is not None, "handlers of extensions run for requests alone"
     return live

@@ -1,4 +1,4 @@
-"""`CallerState`: the values that a server keeps for one caller between requests, ``ctx.state``.
+"""`CallerState`: values that a server keeps for one caller between requests, ``ctx.state``.
 
 The state of a caller is one entry of a `SessionDirectory`: a JSON object, changed by compare-and-set.
 """
@@ -53,12 +53,14 @@ class StateValue(NamedTuple):
     value: Any
     """The value as JSON data. `None` if the key has no value."""
     version: str
-    """The version of the value. Pass it as ``expected`` to `CallerState.set`. Versions are never reused. Empty if the
-    key has no value."""
+    """The version of the value. Pass it as ``expected`` to `CallerState.set`. A version is never reused. Empty if the
+    key has no value.
+    """
 
     def as_(self, kind: type[T]) -> T:
-        """Return the value as a ``kind``, for example an attrs class, dataclass, TypedDict or msgspec Struct. Raises
-        `ValueError` if the value doesn't fit."""
+        """Return the value as an instance of ``kind``, for example an attrs class, dataclass, TypedDict or msgspec
+        Struct. Raises `ValueError` if the value doesn't fit.
+        """
         return typed(self.value, kind)
 
 
@@ -86,10 +88,10 @@ class CallerState:
         self._scope = scope
         self._handle = handle
         self._passive = passive
-        """The storage of the state in the context of a test."""
+        """Storage of the values in a passive context, which tests create."""
 
     def at(self, handle: str) -> CallerState:
-        """Return another, named state of the same caller, with separate values.
+        """Return another state of the same caller, called ``handle``, whose values are separate.
 
         For a client without a token and session, the state belongs to every client that has ``handle``. So let the
         server generate the handle, for example with `secrets.token_urlsafe`, and send it to one client only. Raises
@@ -100,17 +102,17 @@ class CallerState:
         return CallerState(self._scope, handle, self._passive)
 
     async def get(self, key: str, default: Any = None) -> Any:
-        """Return the value of ``key``, or ``default`` if the key has no value."""
+        """Return the caller's value of ``key``, or ``default`` if the key has no value."""
         found = await self.read(key)
         return found.value if found.version else default
 
     async def read(self, key: str) -> StateValue:
-        """Return the value of ``key`` with its version, which you can pass to `set`."""
+        """Return the caller's value of ``key`` with its version, which you can pass to `set`."""
         version, text = (await self._entry.read()).get(key, ("", b"null"))
         return StateValue(decode_value(bytes(text)), version)
 
     async def set(self, key: str, value: Any, *, expected: str | None = None) -> str | None:
-        """Store ``value`` under ``key``, and return its version.
+        """Store ``value`` for the caller under ``key``, and return the new version.
 
         For a compare-and-set, pass the version of an earlier `read` as ``expected``. If the value has changed or was
         deleted since, nothing changes, and the method returns `None`. An empty string expects that the key has no
@@ -136,7 +138,7 @@ class CallerState:
         return version if await self._entry.change(key, expected, change) else None
 
     async def delete(self, key: str, *, expected: str | None = None) -> bool:
-        """Delete the value of ``key``, and return whether the key had one. For ``expected``, see `set`."""
+        """Delete the caller's value of ``key``, and return whether the key had a value. See `set` for ``expected``."""
         return await self._entry.change(key, expected, lambda values: values.pop(key, None) is not None)
 
     @property
@@ -147,14 +149,14 @@ class CallerState:
 
 
 def _entry_of(scope: RequestScope, handle: str) -> _Entry:
-    """Return the state of a request's caller. Raises `CodedError` if the caller cannot be identified."""
+    """Return the stored state of a request's caller. Raises `CodedError` if the caller cannot be identified."""
     host = scope.runner.host
     state = _states.get(host)
     if state is None:
         state = _states[host] = HostState(host)
     owner = owner_of(scope)
     if owner is None and scope.exchange.forgot_client:
-        # The client of a task that runs again is unknown, so a state of one connection would be shared by all clients.
+        # Refuse state for a task that runs again: its connection is unknown, so all clients would share the state.
         raise CodedError(INVALID_REQUEST, _FORGOTTEN)
     if owner is None and not handle:
         raise CodedError(INVALID_REQUEST, _ANONYMOUS)
@@ -201,14 +203,14 @@ _states: Final = WeakKeyDictionary[RequestHost, HostState]()
 
 @frozen
 class _Entry:
-    """The state of one caller in a directory."""
+    """The stored state of one caller, as an entry in a directory."""
 
     state: HostState
     limits: Limits = DEFAULT_LIMITS
     owner: bytes = b""
     handle: str = ""
     caller: bytes = b""
-    """The caller whose share of the directory's space the entry uses."""
+    """The caller that the entry counts for, when the directory's space is divided among callers."""
 
     @property
     def _id(self) -> str:
@@ -220,16 +222,17 @@ class _Entry:
         return max(1, round(min(self.limits.state_timeout, 10.0**11) * 1000))
 
     async def read(self) -> _Values:
-        """Return the caller's values."""
+        """Return all values of the caller."""
         await trio.lowlevel.checkpoint()
         stored = await self.state.directory.read(self._id, idle_ms=self._idle)
         return {} if stored is None else self._opened(stored.state)
 
     async def change(self, key: str, expected: str | None, change: Callable[[_Values], bool]) -> bool:
-        """Change the caller's values with ``change``, which returns whether it changed any. Do nothing if the version
-        of ``key`` differs from ``expected``. Return whether anything was changed."""
+        """Change the caller's values by calling ``change``, which returns whether it changed any. If the version of
+        ``key`` isn't ``expected``, do nothing. Return whether anything was changed.
+        """
         directory, name = self.state.directory, self._id
-        while True:  # try again if another task has changed the state meanwhile
+        while True:  # try again if another task changed the state meanwhile
             await trio.lowlevel.checkpoint()
             stored = await directory.read(name, idle_ms=self._idle)
             values = {} if stored is None else self._opened(stored.state)

@@ -1,4 +1,4 @@
-"""Tasks as handlers and other code of the server use them.
+"""The task objects that handlers and other server code use.
 
 - `StoredTasks`: the tasks in a server's store, for code outside of handlers.
 - `CallerTasks`: the tasks of one request's caller, ``ctx.caller_tasks``.
@@ -36,17 +36,18 @@ from ...tasks.transitions import cancelled, with_message, with_outcome
 T = TypeVar("T")
 
 TaskOutcome: TypeAlias = CallToolResult | str | CodedError
-"""The outcome of a task: the result of a tool, only the text of a result, or a JSON-RPC error."""
+"""What a task ends with: the result of a tool, only the text of a result, or a JSON-RPC error."""
 
 
 def state_in(record: TaskRecord) -> TaskState:
-    """Return the state of a task in the terms of revision 2025-11-25, in which a tool result with ``isError`` makes the
-    task ``failed``."""
+    """Return the state of a task as revision 2025-11-25 describes it: a tool result with ``isError`` makes the task
+    ``failed``.
+    """
     return state_of(core_task(record))
 
 
 class StoredTasks:
-    """Reads, completes and cancels tasks from any code of the server.
+    """Reads, completes and cancels tasks. You can use it in any code of the server, not only in handlers.
 
     `Server.tasks` has the tasks of all callers, ``ctx.caller_tasks`` those of one caller. It is meant for tasks whose
     work is done elsewhere (`CallerTasks.create_task`), for example by a batch system, a person or another process, and
@@ -69,12 +70,13 @@ class StoredTasks:
         raise unknown_task()
 
     async def get_task(self, task_id: str) -> TaskState:
-        """Return the state of a task."""
+        """Return the current state of a task."""
         return state_in((await self._find(task_id))[1])
 
     async def get_task_result(self, task_id: str) -> CallToolResult:
-        """Return the result of a task, without waiting for it. If the task failed with an error, that error is raised.
-        Raises `CodedError` (-32602) if the task has no result, because it is still running or was cancelled."""
+        """Return the result of a task, without waiting for the task. If the task failed with an error, raise that
+        error. Raises `CodedError` (-32602) if the task has no result, because it is still running or was cancelled.
+        """
         _, record = await self._find(task_id)
         if record.outcome is None:
             raise CodedError(INVALID_PARAMS, f"Invalid params: the task is {record.phase}, and has no result")
@@ -128,7 +130,9 @@ class StoredTasks:
         return await self._apply(records, task_id, lambda kept, now: with_outcome(kept, now, outcome, words))
 
     async def _apply(self, records: TaskRecords, task_id: str, transition: Transition) -> bool:
-        """Apply a transition to the record of a task. Return false if the task had already ended."""
+        """Apply a transition to the record of a task. Return false if the task had already ended, so that nothing was
+        changed.
+        """
         was_final = False
 
         def step(record: TaskRecord, now: int) -> TaskRecord | None:
@@ -142,7 +146,7 @@ class StoredTasks:
 
 
 def _outcome(status: str, result: TaskOutcome, record: TaskRecord, limit: int) -> Outcome:
-    """Return the outcome of a task in the terms of its record's protocol revision."""
+    """Convert ``result`` to a task outcome, as the protocol revision of the task's record defines it."""
     if isinstance(result, CodedError):
         if status != "failed":
             raise ValueError("a completed task must have a result, not an error")
@@ -175,12 +179,13 @@ class CallerTasks(StoredTasks):
     def __init__(self, host: Callable[[], TaskHost], request: RequestScope) -> None:
         super().__init__(lambda: (host().records,), scope_of(request))
         self._host = host
-        """Function that returns the host of the tasks. It may create the host, so it is called in trio's thread only.
-        This object may be created in any thread."""
+        """Function that returns the host of the tasks. It may create the host, so it must be called in trio's thread.
+        This object itself may be created in any thread.
+        """
         self._request = request
 
     async def create_task(self, *, ttl: float | None = None, message: str | None = None) -> TaskState:
-        """Create a task for work that isn't done by a handler, and return the task's state.
+        """Create a task for work that isn't done by a handler, and return the new task's state.
 
         The task ends when its result is stored (see `StoredTasks`), or fails after ``ttl`` seconds. By default, ``ttl``
         is that of the call's own task. It is shortened to `TaskSettings.max_ttl`; with ``math.inf`` and no maximum, the
@@ -232,7 +237,7 @@ class CallerTasks(StoredTasks):
 
 
 class TaskContext:
-    """The task of a handler: ``ctx.task``. In tests, an instance of this class itself is passive and stores nothing.
+    """The task that runs a handler, ``ctx.task``. In tests, a passive instance of this class stores nothing.
 
     In revision 2025-11-25, the client decides whether the request is a task, and it is one before the handler runs. In
     later revisions, it becomes a task when `start` is called, or after `TaskSettings.grace`. From then on, the
@@ -242,23 +247,24 @@ class TaskContext:
     __slots__ = ()
 
     _task: RequestTask | None = None
-    """The task of a `LiveTask`. It is `None` in a passive context, which tests create."""
+    """The running task, in a `LiveTask`. `None` in a passive context, which tests create."""
 
     @property
     def id(self) -> str:
-        """The task's id, which cannot be guessed. It is available before the task starts."""
+        """The task's id, which other clients cannot guess. It is available before the task starts."""
         return "" if self._task is None else self._task.id
 
     @property
     def ttl(self) -> float | None:
-        """Seconds from the start of the task until it is cancelled and fails. `None` for no limit."""
+        """Seconds that the task may run. After that, it is cancelled and fails. `None` for no limit."""
         ttl_ms = None if self._task is None else self._task.ttl_ms
         return None if ttl_ms is None else ttl_ms / _MILLISECONDS
 
     @property
     def requested_ttl(self) -> float | None:
-        """Seconds for which the client requested to keep the task. ``math.inf`` for no limit, `None` if the client
-        requested no time. Only clients of revision 2025-11-25 can request it. `ttl` is the time that applies."""
+        """Seconds for which the client asked the server to keep the task: ``math.inf`` for no limit, `None` if the
+        client gave no time. Only clients of revision 2025-11-25 can give it. `ttl` is the time that applies.
+        """
         if self._task is None:
             return None
         request = self._task.scope.request
@@ -270,7 +276,7 @@ class TaskContext:
 
     @property
     def has_started(self) -> bool:
-        """True once the request has been answered with the task."""
+        """True once the client got the task as the response to its request."""
         return self._task is not None and self._task.has_started
 
     @property
@@ -281,23 +287,25 @@ class TaskContext:
 
     @property
     def restored(self) -> Any:
-        """The last value that an earlier run passed to `checkpoint`. `None` in the first run, and for tools without
-        ``on_restart="resume"``."""
+        """The last value that an earlier run of the task passed to `checkpoint`. `None` in the first run, and for tools
+        without ``on_restart="resume"``.
+        """
         restored = None if self._task is None else self._task.restored
         return None if restored is None else decode_value(restored)
 
     def restored_as(self, kind: type[T]) -> T | None:
-        """Return `restored` as a ``kind``, for example a dataclass or ``list[int]``. Return `None` if there is no
-        value. Raises `ValueError` if the value doesn't fit."""
+        """Return `restored` as an instance of ``kind``, for example a dataclass or ``list[int]``. Return `None` if
+        there is no value. Raises `ValueError` if the value doesn't fit.
+        """
         return None if (restored := self.restored) is None else convert(restored, kind)
 
     def status(self, message: str) -> None:
-        """Set the task's status message, for people. Only the latest message is stored. Never waits."""
+        """Set the task's status message, for people. Only the latest message is stored. Doesn't wait."""
         if self._task is not None:
             self._task.set_message(message)
 
     async def start(self) -> None:
-        """Answer the request with the task now. The handler continues to run.
+        """Send the client the task as the response to its request now. The handler continues to run.
 
         Idempotent. While the client is answering questions sent in the response, this waits until it returns. Raises
         `CodedError` (-31000) if there are too many tasks.
@@ -308,8 +316,8 @@ class TaskContext:
             await self._task.start()
 
     async def checkpoint(self, value: Any) -> None:
-        """Save the JSON data ``value`` for a run of the task after a restart. See `restored`. Raises `NotSerializable`
-        if ``value`` can't be encoded as JSON.
+        """Save ``value``, as JSON data, so that a later run of this task can continue from it after a restart. See
+        `restored`. Raises `NotSerializable` if ``value`` can't be encoded as JSON.
 
         A run that resumes from this checkpoint must ask the same questions, in the same order, as this run asks after
         it. It gets no answers to questions asked before the checkpoint.
@@ -321,7 +329,7 @@ class TaskContext:
 
 
 class LiveTask(TaskContext):
-    """The context of a running task, which reads its `RequestTask`."""
+    """The `TaskContext` of a running task, which gets its values from the `RequestTask`."""
 
     __slots__ = ("_task",)
 

@@ -1,5 +1,6 @@
-"""Create methods that a worker thread can call on objects of trio's thread: `passthrough`, `in_trio`, `blocking` or
-`blocking_question`."""
+"""Create methods with which a worker thread can use objects of trio's thread: `passthrough`, `in_trio`, `blocking` and
+`blocking_question`.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ T = TypeVar("T")
 
 
 def passthrough(member: T) -> T:
-    """Return a property or method that runs the original in the calling thread."""
+    """Return a property or method that runs the original directly in the worker thread, because it is thread-safe."""
     if not isinstance(member, property):
         return cast("T", _calling(member, lambda _, call: call()))
     getter: Any = member.fget
@@ -31,7 +32,7 @@ def passthrough(member: T) -> T:
 
 
 def in_trio(method: Callable[Concatenate[Any, P], T]) -> Callable[Concatenate[Any, P], T]:
-    """Return a method that calls the original method in trio's thread. The original never waits."""
+    """Return a method that calls the original synchronous method in trio's thread."""
     return _calling(method, run_in_trio)
 
 
@@ -41,8 +42,9 @@ def blocking(method: Callable[Concatenate[Any, P], Awaitable[T]]) -> Callable[Co
 
 
 def blocking_question(method: Callable[Concatenate[Any, P], Awaitable[T]]) -> Callable[Concatenate[Any, P], T]:
-    """Return a method like `blocking`, for an original that waits for the client. Meanwhile, another worker thread may
-    run."""
+    """Return a method like `blocking`, for an original that waits for the client's answer. Meanwhile, another worker
+    thread may run.
+    """
     return _calling(method, partial(await_in_trio, asks=True))
 
 
@@ -57,9 +59,10 @@ def _calling(method: Any, run: Callable[[RequestScope | None, Callable[[], Any]]
 
 
 def run_in_trio(scope: RequestScope | None, call: Callable[[], T]) -> T:
-    """Call the function ``call`` in trio's thread for a handler of ``scope``, and return its result. Raises the
-    exceptions of ``call`` and of `TrioRun.call`, and `trio.Cancelled` in the thread of a cancelled handler."""
-    if scope is None:  # a passive context, which works without trio
+    """Call the function ``call`` in trio's thread, for the request ``scope``, and return its result. Raises the
+    exceptions of ``call`` and of `TrioRun.call`, and `trio.Cancelled` in the thread of a cancelled handler.
+    """
+    if scope is None:  # a passive context, as in tests, works without trio
         return trio.from_thread.run_sync(call) if is_trios_thread() else call()
     if is_own := in_worker_thread():
         trio.from_thread.check_cancelled()
@@ -67,7 +70,7 @@ def run_in_trio(scope: RequestScope | None, call: Callable[[], T]) -> T:
 
 
 def await_in_trio(scope: RequestScope | None, call: Callable[[], Awaitable[T]], *, asks: bool = False) -> T:
-    """Run the async function ``call`` in trio's thread, and return its result.
+    """Run the async function ``call`` in trio's thread, for the request ``scope``, and return its result.
 
     - In a thread other than the handler's own, ``call`` runs in the request's nursery.
     - In trio's thread, return an awaitable: a plain handler may wrap an async function, which has the context there.
@@ -97,8 +100,9 @@ def runs_in_trio(scope: RequestScope | None) -> bool:
 
 
 def is_trios_thread() -> bool:
-    """Return whether trio started the current thread. Raises `trio.Cancelled` if the call that runs in it was
-    cancelled."""
+    """Return whether trio started the current thread. Raises `trio.Cancelled` if trio's call that runs in the thread
+    was cancelled.
+    """
     try:
         trio.from_thread.check_cancelled()
     except RuntimeError:  # a thread started by the handler

@@ -97,7 +97,7 @@ class WorkerContext(ContextNames[L_co]):
 
     @property
     def task(self) -> WorkerTask | None:
-        """The task that this request is, or may become. See `RequestContext.task`."""
+        """The task that runs this request, or that the request may become. See `RequestContext.task`."""
         if (task := self._original.task) is None:
             return None
         from .worker_tasks import WorkerTask  # lazy import: most servers have no tasks
@@ -106,7 +106,7 @@ class WorkerContext(ContextNames[L_co]):
 
     @property
     def caller_tasks(self) -> WorkerTasks | None:
-        """The tasks of this caller. See `RequestContext.caller_tasks`."""
+        """The tasks of this request's caller. See `RequestContext.caller_tasks`."""
         if (tasks := self._original.caller_tasks) is None:
             return None
         from .worker_tasks import WorkerTasks  # lazy import: most servers have no tasks
@@ -172,7 +172,7 @@ class WorkerContext(ContextNames[L_co]):
     elicitation_complete = blocking(RequestContext.elicitation_complete)
     close_stream = in_trio(RequestContext.close_stream)
 
-    # Answers of earlier rounds, for handlers that return `InputRequired`
+    # The client's answers, for handlers that return `InputRequired`
 
     input_responses = passthrough(RequestContext.input_responses)
     request_state = passthrough(RequestContext.request_state)

@@ -1,4 +1,4 @@
-"""`WorkerState`: `CallerState` for a worker thread."""
+"""`WorkerState`: the `CallerState` for handlers in worker threads."""
 
 from __future__ import annotations
 

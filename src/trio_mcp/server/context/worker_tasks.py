@@ -1,4 +1,4 @@
-"""WorkerTask and WorkerTasks: task APIs for plain ``def`` handlers, which run in worker threads."""
+"""Tasks for plain ``def`` handlers, which run in worker threads: `WorkerTask` and `WorkerTasks`."""
 
 from __future__ import annotations
 

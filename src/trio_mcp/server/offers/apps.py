@@ -20,12 +20,13 @@ class AppsSettings:
     """The settings of the MCP Apps extension that a host declares."""
 
     mime_types: list[str]
-    """MIME types of the views that the host can display."""
+    """MIME types of the app views that the host can display."""
 
 
 @define(eq=False)
 class Apps(Extension[dict[str, Any], AppsSettings]):
-    """The MCP Apps extension, ``io.modelcontextprotocol/ui``: tools with views, which hosts show to the user.
+    """The MCP Apps extension, ``io.modelcontextprotocol/ui``: tools with views (user interfaces), which hosts show to
+    the user.
 
         apps = Apps()
         server = Server("weather", extensions=[apps])
@@ -53,7 +54,7 @@ class Apps(Extension[dict[str, Any], AppsSettings]):
             view = UI.of(tool.listed).view
             if view is None:
                 continue
-            # SEP-1865, Behavior: the resource MUST exist on the server.
+            # SEP-1865, Behavior: the resource of a view MUST exist on the server.
             types = {each.listed.mime_type for each in _entries_of(view, server._resources)}
             if APP_TYPE not in types:
                 lacks = "there is no such resource" if not types else f"that resource is not {APP_TYPE}"
@@ -64,7 +65,7 @@ class Apps(Extension[dict[str, Any], AppsSettings]):
 
 
 def _entries_of(uri: str, resources: Resources) -> Iterator[RegisteredResource]:
-    """Yield the resource ``uri``, and the resource templates that match ``uri``."""
+    """Yield the resource registered under ``uri``, and the resource templates that match ``uri``."""
     if (resource := resources.registry.known(resources.name_of(uri))) is not None:
         yield resource
     for template in resources.templates.including_disabled():

@@ -22,14 +22,16 @@ if TYPE_CHECKING:
 
 Offers: TypeAlias = tuple[Tools, Resources, Prompts, Completions]
 LifespanIn: TypeAlias = Callable[[RequestHost], Any]
-"""Function that returns the value that a server's lifespan yielded in the run with this host."""
+"""Function that takes the host of a server run, and returns the value that the server's lifespan yielded in that run.
+"""
 
-_JOINT: Final = "_"  # most model providers allow letters, digits, underscores and hyphens in tool names, but no dots
+_JOINT: Final = "_"  # model providers allow letters, digits, underscores and hyphens in tool names, but rarely dots
 
 
 def mount_offers(offers: Offers, shown_in: Offers, prefix: str, lifespan_in: LifespanIn) -> None:
-    """Add the tools, resources and prompts ``offers`` to another server. ``lifespan_in`` returns the lifespan value for
-    their handlers. See `Server.mount`, also for the `ValueError`."""
+    """Add ``offers``, the tools, resources and prompts of a server, to those of another server, ``shown_in``.
+    ``lifespan_in`` returns the lifespan value for their handlers. See `Server.mount`, which documents the `ValueError`.
+    """
     before = prefix + _JOINT if prefix else ""
     if before:
         check_name(before)
@@ -64,31 +66,31 @@ def mount_offers(offers: Offers, shown_in: Offers, prefix: str, lifespan_in: Lif
     for registry, mirror in mirrors:
         registry.mirror_in(mirror)
     all_resources.mounted.append(resources)
-    all_resources.unlisted += resources.unlisted  # their handlers need no lifespan value
+    all_resources.unlisted += resources.unlisted  # unlisted resources' handlers need no lifespan value
     all_completions.mounted.append(MountedCompletions(completions, before, lifespan_in))
 
 
 @frozen(eq=False)
 class MountedFunction(UserFunction):
-    """A handler of a mounted server, which gets that server's lifespan value."""
+    """A handler of a mounted server. The handler gets its own server's lifespan value."""
 
     handler: UserFunction = attrs.field(kw_only=True)
     lifespan_in: LifespanIn = attrs.field(kw_only=True)
 
     @classmethod
     def of_server(cls, handler: UserFunction, lifespan_in: LifespanIn) -> MountedFunction:
-        """Return ``handler`` wrapped so that it gets the lifespan value of its own server."""
+        """Return ``handler`` wrapped so that it gets its own server's lifespan value."""
         return cls(*handler.copied_fields(), handler=handler, lifespan_in=lifespan_in)
 
     def call(
         self, scope: RequestScope, lifespan: Any, bound: dict[str, Any], tasks: Callable[[], TaskHost] | None = None
     ) -> Awaitable[Any]:
-        """Call the handler function. See `UserFunction.call`."""
+        """Call the handler function with its own server's lifespan value. See `UserFunction.call`."""
         return self.handler.call(scope, self.lifespan_in(scope.runner.host), bound, tasks)
 
 
 class MountedCompletions(Completions):
-    """The completion functions of a mounted server. The names of its prompts get ``prefix``."""
+    """The completion functions of a mounted server. The mounted prompts' names begin with ``prefix``."""
 
     def __init__(self, completions: Completions, prefix: str, lifespan_in: LifespanIn) -> None:
         self._own = completions

@@ -81,7 +81,7 @@ class Prompts:
         if entry is None:
             raise CodedError(INVALID_PARAMS, f"Unknown prompt: {params.name[:200]}")
         try:
-            # Clients send prompt arguments as strings, even if the handler wants another type.
+            # Clients send all prompt arguments as strings, so parse them as the types of the handler's parameters.
             given = params.arguments or {} if arguments is None else arguments
             bound = entry.handler.bind(cast("JSONObject", given), strict=False)
         except BadArguments as error:
@@ -94,7 +94,7 @@ class Prompts:
             return value
         messages = cast("list[Any]", value) if isinstance(value, list | tuple) else [value]
         if any(isinstance(message, media_kinds()) for message in messages):
-            from ..calling.media import read_media  # lazy import: few prompts return images
+            from ..calling.media import read_media  # lazy import: few prompts return media
 
             messages = await read_media(messages, scope)
         return GetPromptResult([_message(message) for message in messages], entry.listed.description)
@@ -123,9 +123,11 @@ class Completions:
         self._resources = resources
         self._completers: dict[tuple[str, str, str], UserFunction] = {}
         self._unchecked = set[tuple[str, str, str]]()
-        """Completion functions by key. Their prompt or template may be registered later."""
+        """Keys of completion functions whose prompt or template hasn't been checked yet. It may be registered after the
+        function.
+        """
         self.mounted: list[Completions] = []
-        """The completion functions of mounted servers, under the names that their prompts have in this server."""
+        """The completion functions of mounted servers. In this server, their prompts may have other names."""
 
     def __len__(self) -> int:
         return len(self._completers) + sum(map(len, self.mounted))
@@ -145,7 +147,7 @@ class Completions:
     ) -> None:
         """Register ``function`` as a completion function. See `Server.completion`."""
         if (prompt is None) == (resource is None):
-            raise TypeError("@server.completion needs either prompt= or resource=, not both and not neither")
+            raise TypeError("@server.completion needs exactly one of prompt= and resource=")
         handler = UserFunction.of(function, asyncio=asyncio)
         if "value" not in handler.names or not _KNOWN.issuperset(handler.names):
             raise TypeError(
@@ -159,8 +161,9 @@ class Completions:
         self._completers[key] = handler
 
     def check(self) -> None:
-        """Raise `ValueError` if the prompt, template or argument of a completion function doesn't exist. Called at the
-        first start."""
+        """Raise `ValueError` if the prompt, template or argument of a completion function doesn't exist. Called when
+        the server starts.
+        """
         for kind, name, argument in self._unchecked:
             prompt = self._prompts.registry.known(name) if kind == "prompt" else None
             template = self._resources.templates.known(name) if kind == "resource" else None

@@ -23,16 +23,16 @@ if TYPE_CHECKING:
 
     L_co = TypeVarWithDefault("L_co", covariant=True, default=Any)
 else:
-    L_co = TypeVar("L_co", covariant=True)  # defaults exist from Python 3.13 on; nothing reads them at run time
+    L_co = TypeVar("L_co", covariant=True)  # TypeVar defaults exist from Python 3.13 on; nothing reads them at run time
 
 
 T = TypeVar("T", bound=Offer)
 _LISTED: Final = attrgetter("listed")
-"""Function that returns the form in which clients see a tool, resource, template or prompt."""
+"""Function that converts a registered tool, resource, template or prompt to the form that clients see."""
 
 
 class Registry(Generic[T]):
-    """All registered objects of one ``kind``, such as tools, by name and in a stable order.
+    """All registered entries of one ``kind``, such as tools, by name and in a stable order.
 
     A cursor holds the serial number of the last offer seen. So it stays valid while offers are added and removed, and a
     listing repeats nothing and skips nothing.
@@ -49,16 +49,18 @@ class Registry(Generic[T]):
         """Entries that are disabled for all callers, with their serial numbers."""
         self._disabled_tags = frozenset[str]()
         self.tags = frozenset[str]()
-        """Tags of all entries that were ever added."""
+        """Tags of all entries that were ever added. Removed entries count too."""
         self._texts: ListedTexts | None = None
         self._for_all: dict[str, T] = {}
         self._caller_dependent: set[str] = set()
         self.get: Callable[[str], T | None] = self._items.get
-        """Function that returns the entry with a name, whether all callers or only some can see it. It returns `None`
-        for an unknown name."""
+        """Function that returns the entry called ``name``, or `None`. It doesn't check whether the caller can see the
+        entry.
+        """
         self.get_for_all: Callable[[str], T | None] = self._for_all.get
-        """Function that returns the entry with a name if every caller can see it. Unlike `get_for`, it doesn't check
-        the caller."""
+        """Function that returns the entry called ``name`` if every caller can see it, or `None`. It is faster than
+        `get_for`, because it doesn't check the caller.
+        """
         self.names: Callable[[], KeysView[str]] = self._items.keys
         """Function that returns the current names of the entries."""
 
@@ -78,7 +80,7 @@ class Registry(Generic[T]):
         return iter([*self._items.values(), *(item for item, _ in self._disabled.values())])
 
     def add(self, name: str, item: T) -> None:
-        """Add the entry ``item``. Raises `ValueError` if its name is taken."""
+        """Add the entry ``item`` to the registry. Raises `ValueError` if its name is taken."""
         self.check_free(name)
         self._last_serial += 1
         self.tags |= item.tags
@@ -99,14 +101,14 @@ class Registry(Generic[T]):
             self._texts.add(_LISTED(item))
 
     def check_free(self, name: str) -> None:
-        """Raise `ValueError` if the name is taken, in this registry or in a mirror."""
+        """Raise `ValueError` if the name is taken in this registry, or in a mirror of this registry."""
         if name in self._items or name in self._disabled:
             raise ValueError(f"there is already a {self.kind} named {name!r}; remove it first")
         for mirror in self._mirrors:
             mirror.check_free(name)
 
     def mirror_in(self, mirror: Mirror[T]) -> None:
-        """Show all current and future entries in ``mirror``, until they are removed from this registry."""
+        """Show all current and future entries of this registry in ``mirror``, until they are removed here."""
         self._mirrors.append(mirror)
         for name, item in self._items.items():
             mirror.add(name, item)
@@ -130,7 +132,7 @@ class Registry(Generic[T]):
             mirror.remove(name)
 
     def disable(self, tags: frozenset[str]) -> bool:
-        """Hide all entries that have one of ``tags``, until `enable` is called. Return whether there were any."""
+        """Hide all entries that have one of ``tags``, until `enable` is called. Return whether any entry was hidden."""
         self._disabled_tags |= tags
         hidden = [name for name, item in self._items.items() if not item.tags.isdisjoint(tags)]
         for name in hidden:
@@ -140,7 +142,8 @@ class Registry(Generic[T]):
 
     def enable(self, tags: frozenset[str]) -> bool:
         """Show the entries again that were disabled only because of ``tags``, in their old positions. Return whether
-        there were any. Raises `ValueError`, and changes nothing, if a name was taken in a mirror meanwhile."""
+        there were any. If a name was taken in a mirror meanwhile, raise `ValueError` and change nothing.
+        """
         left = self._disabled_tags - tags
         shown = {name: entry for name, entry in self._disabled.items() if entry[0].tags.isdisjoint(left)}
         for name in shown:
@@ -158,28 +161,31 @@ class Registry(Generic[T]):
         serials = sorted(self._serials.items(), key=itemgetter(1))
         items = {name: self._items[name] for name, _ in serials}
         for kept, found in ((self._serials, dict(serials)), (self._items, items)):
-            kept.clear()  # not replaced, because `get` and `names` are bound methods of this dict
+            kept.clear()  # keep this dict: `get` and `names` are its bound methods
             kept.update(cast("dict[str, Any]", found))
 
     def known(self, name: str) -> T | None:
-        """Return the entry with this name, even if it is disabled, or `None`."""
+        """Return the entry called ``name``, even if it is disabled. Return `None` if there is no such entry."""
         disabled = self._disabled.get(name)
         return self._items.get(name) if disabled is None else disabled[0]
 
     @property
     def depends_on_caller(self) -> bool:
-        """True if lists of entries may differ between callers."""
+        """True if different callers may see different lists of entries."""
         return bool(self._caller_dependent)
 
     def get_for(self, auth: Auth | None, name: str, *, disabled: bool = False) -> T | None:
-        """Return the entry with this name, or `None` if this caller can't see an entry of that name. With ``disabled``,
-        disabled entries count as well, for a request that began before they were disabled."""
+        """Return the entry called ``name``, or `None` if this caller can't see such an entry. With ``disabled``,
+        disabled entries are included, for a request that began before they were disabled.
+        """
         item = self.known(name) if disabled else self._items.get(name)
         return item if item is None or item.visible is None or item.visible(auth) else None
 
     def listed_for(self, peer: Peer, after: int = 0) -> Iterator[str]:
-        """Iterate over the names of all entries that are listed for this caller, after the serial number ``after``."""
-        shown: dict[frozenset[str], bool] = {}  # checking the scopes of a thousand tools is slow
+        """Yield the names of the entries that are listed for this caller, without entries whose serial number is
+        ``after`` or less.
+        """
+        shown: dict[frozenset[str], bool] = {}  # cache the result: checking the scopes of a thousand tools is slow
         for name, serial in list(self._serials.items()):
             if serial <= after:
                 continue
@@ -211,7 +217,7 @@ class Registry(Generic[T]):
         ).decode()
 
     def listing(self, cursor: str | None, peer: Peer) -> tuple[CachedPage, str | None]:
-        """Return a page of entries in the form that clients see, like `page` does. Its JSON is cached."""
+        """Return a page of entries in the form that clients see, like `page` does. The page's JSON is cached."""
         from ...protocol.listings import CachedPage, ListedTexts  # lazy import: servers start faster without it
 
         if self._texts is None:
@@ -232,8 +238,9 @@ class Registry(Generic[T]):
 
 
 def set_enabled(registries: Mapping[str, Sequence[Registry[Any]]], tags: frozenset[str], *, enabled: bool) -> list[str]:
-    """Enable or disable everything that has one of ``tags`` in ``registries``. Return the kinds that changed, such as
-    tools. Raises `ValueError` for a tag that was never used."""
+    """Enable or disable all entries that have one of ``tags``, in all ``registries``. Return the kinds of entries that
+    changed, such as tools. Raises `ValueError` for a tag that was never used.
+    """
     known = frozenset[str]().union(*(each.tags for of_kind in registries.values() for each in of_kind))
     if not tags or not known.issuperset(tags):
         words = f"no offer has {', '.join(sorted(map(repr, tags)))}" if tags else "no tag was given"
@@ -246,8 +253,10 @@ def set_enabled(registries: Mapping[str, Sequence[Registry[Any]]], tags: frozens
 
 
 class Mirror(Generic[T]):
-    """Shows the entries of one registry in another one, ``shown_in``. ``renamed`` returns the name that an entry has
-    there, and raises `ValueError` if it can't have one. ``changed`` returns the form of the entry there."""
+    """Shows the entries of one registry in another registry, ``shown_in``. ``renamed`` returns an entry's name in the
+    other registry, and raises `ValueError` for an invalid name. ``changed`` returns the entry in its form for the other
+    registry.
+    """
 
     def __init__(self, shown_in: Registry[T], renamed: Callable[[str], str], changed: Callable[[T], T]) -> None:
         self._shown_in = shown_in
@@ -260,15 +269,17 @@ class Mirror(Generic[T]):
         self._shown_in.check_free(self._renamed(name))
 
     def add(self, name: str, item: T) -> None:
-        """Show the entry ``item``, which is called ``name``, in the other registry. Raises the errors of
-        `check_free`."""
+        """Show the entry ``item``, whose name here is ``name``, in the other registry. Raises the errors of
+        `check_free`.
+        """
         shown = self._changed(item)
         self._shown_in.add(self._renamed(name), shown)
         self._shown[name] = shown
 
     def remove(self, name: str) -> None:
-        """Stop showing the entry called ``name`` in the other registry. If a new entry has taken its name there
-        meanwhile, the new one stays."""
+        """Stop showing the entry called ``name`` in the other registry. If a different entry has taken that name there
+        meanwhile, it stays.
+        """
         shown, there = self._shown.pop(name), self._renamed(name)
         if self._shown_in.known(there) is shown:
             self._shown_in.remove(there)

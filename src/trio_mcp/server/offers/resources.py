@@ -47,8 +47,7 @@ class ResourceNotFound(MCPError):
 
 @frozen(eq=False)
 class RegisteredResource:
-    """A resource and the function that reads it. With a ``pattern``, it is a resource template instead of a resource
-    with one URI."""
+    """A resource and the function that reads it. With a ``pattern``, it is a resource template."""
 
     listed: Resource | ResourceTemplate
     handler: UserFunction
@@ -58,7 +57,7 @@ class RegisteredResource:
     tags: frozenset[str] = frozenset()
     pattern: UriTemplate | None = None
     app: AppPolicy | None = None
-    """The policy of an app's view: what the HTML document may load."""
+    """The policy of an app's view, which says what the HTML document may load. `None` if the resource isn't a view."""
 
     @property
     def uri(self) -> str:
@@ -69,8 +68,9 @@ class RegisteredResource:
     def of(
         cls, uri: str, function: Callable[..., Any], options: ResourceOptions, hints: CacheHints
     ) -> RegisteredResource:
-        """Return the resource that ``function`` reads, or the resource template if ``uri`` is a template. See
-        `ResourceOptions` and `Server.resource`. ``hints`` are the server's cache hints."""
+        """Create the resource that ``function`` reads, or the resource template if ``uri`` is a template. See
+        `ResourceOptions` and `Server.resource`. ``hints`` are the server's cache hints.
+        """
         meta, scopes, cache_scope = options.get("meta"), options.get("scopes", ()), options.get("cache_scope")
         check_meta_keys(meta)
         uri = checked_uri(uri)
@@ -107,16 +107,17 @@ class RegisteredResource:
 
 
 class UnlistedResources(Protocol):
-    """Resources that aren't in any listing, but can be read by URI."""
+    """Resources that can be read by URI, but aren't in any list."""
 
     @property
     def registries(self) -> tuple[Registry[Any], ...]:
-        """The registries of the unlisted resources, with scopes and tags."""
+        """The registries of the unlisted resources, for their scopes and tags."""
         ...
 
     def find(self, uri: str, auth: Auth | None, *, disabled: bool = False) -> RegisteredResource | None:
-        """Return the unlisted resource that serves ``uri`` to this caller, or `None`. Its handler takes the URI. For
-        ``disabled``, see `Registry.get_for`."""
+        """Return the unlisted resource that serves ``uri`` to this caller, or `None`. The resource's handler takes the
+        URI. For ``disabled``, see `Registry.get_for`.
+        """
         ...
 
 
@@ -131,14 +132,14 @@ class Resources:
         self.page_size = page_size
         """The number of entries in a page of a list. `None` means that all entries are in one page."""
         self.unlisted: list[UnlistedResources] = []
-        """Resources that aren't in any list, but can be read by URI."""
+        """Resources that can be read by URI, but aren't in any list."""
         self.mounted: list[Resources] = []
         """The resources of mounted servers."""
         self.has_apps = False
         """True if resources may be views of apps. See `Apps`."""
 
     def add(self, uri: str, function: Callable[..., Any], options: ResourceOptions) -> None:
-        """Register ``function`` under a URI or a URI template. See `RegisteredResource.of`."""
+        """Register ``function`` as the resource ``uri``, or as a resource template. See `RegisteredResource.of`."""
         if options.get("app") is not None:
             check_apps("app=", self.has_apps)
         entry = RegisteredResource.of(uri, function, options, self._hints)
@@ -146,21 +147,21 @@ class Resources:
 
     @property
     def has_scopes(self) -> bool:
-        """Return whether a resource or template needs an OAuth scope."""
+        """Return whether any resource or template needs an OAuth scope."""
         return any(each.scopes for registry in self.registries for each in registry.including_disabled())
 
     @property
     def registries(self) -> tuple[Registry[Any], ...]:
-        """The registries of everything that can be read, including unlisted resources."""
+        """The registries of all resources and templates that can be read, including unlisted resources."""
         return self.registry, self.templates, *(registry for each in self.unlisted for registry in each.registries)
 
     @property
     def is_used(self) -> bool:
-        """True if the server has resources, even disabled ones, or may have them later."""
+        """True if the server has any resources, including disabled ones, or may get some while it runs."""
         return self.registry.is_used or self.templates.is_used or bool(self.unlisted)
 
     def change_watchers(self, uri: str, delta: int) -> None:
-        """Update the number of clients that are subscribed to ``uri``, by one more or one less."""
+        """Add ``delta`` to the number of clients that are subscribed to ``uri``."""
         for resources in self.mounted:
             resources.change_watchers(uri, delta)
 
@@ -177,8 +178,8 @@ class Resources:
     def find(
         self, uri: str, auth: Auth | None, *, disabled: bool = False
     ) -> tuple[RegisteredResource, dict[str, str]] | None:
-        """Return the resource or template that serves ``uri`` to this caller, and the values of the template's names.
-        Return `None` if nothing serves it.
+        """Return the resource or template that serves ``uri`` to this caller, and the values of the template's
+        parameters. Return `None` if nothing serves ``uri``.
 
         Resources come first, then templates in the order of registration, then unlisted resources. A URI that is too
         long isn't matched. ``disabled``: see `Registry.get_for`.
@@ -240,12 +241,12 @@ class Resources:
 
     @staticmethod
     def not_found(scope: RequestScope, uri: str) -> CodedError:
-        """Return the "not found" error for ``uri`` in the form of the request's revision."""
+        """Return the "not found" error for ``uri``, with the error code of the request's protocol revision."""
         return CodedError(scope.request.revision.resource_not_found, "Resource not found", {"uri": uri})
 
 
 def _is_parts(value: Any) -> bool:
-    """Return whether the list ``value`` has resource contents as items, rather than being JSON data itself."""
+    """Return whether the items of the list ``value`` are resource contents. Otherwise the list itself is JSON data."""
     parts = cast("list[Any]", value) if isinstance(value, list) else []
     return bool(parts) and all(isinstance(part, TextResourceContents | BlobResourceContents) for part in parts)
 

@@ -1,4 +1,4 @@
-"""Tool search: a server with many tools lists only two tools, one to find the other tools and one to call them.
+"""Tool search: a server with many tools lists only two tools, one to search for the other tools and one to call them.
 
 The `ToolIndex` ranks tools by BM25 (Robertson and Zaragoza, 2009) over their names, descriptions and parameters.
 """
@@ -32,11 +32,11 @@ _EVERYWHERE: Final = frozenset(
     ("a", "an", "and", "by", "for", "from", "in", "is", "of", "on", "or", "the", "to", "with")
 )
 _MAX_TERMS: Final = 400
-"""Number of a tool's terms that are indexed. Further terms are ignored."""
+"""Maximum number of a tool's terms that are indexed. Further terms are ignored."""
 _MAX_CHARACTERS: Final = 4000
 _MAX_PARAMETERS: Final = 50
 _MAX_QUERY_TERMS: Final = 20
-"""Number of different terms of a query that are used."""
+"""Maximum number of different terms of a query that are used."""
 _K1: Final = 1.2
 _B: Final = 0.75
 _NAME_WEIGHT: Final = 3
@@ -45,7 +45,7 @@ _SIGNATURE: Final = 400
 
 
 class ToolSearch:
-    """Tool search in ``tools``. The ``pinned`` tools are listed in addition to the two search tools."""
+    """Tool search among ``tools``. The ``pinned`` tools are listed in addition to the two search tools."""
 
     def __init__(self, tools: Tools, pinned: Collection[str]) -> None:
         if isinstance(pinned, str):
@@ -70,8 +70,9 @@ class ToolSearch:
     def resolve_call(
         self, name: str, arguments: Any, find: Callable[[str], RegisteredTool | None]
     ) -> tuple[str, Any, RegisteredTool | None]:
-        """Resolve a call of ``search_tools`` or ``call_tool``: return the name, the arguments and the tool that are
-        meant. For ``call_tool``, these are the tool named in ``arguments``, if ``find`` finds it."""
+        """Resolve a call of ``search_tools`` or ``call_tool``: return the name and the arguments of the tool that is
+        meant, and the tool. ``call_tool`` means the tool named in its ``arguments``, if ``find`` finds that tool.
+        """
         entry = self._own.get(name)
         if name != CALL or not isinstance(arguments, dict):
             return name, arguments, entry
@@ -79,7 +80,7 @@ class ToolSearch:
         called, given = inner.get("name"), inner.get("arguments", {})
         tool = find(called) if isinstance(called, str) else None
         if tool is None or not isinstance(given, dict) or not _is_for_model(tool.listed):
-            return name, inner, entry  # call_tool then reports what is wrong
+            return name, inner, entry  # call_tool then reports the invalid arguments
         return tool.listed.name, cast("JSONObject", given), tool
 
     async def search_tools(
@@ -109,7 +110,7 @@ async def call_tool(
 
 
 class PinnedTools(Mirror[RegisteredTool]):
-    """Tools that are listed although tool search is enabled.
+    """The tools that are listed even though tool search is enabled.
 
     They are the tools with pinned names, even if added later, and all tools that aren't for the model: views can only
     call listed tools, and hosts hide these from the model.
@@ -136,12 +137,13 @@ class PinnedTools(Mirror[RegisteredTool]):
 
 
 class ToolIndex(Mirror[RegisteredTool]):
-    """An index of the search terms of every tool in a registry that the model can see. It is updated on each change, so
-    that a search looks up only the terms in its query."""
+    """An index of the search terms of each tool in a registry that the model can see. It is updated on each change, so
+    a search looks up only the terms of its query.
+    """
 
     def __init__(self) -> None:
         self._places: dict[str, dict[str, int]] = {}
-        """The number of times that each term occurs in each tool."""
+        """The tools that contain each term, with the weight of the term in the tool."""
         self._terms: dict[str, Counter[str]] = {}
 
     def check_free(self, name: str) -> None:
@@ -177,8 +179,9 @@ class ToolIndex(Mirror[RegisteredTool]):
 
 
 def words_in(text: str) -> Iterator[str]:
-    """Return the search terms of a text: lower-case words, including the words within names, without plural ``s`` and
-    without stop words."""
+    """Return the search terms of a text: its words in lower case, without plural ``s`` and stop words. A name is split
+    into its words.
+    """
     for found in _WORDS.finditer(text[:_MAX_CHARACTERS]):
         for part in _PARTS.findall(found[0]) if found[0].isascii() else [found[0]]:
             word = part.lower()
@@ -201,7 +204,9 @@ def terms_of(tool: Tool) -> Counter[str]:
 
 
 def in_a_line(tool: Tool) -> str:
-    """Return the name, the parameters and the first line of the description of a tool, each truncated."""
+    """Return one line about a tool for a search result: its name, its parameters and the first line of its description,
+    each truncated.
+    """
     required: Any = tool.input_schema.get("required")
     needed = cast("list[Any]", required) if isinstance(required, list) else []
     parts = [
@@ -219,7 +224,7 @@ def _parameters(schema: JSONObject) -> Iterator[tuple[str, JSONObject]]:
 
 
 def _kind(listed: Any, depth: int = 2) -> str:
-    """Return the type in a parameter's schema in a few characters, for a model."""
+    """Return a short description of the type in a parameter's schema, for a model."""
     schema: JSONObject = as_object(listed)
     options: Any = schema.get("enum")
     if isinstance(options, list):

@@ -41,9 +41,11 @@ if TYPE_CHECKING:
 _MARKDOWN: Final = "text/markdown"
 _FOLDER: Final = "inode/directory"
 _TYPES: Final = mimetypes.MimeTypes(filenames=())
-"""The MIME types built into Python, which are the same on all machines."""
+"""Python's built-in MIME types, which don't depend on the machine's configuration."""
 _PAGE: Final = 100
-"""The number of skills in a page if the server has no page size. Each entry contains the list of its files."""
+"""The number of skills in a page if the server has no page size. Pages must be small, because each entry contains the
+list of the skill's files.
+"""
 _CHANGED: Final = "notifications/resources/list_changed"
 
 
@@ -63,7 +65,7 @@ class SkillOptions(TypedDict, total=False):
 
 @define(eq=False)
 class _OfferedSkill:
-    """A skill offered by one server."""
+    """A skill that one server offers to its clients."""
 
     skill: SkillSource
     options: SkillOptions
@@ -75,8 +77,9 @@ class _OfferedSkill:
 
 
 class SkillOffers:
-    """The skills of ``server``. ``contents`` returns a file, given the path of its skill and its path in the skill.
-    ``recheck`` waits until changed files have been read."""
+    """The skills that ``server`` offers. ``contents`` returns a file, given the path of its skill and its path in the
+    skill. ``recheck`` waits until changed files have been read.
+    """
 
     def __init__(
         self, server: Any, contents: Callable[[str, str], Awaitable[bytes]], recheck: Callable[[], Awaitable[None]]
@@ -99,8 +102,9 @@ class SkillOffers:
         return self._server._active_runs
 
     def add(self, skill: SkillSource, options: SkillOptions) -> None:
-        """Add a skill, and notify clients. Raises `ValueError` if the URI is taken or an option is invalid, and
-        `TypeError` for options of the wrong type."""
+        """Add a skill, and notify clients. Raises `ValueError` if the skill's URI is taken or an option is invalid, and
+        `TypeError` for options of the wrong type.
+        """
         resource = self._resource(skill, options)
         is_listed = options.get("listed", True)
         if is_listed:
@@ -127,7 +131,8 @@ class SkillOffers:
 
     def replace(self, before: SkillSource, skill: SkillSource) -> None:
         """Replace a skill by its current version. Notify clients that its ``SKILL.md`` changed, and each file that
-        differs from ``before``."""
+        differs from the version ``before``.
+        """
         offer = self._listed.known(skill.path) or cast("_OfferedSkill", self._unlisted.known(skill.path))
         offer.skill = skill
         if self._listed.known(skill.path) is not None:
@@ -165,8 +170,9 @@ class SkillOffers:
     # Lookup by URI
 
     def find(self, uri: str, auth: Auth | None, *, disabled: bool = False) -> RegisteredResource | None:
-        """Return the resource at ``uri``, from the innermost skill that this caller can see and that has such a file or
-        folder. See `UnlistedResources.find`."""
+        """Return the file or folder at ``uri`` as a resource, from the innermost skill that this caller can see and
+        that contains it. See `UnlistedResources.find`.
+        """
         found = next(self._at(uri, auth, disabled=disabled), None)
         return None if found is None else found[0].file
 
@@ -194,15 +200,16 @@ class SkillOffers:
         return hints._replace(None, "private" if is_private else None)
 
     async def answer_list(self, params: PageParams, ctx: RequestContext) -> ListSkillsResult:
-        """Answer a request for a page of the skills that are listed for the caller."""
+        """Return one page of the skills that are listed for the caller, as the result of ``skills/list``."""
         await self._recheck()
         page, following = self._listed.page(params.cursor, scope_of(ctx).exchange.peer)
         hints = self._hints("skills/list", is_private=self._listed.depends_on_caller)
         return ListSkillsResult([offer.skill.entry for offer in page], following, hints.ttl_ms, hints.scope)
 
     async def answer_get(self, params: GetSkillParams, ctx: RequestContext) -> GetSkillResult:
-        """Answer a request for one skill, listed or not. Raises `CodedError` (-32602) if the skill doesn't exist for
-        the caller."""
+        """Return one skill, listed or not, as the result of ``skills/get``. Raises `CodedError` (-32602) if the skill
+        doesn't exist for the caller.
+        """
         await self._recheck()
         for offer, inside in self._at(params.uri, ctx.auth):
             if inside == SKILL_FILE:
@@ -211,8 +218,9 @@ class SkillOffers:
         raise _not_found("No skill is served", params.uri)
 
     async def answer_directory(self, params: ReadDirectoryParams, ctx: RequestContext) -> ReadDirectoryResult:
-        """Answer a request for the direct children of a folder in a skill. Raises `CodedError` (-32602) if there is no
-        such folder."""
+        """Return the direct children of a folder in a skill, as the result of a request. Raises `CodedError` (-32602)
+        if there is no such folder.
+        """
         await self._recheck()
         if params.cursor is not None:
             raise CodedError(INVALID_PARAMS, "Invalid params: the cursor was not issued for this list")
@@ -228,8 +236,9 @@ def _not_found(what: str, uri: str) -> CodedError:
 
 
 def _path_of(uri: str) -> str:
-    """Return the path in a skill URI, percent-decoded once. Return an empty string for other URIs, and for a URI with a
-    slash at its end."""
+    """Return the percent-decoded path of a skill URI. Return an empty string for other URIs, and for URIs that end with
+    a slash.
+    """
     path = unquote(uri.removeprefix(SKILL_SCHEME)) if uri.startswith(SKILL_SCHEME) else ""
     return "" if path.endswith("/") else path
 
@@ -240,7 +249,9 @@ def _has(skill: SkillSource, path: str) -> bool:
 
 
 def _children(skill: SkillSource, folder: str, uri: str) -> Iterator[Resource]:
-    """Yield the direct children of the folder of ``skill`` at ``uri`` (SEP-2640, Directory Listing)."""
+    """Yield the direct children of ``folder``, a folder of ``skill`` whose URI is ``uri`` (SEP-2640, Directory
+    Listing).
+    """
     before = f"{folder}/" if folder else ""
     seen: set[str] = set()
     for path, file in skill.files.items():
@@ -262,7 +273,7 @@ def _type_of(name: str) -> str | None:
 
 
 def _part(uri: str, name: str, contents: bytes) -> TextResourceContents | BlobResourceContents:
-    """Return ``contents`` as a text resource if the text encodes to the same bytes again, otherwise as a blob."""
+    """Return ``contents`` as a text resource if they are valid UTF-8 text, otherwise as a blob."""
     kind = _type_of(name)
     try:
         return TextResourceContents(uri, contents.decode(), kind or "text/plain")

@@ -26,7 +26,7 @@ _MAX_ATTEMPTS: Final = 3
 
 
 class Skills(SkillsExtension):
-    """The skills extension, ``io.modelcontextprotocol/skills``, with the skills of a server.
+    """The skills extension, ``io.modelcontextprotocol/skills``: instructions and files that a server offers to models.
 
         server = Server("billing", extensions=[Skills("skills")])
 
@@ -65,13 +65,13 @@ class Skills(SkillsExtension):
         super().__init__(directory_read=directory_read)
         self._recheck = recheck
         self._skills: dict[str, tuple[SkillSource, SkillOptions]] = {}
-        """The skills by the path of their folder in URIs."""
+        """The skills, by the path of their folder in skill URIs."""
         self._folders: list[_Folder] = []
         self._offers: list[SkillOffers] = []
         self._checked_at = float("-inf")
         self._reload_lock = trio.Lock()
         self._logged = set[str]()
-        """Errors in skill folders that have been logged already."""
+        """Errors in skill folders that have already been logged."""
         for each in folders:
             add = self.add_folder if (Path(each) / SKILL_FILE).exists() else self.add_folders
             add(each, **options)
@@ -84,8 +84,8 @@ class Skills(SkillsExtension):
         self._add_folder(_Folder(Path(folder).absolute(), prefix, holds_skills=False, options=options))
 
     def add_folders(self, folder: str | Path, prefix: str = "", **options: Unpack[SkillOptions]) -> None:
-        """Add each folder with a ``SKILL.md`` anywhere below ``folder`` as a skill. The prefix of its URI is ``prefix``
-        and the path in between: ``folder/acme/refunds`` becomes ``skill://acme/refunds``.
+        """Add each folder with a ``SKILL.md`` anywhere below ``folder`` as a skill. The skill's URI contains ``prefix``
+        and the path of the skill's folder: ``folder/acme/refunds`` becomes ``skill://acme/refunds``.
 
         If skills are added to ``folder`` or removed later, clients see that. Raises the errors of `add_folder`.
         """
@@ -95,8 +95,9 @@ class Skills(SkillsExtension):
     def add_files(
         self, name: str, files: Mapping[str, str | bytes], prefix: str = "", **options: Unpack[SkillOptions]
     ) -> None:
-        """Add ``files`` as the skill ``skill://PREFIX/NAME``. They are a mapping from paths in the skill to contents.
-        See `add_folder`."""
+        """Add ``files``, a mapping from paths in the skill to contents, as the skill ``skill://PREFIX/NAME``. See
+        `add_folder`.
+        """
         check_keywords(Skills.add_files, options)
         contents = {path: data.encode() if isinstance(data, str) else data for path, data in files.items()}
         skill = read_files(name, contents, prefix)
@@ -113,8 +114,9 @@ class Skills(SkillsExtension):
         self._change(partial(self._remove, path))
 
     def _change(self, change: Callable[[], None]) -> None:
-        """Run a function that changes the skills, in the trio run of each server that has them. See
-        `ActiveRuns.call_in_run`."""
+        """Run a function that changes the skills, in each trio run that serves a server with these skills. See
+        `ActiveRuns.call_in_run`.
+        """
         for offers in self._offers:
             change = partial(offers.active_runs.call_in_run, change)
         change()
@@ -170,7 +172,9 @@ class Skills(SkillsExtension):
             raise fault
 
     async def _recheck_if_due(self) -> None:
-        """Check the skill folders for changes if the last check is old enough. Errors are logged."""
+        """Check the skill folders for changes if the last check was longer ago than ``recheck`` seconds. Errors are
+        logged.
+        """
         if self._folders and not 0 <= trio.current_time() - self._checked_at < self._recheck:
             for fault in await self._reload():
                 if str(fault) not in self._logged:
@@ -178,8 +182,9 @@ class Skills(SkillsExtension):
                     logger.warning("a skill is not offered: %s", fault)
 
     async def _reload(self, *, anew: str | None = None) -> list[Exception]:
-        """Read all skills that have changed, and the skill ``anew`` even if it hasn't. Return the errors in skill
-        folders."""
+        """Read all skills whose files have changed, and the skill ``anew`` in any case. Return the errors in skill
+        folders.
+        """
         faults: list[Exception] = []
         async with self._reload_lock:
             self._checked_at = trio.current_time()
@@ -194,7 +199,7 @@ class Skills(SkillsExtension):
         return faults
 
     def _replace(self, folder: _Folder, found: dict[str, SkillSource]) -> list[Exception]:
-        """Replace the skills of a folder by the skills ``found`` there."""
+        """Replace the skills that were read from ``folder`` by the skills ``found`` there now."""
         faults: list[Exception] = []
         for path in set(folder.paths) - found.keys():
             self._withdraw(path)
@@ -217,7 +222,7 @@ class Skills(SkillsExtension):
     # Methods that the server calls on its extension
 
     def _register(self, server: Any) -> None:
-        """Add the skills to ``server``. See `Extension._register`."""
+        """Add the skills to ``server``, which has this extension. See `Extension._register`."""
         offers = SkillOffers(server, self._contents, self._recheck_if_due)
         server.handles(self._listing)(offers.answer_list)
         server.handles(self._getting)(offers.answer_get)
@@ -228,8 +233,9 @@ class Skills(SkillsExtension):
             offers.add(skill, options)
 
     async def _contents(self, path: str, name: str) -> bytes:
-        """Return the file ``name`` of the skill at ``path``: exactly the bytes that the skill's entry describes. If the
-        file has changed, the entry is created again first. Raises `ResourceNotFound` if there is no such file."""
+        """Return the file ``name`` of the skill at ``path``, with exactly the bytes that the skill's entry describes.
+        If the file has changed, the entry is first created again. Raises `ResourceNotFound` if there is no such file.
+        """
         for _ in range(_MAX_ATTEMPTS):
             skill = self._skills[path][0] if path in self._skills else None
             if skill is None or name not in skill.files:
@@ -250,11 +256,12 @@ class _Folder:
     options: SkillOptions = attrs.field(kw_only=True)
     holds_skills: bool = attrs.field(kw_only=True)
     paths: list[str] = attrs.field(factory=list[str], init=False)
-    """The paths of the folder's skills in URIs."""
+    """The paths, in skill URIs, of the skills that were found in this folder."""
 
     def read(self, known: Mapping[str, SkillSource]) -> tuple[dict[str, SkillSource], list[Exception]]:
-        """Return the folder's skills by path, and the errors of invalid skills. Unchanged skills are taken from
-        ``known``. Blocks, so call it in a worker thread."""
+        """Read the folder, and return its skills by path, and the errors of invalid skills. Unchanged skills are taken
+        from ``known``. Blocks, so call it in a worker thread.
+        """
         found: dict[str, SkillSource] = {}
         faults: list[Exception] = []
         try:

@@ -53,20 +53,20 @@ if TYPE_CHECKING:
 
 _NAME: Final = lazy_pattern(r"[A-Za-z0-9_.-]{1,128}")
 _LARGE: Final = 1024 * 1024
-"""Size in bytes above which the arguments of a request are freed once the handler has its copy."""
+"""Requests' arguments larger than this number of bytes are freed once they are converted for the handler."""
 
 
 class Validator(Protocol):
     """Validates values against a schema."""
 
     def faults(self, value: Any) -> str | None:
-        """Return a description of what is wrong with ``value``, in one line. Return `None` if it is valid."""
+        """Return what is wrong with ``value``, in one line. Return `None` if ``value`` is valid."""
         ...
 
 
 @frozen(eq=False)
 class RegisteredTool:
-    """A tool with its function, and the HTTP headers that mirror its arguments."""
+    """A registered tool with its function and limits, and the HTTP headers that mirror its arguments."""
 
     listed: Tool
     handler: UserFunction
@@ -88,7 +88,7 @@ class RegisteredTool:
     on_restart: OnRestart = "fail"
     has_view: bool = False
     is_checked: bool = False
-    """True if results are checked, because there is an output schema or a view."""
+    """True if results are validated, because the tool has an output schema or a view."""
     is_lenient: bool = False
 
     @classmethod
@@ -99,8 +99,9 @@ class RegisteredTool:
         encoders: Encoders | None = None,
         validator: Validator | None = None,
     ) -> RegisteredTool:
-        """Return ``function`` as a tool. See `ToolOptions` for the keywords, and `Server.tool` for the errors.
-        ``validator`` validates arguments against ``input_schema``. By default, this method creates it."""
+        """Create a tool from ``function``. See `ToolOptions` for the keywords, and `Server.tool` for the errors.
+        ``validator`` validates arguments against ``input_schema``; by default, it is created from the schema.
+        """
         check_meta_keys(options.get("meta"))
         handler = UserFunction.of(function, asyncio=options.get("asyncio", False))
         output, to_result = _results_of(handler, options.get("output_schema"), encoders)
@@ -139,7 +140,8 @@ class RegisteredTool:
 def _results_of(
     handler: UserFunction, output_schema: JSONObject | None, encoders: Encoders | None
 ) -> tuple[JSONObject | None, ToResult]:
-    """Return the output schema of a tool, and the function that converts its return values. See `result_maker`."""
+    """Return the output schema of a tool, and the function that converts the tool's return values. See `result_maker`.
+    """
     try:
         return result_maker(handler.returns, output_schema, encoders)
     except TypeError as error:
@@ -169,7 +171,7 @@ def _described(handler: UserFunction, output: JSONObject | None, options: ToolOp
 def check_name(name: str) -> None:
     """Raise `ValueError` unless ``name`` is a valid tool name."""
     if not _NAME.fullmatch(name):
-        # 2025-11-25 tools, Tool Names. Hosts reject other names, or even the whole list.
+        # 2025-11-25 tools, Tool Names. Hosts reject other names, or even the whole list that contains such a name.
         raise ValueError(
             f"{name[:200]!r} is not a valid tool name: use 1 to 128 letters from A to Z, digits, _, - and .; "
             + ("set one with name=..." if name == "<lambda>" else "the name for people is title=...")
@@ -179,8 +181,10 @@ def check_name(name: str) -> None:
 CallResolver: TypeAlias = Callable[
     [str, Any, Callable[[str], RegisteredTool | None]], tuple[str, Any, RegisteredTool | None]
 ]
-"""Function that resolves a call that names no registered tool. It takes the name, the arguments, and a function that
-finds tools. It returns the name, the arguments and the tool that are meant, or `None` as the tool."""
+"""Function that resolves a call whose name isn't a registered tool, for tool search. It takes the name, the arguments,
+and a function that finds tools by name. It returns the name, the arguments and the tool that are meant, with `None` for
+an unknown tool.
+"""
 
 
 class Tools:
@@ -189,12 +193,13 @@ class Tools:
     def __init__(self, page_size: int | None, encoders: Encoders | None = None) -> None:
         self.registry: Registry[RegisteredTool] = Registry("tool", page_size)
         self.listed = self.registry
-        """The tools that clients see."""
+        """The registry of the tools that clients see in lists."""
         self._call_resolver: CallResolver = lambda name, arguments, _: (name, arguments, None)
         self._encoders = encoders
         self.has_tasks = False
-        """True once a tool was added whose calls may become tasks. It stays true, because tasks can outlive their
-        tool."""
+        """True once a tool was added whose calls may become tasks. It stays true after the tool is removed, because
+        tasks can outlive their tool.
+        """
         self.has_apps = False
         """True if tools may have views. See `Apps`."""
 
@@ -211,12 +216,13 @@ class Tools:
         self.has_tasks = self.has_tasks or task is not None
 
     def names(self) -> Collection[str]:
-        """Return the names of all tools that can be called."""
+        """Return the names of all tools that clients can call."""
         return self.registry.names() | self.listed.names()
 
     def replace_listing(self, listed: Registry[RegisteredTool], call_resolver: CallResolver) -> None:
-        """Show clients ``listed`` instead of all tools. ``call_resolver`` resolves calls that name no registered
-        tool."""
+        """Show clients the tools in ``listed`` instead of all tools. ``call_resolver`` resolves calls of names that
+        aren't registered tools.
+        """
         self.listed, self._call_resolver = listed, call_resolver
 
     def call(
@@ -226,7 +232,7 @@ class Tools:
         tasks: Callable[[], TaskHost] | None,
         arguments: JSONObject | None = None,
     ) -> Awaitable[CallToolResult | InputRequiredResult]:
-        """Answer ``tools/call``.
+        """Answer ``tools/call``: call the tool's function, and return its result.
 
         Errors of the tool itself become a result with ``isError``, here or in `Replies.failure`. An unknown tool, and
         invalid arguments before 2025-11-25, raise `CodedError` (-32602). ``tasks`` returns the host that runs tasks; it
@@ -243,7 +249,7 @@ class Tools:
             raise CapabilityMissing(missing, request.revision)
         task = None
         if entry.task is not None or params.task is not None:
-            # 2025-11-25 tasks, Task Support 1: servers without tasks MUST ignore the parameter.
+            # 2025-11-25 tasks, Task Support 1: servers without tasks MUST ignore the ``task`` parameter.
             task = task_of_call(entry.task, entry.on_restart, params, scope, tasks if self.has_tasks else None)
         if is_own := arguments is None:
             arguments = params.arguments or {}
@@ -258,7 +264,8 @@ class Tools:
                 bound = entry.bind(arguments)
             except BadArguments as error:
                 fault = str(error)
-            # Don't free them if there is middleware, which has the arguments and may call the tool again.
+            # Free large arguments before the handler runs. If there is middleware, keep them, because it may call the
+            # tool again.
             if request.size > _LARGE and is_own and arguments and fault is None and task is None:
                 request.put_away("arguments")
         if fault is not None:
@@ -291,8 +298,9 @@ class Tools:
         return run() if task is None else run_within(task, scope, run)
 
     def _find(self, params: CallToolParams, scope: RequestScope) -> tuple[CallToolParams, RegisteredTool | None]:
-        """Return the resolved call, and its tool, or `None` if the tool doesn't exist for the caller. The caller of a
-        task that runs again isn't checked: it was authorized before, by a token that isn't stored."""
+        """Return the resolved call and its tool, with `None` if the tool doesn't exist for the caller. When a task runs
+        again, the caller isn't checked: the caller was authorized before, with a token that isn't stored.
+        """
         find = self.registry.get if scope.task is not None else partial(self.registry.get_for, scope.exchange.peer.auth)
         if (entry := find(params.name)) is not None:
             return params, entry
@@ -300,12 +308,13 @@ class Tools:
         return attrs.evolve(params, name=name, arguments=arguments), entry
 
     def resolve_call(self, params: CallToolParams, scope: RequestScope) -> CallToolParams:
-        """Resolve a call: return the name, the arguments and the tool that ``params`` mean."""
+        """Resolve the call ``params``: return the call with the name and arguments of the tool that it means."""
         return self._find(params, scope)[0]
 
     def named(self, params: JSONObject, auth: Auth | None) -> RegisteredTool | None:
-        """Return the tool that the unvalidated parameters of a call name, even if disabled. Return `None` if this
-        caller can't see it."""
+        """Return the tool that the unvalidated parameters of a call name, even if the tool is disabled. Return `None`
+        if this caller can't see it.
+        """
         name, arguments = params.get("name"), params.get("arguments")
         if not isinstance(name, str):
             return None
@@ -315,7 +324,7 @@ class Tools:
         return find(name) or self._call_resolver(name, arguments or {}, find)[2]
 
     def _tool_of(self, record: TaskRecord) -> RegisteredTool | None:
-        """Return the tool that created a task. Return `None` if the tool was removed."""
+        """Return the tool whose call created the task of ``record``. Return `None` if the tool was removed."""
         if (entry := self.registry.known(record.name)) is not None or record.name not in self.listed.names():
             return entry
         params = structure(decode_value(record.params), CallToolParams)
@@ -323,17 +332,19 @@ class Tools:
         return self.registry.known(name)
 
     def task_exists(self, scope: RequestScope, record: TaskRecord) -> bool:
-        """Return whether the task of ``record`` exists for a request's caller, which depends on its tool. If the tool
-        was removed, its scopes are unknown: in a server with scopes, its tasks then don't exist for callers that need
-        scopes."""
+        """Return whether the task of ``record`` exists for a request's caller: whether the caller can see the task's
+        tool. If that tool was removed, its scopes are unknown: if any tools depend on the caller, the task then doesn't
+        exist for callers whose scopes are checked.
+        """
         peer, entry = scope.exchange.peer, self._tool_of(record)
         if entry is None:
             return peer.check_scopes is None or not self.registry.depends_on_caller
         return self.registry.get_for(peer.auth, entry.listed.name, disabled=True) is not None
 
     def check_scopes(self, scope: RequestScope, record: TaskRecord) -> None:
-        """Raise `CodedError` if a task doesn't exist for a request's caller, or if the caller lacks a scope of the tool
-        that created the task. This way, a result is as protected as its tool."""
+        """Raise `CodedError` if a task doesn't exist for a request's caller, or if the caller lacks a scope of the
+        task's tool. This way, a task's result is as protected as its tool.
+        """
         if not self.task_exists(scope, record):
             from ...tasks.task_methods import unknown_task  # lazy import: most servers have no tasks
 
@@ -342,7 +353,7 @@ class Tools:
             scope.exchange.check_scopes(entry.scopes)
 
     def has_task_scopes(self, scope: RequestScope, record: TaskRecord) -> bool:
-        """Return whether a request's caller passes `check_scopes`, so that a listing may show the task."""
+        """Return whether a request's caller passes `check_scopes` for a task, so that a list may include the task."""
         try:
             self.check_scopes(scope, record)
         except CodedError:
@@ -390,19 +401,19 @@ class Tools:
         bound: dict[str, Any],
         tasks: Callable[[], TaskHost] | None,
     ) -> Awaitable[Any]:
-        """Call the function of a tool, within the tool's limits."""
+        """Call the function of a tool, within the tool's timeout and concurrency limit."""
         if entry.timeout is entry.slots is None:
             return entry.handler.call(scope, lifespan, bound, tasks)
         return self._call_limited(entry, partial(entry.handler.call, scope, lifespan, bound, tasks), scope)
 
     async def _read_media(self, entry: RegisteredTool, value: Any, scope: RequestScope) -> Any:
-        from ..calling.media import read_media  # lazy import: few tools return any
+        from ..calling.media import read_media  # lazy import: few tools return media
 
         read = partial(read_media, value, scope)
         return await (read() if entry.timeout is None else self._call_limited(entry, read, scope))
 
     async def _call_limited(self, entry: RegisteredTool, call: Callable[[], Any], scope: RequestScope) -> Any:
-        # The timeout starts when the tool starts, so it excludes the wait for other calls.
+        # Start the timeout here, after the wait for other calls, which doesn't count.
         async with entry.slots or nullcontext():
             if entry.timeout is None:
                 return await call()
@@ -430,8 +441,9 @@ def _fault_of(entry: RegisteredTool, result: CallToolResult) -> str | None:
 
 
 def _read_leniently(entry: RegisteredTool, arguments: JSONObject) -> tuple[JSONObject, str | None]:
-    """Return ``arguments`` with lists, objects and numbers parsed from strings. Also return what is still wrong with
-    them, if anything."""
+    """Parse lists, objects and numbers that ``arguments`` contain as strings. Return the arguments, and what is still
+    wrong with them, or `None`.
+    """
     from ...protocol.schema_reading import read_leniently  # lazy import: most arguments are valid
 
     try:
@@ -446,14 +458,14 @@ async def _completed(result: CallToolResult) -> CallToolResult:
 
 
 class _ConcurrencyLimit:
-    """A limit on concurrent calls of a tool. Further calls wait in order of arrival."""
+    """Limits the concurrent calls of a tool. Further calls wait in order of arrival."""
 
     def __init__(self, limit: int) -> None:
         self._limiter = trio.CapacityLimiter(limit)
 
     async def __aenter__(self) -> None:
         try:
-            self._limiter.acquire_nowait()  # no checkpoint, so that calls of other tools can't overtake
+            self._limiter.acquire_nowait()  # no checkpoint here: calls of other tools could overtake
         except trio.WouldBlock:
             await self._limiter.acquire()
 

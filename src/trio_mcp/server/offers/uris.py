@@ -16,8 +16,8 @@ from ...jsonrpc.errors import INVALID_PARAMS, CodedError
 from ...lazy import lazy_pattern
 
 LONGEST_URI: Final = 8192
-"""Maximum length of a URI in characters. A URI is matched against each template, and stored as long as its
-subscription."""
+"""Maximum length of a URI in characters. Each URI is matched against all templates, and stored during a subscription.
+"""
 
 _SCHEME: Final = lazy_pattern(r"[A-Za-z][A-Za-z0-9+.-]*:|\{")
 _BEFORE_PATH: Final = lazy_pattern(r"\A[A-Za-z][A-Za-z0-9+.-]*:(?://(?:\{[^{}?&]*\}|[^/?#{]++)*+)?")
@@ -30,12 +30,14 @@ _PLAIN: Final = lazy_pattern(
     r"(?!https?:|wss?:|ftp:)[a-z][a-z0-9+.-]*+:(?://[!$&'()*+,.0-9:;=@_a-z~-]*+(?<!:)(?=[/?#]|\Z)|(?!//))"
     r"[!#$&'()*+,./0-9:;=?@A-Z\[\]_a-z~-]*+"
 )
-"""Matches most URIs that are already in normal form, except for ``.`` and ``..`` segments."""
+"""Matches most URIs that are already in normal form. URIs with the segments ``.`` or ``..`` match too, although they
+aren't in normal form.
+"""
 _UNRESERVED: Final = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~")
 _PORTS: Final = {"http:": "80", "https:": "443", "ws:": "80", "wss:": "443", "ftp:": "21"}
 """Schemes in which an empty path means ``/`` (RFC 3986, 6.2.3), with their default ports."""
 _RECENT: Final = 64
-"""Number of URIs whose normal forms are cached."""
+"""Maximum number of URIs whose normal forms are cached."""
 
 _ANY_EXPRESSION: Final = lazy_pattern(r"\{[^{}]*\}")
 _CAPITALS: Final = lazy_pattern(r"\{[^{}]*\}|[A-Z]+")
@@ -43,23 +45,24 @@ _EXPRESSION: Final = lazy_pattern(r"\{(\+?)([A-Za-z_][A-Za-z0-9_]*)(\*?)\}")
 _QUERY: Final = lazy_pattern(r"\{([?&])([A-Za-z_][A-Za-z0-9_]*(?:,[A-Za-z_][A-Za-z0-9_]*)*)\}\Z")
 _DELIMITERS: Final = frozenset("/?#")
 _RESERVED: Final = lazy_pattern(r"[:@!$&'()*+,;=\[\]]")
-"""Additional characters that must be percent-encoded in the value of ``{name}`` (RFC 6570, 3.2.2)."""
+"""Characters that must also be percent-encoded in the value of ``{name}`` (RFC 6570, 3.2.2)."""
 _MALFORMED: Final = lazy_pattern("%(?![0-9A-Fa-f]{2})")
 _CONTROL: Final = lazy_pattern(r"[\x00-\x1f\x7f-\x9f]")
 _SLASH: Final = lazy_pattern(r"[/\\]")
 
 
 def check_length(uri: str) -> None:
-    """Raise `CodedError` (-32602) if a URI from a peer has more than `LONGEST_URI` characters."""
+    """Raise `CodedError` (-32602) if a client's URI has more than `LONGEST_URI` characters."""
     if len(uri) > LONGEST_URI:
         raise CodedError(INVALID_PARAMS, f"Invalid params: a URI may have at most {LONGEST_URI} characters")
 
 
 def checked_uri(uri: str) -> str:
-    """Return a declared URI or template in the form in which it's listed. Characters that URIs cannot contain, such as
-    ``é`` or a space, are percent-encoded. Raises `ValueError` if the URI is invalid."""
+    """Return the URI or template of a resource in the form in which it's listed. Characters that URIs cannot contain,
+    such as ``é`` or a space, are percent-encoded. Raises `ValueError` if the URI is invalid.
+    """
     if len(uri) <= LONGEST_URI and uri.count(":") == 1 and "@" not in uri and _PLAIN.fullmatch(uri):
-        return uri  # fast path: most servers never compile the other patterns
+        return uri  # fast path: no need to compile the other patterns
     shown, plain = uri[:200], _ANY_EXPRESSION.sub("0", uri)
     if not _SCHEME.match(uri):
         raise ValueError(f"{shown!r} is not a URI: it must begin with a scheme, for example 'data://{shown}'")
@@ -105,9 +108,10 @@ def normal_uri(uri: str) -> str:
 
 @lru_cache(_RECENT)
 def _encoded(uri: str) -> tuple[str, str]:
-    """Return the normal form of ``uri`` in two variants. The first keeps the case of the host, because part of the host
-    may be a template value. Both keep ``.`` and ``..`` segments, which no template value may have. A value has the same
-    position in both variants."""
+    """Return the normal form of ``uri`` in two variants. The first variant keeps the case of the host, because part of
+    the host may be a template value. Both variants keep the segments ``.`` and ``..``, which no template value may
+    have. A value has the same position in both variants.
+    """
     if len(uri) > LONGEST_URI or _PLAIN.fullmatch(uri) or _MALFORMED.search(uri):
         return uri, uri  # stray % signs: decoding a part could create a new escape, as in "%%32e"
     scheme, slashes, authority, rest = _parts(_quoted(_ESCAPE.sub(_unescaped, uri), "surrogatepass"))
@@ -127,8 +131,9 @@ def _quoted(text: str, errors: str = "strict") -> str:
 
 @cache
 def _quotes() -> dict[int, str]:
-    """Return a mapping from each byte that URIs cannot contain to its percent-encoding. `quote` would be slower per
-    character."""
+    """Return a mapping from each byte that URIs cannot contain to its percent-encoding. Calling `quote` per character
+    would be slower.
+    """
     return {byte: f"%{byte:02X}" for byte in range(256) if not re.match(rf"[{_LEGAL}{{}}]", chr(byte))}
 
 
@@ -145,7 +150,7 @@ def _parts(uri: str) -> tuple[str, str, str, str]:
 
 
 class UriTemplate:
-    """A resource template's URI, in which names in braces stand for values.
+    """The URI template of a resource, in which names in braces stand for values.
 
     - ``{name}`` stands for one segment: one or more characters except ``/``, ``?`` and ``#``.
     - ``{+name}``, or ``{name*}``, stands for one or more characters of any kind.
@@ -216,8 +221,9 @@ class UriTemplate:
         return "{" in uri or "}" in uri
 
     def match(self, uri: str) -> dict[str, str] | None:
-        """Return the value of each name in the template, except query parameters that are missing. Return `None` if
-        ``uri`` doesn't match."""
+        """Match ``uri`` against the template. Return the value of each name in the template, except for missing query
+        parameters. Return `None` if ``uri`` doesn't match.
+        """
         encoded, lowered = _encoded(uri)
         match = self._pattern.fullmatch(lowered)
         if match is None:
