@@ -1,4 +1,4 @@
-"""Outgoing requests, from sending to their outcome.
+"""Outgoing requests, from the sending of a request to its outcome.
 
 A task waits for the outcome of a `Call`, and its caller gets a `Progress` for each progress notification. No task waits
 for a `DetachedCall`. The reply to a request of `send_ignoring_reply` is ignored.
@@ -37,8 +37,8 @@ bytes. The callback must be quick, and must not raise."""
 
 @value
 class CallOutcome:
-    """The outcome of an outgoing request. ``notifications_before`` is the number of notifications about requests that
-    arrived before the outcome."""
+    """The outcome of an outgoing request: result or error. ``notifications_before`` is the number of notifications
+    about requests that arrived before the outcome."""
 
     result: Any
     error: MCPError | None
@@ -47,20 +47,20 @@ class CallOutcome:
 
 @define(eq=False)
 class RoundTrips:
-    """A call that takes several requests, because the server first returns input requests such as elicitation
+    """A call that may take several requests, because the server first returns input requests such as elicitation
     (2026-07-28 mrtr)."""
 
     _cancel: Callable[[RequestId, BaseException], None]
     asked: RequestId | None = None
     """Id of the last request that the server answered with input requests. The server identifies the call by this id
-    until it gets a later request. `None` if the server knows no request of the call, if a request is in flight, or if
-    the caller has left the call."""
+    until it gets a later request. `None` if no request was answered with input requests, if a request is in flight, or
+    if the caller has left the call."""
     received: float = -inf
-    """Time on trio's clock at which the client read the last answer. Set only for methods whose results can be
+    """Time on trio's clock at which the client read the last response. Set only for methods whose results can be
     cached."""
 
     def cancel(self, error: BaseException) -> None:
-        """Send a cancellation because of ``error``, if the server waits for the next request of the call.
+        """Send a cancellation because of ``error``, if the server waits for the client's next request of this call.
         Idempotent."""
         if self.asked is not None:
             self._cancel(self.asked, error)
@@ -89,10 +89,10 @@ class Call(Owner):
         on_notification: OnNotification | None = None,
         deadline: float = inf,
     ) -> None:
-        self.segments = []  # same as `Owner.__init__`, but saves two function calls
+        self.segments = []  # same as `Owner.__init__`, inlined to save two function calls
         self.request = request
         self.context: Context | None = copy_context()
-        """Context variables of the caller. `None` after the call has ended."""
+        """Context variables of the caller's task. `None` after the call has ended."""
         self.end: CallOutcome | None = None
         """The outcome of the call. `None` while the request is in flight, and always if the caller abandoned the
         request."""
@@ -115,7 +115,7 @@ class Call(Owner):
         self._waiting = Sleeper()
 
     def receive_progress(self, progress: Progress, size: int) -> None:
-        """Handle a progress notification that is ``size`` bytes long."""
+        """Handle a progress notification of this call that is ``size`` bytes long."""
         for limit in self._limits:
             limit.restart()
         if self._items is not None:
@@ -130,7 +130,7 @@ class Call(Owner):
         self._waiting.wake()
 
     async def outcome(self) -> CallOutcome:
-        """Wait for the outcome of the call, and return it. Until it arrives, run the progress callbacks in order."""
+        """Wait for the outcome of the call, and return it. While waiting, run the progress callbacks in order."""
         while True:
             while self._items:
                 await self._report_progress(self._items.pop())
@@ -159,12 +159,12 @@ class Ask(Protocol):
         outbox: Outbox,
         cancel_task: Callable[[str], None] | None = None,
     ) -> Awaitable[Any]:
-        """Send a request through ``outbox`` and wait for its result."""
+        """Send a request through ``outbox``, wait for its result, and return the result."""
         ...
 
 
 class CallOwner(Protocol):
-    """The sender of a `DetachedCall`. It doesn't wait; its `receive_outcome` is called with the outcome."""
+    """The sender of a `DetachedCall`. No task waits for the outcome; instead, `receive_outcome` is called with it."""
 
     def receive_outcome(self, call: DetachedCall, result: Any, error: MCPError | None) -> None:
         """Handle the outcome of a request: plain data or an error. The reader task calls this method, which must be
@@ -173,12 +173,12 @@ class CallOwner(Protocol):
 
 
 SendDetached: TypeAlias = "Callable[[str, dict[str, Any] | None, Revision, CallOwner, str, Outbox], DetachedCall]"
-"""Function that sends a request with this method and these parameters through the outbox, without waiting. The owner
-gets the outcome: see `Outbound.send_detached`."""
+"""Function that sends a request through an outbox without waiting. It takes the method, the parameters and the owner,
+which later gets the outcome: see `Outbound.send_detached`."""
 
 
 class DetachedCall(Owner):
-    """A request that ``owner`` sent through ``outbox`` without waiting for the reply. Takes much less memory than a
+    """A request that ``owner`` sent through ``outbox`` without waiting for the reply. It takes much less memory than a
     waiting task.
 
     ``calls`` are the calls in flight. ``name`` identifies the request for its sender. ``over`` is called with the
@@ -200,7 +200,7 @@ class DetachedCall(Owner):
         abandon: Callable[[DetachedCall, str | BaseException], None],
         over: Callable[[Any, BaseException | None], None] | None,
     ) -> None:
-        self.segments = []  # same as `Owner.__init__`, but saves two function calls
+        self.segments = []  # same as `Owner.__init__`, inlined to save two function calls
         self.request = request
         self.outbox = outbox
         """The outbox through which the request was sent."""
@@ -221,7 +221,8 @@ class DetachedCall(Owner):
             self._call_owner.receive_outcome(self, end.result, end.error)
 
     def finish(self, result: Any, error: BaseException | None) -> bool:
-        """Remove the request from the calls in flight. Return false if the request had already ended."""
+        """Remove the request from the calls in flight, because it ended with ``result`` or ``error``. Return false if
+        the request had already ended."""
         if self._calls.pop(self.request.id, None) is None:
             return False
         if self._over is not None:

@@ -28,7 +28,7 @@ class CancelCause(StrEnum):
     DEADLINE = "deadline"
     """The time limit of the tool, or the deadline that the caller sent with the call, has passed."""
     DISCONNECT = "disconnect"
-    """The connection was lost."""
+    """The connection to the caller was lost."""
     EXPIRED = "expired"
     """The handler asked its client for input, and the client answered too late, or too many handlers waited for
     answers."""
@@ -48,7 +48,7 @@ class CancelCause(StrEnum):
 
 @frozen
 class Cancellation:
-    """The cause, reason and time of a request's cancellation.
+    """Why and when a request was cancelled.
 
     ``cause``: what cancelled the request. ``reason``: the text that the cancelling side gave, or `None`. ``at``: the
     time on trio's clock (`trio.current_time`).
@@ -66,7 +66,7 @@ class Cancellation:
 
 
 def reason_of(cancelled: BaseException) -> str:
-    """Return the reason to send in ``notifications/cancelled`` when ``cancelled`` ends a call.
+    """Return the reason to send in ``notifications/cancelled`` when the exception ``cancelled`` ends a call.
 
     Besides fixed phrases, only two texts are sent: the reason of an explicit `trio.CancelScope.cancel`, and the message
     of a `CodedError`, which is written for the peer. trio's own reasons aren't sent, because they name tasks and
@@ -87,17 +87,19 @@ def reason_of(cancelled: BaseException) -> str:
 
 
 REMAINING_MS: Final = "trio-mcp/remainingMs"
-"""Key in ``_meta`` of the milliseconds until the caller gives up, counted from the arrival of the request. The value is
-an integer, 0 or greater."""
+"""Key in a request's ``_meta`` for the milliseconds until the caller gives up, counted from the arrival of the request.
+The value is an integer, 0 or greater."""
 
 _LONGEST_REMAINING: Final = 10**12
 _AT_ONCE: Final = frozenset({"initialize", "server/discover", "ping", "subscriptions/listen"})
-"""Methods that carry no deadline, because no handler of the server's author runs for them."""
+"""Methods whose requests carry no deadline, because they are answered without calling a handler of the server's
+author."""
 
 
 def with_remaining(method: str, params: dict[str, Any] | None, deadline: float) -> dict[str, Any] | None:
-    """Return the request parameters ``params`` with the time that remains until ``deadline`` (`trio.current_time`) in
-    ``_meta``. Return them unchanged if there is no deadline, or if the method doesn't carry one."""
+    """Add to the request parameters ``params``, in ``_meta``, the time that remains until ``deadline``
+    (`trio.current_time`). Return ``params`` unchanged if there is no deadline, or if requests of the method carry no
+    deadline."""
     if deadline == math.inf or method in _AT_ONCE:
         return params
     params = params or {}
@@ -107,8 +109,8 @@ def with_remaining(method: str, params: dict[str, Any] | None, deadline: float) 
 
 
 def deadline_of(meta: Mapping[str, Any]) -> float:
-    """Return the caller's deadline (`trio.current_time`), read from the ``meta`` of a request that has just arrived.
-    Return `math.inf` if ``meta`` has no valid number of milliseconds."""
+    """Return the deadline that the caller of a request set (`trio.current_time`). It is calculated from the ``meta`` of
+    a request that has just arrived. Return `math.inf` if ``meta`` has no valid number of milliseconds."""
     remaining = meta.get(REMAINING_MS)
     if type(remaining) is not int or not 0 <= remaining <= _LONGEST_REMAINING:
         return math.inf

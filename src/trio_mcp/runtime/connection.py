@@ -74,9 +74,9 @@ class Connection:
         self._transport, network = (None, "tcp") if isinstance(transport, Outbox) else (transport, transport.network)
         self.outbox = transport if isinstance(transport, Outbox) else transport.make_outbox(limits.high_water)
         self.exchange = Exchange(state, self.outbox, peer)
-        """The `Exchange` that the peer's requests belong to."""
+        """The `Exchange` that requests of the peer belong to by default."""
         self.lost: ConnectionLost | None = None
-        """Reason why messages of this side no longer reach the peer. `None` while the connection is up."""
+        """Reason why messages from this side no longer reach the peer. `None` while the connection is up."""
         self.related_request_id: RequestId | None = None
         """Id of the outgoing request whose HTTP response carried the current message: see
         `Frame.related_request_id`."""
@@ -87,7 +87,7 @@ class Connection:
         tracing = host.tracing if self._transport is None else self._transport.observed_by(host.tracing)
         self._tracer = tracer = None if tracing is None else tracing._tracer_of(network)
         self.outbound = Outbound(state, self.outbox, self._request_notifications, limits, tracer, calls)
-        """Sends the requests of this side. For a single request, call `request`."""
+        """Sends requests from this side to the peer. To send a single request, call `request`."""
         graces, replies = graces or Graces(limits.cleanup_grace), replies or Replies({})
         ask, post = self.outbound.request, self.outbound.send_detached
         self._runner = RequestRunner(host, handler, graces, replies, ask, tracer, peer=peer, post=post)
@@ -109,7 +109,7 @@ class Connection:
 
     @property
     def stateless(self) -> bool:
-        """True if the connection stores nothing between requests."""
+        """True if the connection stores no state between requests."""
         return self.host.stateless
 
     # Life
@@ -142,7 +142,8 @@ class Connection:
                 try:
                     await self._wait_until_drained()
                 except BaseException:
-                    # After a KeyboardInterrupt, `_wait_until_drained` hasn't cancelled the requests.
+                    # After a KeyboardInterrupt, `_wait_until_drained` hasn't cancelled the requests, so cancel them
+                    # here.
                     self._cancel_all(CancelCause.PARENT, None)
                     raise
                 finally:
@@ -178,8 +179,8 @@ class Connection:
 
     async def _wait_until_drained(self) -> None:
         """Wait until the last accepted request has ended. If this task is cancelled first, record the cause for all
-        requests before any handler runs. This works because trio calls ``abort`` functions at once, and wakes the tasks
-        afterwards."""
+        requests before any handler sees the cancellation. This works because trio calls ``abort`` functions at once,
+        and wakes the tasks afterwards."""
 
         def abort(_: Any) -> trio.lowlevel.Abort:
             self._sleeper = None
@@ -194,8 +195,8 @@ class Connection:
         self._runner.refuse_new(reason)
         if not self.is_ending:
             self.exchange.ending.set()
-            # If the connection closes long after the last reply, the peer may send another request in between, which
-            # gets no reply.
+            # If the connection closed long after the last reply, the peer could send another request in between, which
+            # would get no reply.
             self.outbox.write_nothing_now()
             if self._service is not None:
                 self._service.start_soon(self._drain)
@@ -233,13 +234,14 @@ class Connection:
         return self.exchange.ending.is_set()
 
     async def until_ending(self) -> None:
-        """Wait until the connection starts to end. Subscription streams end at this moment; other requests continue."""
+        """Wait until the connection starts to end. Subscription streams end then, while other requests continue."""
         await self.exchange.ending.wait()
 
     async def _drain(self) -> None:
         reason = self._runner.refuse_reason
         if self.lost is None:
-            # Clients can't retry with answers any more, because the server refuses new requests.
+            # Cancel the parked handlers: clients can't retry with answers any more, because the server refuses new
+            # requests.
             self._runner.cancel_parked(self.exchange, CancelCause.SHUTDOWN, reason)
             deadline = trio.current_time() + self._drain_timeout
             self._last_flush.end_at(deadline)
@@ -259,8 +261,8 @@ class Connection:
         self._runner.cancel_parked(self.exchange, cause, reason)
 
     def lose(self, error: ConnectionLost) -> None:
-        """End a connection that was lost in both directions. All requests are cancelled, because no reply can be sent
-        or arrive. Idempotent."""
+        """End the connection because it was lost in both directions. All requests are cancelled, because no reply can
+        be sent or arrive. Idempotent."""
         # The tracebacks of the error and of its cause refer to this connection, so store a copy without them. Each
         # waiting call gets its own exception.
         error.__traceback__ = error.__context__ = error.__cause__ = None
@@ -286,7 +288,7 @@ class Connection:
         await self.outbox.room()
 
     def notify(self, method: str, params: dict[str, Any] | None = None) -> None:
-        """Send a notification that isn't about a request: see `Announcements.put`."""
+        """Send the peer a notification that isn't about a request: see `Announcements.put`."""
         self._announcements.put(method, params)
 
     def request(
@@ -328,7 +330,8 @@ class Connection:
                     self._process_received(received)
                 del received  # frees the message, which can be large, before the next message arrives
         except trio.EndOfChannel:
-            # The peer can't answer any more, so outgoing calls fail. Its own requests can still finish (ruling 14).
+            # The peer can't answer any more, so fail this side's outgoing calls. The peer's own requests can still
+            # finish.
             self.outbound.fail_all(ConnectionLost("the peer closed the connection"))
             self._start_drain("the connection has ended")
         except ConnectionLost as error:
@@ -349,10 +352,11 @@ class Connection:
                 act(state.receive(decode(received, max_batch=self.limits.max_batch)), received)
 
     def process_event(self, event: events.Event, line: bytes, exchange: Exchange) -> None:
-        """Handle ``event``, which arrived in ``line`` and belongs to ``exchange`` instead of the connection's own
+        """Handle ``event``, which arrived in ``line`` and belongs to ``exchange``, not to the connection's own
         exchange. Synchronous. Call it only while `run` is running."""
         self._dispatch.handle(event, line, exchange=exchange)
 
     def notified(self, event: events.NotificationReceived, size: int) -> None:
-        """Queue a change notification, ``size`` bytes long, for the handler's `RequestHandler.notified`."""
+        """Queue a change notification that is ``size`` bytes long. Later, `RequestHandler.notified` is called with
+        it."""
         self._changes.put(event, size)

@@ -1,4 +1,5 @@
-"""`Dispatch` passes each received event to its handler. It's synchronous, so that the reader task never waits."""
+"""`Dispatch` passes each received message to the object that handles it. It's synchronous, so that the reader task
+never waits."""
 
 from __future__ import annotations
 
@@ -36,7 +37,7 @@ The callback must be quick, and must not raise."""
 
 
 class Dispatch:
-    """Passes each received event to the object that handles it.
+    """Passes each received message, as an event, to the object that handles it.
 
     - Requests, which belong to ``exchange``, and cancellations go to ``runner``.
     - Replies and progress go to their call.
@@ -70,9 +71,9 @@ class Dispatch:
         batch: BatchExchange | None = None,
         exchange: Exchange | None = None,
     ) -> None:
-        """Handle ``event``, which arrived in ``line``. A request that arrived in a JSON-RPC batch belongs to ``batch``,
-        which collects the replies. Any other request belongs to ``exchange`` or, if that is `None`, to the connection's
-        own exchange."""
+        """Handle ``event``, the message in ``line``. A request in a JSON-RPC batch belongs to ``batch``, which
+        collects the replies. Any other request belongs to ``exchange`` or, if that is `None`, to the connection's own
+        exchange."""
         match event:  # frequent events first
             case events.RequestReceived():
                 self._runner.accept(event.request, batch or exchange or self._exchange)

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 
 class ClientChannel(Protocol):
-    """A channel to a client that stays open after the client's requests have ended, such as the `Exchange` of a
-    connection."""
+    """A channel to a client that stays open after the client's requests have ended, for example a connection's
+    `Exchange`."""
 
     @property
     def outbox(self) -> Outbox:
@@ -31,12 +31,12 @@ class ClientChannel(Protocol):
 
     @property
     def is_open(self) -> bool:
-        """True if messages reach the client now, before the client reconnects."""
+        """True if messages reach the client now. False if they wait until the client reconnects."""
         ...
 
 
 class Exchange:
-    """A connection to one peer, or a part of one such as an HTTP POST, with the MCP requests that belong to it.
+    """Holds the MCP requests that belong to one connection, or to a part of a connection such as one HTTP POST.
 
     ``state`` decides what is legal for the requests; ``outbox`` gets their lines; ``peer`` is the party that sent them.
     The end of an exchange cancels all held requests (`cancel_all`). While a request waits for its client's retry, it
@@ -46,12 +46,12 @@ class Exchange:
     __slots__ = ("_emptied", "_held", "_streams", "at_once", "ending", "outbox", "peer", "state")
 
     has_headers: ClassVar[bool] = False
-    """True if each request has its own HTTP headers, which can repeat arguments."""
+    """True if each request has its own HTTP headers, which may mirror the request's arguments."""
     keeps_outcomes: ClassVar[bool] = False
     """True if replies are stored instead of sent. If so, `keep` is called before `reply`."""
     forgot_client: ClassVar[bool] = False
-    """True for a background task that was resumed after a restart. Its owner is unknown unless the peer has a
-    principal."""
+    """True for a background task that was resumed after a restart. The client that created it is unknown, unless the
+    peer has a principal."""
     related_task: str | None = None
     """Id of the background task that messages of this exchange name in ``_meta``. `None` if the messages name no
     task."""
@@ -61,10 +61,10 @@ class Exchange:
         self.outbox = outbox
         self.peer = peer
         self.ending = trio.Event()
-        """Event that is set when the exchange starts to end. Subscription streams end at this moment; other requests
+        """Event that is set when the exchange starts to end. Subscription streams end then, while other requests
         continue."""
         self.at_once = Owner()
-        """Owner of the replies that the reader task writes directly."""
+        """Owner, in the outbox, of the replies that the reader task writes directly."""
         self._held: dict[InboundRequest, RequestScope] = {}
         self._streams = 0
         self._emptied: trio.lowlevel.ParkingLot | None = None
@@ -72,14 +72,15 @@ class Exchange:
 
     @property
     def is_keeping(self) -> bool:
-        """True if `keep` has started to store the result. The handler has ended then, and only this package's own code
-        waits."""
+        """True if `keep` has started to store the result. The handler has ended by then, and only this package's own
+        code waits."""
         return False
 
     @property
     def party(self) -> object:
-        """The client that can retry for a parked handler: the principal or, without a principal, the exchange itself.
-        Without principals, all clients of an HTTP endpoint, on all of its replicas, count as the same client."""
+        """Identifies the client whose retry can continue a parked handler: the principal or, without a principal, the
+        exchange itself. Without principals, all clients of a stateless HTTP endpoint, on all of its replicas, count as
+        one client."""
         if self.peer.principal is not None:
             return self.peer.principal
         return ANY_CLIENT if self.peer.everybody else self
@@ -97,13 +98,13 @@ class Exchange:
 
     @property
     def is_open(self) -> bool:
-        """True if messages reach the client now, before the client reconnects."""
+        """True if messages reach the client now. False if they wait until the client reconnects."""
         return not self.outbox.over
 
     # Held requests
 
     def hold(self, request: InboundRequest, held: RequestScope) -> None:
-        """Register the `RequestScope` ``held`` under its ``request``, so that the end of the exchange cancels it."""
+        """Register ``held``, the `RequestScope` of ``request``, so that the end of the exchange cancels it."""
         self._held[request] = held
         if request.method.streams:
             self._streams += 1
@@ -119,7 +120,7 @@ class Exchange:
             self._emptied.unpark_all()
 
     def find(self, request: InboundRequest) -> RequestScope | None:
-        """Return the `RequestScope` of ``request``; `None` if the exchange doesn't hold the request."""
+        """Return the `RequestScope` of ``request``. Return `None` if the exchange doesn't hold the request."""
         return self._held.get(request)
 
     def cancel_all(self, cause: CancelCause, reason: str | None) -> None:
@@ -143,12 +144,11 @@ class Exchange:
         await self._emptied.park()
 
     def cancelled(self, request: InboundRequest, cause: CancelCause) -> None:
-        """Called when ``request`` is cancelled. No reply to the request will be sent, even if its handler is still
-        cleaning up."""
+        """Called when ``request`` is cancelled. The request gets no reply, even if its handler is still cleaning up."""
 
     def check_headers(self, request: InboundRequest, table: Iterable[ParamHeader]) -> None:
-        """Check that the headers of ``request`` that ``table`` lists equal its arguments. Raises `CodedError` if one
-        differs."""
+        """Check that the HTTP headers of ``request`` equal the arguments that they mirror according to ``table``.
+        Raises `CodedError` if one differs."""
 
     def check_scopes(self, needed: frozenset[str]) -> None:
         """Raise `CodedError` if the caller lacks one of the ``needed`` OAuth scopes. Do nothing if the caller's scopes
@@ -162,13 +162,13 @@ class Exchange:
         return CodedError(TOO_BUSY, reason)
 
     def method_not_found(self, request: InboundRequest) -> CodedError:
-        """Return the error for ``request`` if its method turns out to be missing after its task has started. Over HTTP,
-        the error also sets the status, unless the response has already begun."""
+        """Return the error for ``request`` if its method turns out to be missing after the request's task has started.
+        Over HTTP, the error also sets the status, unless the response has already begun."""
         return CodedError(METHOD_NOT_FOUND, "Method not found", {"method": request.method.name})
 
     def close_stream(self, retry: float) -> bool:
-        """Close the HTTP stream to the client, so that the client reconnects after ``retry`` seconds. Return false if
-        the stream can't be closed."""
+        """Close the HTTP stream to the client. The client reconnects after ``retry`` seconds. Return false if the
+        stream can't be closed."""
         return False
 
     # Replies
@@ -179,18 +179,19 @@ class Exchange:
         raise NotImplementedError
 
     def reply(self, line: bytes | None, owner: Owner | None = None) -> None:
-        """Send the reply to a request of the exchange. `None` as the reply means that the request ended without one.
-        The line can be withdrawn with the other lines of ``owner``."""
+        """Send the reply to a request of this exchange. If the reply is `None`, the request ended without one. The line
+        can be withdrawn with the other lines of ``owner``."""
         if line is not None:
             self.outbox.put_now(line, owner)
 
     def reply_at_once(self, line: bytes | None) -> None:
-        """Send a reply like `reply`. The reader task calls this method."""
+        """Send a reply like `reply`, but directly from the reader task."""
         if line is not None:
             self.outbox.put_now(line, self.at_once)
 
     def refuse(self, code: int, line: bytes) -> None:
-        """Send an error reply to a message that isn't a legal request. ``line`` is the reply with this error code."""
+        """Send an error reply to a message that isn't a legal request. ``line`` is the encoded reply, which has this
+        error code."""
         self.reply_at_once(line)
 
 
@@ -201,7 +202,7 @@ class PartExchange(Exchange):
     __slots__ = ("_connection",)
 
     def __init__(self, connection: Exchange, outbox: Outbox, peer: Peer) -> None:
-        # The connection's `Exchange` holds the requests, so this object stays small: each POST creates one.
+        # Each POST creates such an object, so keep it small: the connection's `Exchange` holds the requests.
         self.state = connection.state
         self.outbox = outbox
         self.peer = peer
@@ -229,7 +230,7 @@ class PartExchange(Exchange):
 
 class BatchExchange(PartExchange):
     """A JSON-RPC batch of ``members`` messages that arrived over ``connection``. The replies are sent together in one
-    array (JSON-RPC 2.0, section 6). Otherwise a batch behaves like its connection."""
+    array (JSON-RPC 2.0, section 6). Otherwise it behaves like the connection's exchange."""
 
     __slots__ = ("_lines", "_open")
 

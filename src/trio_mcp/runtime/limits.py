@@ -1,4 +1,4 @@
-"""`Limits` has all limits of a connection, and `Statistics` shows the counters of a server.
+"""`Limits` contains all limits of a connection or server. `Statistics` contains the counters of a server.
 
 `Load` holds the counters themselves: it counts the connections of one server, and the requests, streams and bytes of
 all of them together.
@@ -101,7 +101,8 @@ class Limits:
     all streams of a connection together."""
     high_water: int = _bound(16 * 1024)
     """Bytes in the outgoing queue above which log messages wait. Responses and requests wait above four times this
-    size. Above 64 times this size, reading pauses, because the peer keeps sending but doesn't read the replies."""
+    size. Above 64 times this size, reading pauses, because the peer keeps sending requests but doesn't read the
+    replies."""
     max_server_requests: int = _bound(20_000)
     """Maximum number of requests that run, wait or are parked on all connections of a server together. A request beyond
     the limit isn't executed, and gets error -31000."""
@@ -190,8 +191,8 @@ class Limits:
     system checks that the peer's machine still responds. ``math.inf`` means never."""
     ping_timeout: float = _bound(20.0)
     """Time that a peer can stay silent after the ping (or, over TCP, after the system's check) of ``ping_interval``.
-    After that, the connection counts as lost. A TCP connection is also lost if the peer's system accepts none of our
-    bytes for both times together."""
+    After that, the connection counts as lost. A TCP connection is also lost if the peer's system accepts no sent bytes
+    for the sum of both times."""
 
     # Legacy sessions over HTTP, and connections of a proxy
 
@@ -241,8 +242,8 @@ class Limits:
     should take less."""
 
     def _server_wide(self) -> Limits:
-        """Return the limits for requests that belong to no connection, such as those of all stateless clients together.
-        Requests, streams and bytes get the limits of the whole server."""
+        """Return limits for requests that belong to no connection, such as requests of all stateless clients together.
+        Their requests, streams and bytes get the limits of the whole server."""
         return evolve(
             self,
             max_in_flight=self.max_server_requests,
@@ -257,7 +258,7 @@ DEFAULT_LIMITS = Limits()
 
 @frozen
 class Statistics:
-    """The counters of a server: current numbers, and totals since the server was created."""
+    """The counters of a server: current numbers, and totals since the server object was created."""
 
     connections: int
     """Number of connections that are open now."""
@@ -273,8 +274,8 @@ class Statistics:
     """Total number of requests that were cancelled: by their caller, because their connection was lost or ended, or
     while they were parked."""
     expired: int
-    """Total number of parked requests that were cancelled, because their answers were late or too many requests were
-    parked."""
+    """Total number of parked requests that were cancelled, because the client's answers were late or too many requests
+    were parked."""
     overrun: int
     """Total number of cancelled requests whose cleanup took longer than ``cleanup_grace``."""
     tasks: int
@@ -301,13 +302,15 @@ class Statistics:
     reconnects: int
     """Total number of times that Redis became available again after an outage."""
     hints_lost: int
-    """Total number of times that Redis messages may have been lost. Readers then read the store again."""
+    """Total number of times that notifications through Redis may have been lost. Each time, replicas read the store
+    again."""
     uncertain: int
-    """Total number of calls to Redis whose outcome is unknown."""
+    """Total number of calls to Redis with an unknown outcome, for example because the connection was lost before the
+    reply."""
 
 
 class LinkCounts:
-    """Counters of a server's links to other replicas, over open and closed links."""
+    """Counters of a server's connections to other replicas, both open and closed ones."""
 
     def __init__(self) -> None:
         self._open: list[tuple[StorageCounters | None, Callable[[], int]]] = []
@@ -321,12 +324,12 @@ class LinkCounts:
         return all(states) if states else None
 
     def total(self) -> Counter[str]:
-        """Return the current counters of all links, by their names in `Statistics`."""
+        """Return the sum of each counter over all replica links, by its name in `Statistics`."""
         return sum((_counted(*each) for each in self._open), Counter(self._past))
 
     @contextmanager
     def counting(self, counts: StorageCounters | None, count_sent: Callable[[], int]) -> Generator[None]:
-        """Include the counters of a replica's link until the end of the ``with`` block. ``count_sent`` returns how many
+        """Include the counters of one replica link until the end of the ``with`` block. ``count_sent`` returns how many
         messages the replica has sent to others so far."""
         link = counts, count_sent
         self._open.append(link)
@@ -351,7 +354,7 @@ def _counted(counts: StorageCounters | None, count_sent: Callable[[], int]) -> C
 
 @define(eq=False)
 class Load:
-    """The counters that `Statistics` shows, updated by every connection."""
+    """The counters that `Statistics` shows. All connections of a server update them."""
 
     connections: int = 0
     in_flight: int = 0

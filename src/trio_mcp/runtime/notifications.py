@@ -1,4 +1,4 @@
-"""Queues for notifications in both directions.
+"""Queues for notifications, received and sent.
 
 `NotificationQueue` passes the peer's notifications to callbacks, one after another. `Announcements` sends notifications
 that aren't about a request.
@@ -24,14 +24,14 @@ from .outbox import Outbox, Segment
 logger = logging.getLogger("trio_mcp")
 
 _WORTH_PACKING: Final = 256
-"""Size in bytes above which a waiting notification is kept as text. Shorter notifications take a few kilobytes each at
-most, and the number that can wait is limited."""
+"""Size in bytes above which a waiting notification is kept as text to save memory. Shorter notifications take a few
+kilobytes each at most, and the number that can wait is limited."""
 
 _inside: ContextVar[frozenset[int]] = ContextVar("trio_mcp.inside_callbacks", default=frozenset())
 
 
 class NotificationQueue:
-    """A queue of received notifications, in order of arrival. ``backlog`` limits how many can wait, and dropped
+    """A queue of received notifications, in order of arrival. ``backlog`` limits how many can wait. Dropped
     notifications are counted.
 
     ``handle`` gets one notification at a time. If ``handle`` raises, the exception goes to ``failed``, and the next
@@ -50,8 +50,8 @@ class NotificationQueue:
         self._failed = failed
         self._grace = grace
         self.task = OnDemandTask()
-        """The task that handles the notifications. The end of the connection cancels this task, which also ends the
-        waits in `wait_until_handled` and `wait_until_finished`."""
+        """The task that calls the notification callbacks. The end of the connection cancels this task, which also ends
+        the waits in `wait_until_handled` and `wait_until_finished`."""
         self._progressed = trio.lowlevel.ParkingLot()
         self._over = False
         self.received = 0
@@ -66,7 +66,7 @@ class NotificationQueue:
         """Number of the callback that was last logged because it took longer than ``grace``."""
 
     def put(self, event: NotificationReceived, size: int) -> None:
-        """Add a received notification that is ``size`` bytes long."""
+        """Add a received notification that is ``size`` bytes long to the queue."""
         self.received += 1
         waits = size > _WORTH_PACKING and self.received - self.handled > 1
         if dropped := self._waiting.put(event.packed() if waits else event, size):
@@ -110,8 +110,8 @@ class NotificationQueue:
         return self.handled < count and not self._over and id(self) not in _inside.get()
 
     async def wait_until_finished(self, seen: int, count: int, running: int) -> None:
-        """Wait for the callbacks of the notifications that arrived during a request. These are all notifications up to
-        number ``count``, except the first ``seen``.
+        """Wait for the callbacks of the notifications that arrived during a request: number ``seen + 1`` to number
+        ``count``.
 
         ``running`` is the number of the callback that ran when the request was made. If that callback still runs, don't
         wait: it may itself be waiting for the request, through another task. A callback that started later may be
@@ -132,7 +132,7 @@ class NotificationQueue:
 
     @property
     def _running_or_next(self) -> int:
-        """Number of the callback that is running or, if no callback is running, of the next callback that will run."""
+        """Number of the running notification callback or, if no callback is running, of the next one."""
         return self.running or self._begun + 1
 
     def _report(self, number: int) -> None:
@@ -147,7 +147,7 @@ def notification_queue(
     limits: Limits, notified: Callable[[NotificationReceived], Awaitable[None]], grace: float = inf
 ) -> NotificationQueue:
     """Return a queue that passes one kind of notification to ``notified``. Each kind has its own queue, so that many
-    log messages don't displace change notifications, and a slow callback for changes delays no replies."""
+    log messages don't displace change notifications, and a slow callback for changes doesn't delay replies."""
     backlog = Backlog[NotificationReceived | PackedNotification](
         limits.max_pending_notifications, limits.max_inbound_bytes
     )
@@ -163,13 +163,13 @@ _KEPT: Final = 10_000
 
 
 class Announcements:
-    """Puts notifications into ``outbox``, unless an equal notification is already waiting."""
+    """Puts notifications into ``outbox``, unless an equal notification still waits there."""
 
     def __init__(self, outbox: Outbox) -> None:
         self._outbox = outbox
         self._waiting: dict[bytes, Segment] = {}
-        """Outbox segments of waiting notifications, by the notification's line. The writer task may already have taken
-        some of them."""
+        """Outbox segments of the notifications that wait, by the notification's line. The writer task may already have
+        taken some of them."""
 
     def put(self, method: str, params: dict[str, Any] | None = None) -> None:
         """Send a notification without waiting. Raises `NotSerializable` if its parameters can't be encoded as JSON.

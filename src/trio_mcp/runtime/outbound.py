@@ -1,4 +1,4 @@
-"""`Outbound` sends requests to the peer, and handles each of them until it ends.
+"""`Outbound` sends requests to the peer, and manages each request until it ends.
 
 `present_trace` returns the trace context of the request that is being handled now.
 """
@@ -94,18 +94,19 @@ class Outbound:
         self.answer_timeout = inf
         """Seconds after which an unanswered request fails, for transports that can lose an answer without an error."""
         self.on_request: Callable[[RequestId], None] | None = None
-        """Callback for the id of each request that `request` sends. It's called in the caller's task before sending.
-        The callback must be quick, and must not raise."""
+        """Callback that gets the id of each request that `request` sends. It's called in the caller's task before
+        sending. The callback must be quick, and must not raise."""
         self.closed_error: ConnectionLost | None = None
         """Reason why no more replies can arrive. `None` while replies can arrive."""
         self._calls: dict[RequestId, Call | DetachedCall] = {}
         """Calls whose requests are in flight, by request id."""
         self.only: Call | None = None
-        """Result of the last `only_caller`. Reset to `None` when another call begins or a call is abandoned."""
+        """The only call that is in progress, as last found by `only_caller`. `None` after another call has begun or a
+        call was abandoned."""
         self._left = 0
         """Id of the last request that was sent before a cancellation that the peer may not have read yet. 0 if the peer
-        has read all cancellations. If cancellations aren't sent, the peer can continue abandoned requests, and this
-        number is larger than every id."""
+        has read all cancellations. If cancellations aren't sent, the peer may continue abandoned requests indefinitely,
+        so this number is larger than every id."""
         self._strays = 0
         self._last_stray = b""
         self._waiting: set[trio.CancelScope] = set()
@@ -193,7 +194,7 @@ class Outbound:
             raise
         finally:
             del self._calls[request.id]
-            call.context = None  # the context variables may refer to large objects
+            call.context = None  # free the context variables, which may refer to large objects
             if trips is not None and call.end is not None:
                 asks = request.method.may_ask and asks_for_input(call.end.result)
                 trips.asked = request.id if asks else None
@@ -220,13 +221,13 @@ class Outbound:
 
     def record_stray(self, line: bytes | bytearray) -> None:
         """Store the beginning of a line from the server that belongs to no call. A call may be waiting for exactly this
-        line, so the call's timeout error quotes it."""
+        line, so the timeout error of the call quotes it."""
         self._strays += 1
         self._last_stray = bytes(line[:_QUOTED])
 
     def strays_since(self, strays: int) -> str:
         """Return text that quotes the last line that belonged to no call. Return an empty string if no such line has
-        arrived since their number was ``strays``."""
+        arrived since the count of these lines was ``strays``."""
         if self._strays == strays:
             return ""
         return f"; the last line of the server that belongs to no call: {quoted(self._last_stray)}"
@@ -298,7 +299,7 @@ class Outbound:
 
     def _abandon(self, call: Call, outbox: Outbox, error: BaseException) -> bool:
         """Abandon the request of ``call``, which was sent through ``outbox``. Return true if the request had already
-        been written, so that the peer gets a cancellation if those are sent."""
+        been written. Then the peer gets a cancellation, unless cancellations are switched off."""
         request, self.only = call.request, None
         if call.end is not None and (noted := on_leaving.get()) is not None:
             noted(self, call.end)
@@ -354,25 +355,25 @@ class Outbound:
             raise _again(self.closed_error)
 
     def call_of(self, request: OutboundRequest) -> Call | DetachedCall:
-        """Return the call that sent ``request``, which is in flight or has just been ended by the peer."""
+        """Return the call that sent ``request``. The request is in flight, or the peer has just ended it."""
         return self._calls[request.id]
 
     def settle(self, request: OutboundRequest, result: Any, error: MCPError | None) -> None:
-        """Set the outcome of the call that sent ``request``, because the peer has ended the request."""
+        """Set the outcome of the call that sent ``request``, because the peer has answered the request."""
         if self._left and type(request.id) is int and request.id > self._left:
             self._left = 0  # the peer has read the last cancellation, because this request was sent after it
         self._calls[request.id].settle(CallOutcome(result, error, self._request_notifications.received))
 
     def caller_of(self, request_id: RequestId | None) -> Context | None:
-        """Return the context variables of the caller that waits for the outgoing request with this id, or `None`. Don't
-        change the returned context."""
+        """Return the context variables of the caller that waits for the outgoing request with this id. Return `None` if
+        no caller waits for it. Don't change the returned context."""
         call = None if request_id is None else self._calls.get(request_id)
         return call.context if isinstance(call, Call) else None
 
     def only_caller(self) -> Context | None:
         """Return the context variables of the only caller, if exactly one outgoing request is in progress during which
         the peer can send requests. Return `None` if there are none or several, or if the peer may still send requests
-        for a cancelled one."""
+        for a cancelled call."""
         self.only = None
         if self._left:
             return None
@@ -388,12 +389,12 @@ class Outbound:
         return None if found is None else found.context
 
     def unreadable_answer(self, request: OutboundRequest, reason: str) -> None:
-        """End the call of ``request`` with an error, because the answer can't be read."""
+        """End the call of ``request`` with an error, because the reply can't be read."""
         self._violated(request, f"the answer cannot be read: {reason}")
 
     def answer_lost(self, requests: Sequence[OutboundRequest], reason: str) -> None:
-        """Fail the calls that may otherwise wait forever, after an unreadable answer to one of ``requests`` whose id is
-        unknown.
+        """After an unreadable reply whose id is unknown, fail the calls that could wait for it forever. The reply
+        answers one of ``requests``.
 
         If only one of the requests was sent, that one fails. Otherwise every call without a time limit fails, and the
         peer gets a cancellation for it. Calls with a time limit continue.
@@ -444,9 +445,9 @@ def _carrying(trace: TraceContext, params: dict[str, Any] | None) -> dict[str, A
 
 
 def cancel_reason(error: BaseException) -> str | None:
-    """Return the reason to send for an abandoned request. If the inbound request that is being handled was cancelled,
-    return the reason of that cancellation, or `None` if the peer gave no reason. Otherwise return `reason_of` the
-    error."""
+    """Return the reason to send for an abandoned outgoing request. If the inbound request that is being handled was
+    cancelled, return the reason of that cancellation, or `None` if the peer gave no reason. Otherwise return
+    `reason_of` the error."""
     scope = current_request.get(None)
     cancellation = scope.cancellation if scope is not None else None
     if cancellation is not None and (cancellation.reason is not None or cancellation.cause is CancelCause.PEER):
@@ -455,8 +456,8 @@ def cancel_reason(error: BaseException) -> str | None:
 
 
 def _again(error: MCPError) -> MCPError:
-    """Return a copy of ``error`` for one waiting call, so that the tracebacks of several calls don't accumulate on one
-    exception."""
+    """Return a copy of ``error`` for one of the waiting calls, so that the tracebacks of several calls don't accumulate
+    on one exception."""
     fresh = error.__class__.__new__(error.__class__)
     fresh.__dict__.update(error.__dict__)
     fresh.args = error.args
@@ -466,19 +467,19 @@ def _again(error: MCPError) -> MCPError:
 on_leaving: ContextVar[Callable[[Outbound, CallOutcome | None], None] | None] = ContextVar(
     "trio_mcp.on_leaving", default=None
 )
-"""Callback in the task of a call that abandons its request. It gets the outcome if that has arrived, or `None` if the
-peer still has the request."""
+"""Callback that is called in the task of a call when the call abandons its request. It gets the outcome if that has
+arrived, or `None` if the peer still has the request."""
 
 _answering: ContextVar[tuple[TraceContext, RequestScope | None] | None] = ContextVar("trio_mcp.answering", default=None)
 
 
 def present_trace() -> TraceContext | None:
-    """Return the trace context of the inbound request that is being handled, as currently in its ``_meta``. While the
-    client answers input requests that a server returned for a call, return the trace context of the call. Return `None`
-    if there is no trace."""
+    """Return the trace context of the inbound request that is being handled, as its ``_meta`` contains it now. While
+    the client answers input requests that a server returned for a call, return the trace context of the call. Return
+    `None` if there is no trace."""
     scope = current_request.get(None)
     answered = _answering.get()
-    if answered is not None and answered[1] is scope:  # otherwise another request was received since then
+    if answered is not None and answered[1] is scope:  # otherwise a newer request is being handled
         return answered[0]
     return None if scope is None else scope.request.trace
 

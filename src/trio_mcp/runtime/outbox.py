@@ -29,7 +29,7 @@ LINE_END: Final = b"}}\n"
 """End of the JSON line of a notification, after its parameters."""
 
 REQUEST_MARKS: Final = 4
-"""Factor for the high-water mark above which requests and responses wait for room."""
+"""Requests and responses wait while the outbox contains more than this many times its high-water mark."""
 
 _WAKE_AT_ONCE = 8
 _WRITTEN_AT_ONCE: Final = 64 * 1024
@@ -37,7 +37,7 @@ _WRITTEN_AT_ONCE: Final = 64 * 1024
 
 @define(eq=False)
 class Segment:
-    """Lines in the outbox that are withdrawn together."""
+    """Lines in the outbox that can only be withdrawn together."""
 
     data: bytes | bytearray
     owner: Owner | None
@@ -46,7 +46,7 @@ class Segment:
 
 @define(eq=False)
 class Owner:
-    """A producer whose waiting lines can be withdrawn from the outbox."""
+    """A producer of outbox lines, such as a request. Its waiting lines can be withdrawn from the outbox."""
 
     segments: list[Segment] = attrs.field(factory=list[Segment], init=False)
     """Segments of this owner that wait in the outbox, in the order in which they will be written."""
@@ -111,19 +111,19 @@ class Outbox:
         self._producers = trio.lowlevel.ParkingLot()
         self._watchers = trio.lowlevel.ParkingLot()
         self._blocked = 0
-        """Number of tasks that wait for room, or that watch it."""
+        """Number of tasks that wait for room in the outbox, or that watch for it."""
         self._writing = False
         self.over = False
         """True if no more lines will be written."""
         self._emptied: trio.Event | None = None
         """Event that is set when all lines are written. `None` if no task waits for it."""
         self.on_put: Callable[[], object] | None = None
-        """Function to call when a line is put, if no writer task takes the lines. Producers don't wait then. `None`
-        while a writer task takes lines."""
+        """Function to call when a line is put, if no writer task takes the lines. In this mode, producers never wait.
+        `None` while a writer task takes lines."""
         self._nudged = False
 
     def put(self, line: bytes, owner: Owner | None = None) -> None:
-        """Append ``line``, which includes its newline."""
+        """Append ``line``, which includes its newline, to the outbox."""
         tail = self._tail
         if tail is not None and tail.owner is owner:
             data = tail.data
@@ -134,7 +134,7 @@ class Outbox:
         self._append(line, owner, sealed=False)
 
     def put_now(self, line: bytes, owner: Owner | None = None) -> None:
-        """Put a line that the peer waits for, and write it at once if that is possible without waiting. ``line``
+        """Put a line for which the peer waits, and write it at once if that is possible without waiting. ``line``
         includes its newline."""
         if self._writer.task is None or not self._write(line):
             self.put(line, owner)
@@ -145,19 +145,18 @@ class Outbox:
         line = frame_request(request_id, method, params, newline=True)
         if owner is None:
             self.put_first(line)
-        elif self._writer.task is None or not self._write(line):  # same as `put_now`, but saves a function call
+        elif self._writer.task is None or not self._write(line):  # same as `put_now`, inlined to save a function call
             self.put(line, owner)
 
     def put_cancel(self, request_id: RequestId, reason: str | None) -> None:
-        """Send the cancellation of an outgoing request before all waiting lines, even if the outbox is full (rulings 3
-        and 4)."""
+        """Send the cancellation of an outgoing request before all waiting lines, even if the outbox is full."""
         self.put_first(cancel_line(request_id, reason))
 
     @trio.lowlevel.enable_ki_protection  # an interrupt must not separate the first part of a line from its rest
     def _write(self, line: bytes) -> bool:
-        """Write ``line`` or the first part of it at once. Return false if nothing was written. Call it only while the
-        writer sleeps, so that no other line waits or is being written. A long line is left to the writer, because the
-        unwritten part would have to be copied."""
+        """Write ``line``, or the first part of it, at once. Return false if nothing was written. Call it only while the
+        writer sleeps, so that no other line waits or is being written. A long line is left to the writer task, because
+        its unwritten part would have to be copied."""
         size = len(line)
         if size > _WRITTEN_AT_ONCE:
             return False
@@ -176,10 +175,10 @@ class Outbox:
         return self._append(line, owner, sealed=True)
 
     def put_first(self, line: bytes) -> None:
-        """Put ``line`` before all lines that the writer hasn't begun. Lines that several tasks pass to this method at
-        the same moment are written together."""
+        """Put ``line`` before all lines that the writer hasn't begun. If several tasks call this method at the same
+        moment, their lines are written together."""
         segments = self._segments
-        # If the first segment is marked as taken but still waits, it's the rest of a line that was begun, or it was
+        # A first segment that is marked as taken but still waits is either the rest of a line that was begun, or was
         # withdrawn and is empty.
         segments.insert(1 if segments and segments[0].taken else 0, Segment(self._data(line), None))
         self._added(len(line))
@@ -205,14 +204,14 @@ class Outbox:
             self.on_put()
 
     def call_writer(self, call: Callable[[], object] | None) -> None:
-        """Call ``call`` from now on whenever a line is put, because no writer task takes lines. `None` means that a
+        """From now on, call ``call`` whenever a line is put, because no writer task takes lines. `None` means that a
         writer task takes lines again. After `close`, lines are dropped in any case."""
         if not self.over:
             self.on_put = call
 
     def replace(self, segment: Segment, line: bytes) -> bool:
-        """Replace the line of a segment of `put_sealed` by ``line``. If the writer has taken the segment, or the
-        segment was withdrawn, change nothing and return false."""
+        """Replace the line of a segment that `put_sealed` returned by ``line``. If the writer has taken the segment, or
+        the segment was withdrawn, change nothing and return false."""
         if segment.taken:
             return False
         self.size += len(line) - len(segment.data)
@@ -234,7 +233,7 @@ class Outbox:
         return True
 
     def is_full(self, marks: int = 1) -> bool:
-        """Return true if `room` would wait, because too many bytes are waiting."""
+        """Return true if `room` would wait, because too many bytes are in the outbox."""
         return self.size >= marks * self.high_water
 
     async def room(self, marks: int = 1) -> None:
@@ -257,12 +256,12 @@ class Outbox:
             self._producers.unpark(count=count)
 
     async def room_of(self, owner: Owner, marks: int) -> None:
-        """Wait for room like `room`, but count only the lines of ``owner``."""
+        """Wait for room like `room`, but count only the waiting lines of ``owner``."""
         while sum(len(segment.data) for segment in owner.segments) >= marks * self.high_water:
             await self._blocked_in(self._watchers)
 
     async def take(self) -> bytes | bytearray:
-        """Wait for lines, and return about ``high_water`` bytes of whole lines. Called by the writer.
+        """Wait for lines, and return about ``high_water`` bytes of whole lines. Called by the writer task.
 
         If lines are waiting, this isn't a checkpoint. Taken lines can't be withdrawn or replaced. Returns empty bytes
         after `nudge`.
@@ -279,7 +278,7 @@ class Outbox:
             await self._writer.sleep()
 
     def nudge(self) -> None:
-        """Wake `take`, so that it returns once without lines, if no line waits."""
+        """If no line waits, wake `take`, so that it returns once without lines."""
         self._nudged = True
         self._writer.wake()
 
@@ -329,18 +328,18 @@ class Outbox:
             await self._emptied.wait()
 
     def statistics(self) -> dict[str, Any]:
-        """Return the ``size`` in bytes and the number of ``producers`` that wait for room."""
+        """Return the ``size`` of the outbox in bytes, and the number of ``producers`` that wait for room."""
         return {"size": self.size, "producers": len(self._producers)}
 
 
 LEAST_FLUSH: Final = 0.4
-"""Minimum seconds for the last flush of a connection. A transport also waits half a second for the peer to close.
-Together they take less than the one second in which a connection should close."""
+"""Minimum seconds for the last flush of a connection. After the flush, a transport waits half a second for the peer to
+close. Together, this takes less than the one second in which a connection should close."""
 _HURRIED_FLUSH: Final = 0.1
 
 
 class LastFlush:
-    """The final flush of one connection. It can take the rest of the drain time, and at least `LEAST_FLUSH` seconds."""
+    """The final flush of one connection. It can use the rest of the drain time, and at least `LEAST_FLUSH` seconds."""
 
     def __init__(self) -> None:
         self._end = math.inf
@@ -348,7 +347,7 @@ class LastFlush:
         self._scope = trio.CancelScope()
 
     def end_at(self, deadline: float) -> None:
-        """Set the end of the drain time, and thus of the flush, to ``deadline``."""
+        """Set the end of the drain time, and so the end of the flush, to ``deadline``."""
         self._end = min(self._end, deadline)
 
     def hurry(self) -> None:
@@ -357,7 +356,7 @@ class LastFlush:
         self._end, self._least, self._scope.deadline = now, _HURRIED_FLUSH, now + _HURRIED_FLUSH
 
     async def run(self, flushed: Callable[[], Awaitable[None]]) -> None:
-        """Wait until ``flushed`` has returned or the time for the flush is over. Call it only once."""
+        """Wait until ``flushed`` has returned, or the time for the flush is over. Call this method only once."""
         self._scope.deadline = max(self._end, trio.current_time() + self._least)
         with self._scope:
             await flushed()

@@ -1,5 +1,5 @@
-"""`Replies` encodes each reply, a result or an error, in the format of the request's revision. It always returns a line
-that can be sent."""
+"""`Replies` encodes each reply, a result or an error, in the format of the request's protocol revision. It always
+returns a line that can be sent."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ if TYPE_CHECKING:
 logger = logging.getLogger("trio_mcp")
 
 _RESULT_TYPES: Final[dict[Any, str]] = {InputRequiredResult: "input_required", CreatedTask: "task"}
-"""Values of ``resultType`` for results that aren't complete."""
+"""Values of ``resultType`` for results that don't complete the request."""
 _LONGEST_NAME: Final = 200
-"""Maximum number of characters of a name in the log."""
+"""Maximum number of characters of a name that are logged."""
 _LONGEST_TOLD: Final = 4000
 """Maximum number of characters of an exception's text that are sent to the client, if exceptions are exposed."""
 
 
 class Replies:
-    """Encodes the replies of a server or client.
+    """Encodes the replies that a server or client sends.
 
     ``server_info``: the server's description that results carry in ``_meta``, for each revision that needs one.
     ``expose_errors``: whether replies contain the text of unexpected exceptions.
@@ -48,20 +48,20 @@ class Replies:
         self._expose_errors = expose_errors
 
     def result(self, request: InboundRequest, result: Any, scope: RequestScope | None = None) -> bytes:
-        """Return the line of the reply with ``result``. If the result can't be expressed or sent, return an error reply
-        (ruling 15). ``scope``: see `failure`."""
+        """Return the line of the reply that contains ``result``. If the result can't be encoded or sent, return the
+        line of an error reply. See `failure` for ``scope``."""
         try:
             return self.line(request, result)
         except NotExpressible as error:
             return self._unsendable(request, error, str(error))
         except (NotSerializable, RecursionError) as error:
             return self._unsendable(request, error, "the result cannot be sent as JSON")
-        except Exception as error:  # a handler returned an object of the wrong class inside its result
+        except Exception as error:  # the handler returned an object of the wrong class inside its result
             return self.failure(request, error, scope)
 
     def line(self, request: InboundRequest, result: Any) -> bytes:
-        """Return the line of the reply with ``result``. Raises `NotExpressible`, `NotSerializable`, and any exception
-        caused by a value that isn't of the specification's class."""
+        """Return the line of the reply that contains ``result``. Raises `NotExpressible`, `NotSerializable`, and any
+        exception caused by a value that isn't of the specification's class."""
         revision = request.revision
         data: Any = unstructure(result, revision)
         if meta := data.get("_meta"):
@@ -79,10 +79,11 @@ class Replies:
         return self._internal(request, error, reason)
 
     def error(self, request: InboundRequest, error: CodedError) -> bytes:
-        """Return the line of the error reply for ``error``, with a code that exists in the revision of ``request``."""
+        """Return the line of the error reply for ``error``, with an error code that exists in the protocol revision of
+        ``request``."""
         code = request.revision.renamed_errors.get(error.code, error.code)
-        # Create a new error: the traceback of the raised one refers to the request, and only the garbage collector
-        # could free the two.
+        # Create a new error: the traceback of the raised error refers to the request, and only the garbage collector
+        # could free this cycle.
         request.error = CodedError(code, error.message, error.data)
         return error_line(ErrorResponse(request.id, code, error.message, error.data))
 
@@ -101,12 +102,12 @@ class Replies:
         """
         single = sole_exception(failure)
         if not isinstance(single, CapabilityMissing) and (missing := _missing_in(failure)):
-            # Several input requests were made together. 2026-07-28 basic, Per-request protocol fields: the error names
-            # all missing capabilities.
+            # Several input requests failed together. 2026-07-28 basic, Per-request protocol fields: the error names all
+            # missing capabilities.
             single = CapabilityMissing(sorted(missing), request.revision)
         if isinstance(single, MethodUnavailable):
-            # The error is about a message that the handler wanted to send. The method of the request itself is
-            # available.
+            # The error is about a message that the handler wanted to send, not about the method of the request itself,
+            # which is available.
             return self.error(request, CodedError(INTERNAL_ERROR, f"Internal error: {single.message}"))
         if isinstance(single, CodedError):
             return self.error(request, single)
@@ -118,8 +119,8 @@ class Replies:
         return self._internal(request, failure)
 
     def _internal(self, request: InboundRequest, failure: BaseException, reason: str | None = None) -> bytes:
-        """Return the line of the reply for an unexpected ``failure``. ``reason`` is the part of its text that can be
-        sent to the peer."""
+        """Return the line of the error reply for an unexpected ``failure``. ``reason`` is the part of the failure's
+        text that can be sent to the peer."""
         if request.method.tells_failures:
             request.unpack()
             told = f"internal error in tool {str(request.params.get('name'))[:200]}"
@@ -139,9 +140,9 @@ class Replies:
 
 
 def _log(request: InboundRequest, failure: BaseException, scope: RequestScope | None, peer: Peer | None) -> None:
-    """Log a ``failure`` with its traceback. The facts in the message are also attributes of the log record."""
+    """Log a ``failure`` with its traceback. The facts in the log message are also attributes of the log record."""
     from ..mistakes import explain
-    from ..protocol.param_headers import NAMED_BY  # imported late: servers over stdio don't need it otherwise
+    from ..protocol.param_headers import NAMED_BY  # imported late: servers over stdio don't need the module otherwise
 
     explain(failure)
     request.unpack()
@@ -159,7 +160,7 @@ def _log(request: InboundRequest, failure: BaseException, scope: RequestScope | 
 
 
 def log_invalid_keys(request: InboundRequest, meta: Any) -> None:
-    """Log an illegal key in a result's ``meta``. Don't raise, because the result may be forwarded from another
+    """Log an illegal key in a result's ``meta``. Doesn't raise, because the result may be forwarded from another
     server."""
     try:
         check_meta_keys(meta)
@@ -168,7 +169,7 @@ def log_invalid_keys(request: InboundRequest, meta: Any) -> None:
 
 
 def _missing_in(failure: BaseException) -> set[str]:
-    """Return the capabilities that a `CapabilityMissing`, or a group that contains only such errors, names. Return an
+    """Return the capabilities that a `CapabilityMissing` names, or a group that contains only such errors. Return an
     empty set for any other exception."""
     if isinstance(failure, CapabilityMissing):
         return set(failure.missing)
@@ -179,7 +180,7 @@ def _missing_in(failure: BaseException) -> set[str]:
 
 
 def _error_text(failure: BaseException) -> str:
-    """Return text for the peer with the types and messages of an exception, or of the exceptions in a group."""
+    """Return text for the peer: the type and message of an exception, or of each exception in a group."""
     members = (
         failures_in(cast("BaseExceptionGroup[BaseException]", failure))
         if isinstance(failure, BaseExceptionGroup)
@@ -191,7 +192,7 @@ def _error_text(failure: BaseException) -> str:
 
 def error_line(reply: ErrorResponse) -> bytes:
     """Return the line of an error reply. If its data or message can't be encoded, return the line of an internal error
-    that says so."""
+    that reports this."""
     try:
         return frame_error(reply.id, reply.code, reply.message, reply.data) + b"\n"
     except NotSerializable:

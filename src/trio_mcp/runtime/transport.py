@@ -1,5 +1,5 @@
-"""Transports send and receive whole messages. Users derive from `Transport`; the runtime itself needs a
-`FramedTransport`. What is received is a `Received`: bytes, a `Frame`, or a loss.
+"""Transports send and receive whole messages. Users derive their transports from `Transport`; the runtime itself needs
+a `FramedTransport`. A transport receives `Received` objects: bytes, a `Frame`, or a loss.
 
 The errors of transports are in this module as well: `ConnectionLost`, and `HTTPError` for an HTTP exchange without a
 reply. So are the observers of requests (`Tracing`), which `trio_mcp.otel.OpenTelemetry`, recordings and your own
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class ConnectionLost(MCPError):
-    """The connection was lost. Every call that waited on the connection raises this error, exactly once.
+    """The connection was lost. Every call that waited on the connection raises this error once.
 
     If the peer was a child process, ``exit_status`` is its exit status (a negative number: the signal that killed it),
     and ``stderr`` has its last lines of standard error. Otherwise they are `None` and empty. If the connection could
@@ -58,7 +58,7 @@ class ConnectionLost(MCPError):
 
     @property
     def details(self) -> str:
-        """The process's last lines of output and its command, as text to append to a reason."""
+        """The command and the last lines of output of the server process, as text to append to an error message."""
         outputs = {"stderr": self.stderr, "stdout": self.stdout}.items()
         parts = [f"its last lines on {name}:\n  " + "\n  ".join(lines) for name, lines in outputs if lines]
         parts += [] if self.command is None else [f"its command: {self.command}"]
@@ -92,8 +92,8 @@ class Frame:
 
 @value
 class ReplyLost:
-    """No reply to the outgoing request ``request_id`` will arrive, so its call ends with ``error``. The transport
-    continues. The call may already have ended."""
+    """No reply to the outgoing request ``request_id`` will arrive, so its call ends with ``error``. The transport can
+    still be used. The call may already have ended."""
 
     request_id: RequestId
     error: MCPError
@@ -102,14 +102,15 @@ class ReplyLost:
 @value
 class QuestionsLost:
     """The peer no longer wants answers to the requests with ``request_ids`` that it sent, because of ``reason``. The
-    connection continues."""
+    connection stays up."""
 
     request_ids: tuple[RequestId, ...]
     reason: str
 
 
 Received: TypeAlias = bytes | bytearray | Frame | ReplyLost | QuestionsLost
-"""What `FramedTransport.receive` returns: a message without its framing, or a loss."""
+"""What `FramedTransport.receive` returns: a received message without its framing, or a notice that a reply or request
+was lost."""
 
 
 @value
@@ -131,7 +132,8 @@ class Transport(ABC):
     """
 
     network: str | None = None
-    """Type of network for traces: ``pipe``, ``tcp`` or ``unix``; `None` if messages don't leave the process."""
+    """Type of network, for OpenTelemetry traces: ``pipe``, ``tcp`` or ``unix``. `None` if messages don't leave the
+    process."""
 
     @abstractmethod
     async def receive(self) -> bytes | bytearray:
@@ -157,11 +159,11 @@ class Transport(ABC):
 
 
 class FramedTransport(Transport):
-    """A built-in transport. Unlike a user's `Transport`, it can return messages that it had to decode, and send without
-    waiting."""
+    """Base class of the built-in transports. Unlike a user's `Transport`, it can return messages that it had to decode,
+    and send without waiting."""
 
     names_calls: bool = False
-    """True if each message carries the id of the request in whose response it arrived: see
+    """True if each received message carries the id of the request in whose response it arrived: see
     `Frame.related_request_id`."""
     buffered: list[bytes | bytearray] = []  # noqa: RUF012 a transport that fills it creates its own list
     """Received messages, with the oldest message last. The receiving task can pop them instead of calling `receive`,
@@ -169,8 +171,8 @@ class FramedTransport(Transport):
 
     @abstractmethod
     async def receive(self) -> Received:  # pyright: ignore[reportIncompatibleMethodOverride] - for the runtime only
-        """Return the next message, or the next loss. A message that the transport had to decode is returned as a
-        `Frame`.
+        """Return the next message, or a notice that a reply or request was lost. A message that the transport had to
+        decode is returned as a `Frame`.
 
         Raises like `Transport.receive`, and `UnreadableFrame` for a message that was skipped. Doesn't have to be a
         checkpoint while messages are buffered.
@@ -187,12 +189,13 @@ class FramedTransport(Transport):
         return 0
 
     def make_outbox(self, high_water: int, recorded: SendRecorder | None = None) -> Outbox:
-        """Return the outbox for a connection over this transport. If ``recorded`` is given, the outbox sends messages
-        through it."""
+        """Return the outbox for a connection over this transport. If ``recorded`` is given, the outbox sends all
+        messages through it."""
         return Outbox(high_water, self.send_nowait if recorded is None else recorded.send_nowait)
 
     def observed_by(self, tracing: Tracing | None) -> Tracing | None:
-        """Return the observer for a connection over this transport, created from the ``tracing`` of its host."""
+        """Return the observer of a connection over this transport. The ``tracing`` of the connection's host creates
+        it."""
         return tracing
 
 
@@ -261,8 +264,8 @@ class HTTPError(MCPError):
 
     @classmethod
     def _refused(cls, status: int, body: str, retry_after: float | None = None, location: str = "") -> HTTPError:
-        """Return the error for a response whose status means that the request failed. ``location`` is the URL of a
-        redirect."""
+        """Return the error for an HTTP response whose status means that the request failed. ``location`` is the URL of
+        a redirect."""
         from http import HTTPStatus  # imported late: a server on stdio starts 1 ms faster without it
 
         try:
@@ -299,8 +302,8 @@ class Tracer(Protocol):
     def calling(
         self, request: OutboundRequest, params: dict[str, Any] | None, present: TraceContext | None
     ) -> CallSpan | None:
-        """Return the span of a request that the current task is about to send, as part of the work traced by
-        ``present``."""
+        """Return the span of a request that the current task is about to send. ``present`` is the trace context that
+        the request is part of."""
         ...
 
     def handling(self, request: InboundRequest, queued: float = 0.0) -> HandlerSpan | None:
@@ -314,7 +317,7 @@ class CallSpan(Protocol):
 
     @property
     def params(self) -> dict[str, Any] | None:
-        """The request parameters to send, with the trace context."""
+        """The request's parameters to send, with the trace context added."""
         ...
 
     def end(self, result: Any, error: BaseException | None) -> None:
@@ -328,7 +331,7 @@ class HandlerSpan(Protocol):
 
     def follow(self, answer: Awaitable[Any], scope: trio.CancelScope) -> Awaitable[Any]:
         """Return ``answer``, which runs the handler, or a wrapper of ``answer``. A wrapper can record the first step
-        after the cancellation of ``scope``, and the end."""
+        after the cancellation of ``scope``, and the end of the handler."""
         ...
 
     def end(self, result: Any, request: InboundRequest, cause: str | None, at: float | None = None) -> None:

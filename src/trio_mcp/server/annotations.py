@@ -37,8 +37,7 @@ def _kinds(*names: str) -> tuple[Any, ...]:
 
 _SALTED = _kinds("Str", "Bytes", "Date", "DateTime", "Time", "Enum", "Literal", "Bool", "None")
 """Types of set items and dict keys that can't be used for a hash-collision attack: Python randomizes their hashes, or
-they have few values.
-"""
+they have few values."""
 _KEYS = (*_SALTED[:-2], *_kinds("Any", "Int", "Float", "TimeDelta", "UUID", "Decimal"))
 """Types that can be parsed from the key of a JSON object, which is always a string."""
 
@@ -49,8 +48,7 @@ _MAX_MODELS: Final = 20_000
 
 def needs_options(found: list[kinds.Type]) -> bool:
     """Return whether an annotation includes a class that msgspec doesn't know, or a dict with non-string keys.
-    ``found`` lists the types in the annotation, as `types_in` returns them.
-    """
+    ``found`` lists the types in the annotation, as `types_in` returns them."""
     return any(
         isinstance(kind, kinds.CustomType)
         or (isinstance(kind, kinds.DictType) and not isinstance(kind.key_type, kinds.StrType | kinds.AnyType))
@@ -60,8 +58,7 @@ def needs_options(found: list[kinds.Type]) -> bool:
 
 def check_keys(found: list[kinds.Type]) -> None:
     """Raise `TypeError` if an annotation includes a dict whose keys cannot be parsed from strings. ``found`` lists the
-    types in the annotation, as `types_in` returns them.
-    """
+    types in the annotation, as `types_in` returns them."""
     for kind in found:
         if isinstance(kind, kinds.DictType):
             key = kind.key_type
@@ -108,8 +105,8 @@ _OTHER_SDKS: Final = frozenset(("mcp", "mcp_types", "fastmcp"))
 
 
 def check_foreign_classes(where: str, hint: Any) -> None:
-    """Raise `TypeError` if an annotation contains a class of another MCP SDK. The error message begins with ``where``.
-    """
+    """Raise `TypeError` if an annotation contains a class of another MCP SDK. The error message begins with
+    ``where``."""
     for part in hint_parts(hint):
         if isinstance(part, type) and (package := part.__module__.partition(".")[0]) in _OTHER_SDKS:
             from ..mistakes import import_for
@@ -124,16 +121,14 @@ _CONSTRAINTS: Final = ("gt", "ge", "lt", "le", "multiple_of", "min_length", "max
 def check_metadata(name: str, parameter: Parameter, hint: Any) -> None:
     """Raise `TypeError` if the function parameter called ``name`` has a constraint of a package other than msgspec. The
     constraint may be in ``Annotated``, in the default, or in a field of a class. Other metadata in ``Annotated`` is
-    ignored (PEP 593).
-    """
+    ignored (PEP 593)."""
     _check(f"{name}: parameter {parameter.name!r}", parameter.name, hint, parameter.default)
     check_fields(f"{name}: parameter {parameter.name!r}", hint)
 
 
 def check_fields(where: str, hint: Any) -> None:
     """Raise `TypeError` if a field of a class in the annotation ``hint`` has a constraint of a package other than
-    msgspec. The error message begins with ``where``.
-    """
+    msgspec. The error message begins with ``where``."""
     for kind in fielded_classes(hint):
         if is_model(kind):
             raise TypeError(
@@ -205,8 +200,7 @@ _BESIDE: Final = ("title", "description", "examples", "extra_json_schema")
 
 def _meta_arguments(note: Any) -> dict[str, Any] | None:
     """Convert a constraint of another package, such as pydantic, to arguments of `msgspec.Meta`. Return `None` if
-    msgspec cannot express the whole constraint.
-    """
+    msgspec cannot express the whole constraint."""
     if not _is_field_info(note):
         members = note if dataclasses.is_dataclass(note) else None
         names = vars(note) if members is None else [field.name for field in dataclasses.fields(members)]
@@ -229,8 +223,7 @@ def _meta_arguments(note: Any) -> dict[str, Any] | None:
 
 def _annotated_with(kind: Any, meta: dict[str, Any]) -> Any:
     """Return the type annotation ``kind`` with the `msgspec.Meta` arguments ``meta`` added. In a union, the constraints
-    are added to each member except None.
-    """
+    are added to each member except None."""
     bounds = {name: value for name, value in meta.items() if name not in _BESIDE}
     beside = {name: value for name, value in meta.items() if name in _BESIDE}
     if bounds and get_origin(kind) in (Union, UnionType):
@@ -293,8 +286,7 @@ _STYLES: Final = {
 
 def parameters_in(doc: str | None) -> tuple[str | None, dict[str, str]]:
     """Split the docstring ``doc``: return the text without the section on parameters, and a dict with the description
-    of each parameter.
-    """
+    of each parameter."""
     style = next((name for name, section in _STYLES.items() if doc is not None and section.search(doc)), None)
     if doc is None or style is None:
         return doc, {}

@@ -89,7 +89,9 @@ class ConnectedClient:
         if self._connection.stateless:
             raise NoBackChannel("this server is run stateless, so it cannot wait for an answer of its client")
         if self._sender is not None:
-            raise NoBackChannel("this client has no connection: a server can send it requests only in the response to a request")
+            raise NoBackChannel(
+                "this client has no connection: a server can send it requests only in the response to a request"
+            )
         if not self._connection.state.client_capabilities.supports("roots"):
             raise CapabilityMissing("roots", self.revision)
         result = await self._connection.request("roots/list", None, self.revision)
@@ -113,8 +115,7 @@ class Observer(Protocol):
 
     def send_extension_notification(self, row: Method, params: Any) -> None:
         """Send the extension notification ``row`` to the client, if the client declared that extension. ``params`` is
-        an instance of the notification's parameter class.
-        """
+        an instance of the notification's parameter class."""
         ...
 
 
@@ -143,8 +144,7 @@ class Observers:
 
     def add_server(self, observers: Observers) -> None:
         """Also notify ``observers``, the connections of a server that mounts this server. They get no extension
-        notifications, because a mounted server's extensions aren't available to clients.
-        """
+        notifications, because a mounted server's extensions aren't available to clients."""
         self._runs[observers] = None
 
     def discard(self, observer: Observer) -> None:
@@ -159,8 +159,7 @@ class Observers:
     @property
     def notification_number(self) -> int:
         """The sequence number of the extension notification that is being sent. It counts this server's extension
-        notifications.
-        """
+        notifications."""
         return self._notification_number.number
 
     def list_changed(self, method: str) -> None:

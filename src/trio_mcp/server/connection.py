@@ -52,8 +52,7 @@ _DONE: Final = EmptyResult()
 
 class ServerConnection:
     """Serves one client of the running server ``running`` over ``transport``, until the transport closes. ``state``
-    validates the client's messages. ``check_scopes`` is called with the OAuth scopes that each request needs.
-    """
+    validates the client's messages. ``check_scopes`` is called with the OAuth scopes that each request needs."""
 
     def __init__(
         self,
@@ -102,8 +101,7 @@ class ServerConnection:
 
     def everything_changed(self) -> None:
         """Notify the client that every list and subscribed resource may have changed. See
-        `ServedConnection.everything_changed`.
-        """
+        `ServedConnection.everything_changed`."""
         self.subscriptions.everything_changed()
 
     # Requests that are answered immediately
@@ -247,8 +245,7 @@ class ServerConnection:
 
     def wants(self, event: NotificationReceived) -> bool:
         """Return whether `notified` must be called for a notification: if roots changed, or for an extension
-        notification. `ConnectionState` handles all other notifications. See `RequestHandler.wants`.
-        """
+        notification. `ConnectionState` handles all other notifications. See `RequestHandler.wants`."""
         if event.method.extension is not None:
             return extension_handlers(self._server).wants(event.method) and self._has_scopes(event)
         if event.method.name != "notifications/roots/list_changed" or self._server._roots_changed is None:
@@ -260,8 +257,7 @@ class ServerConnection:
 
     async def notified(self, event: NotificationReceived) -> None:
         """Call the function that the server's author registered for changed roots, or for an extension notification.
-        See `RequestHandler.notified`.
-        """
+        See `RequestHandler.notified`."""
         if event.method.extension is not None:
             pending = extension_handlers(self._server).call_notification_handler(
                 event.method, event.params, self._client
@@ -285,8 +281,7 @@ class ServerConnection:
 
     async def _notify_without_connection(self, scope: RequestScope) -> EmptyResult:
         """Call the registered handler of an extension notification that was sent without a session. See
-        `NotificationExchange`.
-        """
+        `NotificationExchange`."""
         request, client = scope.request, ConnectedClient(self.connection, self._lifespan, scope.exchange.peer)
         pending = extension_handlers(self._server).call_notification_handler(request.method, request.params, client)
         if inspect.isawaitable(pending):
@@ -315,8 +310,7 @@ class MiddlewareConnection(ServerConnection):
 
     def answer(self, scope: RequestScope, arguments: JSONObject | None = None) -> Awaitable[Any]:
         """Answer a request by calling the middleware, in the trio task started for the request. See
-        `ServerConnection.answer`.
-        """
+        `ServerConnection.answer`."""
         assert self._middleware is not None, "other servers have the plain connections"
         if scope.request.method.extension is not None:
             return super().answer(scope)
@@ -324,8 +318,7 @@ class MiddlewareConnection(ServerConnection):
 
     def _call_extension_handler(self, scope: RequestScope) -> Awaitable[Any]:
         """Call the handler of an extension request through the middleware. The middleware gets the parameters and the
-        result as instances of the extension's classes.
-        """
+        result as instances of the extension's classes."""
         if self._middleware is None:
             return super()._call_extension_handler(scope)
         return self._middleware.answer(super()._call_extension_handler, scope, self._lifespan, self._task_host)
@@ -337,8 +330,7 @@ class SharedConnection(MiddlewareConnection):
 
     def answer(self, scope: RequestScope, arguments: JSONObject | None = None) -> Awaitable[Any]:
         """Answer a request, in the trio task started for the request. See `ServerConnection.answer`. For a retry that
-        is forwarded to another replica, the middleware doesn't run here, because it already runs in that replica.
-        """
+        is forwarded to another replica, the middleware doesn't run here, because it already runs in that replica."""
         before = scope.request.continuation
         if type(before) is RemoteRetry:
             assert self._fleet is not None, "it shares a storage with others"
@@ -350,7 +342,6 @@ class SharedConnection(MiddlewareConnection):
 
 def extension_handlers(server: Server) -> ExtensionHandlers:
     """Return the extension handlers of ``server``. Call this only for extension methods: only a server with extensions
-    receives them.
-    """
+    receives them."""
     assert server._extension_handlers is not None, "its vocabulary has a method of an extension"
     return server._extension_handlers

@@ -154,8 +154,7 @@ class _KeptResults:
 
     def add(self, caller: Hashable, owner: bytes | None, result: CallToolResult, size: int) -> str | None:
         """Store a tool result of ``size`` bytes for the caller ``owner``, and return its URI. Return `None` if it
-        doesn't fit within the memory limits.
-        """
+        doesn't fit within the memory limits."""
         if 2 * size > self._limit:  # one caller gets at most half of the limit
             return None
         while not leaves_enough(self._sizes[caller], self._limit - self._sizes.total(), size):
@@ -184,8 +183,7 @@ class _KeptResults:
 
 def _contents(uri: str, result: CallToolResult) -> list[ResourceContents]:
     """Return a tool result as resource contents: its content blocks, and its structured content unless a text block
-    already contains the same JSON.
-    """
+    already contains the same JSON."""
     contents = list[ResourceContents]()
     for block in result.content:
         match block:
@@ -210,8 +208,7 @@ def _json(value: Any) -> str:
 
 def _says(text: str, data: Any) -> bool:
     """Return whether ``text`` is the JSON text of ``data``. Servers send such text for clients that don't support
-    structured content.
-    """
+    structured content."""
     if data == {"result": text}:
         return True
     try:

@@ -56,8 +56,7 @@ class ServerRequest:
     params: Any = attrs.field(repr=False)
     """The parameters that the client sent, as an instance of the method's parameter class. A tool call or prompt
     request has ``name`` and ``arguments``, a resource request ``uri``, a list request ``cursor``. Names aren't
-    validated: see `offer`.
-    """
+    validated: see `offer`."""
     ctx: RequestContext = attrs.field(repr=False)
     """The context of the request, which the handler also gets."""
     arguments: JSONObject = attrs.field(repr=False)
@@ -74,8 +73,7 @@ class ServerRequest:
     @property
     def caller(self) -> Hashable:
         """A key that identifies the caller; the server's limits apply per key. It is the first of these that is
-        available: principal, creator of the session, network address, process on a Unix socket, connection.
-        """
+        available: principal, creator of the session, network address, process on a Unix socket, connection."""
         caller = self._scope.ticket.caller.whole
         return caller if caller.key is None else caller.key
 
@@ -112,14 +110,12 @@ class ServerRequest:
     def move_on_after(self, seconds: float) -> AbstractContextManager[None, bool | None]:
         """Limit the time of a ``with`` block: after ``seconds``, the block is cancelled, like with
         `trio.move_on_after`. Time spent waiting for the user in `RequestContext.elicit` doesn't count.
-        `RequestContext.cancellation` reports the cancellation, also in threads.
-        """
+        `RequestContext.cancellation` reports the cancellation, also in threads."""
         return self._scope.move_on_after(seconds)
 
     def with_arguments(self, arguments: Mapping[str, Any]) -> ServerRequest:
         """Return a copy of the request with other arguments. The new arguments are validated like arguments from a
-        client. Raises `TypeError` if the request's method takes no arguments.
-        """
+        client. Raises `TypeError` if the request's method takes no arguments."""
         if not self._has_arguments:
             raise TypeError(
                 f"{self.method} has no arguments to replace: only tools/call and prompts/get have arguments"
@@ -129,8 +125,7 @@ class ServerRequest:
 
 Next: TypeAlias = Callable[[ServerRequest], Awaitable[Any]]
 """The function that middleware calls to continue: it runs the rest of the middleware and the handler, and returns the
-result.
-"""
+result."""
 
 
 class MiddlewareFunction(Protocol):
@@ -156,8 +151,7 @@ class PositionedMiddleware(ABC):
 
 def methods_of(names: Iterable[str], of_extensions: frozenset[str]) -> frozenset[str]:
     """Return the request methods called ``names``. Without names, return all request methods, including those of
-    extensions. Raises `ValueError` for a method that middleware cannot apply to.
-    """
+    extensions. Raises `ValueError` for a method that middleware cannot apply to."""
     known = MIDDLEWARE_METHODS | of_extensions
     for name in names:
         if not isinstance(name, str):  # pyright: ignore[reportUnnecessaryIsInstance] - for untyped code
@@ -196,8 +190,7 @@ def check_middleware(function: object) -> None:
 
 class MiddlewareChains:
     """The middleware of a running server. ``declared`` lists each middleware function with the methods it applies to,
-    outermost function first.
-    """
+    outermost function first."""
 
     def __init__(
         self,
@@ -229,8 +222,7 @@ class MiddlewareChains:
         tasks: Callable[[], TaskHost] | None,
     ) -> Awaitable[Any]:
         """Run the middleware of a request, and return the result. The innermost function of the chain is ``answer``,
-        which takes the request's scope and, optionally, replaced arguments.
-        """
+        which takes the request's scope and, optionally, replaced arguments."""
         inbound = scope.request
         method, chain = inbound.method.name, self._chains.get(inbound.method.name)
         if chain is None:
@@ -251,8 +243,7 @@ class MiddlewareChains:
 
     def _offer(self, params: Any, auth: Auth | None) -> str | None:
         """Return the name of the tool, prompt or resource that the parameters ``params`` name. See
-        `ServerRequest.offer`.
-        """
+        `ServerRequest.offer`."""
         match params:
             case CallToolParams(name=name):
                 return name if self._tools.registry.get(name) is not None else None
@@ -268,8 +259,7 @@ class MiddlewareChains:
 
 def on_asyncio(middleware: MiddlewareFunction) -> MiddlewareFunction:
     """Wrap ``middleware`` so that it runs in the server's asyncio event loop, while ``next`` runs on trio. This
-    package's own middleware is returned unwrapped.
-    """
+    package's own middleware is returned unwrapped."""
     if _module_of(middleware).partition(".")[0] == __name__.partition(".")[0]:
         return middleware
 

@@ -175,15 +175,14 @@ class Offering:
 
     def _adding(self, add: Callable[..., None], options: PromptOptions) -> Callable[[Callable[..., Any]], None]:
         """Return a function that registers a handler by calling ``add`` with the handler and ``options``. If
-        ``options`` lacks ``asyncio``, the server's default applies.
-        """
+        ``options`` lacks ``asyncio``, the server's default applies."""
         if not self._asyncio or "asyncio" in options:
             return partial(add, options=options)
         return lambda function: add(function, options={**options, "asyncio": iscoroutinefunction(function)})
 
     def _registration(self, kind: str, add: Callable[[Callable[..., Any]], None]) -> Callable[[F], F]:
-        """Return a decorator that registers a function by calling ``add``, then notifies clients that the list changed.
-        """
+        """Return a decorator that registers a function by calling ``add``, then notifies clients that the list
+        changed."""
 
         def change(function: F) -> None:
             add(function)
@@ -344,14 +343,12 @@ class Offering:
 
     def resource_updated(self, uri: str) -> None:
         """Notify clients that subscribed to the resource ``uri`` that the resource changed. Doesn't wait until the
-        notifications are sent.
-        """
+        notifications are sent."""
         self._observers.resource_updated(uri)
 
     def everything_changed(self) -> None:
         """Notify clients that every list, and every resource they subscribed to, may have changed. Doesn't wait until
-        the notifications are sent.
-        """
+        the notifications are sent."""
         self._observers.everything_changed()
 
 
@@ -360,8 +357,7 @@ NO_SCOPES: Final = frozenset[str]()
 
 def required_scopes(offering: Offering, method: str, params: object, auth: Auth | None) -> frozenset[str]:
     """Return the OAuth scopes that a request needs: the scopes of each tool, resource or prompt that the request names,
-    if it exists for this caller. The request itself isn't validated.
-    """
+    if it exists for this caller. The request itself isn't validated."""
     if method not in _NAMING or not isinstance(params, dict):
         extended = offering._extension_handlers
         return NO_SCOPES if extended is None else extended.scopes.get(method, NO_SCOPES)
@@ -383,8 +379,7 @@ def _named(
 ) -> Iterable[RegisteredTool | RegisteredPrompt | RegisteredResource | None]:
     """Return the tools, resources, templates and prompts that a request names. Return `None` for each name that doesn't
     exist for this caller. Disabled entries are included: if an entry is disabled while its handler waits for the user,
-    retries of the request still need the entry's scopes.
-    """
+    retries of the request still need the entry's scopes."""
     match method:
         case "tools/call":
             return (offering._tools.named(params, auth),)
@@ -412,8 +407,8 @@ def _resource(offering: Offering, uri: str, auth: Auth | None) -> RegisteredReso
 
 
 def all_exist(offering: Offering, request: InboundRequest, peer: Peer) -> bool:
-    """Return whether every tool, resource or prompt that a retried request names still exists for the request's caller.
-    """
+    """Return whether every tool, resource or prompt that a retried request names still exists for the request's
+    caller."""
     name = request.method.name
     return name not in _NAMING or None not in _named(offering, name, request.params, peer.auth)
 

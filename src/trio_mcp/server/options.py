@@ -115,8 +115,7 @@ class ToolOptions(PromptOptions, total=False):
     lenient: bool
     """If true, string arguments are parsed as the type in the input schema: number, boolean, null, or JSON lists and
     objects. Null or blank text for an optional argument counts as omitted. The schema itself doesn't change. By
-    default, strings are never converted to other JSON types.
-    """
+    default, strings are never converted to other JSON types."""
     check_output: bool
     """If true, a result that doesn't fit the output schema, or is too large to check, is an error (-32603)."""
     timeout: float | None
@@ -146,8 +145,7 @@ class ToolOptions(PromptOptions, total=False):
 @show_fields
 class SamplingOptions(TypedDict, total=False):
     """Keyword arguments of a sampling request to the client's model (2025-11-25 sampling). With `None`, the client
-    chooses the value.
-    """
+    chooses the value."""
 
     system_prompt: str | None
     """System prompt. The client may change or omit it."""
@@ -215,8 +213,7 @@ def hints_by_method(default: CacheHints, special: Mapping[str, CacheHints]) -> M
 
 class ContextNames(Generic[L_co]):
     """Base class of the context classes. If a handler reads an attribute that only another SDK's context has, the error
-    says what to write instead. Generic in the value that the lifespan yields: `RequestContext[Database]`.
-    """
+    says what to write instead. Generic in the value that the lifespan yields: `RequestContext[Database]`."""
 
     __slots__ = ()
 

@@ -146,8 +146,7 @@ class SealedState(msgspec.Struct, frozen=True, array_like=True):
     """Digest of the only request that may contain this ``requestState``."""
     expires: float | None
     """When the ``requestState`` expires, in seconds since the epoch, so that other processes can check it. `None` if it
-    never expires.
-    """
+    never expires."""
     principal: PrincipalId | None
     """The only caller that may send this ``requestState``. `None` if the transport doesn't identify callers."""
     handle: bytes
@@ -196,7 +195,9 @@ class StateCipher:
         sealed = self._keys.seal(msgspec.json.encode(content), _PURPOSE)
         text = base64.urlsafe_b64encode(sealed).decode()
         if len(text) > _LONGEST:
-            raise CodedError(INTERNAL_ERROR, "Internal error: the client's answers so far are too long for a requestState")
+            raise CodedError(
+                INTERNAL_ERROR, "Internal error: the client's answers so far are too long for a requestState"
+            )
         return text
 
     def open(self, text: str) -> SealedState:

@@ -51,8 +51,7 @@ class RunningTasks:
         self._services = services
         self._context = copy_context()
         """The server's context variables, with which the task host runs. With its first caller's variables, the host
-        would keep them alive.
-        """
+        would keep them alive."""
         self._expose_errors = expose_errors
         self._host: TaskHost | None = None
         self._shuts_down = self._hurries = False
@@ -118,8 +117,7 @@ class RunningTasks:
 
     async def answer_checked(self, methods: CoreMethods | ExtensionMethods, scope: RequestScope) -> Any:
         """Answer a request about a task with ``methods``, after checking that the caller has the OAuth scopes of the
-        task's tool.
-        """
+        task's tool."""
         from ..tasks.task_methods import scope_of  # lazy import, see `host`
 
         task_id = scope.request.params.get("taskId")

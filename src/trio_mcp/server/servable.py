@@ -43,8 +43,7 @@ class ServedConnection(Protocol):
 
     def everything_changed(self) -> None:
         """Notify a legacy client that everything may have changed, because it may have missed notifications. The client
-        is notified for each list with declared change notifications, and each resource that it subscribed to.
-        """
+        is notified for each list with declared change notifications, and each resource that it subscribed to."""
         ...
 
 
@@ -101,8 +100,7 @@ def running_with(
     server: Servable, shared: SharedStorage | None, limits: Limits | None, *, stateless: bool
 ) -> AbstractAsyncContextManager[Running]:
     """Run ``server`` during the ``async with`` block. See `Server._running`. Raises `TypeError` if ``shared`` is given
-    for a `CustomServer`, whose state is in the upstream server.
-    """
+    for a `CustomServer`, whose state is in the upstream server."""
     if shared is None:
         return server._running(limits, stateless=stateless)
     if not isinstance(server, Server):
@@ -113,8 +111,7 @@ def running_with(
 def param_headers_of(running: Running, tool: object, auth: Auth | None) -> tuple[ParamHeader, ...]:
     """Return the HTTP headers that must mirror arguments of the tool ``tool``. The mapping is empty if the tool is
     unknown to this caller, or if ``running`` is a `CustomServer`, which checks the headers itself
-    (`Exchange.check_headers`).
-    """
+    (`Exchange.check_headers`)."""
     if not (isinstance(running, RunningServer) and isinstance(tool, str)):
         return ()
     tools = running.server._tools.registry
@@ -123,8 +120,8 @@ def param_headers_of(running: Running, tool: object, auth: Auth | None) -> tuple
 
 
 def scopes_of(running: Running, method: str, params: object, auth: Auth | None) -> frozenset[str]:
-    """Return the OAuth scopes that a request needs. See `required_scopes`. Requests to a `CustomServer` need no scopes.
-    """
+    """Return the OAuth scopes that a request needs. See `required_scopes`. Requests to a `CustomServer` need no
+    scopes."""
     return required_scopes(running.server, method, params, auth) if isinstance(running, RunningServer) else NO_SCOPES
 
 
@@ -161,8 +158,7 @@ def connection_to(
 
 def end_tasks(running: Running, *, hurry: bool) -> None:
     """Shut down the tasks of the server ``running`` while its connections are closing. Idempotent. If ``hurry`` is
-    true, less than a second is left. Does nothing for a `CustomServer`, which has no tasks.
-    """
+    true, less than a second is left. Does nothing for a `CustomServer`, which has no tasks."""
     if isinstance(running, RunningServer):
         running.tasks.shut_down(hurry=hurry)
         if running.fleet is not None:

@@ -55,12 +55,11 @@ P = TypeVar("P")
 
 FROM_LIFESPAN: Final = "the lifespan of the server failed"
 """Note that is added to an `OSError` raised by a lifespan. Without the note, the error would look like a failure to
-bind an address.
-"""
+bind an address."""
 
 Lifespan: TypeAlias = Callable[["Server"], AbstractAsyncContextManager[Any]]
-"""A function that takes the server and returns an async context manager, which is entered once per run of the server.
-"""
+"""A function that takes the server and returns an async context manager, which is entered once per run of the
+server."""
 
 
 class Server(Offering):
@@ -244,8 +243,7 @@ class Server(Offering):
 
     def _acknowledge_cancels(self, extension: CancelAcknowledged) -> None:
         """Record how calls end, so that clients can later request how a cancelled call ended. The extension calls this
-        method when the server is created.
-        """
+        method when the server is created."""
         self._acknowledges = extension
 
     def handles(self, row: ExtensionRequest[Any, Any] | ExtensionNotification[Any]) -> Callable[[F], F]:
@@ -347,8 +345,8 @@ class Server(Offering):
         return list(dict.fromkeys([self, *(part for each in self._mounted for part in each._all_servers())]))
 
     def _server_providers(self) -> Iterator[Provider]:
-        """Return the ``once=True`` providers that the handlers of this server need, without those of mounted servers.
-        """
+        """Return the ``once=True`` providers that the handlers of this server need, without those of mounted
+        servers."""
         registries = (self._tools.registry, self._resources.registry, self._resources.templates, self._prompts.registry)
         for handler in (
             *(offer.handler for each in registries for offer in each.including_disabled()),
@@ -423,8 +421,8 @@ class Server(Offering):
                 await fleet.drain()
 
     def _host(self, limits: Limits, cipher: StateCipher, replica: Replica | None, *, stateless: bool) -> RequestHost:
-        """Return the host that runs all request handlers of one run of the server. See `_running` for the parameters.
-        """
+        """Return the host that runs all request handlers of one run of the server. See `_running` for the
+        parameters."""
         host = RequestHost(
             limits,
             load=self._load,
@@ -458,8 +456,7 @@ class Server(Offering):
     @asynccontextmanager
     async def _open_lifespan(self, host: RequestHost) -> AsyncGenerator[None]:
         """Enter this server's lifespan in the run that uses ``host``: a run of this server, or of a server that mounts
-        this server.
-        """
+        this server."""
         with self._active_runs.register():
             lifespan = self._lifespan(self) if self._lifespan is not None else nullcontext()
             if self._lifespan is not None and self._asyncio:
@@ -492,16 +489,14 @@ class Server(Offering):
 
     def statistics(self) -> Statistics:
         """Return current and total counts of connections and requests over all transports, for example to export them
-        as metrics.
-        """
+        as metrics."""
         return self._load.statistics()
 
 
 @in_active_run
 def share_secret(server: Server, secret: bytes) -> None:
     """Encrypt the request states of modern clients with ``secret``, which all replicas of the server share. Does
-    nothing if ``secrets`` were passed to the server.
-    """
+    nothing if ``secrets`` were passed to the server."""
     if not server._secrets:
         server._state_cipher = StateCipher(server.info.name, [secret])
 
@@ -521,8 +516,7 @@ def _settings_with(settings: TaskSettings | None, store: TaskStore) -> TaskSetti
 
 def _check_usable(version: str, lifespan: object, page_size: int | None, foreign: Mapping[str, Any]) -> None:
     """Raise `ValueError` or `TypeError` for constructor arguments that servers of other SDKs accept but this server
-    doesn't.
-    """
+    doesn't."""
     if foreign:
         _refuse(foreign)
     if len(version.split()) > 4:  # the text is probably the instructions, which other SDKs take as the second argument
@@ -563,8 +557,7 @@ class RunningServer:
     """The tasks of the server."""
     middleware: MiddlewareChains | None
     """The composed middleware of each method. `None` if the server has no middleware, so that requests skip it at no
-    cost.
-    """
+    cost."""
     cipher: StateCipher
     """Encrypts and decrypts the request states of modern clients."""
     fleet: Fleet | None

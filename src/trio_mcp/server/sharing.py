@@ -32,8 +32,7 @@ class Fleet(ABC):
     @abstractmethod
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Exchange messages and changes with other replicas until cancelled. Calls ``task_status.started()`` once this
-        replica is registered as alive in the storage, and cannot miss a change.
-        """
+        replica is registered as alive in the storage, and cannot miss a change."""
 
     @abstractmethod
     async def forward(self, scope: RequestScope, retry: RemoteRetry) -> Any:
@@ -43,14 +42,12 @@ class Fleet(ABC):
     @abstractmethod
     def shut_down(self, *, hurry: bool) -> None:
         """Let parked handlers, and requests that other replicas forwarded here, finish within `Limits.drain_timeout`.
-        If ``hurry`` is true, less than a second is left.
-        """
+        If ``hurry`` is true, less than a second is left."""
 
     @abstractmethod
     async def drain(self) -> None:
         """Shut down, and wait until no handler is parked in this replica, and no request that another replica forwarded
-        here is running.
-        """
+        here is running."""
 
 
 class SharedStorage(ABC):

@@ -66,12 +66,10 @@ class ClientSubscriptions:
         self._streams: dict[ListenStream, None] = {}
         self._spellings: dict[str, list[str]] | None = None
         """The URIs that a legacy client subscribed to, by normal form. `None` when the subscriptions have changed:
-        `resource_updated` then computes it again.
-        """
+        `resource_updated` then computes it again."""
         self._declared = server.capabilities
         """The capabilities that the server declared in its response to ``initialize``. A legacy client is notified of
-        list changes only for lists that these capabilities include.
-        """
+        list changes only for lists that these capabilities include."""
         self.notifies_legacy = True
         """True if this replica notifies the legacy client. False if another replica does."""
 
@@ -176,8 +174,7 @@ class ClientSubscriptions:
 
     async def _visible_tasks(self, scope: RequestScope, task_ids: Sequence[str]) -> list[str]:
         """Return which of ``task_ids`` exist for the caller. Raises `CapabilityMissing` if the client didn't declare
-        the tasks capability, and `CodedError` if a task's tool needs a scope that the caller lacks.
-        """
+        the tasks capability, and `CodedError` if a task's tool needs a scope that the caller lacks."""
         if not (self._server._tools.has_tasks and self._tasks.are_stored):
             return []
         if missing := scope.request.missing((TASKS_CAPABILITY,)):
@@ -208,8 +205,7 @@ class ClientSubscriptions:
 
     def list_changed(self, method: str) -> None:
         """Report a list change: to an initialized legacy client, if the server declared the list, and to all streams
-        that requested the list.
-        """
+        that requested the list."""
         kind = method.split("/")[1]
         state = self._state
         if self.notifies_legacy and state.revision is not None and state.initialized and getattr(self._declared, kind):
@@ -220,8 +216,7 @@ class ClientSubscriptions:
 
     def resource_updated(self, uri: str) -> None:
         """Report a change of the resource ``uri``: to a legacy client that subscribed to the resource, and to all
-        streams that requested it. Each notification contains the URI as the client spelled it.
-        """
+        streams that requested it. Each notification contains the URI as the client spelled it."""
         if self._spellings is None:
             self._spellings = _by_normal_form(self._state.subscriptions)
         normal = normal_uri(uri)
@@ -233,8 +228,7 @@ class ClientSubscriptions:
 
     def send_extension_notification(self, row: Method, params: Any) -> None:
         """Send an extension notification: to an initialized legacy client that declared the extension of ``row``, and
-        to all streams that requested the extension. See `Server.notify`.
-        """
+        to all streams that requested the extension. See `Server.notify`."""
         state, name = self._state, str(row.extension)
         revision = state.revision
         if self.notifies_legacy and revision is not None and state.initialized and row.is_in(revision.name):
@@ -266,8 +260,7 @@ def _by_normal_form(uris: Iterable[str]) -> dict[str, list[str]]:
 
 def _declared_extensions(scope: RequestScope, asked: SubscriptionFilter) -> list[str]:
     """Return the names of the extensions whose notifications the client requests, without extensions that it didn't
-    declare in this request.
-    """
+    declare in this request."""
     declared = scope.request.capabilities.extensions or {}
     return [name for name in asked.extensions or () if type(declared.get(name)) is dict]
 
@@ -364,8 +357,7 @@ class ListenStream:
 
     def task_changed(self, state: DetailedTask) -> None:
         """Report the state of a task on the stream. Task states aren't queued for a slow client: the caller must wait
-        for `room` first, and then report the latest state.
-        """
+        for `room` first, and then report the latest state."""
         self.notify_task(unstructure(state, self._scope.request.revision))
 
     def notify_task(self, params: dict[str, Any]) -> None:
@@ -375,8 +367,7 @@ class ListenStream:
 
     def notify(self, row: Method, params: Any) -> None:
         """Send an extension notification on the stream, if the notification exists in the stream's protocol revision.
-        See `notify_plain`.
-        """
+        See `notify_plain`."""
         revision = self._scope.request.revision
         if row.is_in(revision.name):
             self.notify_plain(row.name, unstructure(params, revision))
@@ -384,8 +375,7 @@ class ListenStream:
     def notify_plain(self, method: str, params: dict[str, Any]) -> None:
         """Send an extension notification with ``params`` on the stream. While the outbox is full, notifications are
         dropped, so that a slow client can't block the sender. They aren't merged, because their contents may all
-        differ.
-        """
+        differ."""
         if not self._outbox.is_full(_TELLING_MARKS):
             meta: dict[str, Any] = params.get("_meta") or {}
             self._scope.put(_line(method, {**params, "_meta": {**meta, **self._meta}}))
@@ -407,8 +397,7 @@ class ListenStream:
 
     async def room(self) -> None:
         """Wait until the client has read enough that the outbox has room for another change. If it already has room,
-        this isn't a checkpoint.
-        """
+        this isn't a checkpoint."""
         await self._outbox.room()
 
     def _params(self, **more: Any) -> dict[str, Any]:

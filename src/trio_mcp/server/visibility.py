@@ -46,8 +46,7 @@ def depends_on_caller(offer: Offer) -> bool:
 
 def checked_visible(name: str, visible: Visible | None) -> Visible | None:
     """Wrap the predicate ``visible`` of the tool, resource or prompt ``name`` so that it never raises. Raises
-    `TypeError` unless ``visible`` is a plain function that takes the caller.
-    """
+    `TypeError` unless ``visible`` is a plain function that takes the caller."""
     if visible is None:
         return None
     try:
@@ -77,8 +76,7 @@ def checked_visible(name: str, visible: Visible | None) -> Visible | None:
 
 def _truth(answer: Any) -> bool:
     """Return the truth value of a predicate's result ``answer``. Raises `TypeError` if the result is an awaitable,
-    because every awaitable is true.
-    """
+    because every awaitable is true."""
     if inspect.isawaitable(answer):
         if inspect.iscoroutine(answer):
             answer.close()

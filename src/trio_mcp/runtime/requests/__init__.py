@@ -1,1 +1,1 @@
-"""Handling of incoming requests, from admission until their end."""
+"""Handling of incoming requests, from the admission of a request until its end."""

@@ -21,7 +21,7 @@ _REQUESTS, _STREAMS, _BYTES = (attrgetter(name) for name in ("requests", "stream
 
 
 def _count(caller: Caller, requests: int = 0, streams: int = 0, size: int = 0) -> None:
-    """Add to the counters of ``caller``, and of every caller that contains it."""
+    """Add to the counters of ``caller``, and to those of every caller that contains it."""
     party: Caller | None = caller
     while party is not None:
         party.requests += requests
@@ -31,25 +31,26 @@ def _count(caller: Caller, requests: int = 0, streams: int = 0, size: int = 0) -
 
 
 def leaves_memory(limits: Limits, load: Load, caller: Caller, size: int) -> bool:
-    """Return true if a server has memory for one more request of ``caller``, of ``size`` bytes. A request without
-    memory is always refused. `Admission` also refuses others, because of the connection's own limits."""
+    """Return true if a server has memory for one more request of ``caller``, with ``size`` bytes. If it hasn't, the
+    request is always refused. If it has, `Admission` may still refuse the request, because of the connection's own
+    limits."""
     taken = load.inbound_bytes
     return not taken or leaves_enough(caller.held(_BYTES), limits.max_server_bytes - taken, size)
 
 
 @define(eq=False)
 class Ticket:
-    """The share of the limits that one request uses, from admission until its end. Only `Admission` sets the
+    """Records the part of the limits that one request uses, from admission until its end. Only `Admission` sets the
     attributes."""
 
     caller: Caller
-    """The caller, or part of a caller, whose share of the server's limits the request uses."""
+    """The caller, or part of a caller, whose limits the request counts towards."""
     size: int
     """Number of bytes that are counted for the request."""
     streams: bool
-    """True if the request is a subscription stream. A stream uses no slot, and is counted among the streams."""
+    """True if the request is a subscription stream. A stream uses no slot. Streams are counted separately."""
     ahead: bool = False
-    """True if the request waits for the end of another request. Such a request uses no slot, and is counted
+    """True if the request waits for the end of another request. Such a request uses no slot. It is counted
     separately."""
     runs: bool = False
     """True if the request currently uses a slot, or is counted among the streams or the waits for other requests."""
@@ -64,7 +65,7 @@ class Ticket:
 
 class Admission(Generic[T]):
     """Decides which inbound requests of one connection may run within ``limits``, and queues the others. Requests are
-    counted in ``load`` and for their callers.
+    counted in ``load``, and for their callers.
 
     A request releases its slot when it ends, or when its cleanup takes longer than the grace. Then the oldest waiting
     request can run. A stream uses no slot, because it only waits, for as long as the client likes, and would block
@@ -98,14 +99,13 @@ class Admission(Generic[T]):
         return self.reserve(request, caller) if self.has_room(request.size, caller) else None
 
     def has_room(self, size: int, caller: Caller, parked: Ticket | None = None) -> bool:
-        """Return true if a request of ``caller`` with ``size`` bytes, which isn't a stream, is within all limits.
-        ``parked`` is the ticket of the parked handler that the request resumes, if that ticket is counted by this
-        object."""
+        """Return true if a request of ``caller`` with ``size`` bytes, which isn't a stream, is within all limits. If
+        the request resumes a parked handler that this object counts, pass the handler's ticket as ``parked``."""
         limits, load = self._limits, self._load
         if self._slots >= limits.max_in_flight and len(self._waiting) >= limits.max_queued:
             return False
         if parked is None or parked.caller is not caller:
-            # Same as `Caller.may_take`, but saves a function call per request.
+            # Same as `Caller.may_take`, inlined to save a function call per request.
             held = 0 if caller.alone else caller.requests
             whole = caller.within
             while whole is not None:
@@ -142,7 +142,7 @@ class Admission(Generic[T]):
             self._slots += 1
             load.in_flight += 1
             runs = 1
-        # Same as `_count`, but saves a function call per request.
+        # Same as `_count`, inlined to save a function call per request.
         caller.requests += runs
         caller.bytes += size
         if caller.within is not None:
@@ -188,7 +188,7 @@ class Admission(Generic[T]):
         _count(ticket.caller, 1)
 
     def wait(self, ticket: Ticket, waiting: T, now: float | None = None) -> None:
-        """Queue ``waiting``, from ``now`` on, until a slot is free."""
+        """Put ``waiting`` into the queue, at time ``now``, until a slot is free."""
         ticket.waiting_since = now
         self._waiting[ticket] = waiting
         self._count_waiting(ticket, 1)
@@ -198,7 +198,8 @@ class Admission(Generic[T]):
         _count(ticket.caller, number)
 
     def drop_waiting(self, ticket: Ticket) -> bool:
-        """Remove a request that waits for a slot and has never run. Return false if the request isn't waiting."""
+        """Remove a request from the queue, which waits for a slot and has never run. Return false if the request isn't
+        waiting."""
         if self._waiting.pop(ticket, None) is None:
             return False
         self._count_waiting(ticket, -1)
@@ -206,16 +207,16 @@ class Admission(Generic[T]):
         return True
 
     def clean_up(self, ticket: Ticket) -> None:
-        """Give a slot to the cleanup of a cancelled request that had no slot, because the request was parked or its
-        next round waited. The slot can exceed the limit. Otherwise a client could have any number of requests cleaning
-        up uncounted."""
+        """Give a slot to the cleanup of a cancelled request that had no slot, because it was parked or waited to
+        continue. The slot can exceed the limit. Without counting it, a client could have any number of requests
+        cleaning up."""
         if self._waiting.pop(ticket, None) is not None:
             self._count_waiting(ticket, -1)
         self._take_slot(ticket)
 
     def park(self, ticket: Ticket) -> Sequence[T]:
-        """Release the slot of a request that was answered while its handler waits for the client's retry. Return the
-        queued entries that can run now. The request's bytes are still counted."""
+        """Release the slot of a request that was answered with input requests, while its handler waits for the client's
+        retry. Return the queued entries that can run now. The request's bytes still count."""
         self._load.parked += 1
         _count(ticket.caller, 1)
         return self.release_slot(ticket)
@@ -249,8 +250,8 @@ class Admission(Generic[T]):
         return turns
 
     def release(self, ticket: Ticket) -> Sequence[T]:
-        """Release everything that the request of ``ticket`` uses, because the request has ended. Return the queued
-        entries that can run now. Idempotent."""
+        """Release everything that the request of ``ticket`` counts towards, because the request has ended. Return the
+        queued entries that can run now. Idempotent."""
         load, caller, size = self._load, ticket.caller, ticket.size
         self._bytes -= size
         load.inbound_bytes -= size

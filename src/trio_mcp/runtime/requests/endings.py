@@ -39,8 +39,8 @@ _UNKNOWN: Final = CancelResult("unknown")
 
 
 class Ending:
-    """The record of how one request ends, over all its rounds and in its background task. ``endings`` stores the record
-    for ``caller``."""
+    """Records how one request ends, including its retries and its background task. ``endings`` stores the record for
+    ``caller``."""
 
     __slots__ = ("_behind", "_endings", "_over", "caller", "is_abandoned", "kept_until", "key", "result", "scope")
 
@@ -57,10 +57,10 @@ class Ending:
         self.kept_until = 0.0
         self._behind: CancelResult | None = None
         self._over: trio.lowlevel.ParkingLot | None = None
-        """Tasks that wait for the end of the request. `None` until the first task waits."""
+        """Tasks that wait until the request ends. `None` until the first task waits."""
 
     def note_behind(self, result: CancelResult) -> None:
-        """Record how a request that was forwarded to an upstream server ended there."""
+        """Record how a request that a proxy forwarded to its upstream server ended there."""
         self._behind = result
 
     def end(self, scope: RequestScope, *, has_reply: bool) -> None:
@@ -104,14 +104,14 @@ class Endings:
         self._max_wait = max_wait
         self._all: dict[tuple[PrincipalId | None, str], Ending] = {}
         self._kept: dict[Ending, None] = {}
-        """Endings of requests that have ended, oldest first."""
+        """Records of requests that have ended, oldest first."""
         self._of_callers = EvictionQueue[Ending]()
-        """Endings of finished requests, by caller."""
+        """Records of requests that have ended, by caller."""
         self._forgets = False
-        """True if an alarm is set that removes the oldest ending."""
+        """True if an alarm is set that removes the oldest record."""
 
     def __len__(self) -> int:
-        """Return the number of endings, including those of requests in progress."""
+        """Return the number of records, including those of requests in progress."""
         return len(self._all)
 
     def enter(self, scope: RequestScope) -> None:
@@ -130,8 +130,8 @@ class Endings:
         scope.ending = self._all[key] = Ending(self, key, scope)
 
     def cancel(self, request: InboundRequest, principal: PrincipalId | None) -> JSONObject | None:
-        """Cancel the call that the cancel ``request`` of ``principal`` names, unless the call is already cancelled or
-        has ended. Synchronous.
+        """Cancel the call that ``request`` names, a cancel request of ``principal``. Do nothing if the call is already
+        cancelled or has ended. Synchronous.
 
         Returns how the call ended, or `None` if it hasn't ended yet. Raises `CodedError` for invalid parameters. A task
         isn't cancelled here, but by ``tasks/cancel``, because its record must be changed first (ruling 25).
@@ -146,16 +146,16 @@ class Endings:
         return None if ending.result is None else unstructure(ending.result, request.revision)
 
     async def over(self, request: InboundRequest, principal: PrincipalId | None) -> JSONObject:
-        """Wait until the call that the cancel ``request`` names has ended, and return how it ended. The request and
-        ``max_wait`` limit the wait."""
+        """Wait until the call that the cancel ``request`` names has ended, and return how the call ended. A time limit
+        in the request, and ``max_wait``, limit the wait."""
         params = structure_params(request.params, CancelParams, request.revision)
         ending = self._all.get((principal, params.cancel_token))
         wait = self._max_wait if params.wait_ms is None else min(params.wait_ms / 1000, self._max_wait)
         return unstructure(_UNKNOWN if ending is None else await ending.over(wait), request.revision)
 
     def keep(self, ending: Ending) -> None:
-        """Store the ``ending`` of a finished request for a limited time. If there are too many, the oldest are
-        removed."""
+        """Store the record ``ending`` of a finished request for a limited time. If there are too many records, the
+        oldest are removed."""
         limits = self._limits
         ending.kept_until = trio.current_time() + limits.ending_timeout
         self._kept[ending] = None

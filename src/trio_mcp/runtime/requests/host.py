@@ -38,7 +38,8 @@ if TYPE_CHECKING:
 
 
 class RequestHost:
-    """Objects that all connections of a running server share, and that a request needs after its connection has ended.
+    """Holds the objects that all connections of a running server share, and that a request still needs after its
+    connection has ended.
 
     A handler runs in the host's nursery, and currently belongs to an `Exchange`. ``limits`` apply to each connection
     and, in some cases, to all connections together; ``load`` counts them. ``stateless``: nothing is kept between
@@ -75,14 +76,14 @@ class RequestHost:
         """Records of how requests end, for clients that request confirmation of their cancellations. `None` if the
         server doesn't support that."""
         self.state_keys: Callable[[], KeyRing] | None = None
-        """Creates the keys that encrypt the callers' state. `None` if the server has no secrets."""
+        """Creates the keys that encrypt the stored state of callers. `None` if the server has no secrets."""
         self.nursery: trio.Nursery | None = None
         """The nursery in which the handlers run. `None` while the host isn't running."""
         self._asyncio: AsyncioThread | None = None
 
     @property
     def asyncio(self) -> AsyncioThread:
-        """The event loop in which asyncio handlers run. The loop starts when first used, and again after it has
+        """The asyncio event loop in which asyncio handlers run. The loop starts when first used, and again after it has
         failed."""
         if self._asyncio is None or self._asyncio.has_ended:
             from ...concurrency.asyncio_thread import AsyncioThread  # imported late: few servers have asyncio handlers
@@ -97,13 +98,13 @@ class RequestHost:
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
         """Keep the nursery of the handlers open until cancelled. On cancellation, the cause is recorded for parked
-        handlers before any handler runs. Connections must end earlier."""
+        handlers before any handler runs. All connections must end before that."""
         await self.run_while(self._asleep, task_status=task_status)
 
     async def run_while(
         self, serve: Callable[..., Awaitable[None]], *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED
     ) -> None:
-        """Keep the nursery of the handlers open while ``serve`` runs, which gets ``task_status``. There is no
+        """Call ``serve`` with ``task_status``, and keep the nursery of the handlers open while it runs. There is no
         checkpoint before ``serve``, so that it can close its resources however early a cancellation arrives."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self.alarms.run)
@@ -115,7 +116,7 @@ class RequestHost:
             nursery.cancel_scope.cancel(reason="nothing is served any more")
 
     async def _asleep(self, *, task_status: trio.TaskStatus[None]) -> None:
-        def abort(_: Any) -> trio.lowlevel.Abort:  # trio calls this before it wakes any task
+        def abort(_: Any) -> trio.lowlevel.Abort:  # trio calls this abort function before it wakes any task
             for scope in self.parking:
                 scope.abort(CancelCause.SHUTDOWN, "the server has ended")
             return trio.lowlevel.Abort.SUCCEEDED
@@ -142,7 +143,8 @@ class _ParkedHandler(Generic[T]):
 
 
 class Parking(Generic[T]):
-    """The parked handlers of a running server or client, each with a handle that is valid for one retry.
+    """The parked handlers of a running server or client, which wait for the client's retry. Each has a handle that is
+    valid for one retry.
 
     Only the ``party`` for which a handler was parked can find it: a principal from any connection or, without a
     principal, the same connection (ruling 19). A handler stays for up to ``timeout`` seconds. If one caller has more
@@ -159,7 +161,7 @@ class Parking(Generic[T]):
         """Parked handlers by handle, oldest first."""
         self._handles: dict[InboundRequest, bytes] = {}
         self._parties: dict[object, dict[bytes, None]] = {}
-        """Handles of the parked handlers by the client that can retry, oldest first."""
+        """Handles of the parked handlers, oldest first, by the client that can retry."""
         self._callers = EvictionQueue[bytes]()
         """Handles of the parked handlers by caller."""
         self._emptied: trio.lowlevel.ParkingLot | None = None
@@ -173,7 +175,7 @@ class Parking(Generic[T]):
         return iter([place.parked for place in self._places.values()])
 
     def of(self, party: object) -> list[T]:
-        """Return the handlers for which the client ``party`` can retry, oldest first."""
+        """Return the parked handlers for which the client ``party`` can retry, oldest first."""
         return [self._places[handle].parked for handle in self._parties.get(party, ())]
 
     def named(self, request: InboundRequest) -> T | None:
@@ -184,13 +186,13 @@ class Parking(Generic[T]):
 
     def find(self, handle: bytes, party: object) -> T | None:
         """Return the parked handler with this ``handle``, for which the client ``party`` can retry. Return `None` if
-        the handle isn't valid, or no longer valid."""
+        the handle is invalid or was already used."""
         place = self._places.get(handle)
         return place.parked if place is not None and place.party == party else None
 
     def add(self, handle: bytes, parked: T, request: InboundRequest, party: object, caller: Caller) -> None:
         """Park the handler ``parked`` under ``handle`` until the client ``party`` retries. Its ``request`` was answered
-        with input requests. The handler counts in the share of ``caller``."""
+        with input requests. The handler counts towards the limits of ``caller``."""
         due = trio.current_time() + self._timeout if self._timeout < math.inf else math.inf
         alarm = self._alarms.set(due, partial(self._ring, handle))
         self._places[handle] = _ParkedHandler(parked, request, party, caller, alarm)
@@ -202,7 +204,8 @@ class Parking(Generic[T]):
             self._expire(oldest.parked, "too many handlers wait for answers")
 
     def remove(self, request: InboundRequest) -> bool:
-        """Remove the handler that was parked when ``request`` was answered. Return false if it was already removed."""
+        """Remove the handler that was parked when ``request`` was answered with input requests. Return false if it was
+        already removed."""
         handle = self._handles.pop(request, None)
         if handle is None:
             return False
@@ -233,26 +236,26 @@ class _Later(Enum):
 
 
 LATER: Final = _Later.LATER
-"""Decision that a request needs a task of its own."""
+"""The decision to answer a request in a separate task."""
 
 
 @value
 class Now:
-    """Decision that a request can be answered at once, with ``result``."""
+    """The decision to answer a request at once, with ``result``."""
 
     result: Any
 
 
 Decision: TypeAlias = "Now | Literal[_Later.LATER] | Retry"
-"""Decision on a request: an immediate answer, a separate task, or answers for a parked handler."""
+"""How a request is answered: at once, in a separate task, or by resuming a parked handler."""
 
 
 class RequestHandler(Protocol):
-    """Handles requests and notifications of the peer, by implementing the methods of a server or client."""
+    """Handles the peer's requests and notifications. Servers and clients implement it."""
 
     @property
     def seal(self) -> Seal | None:
-        """Function that creates ``requestState``. `None` if this side doesn't answer requests with input requests."""
+        """Function that creates ``requestState``. `None` if this side never answers requests with input requests."""
         ...
 
     def answer_now(self, request: InboundRequest, exchange: Exchange) -> Decision:
@@ -262,7 +265,8 @@ class RequestHandler(Protocol):
 
     def answer(self, scope: RequestScope) -> Awaitable[Any]:
         """Return the result of a request. Runs in the request's own nursery. Raises `CodedError` to send an error
-        reply. Any other exception is logged, and answered without its text: see `Replies.failure`."""
+        reply. Any other exception is logged, and the client gets an error reply without the exception's text: see
+        `Replies.failure`."""
         ...
 
     def wants(self, event: NotificationReceived) -> bool:

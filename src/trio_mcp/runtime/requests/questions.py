@@ -1,4 +1,4 @@
-"""Requests that a handler sends to its client (elicitation, sampling, roots), and their answers from before a restart.
+"""Requests that a handler sends to its client (elicitation, sampling, roots), and stored answers from before a restart.
 
 A handler that runs again asks again, and its user shouldn't have to answer twice. But using the answer to a different
 input request with the same text is worse than asking twice. So an earlier answer is used only if both runs are at the
@@ -23,7 +23,7 @@ from ...protocol.types.input_required import InputRequest
 
 @define(eq=False)
 class Question:
-    """A request of a handler to its client (elicitation, sampling, roots), until it's answered or abandoned."""
+    """A request that a handler sends to its client (elicitation, sampling, roots), until it's answered or abandoned."""
 
     key: str
     request: InputRequest
@@ -32,8 +32,8 @@ class Question:
     answer: JSONObject | None = None
     failure: Exception | None = None
     beside: tuple[Question, ...] | None = None
-    """Input requests that were open at the same time: see `AskedBefore.beside`. `None` for an input request that isn't
-    stored for a later run."""
+    """Input requests that were open when this input request was made: see `AskedBefore.beside`. `None` for an input
+    request that isn't stored for a later run."""
     asker: Sleeper = attrs.field(factory=Sleeper)
     """The task that waits for the answer."""
 
@@ -69,22 +69,22 @@ def question_content(key: str) -> str:
 
 @frozen
 class AskedBefore:
-    """An input request to the client that an earlier run of the handler asked, before a restart."""
+    """An input request that the handler made in an earlier run, before a restart."""
 
     key: str
     beside: frozenset[str]
-    """Keys of earlier input requests that were open when this input request was asked, or that another task had asked
+    """Keys of earlier input requests that were open when this input request was made, or that another task had made
     with the same text."""
     answer: Any = None
-    """The client's answer, or the exception instead. `None` if there is no answer yet, or the input request was
-    abandoned."""
+    """The client's answer, or the exception that the handler got instead. `None` if there is no answer yet, or the
+    input request was abandoned."""
     is_open: bool = False
     """True if the client can still answer the input request."""
 
 
 class AnswerLog:
-    """The input requests of one run of a handler to its client, in the order of asking, and the input requests of
-    earlier runs that this run can repeat.
+    """The input requests that one run of a handler makes, in order, and the input requests of earlier runs that this
+    run can repeat.
 
     ``before``: the input requests of earlier runs. ``run``: text that distinguishes the keys of this run from those of
     others; empty in the first run.
@@ -95,20 +95,21 @@ class AnswerLog:
     def __init__(self, before: Sequence[AskedBefore] = (), run: str = "") -> None:
         self.run = run
         self._before = {each.key: each for each in before}
-        """Input requests of the earlier run that this run hasn't reached yet."""
+        """Input requests of the earlier run that this run hasn't repeated yet."""
         self._doubtful = frozenset(_in_the_same_words(before))
         self._forgotten: tuple[str, ...] = ()
         self._noted: list[Question] = []
-        """Input requests that this run has asked since the last `drain`."""
+        """Input requests that this run has made since the last `drain`."""
         self._askers: dict[str, tuple[trio.lowlevel.Task, Question]] = {}
-        """The latest input request with each text, and the task that asked it, by that text."""
+        """The latest input request with each text, and the task that made it, by that text."""
         self.given_up: tuple[str, ...] = ()
-        """Keys of abandoned input requests that the stored record may still contain."""
+        """Keys of abandoned input requests that the stored task record may still contain."""
         self._size = 0
         self._is_off = False
 
     def note(self, question: Question, others: Sequence[Question]) -> None:
-        """Add ``question``, which the current task asks while the input requests ``others`` are open."""
+        """Add the input request ``question``, which the current task makes while the input requests ``others`` are
+        open."""
         if self._is_off:
             return
         words, task = question_content(question.key), trio.lowlevel.current_task()
@@ -116,7 +117,7 @@ class AnswerLog:
         self._askers[words] = (task, question)
         question.beside = tuple(others)
         if asker is not task and _runs(asker):
-            question.beside = (*others, latest)  # two tasks that ask the same question have no fixed order
+            question.beside = (*others, latest)  # two tasks with equal input requests have no fixed order
         self._noted.append(question)
 
     @property
@@ -125,12 +126,12 @@ class AnswerLog:
         return [each for each in self._noted if each.failure is None and not each.is_waiting]
 
     def drain(self) -> list[Question]:
-        """Return the input requests in `noted`, which are about to be stored in a record, and remove them from it."""
+        """Return the input requests in `noted`, which are about to be stored in a task record, and empty `noted`."""
         noted, self._noted = self.noted, [each for each in self._noted if each.is_waiting]
         return noted
 
     def give_up(self, question: Question) -> None:
-        """Mark ``question`` as abandoned, because no task waits for its answer any more."""
+        """Mark the input request ``question`` as abandoned, because no task waits for its answer any more."""
         self.forget_earlier_run()
         if question.sent:
             self.given_up += (question.key,)
@@ -142,13 +143,14 @@ class AnswerLog:
             self.switch_off()
 
     def switch_off(self) -> None:
-        """Stop storing answers. A log without its beginning can't be used, since it would look like the log of a
+        """Stop storing answers. A log without its beginning can't be used, because it would look like the log of a
         different run."""
         self._is_off = True
         self.forget()
 
     def forget(self) -> None:
-        """Remove all input requests asked so far, in this run and before. A run after a restart starts after them."""
+        """Remove all input requests made so far, in this run and before. After a restart, the next run then starts from
+        this point, and makes only later input requests."""
         self.forget_earlier_run()
         for question in self._noted:
             question.beside = None
@@ -164,8 +166,8 @@ class AnswerLog:
     def recall(
         self, asked: Sequence[Question], waiting: Sequence[Question], handler: trio.lowlevel.Task
     ) -> Mapping[Question, AskedBefore]:
-        """Return the earlier run's input requests that correspond to the input requests ``asked``. Only input requests
-        that were asked at the same point, and are answered or still open at the client, are returned.
+        """Return the earlier run's input requests that correspond to the input requests ``asked``. Includes only input
+        requests that were made at the same point of the run, and that are answered or still open at the client.
 
         ``asked``: all input requests asked at this moment. ``waiting``: all input requests without an answer.
         ``handler``: the handler's task, which has started all other tasks.
@@ -208,7 +210,7 @@ class AnswerLog:
 
 
 def _in_the_same_words(questions: Sequence[AskedBefore]) -> Iterator[str]:
-    """Return the keys of input requests that were open together with another input request of the same text."""
+    """Return the keys of input requests that were open at the same time as another input request with the same text."""
     for question in questions:
         for key in question.beside:
             if question_content(key) == question_content(question.key):
@@ -216,7 +218,8 @@ def _in_the_same_words(questions: Sequence[AskedBefore]) -> Iterator[str]:
 
 
 def _line_of(question: Question, handler: trio.lowlevel.Task) -> list[trio.lowlevel.Task]:
-    """Return the task that asks ``question``, and the tasks that started that task, except the handler's task."""
+    """Return the task that made the input request ``question``, and the tasks that started that task, except the
+    handler's task."""
     line, task = list[trio.lowlevel.Task](), question.asker.task
     while task is not None and task is not handler and task.parent_nursery is not None:
         line.append(task)
@@ -225,9 +228,9 @@ def _line_of(question: Question, handler: trio.lowlevel.Task) -> list[trio.lowle
 
 
 def _is_only_one(line: Sequence[trio.lowlevel.Task], asking: Container[trio.lowlevel.Task]) -> bool:
-    """Return true if no other task of the same function could have asked this input request. trio starts tasks in any
-    order, so workers that share a queue swap roles from run to run. A task that is ``asking`` has a different input
-    request."""
+    """Return true if no other task of the same function could have made this input request. trio starts tasks in any
+    order, so workers that share a queue swap roles from run to run. A task that is ``asking`` waits for a different
+    input request."""
     for task in line:
         assert task.parent_nursery is not None, "only the first task of trio has no nursery"
         if any(each.name == task.name and each not in asking for each in task.parent_nursery.child_tasks):

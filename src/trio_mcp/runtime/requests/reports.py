@@ -34,23 +34,24 @@ NEVER_LOGGED: Final = 8
 _ALWAYS: Final = 7
 
 _LOOK_EVERY: Final = 32
-"""Number of log messages that were filtered, or had to queue, after which the log checks how long the handler has run
-without letting other tasks run."""
+"""Number of log messages that were filtered or queued, after which the log checks how long the handler has run without
+letting other tasks run."""
 _MUCH: Final = 16 * 1024
 _BEFORE_LEVEL: Final = b'{"jsonrpc":"2.0","method":"notifications/message","params":{"level":'
 _LONGEST_TURN: Final = 0.001
-"""Seconds that a handler can keep logging before other tasks run. A real checkpoint takes less than a hundredth of this
-time."""
+"""Seconds for which a handler can keep logging before other tasks run. A real checkpoint takes less than a hundredth of
+this time."""
 
 
 def _head(level: str, logger: str | None = None) -> bytes:
-    """Return the beginning of the JSON line of a log message, up to its data."""
+    """Return the beginning of the JSON line of a log message, up to the message's data."""
     named = b"" if logger is None else b',"logger":' + encode_readable(logger)
     return b"".join((_BEFORE_LEVEL, encode_value(level), named, b',"data":'))
 
 
 class _Heads(dict[str, bytes]):
-    """The `_head` of log messages without a logger, by level. Each level of RFC 5424 is encoded only once."""
+    """The beginnings (`_head`) of log messages without a logger name, by level. Each level of RFC 5424 is encoded only
+    once."""
 
     def __missing__(self, level: str) -> bytes:
         return _head(level)
@@ -60,7 +61,8 @@ _HEADS: Final = _Heads((level.value, _head(level.value)) for level in LogLevel)
 
 
 class RequestLog:
-    """The log of one request, with one method per level, from the least to the most severe.
+    """The log of one request, which sends messages to the client. It has one method per level, from the least to the
+    most severe.
 
     Each method takes any JSON value and an optional ``logger`` name. A value that can't be encoded as JSON raises
     `NotSerializable`, and nothing is sent. Each call checks for cancellation. If a handler only logs, one call in 32
@@ -74,13 +76,13 @@ class RequestLog:
         self._scope = scope
         self._count = 0
         self._turn_ends = 0.0
-        """Time of the last checkpoint, by `time.perf_counter` and not by a test's clock, because the tasks that wait
-        are real."""
+        """Time of the last checkpoint. It's measured by `time.perf_counter`, not by a test's virtual clock, because the
+        tasks that wait are real."""
         self._has_own_level = not scope.runner.may_log or scope.request.revision.log_level == "request"
         """False if the request uses the minimum level of its connection, which can change at any time."""
         self._much = min(scope.outbox.high_water, _MUCH)
-        """Bytes in the outbox above which the log checks whether other tasks can run. Below this size, the writer task
-        runs often enough anyway."""
+        """Bytes in the outbox above which the log checks whether other tasks have to run. Below this size, the writer
+        task runs often enough anyway."""
 
     @property
     def _minimum_rank(self) -> int:
@@ -89,7 +91,7 @@ class RequestLog:
         scope = self._scope
         if not self._has_own_level:
             return scope.exchange.state.log_rank
-        # 2026-07-28 logging: MUST NOT emit for a request without a logLevel.
+        # 2026-07-28 logging: the server MUST NOT send log messages for a request without a logLevel.
         level = scope.request.log_level
         return log_level_rank(level) if level is not None and scope.runner.may_log else NEVER_LOGGED
 
@@ -98,7 +100,7 @@ class RequestLog:
         minimum = self._minimum_rank
         return self._scope.sends and minimum < NEVER_LOGGED and not 0 <= log_level_rank(level) < minimum
 
-    if not TYPE_CHECKING:  # type checkers report a call of ctx.log themselves
+    if not TYPE_CHECKING:  # hidden from type checkers, which report a call of ctx.log themselves
 
         def __call__(self, *_: object, **__: object) -> NoReturn:
             raise TypeError(
@@ -139,8 +141,8 @@ class RequestLog:
                 self._turn_ends = perf_counter() + _LONGEST_TURN
 
     def log_nowait(self, level: str, data: Any, logger: str | None = None) -> bool:
-        """Send a log message without waiting. Return false if the message was dropped, because it was filtered, there
-        was no room, or the request has ended.
+        """Send a log message to the client without waiting. Return false if the message was dropped, because it was
+        filtered, there was no room, or the request has ended.
 
         A ``level`` that RFC 5424 doesn't define passes every filter.
         """
@@ -153,41 +155,41 @@ class RequestLog:
         return True
 
     async def log(self, level: str, data: Any, logger: str | None = None) -> None:
-        """Send a log message with this ``level``. A level that RFC 5424 doesn't define passes every minimum, but isn't
-        sent to a client that wants no logs at all."""
+        """Send a log message with this ``level`` to the client. A level that RFC 5424 doesn't define passes every
+        minimum level, but isn't sent to a client that wants no logs at all."""
         rank = log_level_rank(level)
         await self._log(level, rank if rank >= 0 else _ALWAYS, data, logger)
 
     def debug(self, data: Any, logger: str | None = None) -> Coroutine[Any, Any, None]:
-        """Send details that help with debugging."""
+        """Send the client details that help with debugging."""
         return self._log("debug", 0, data, logger)
 
     def info(self, data: Any, logger: str | None = None) -> Coroutine[Any, Any, None]:
-        """Send a message about normal operation."""
+        """Send the client a log message about normal operation."""
         return self._log("info", 1, data, logger)
 
     def notice(self, data: Any, logger: str | None = None) -> Coroutine[Any, Any, None]:
-        """Send a message about a normal but significant event."""
+        """Send the client a log message about a normal but significant event."""
         return self._log("notice", 2, data, logger)
 
     def warning(self, data: Any, logger: str | None = None) -> Coroutine[Any, Any, None]:
-        """Send a warning that something may be wrong."""
+        """Send the client a warning that something may be wrong."""
         return self._log("warning", 3, data, logger)
 
     def error(self, data: Any, logger: str | None = None) -> Coroutine[Any, Any, None]:
-        """Send an error message: something went wrong."""
+        """Send the client a log message about an error: something went wrong."""
         return self._log("error", 4, data, logger)
 
     def critical(self, data: Any, logger: str | None = None) -> Coroutine[Any, Any, None]:
-        """Send a critical message: a part of the system failed."""
+        """Send the client a critical log message: a part of the system failed."""
         return self._log("critical", 5, data, logger)
 
     def alert(self, data: Any, logger: str | None = None) -> Coroutine[Any, Any, None]:
-        """Send an alert: immediate action is needed."""
+        """Send the client an alert: immediate action is needed."""
         return self._log("alert", 6, data, logger)
 
     def emergency(self, data: Any, logger: str | None = None) -> Coroutine[Any, Any, None]:
-        """Send an emergency message: the system is unusable."""
+        """Send the client an emergency message: the system is unusable."""
         return self._log("emergency", 7, data, logger)
 
 
@@ -196,8 +198,8 @@ Report: TypeAlias = tuple[float, float | None, str | None]
 
 _LATE: Final = threading.Lock()
 _LARGEST: Final = sys.float_info.max
-"""Largest number that is sent as progress, because most JSON readers turn larger ones into infinity. Its negative is
-the smallest."""
+"""Largest number that is sent as progress, because most JSON parsers turn larger numbers into infinity. The negative of
+this number is the smallest."""
 
 
 def reportable(progress: object, total: object = None, message: object = None) -> Report | None:
@@ -221,7 +223,7 @@ def _plain_number(value: object) -> float | None:
         return None
     try:
         number = plain_scalar(value)
-    except Exception:  # not a number, or of a class that only looks like one
+    except Exception:  # not a number, or of a class that only looks like a number
         return None
     return number if not isinstance(number, str) and -_LARGEST <= number <= _LARGEST else None
 
@@ -238,7 +240,7 @@ def _plain_text(value: object) -> str | None:
 
 
 class ProgressReporter:
-    """Reports the progress of one request, with the progress token of the caller.
+    """Reports the progress of one request to the client, with the progress token that the client sent.
 
     ``interval`` in seconds is the minimum time between two notifications. ``alarms`` send a stored value once the
     interval has passed. ``with_message``: the revision has the ``message`` member. `report` never blocks.
@@ -276,8 +278,8 @@ class ProgressReporter:
         self._outbox, self._owner, self._segment, self._end = outbox, owner, None, end
 
     def report(self, progress: float, total: float | None = None, message: str | None = None) -> bool:
-        """Report ``progress``. Return true if a notification was put into the outbox now, although a slow peer may read
-        a later value instead.
+        """Report ``progress`` to the client. Return true if a notification was put into the outbox now. A client that
+        reads slowly may get a later value instead.
 
         Return false if the value was stored because the interval hasn't passed. Also return false if the value was
         dropped: it doesn't exceed the previous one (2025-11-25 progress: MUST increase), or it isn't `reportable`. A
@@ -302,7 +304,7 @@ class ProgressReporter:
         return self._report_first(progress, total, message)
 
     def _report_first(self, progress: float, total: float | None, message: str | None) -> bool:
-        """Report a progress value if no value is stored, or if the interval has passed."""
+        """Report a progress value that needs checks: store it, or send it if the interval has passed."""
         if self._alarms.are_elsewhere:
             raise RuntimeError("progress must be reported in the thread of the request's trio run")
         now = current_time()
@@ -314,15 +316,14 @@ class ProgressReporter:
         return False
 
     def report_later(self, progress: float, total: float | None, message: str | None) -> None:
-        """Store a progress report until trio's thread calls `let_in`, or `flush` at the latest. Can be called from any
-        thread."""
+        """Store a progress report from any thread. Trio's thread sends it in `let_in`, or in `flush` at the latest."""
         with _LATE:
             if self._late is None:
                 self._late = []
             self._late.append((progress, total, message))
 
     def let_in(self) -> None:
-        """Process the progress reports from other threads, in order."""
+        """Process the progress reports that other threads have stored, in order."""
         with _LATE:
             late, self._late = self._late, None
         for report in late or ():
@@ -336,7 +337,7 @@ class ProgressReporter:
 
     @property
     def due(self) -> float | None:
-        """Time at which the stored progress can be sent (`trio.current_time`). `None` if no progress is stored."""
+        """Time at which the stored progress may be sent (`trio.current_time`). `None` if no progress is stored."""
         return self._due if self._pending is not None else None
 
     def flush(self) -> bool:

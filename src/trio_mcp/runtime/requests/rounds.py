@@ -1,4 +1,4 @@
-"""`Rounds` holds the input requests of one request, for clients to which the server can't send requests.
+"""`Rounds` holds the input requests of one client request, for clients to which the server can't send requests.
 
 2026-07-28 mrtr: the server answers with an ``InputRequiredResult``, and the client sends the request again with the
 answers, as often as needed. `Retry` and `Seal` connect the retry with the parked handler.
@@ -29,16 +29,16 @@ if TYPE_CHECKING:
 _NOTHING: Final[Mapping[str, JSONObject]] = MappingProxyType({})
 
 _TICKS: Final = 2
-"""Number of scheduler rounds before input requests are sent, so that those of tasks started together are sent
-together."""
+"""Number of scheduler ticks before input requests are sent, so that the input requests of tasks that were started
+together are sent together."""
 
 
 Send: TypeAlias = "Callable[[Sequence[Question]], None]"
-"""Function that answers the client's request with these input requests."""
+"""Function that answers the client's request with the given input requests."""
 
 
 class Rounds:
-    """The input requests of one request's handler to its client.
+    """The input requests (elicitation, sampling, roots) that the handler of one request makes to its client.
 
     Input requests that several tasks of the request ask at the same moment are passed to ``send`` together. ``known``
     are answers of earlier rounds, for a handler that runs again from the start. ``log`` has the input requests of a run
@@ -62,20 +62,20 @@ class Rounds:
         self.known = known or _NOTHING
         self._log = log
         self._asked: dict[str, int] = {}
-        """Number of input requests with the same content. The dict key is the first part of their keys."""
+        """Number of input requests that had the same content. The dict key is the first part of their keys."""
         self._open: dict[str, Question] = {}
         self._announced = False
         self._over = False
         self._resumed: trio.Event | None = None
-        """Event that is set when the next round begins. `None` while the request isn't parked."""
+        """Event that is set when the client retries with answers. `None` while the request isn't parked."""
         self._responses = _NOTHING
         self._given_up: Callable[[str], None] | None = None
-        """Callback for each sent input request for whose answer no task waits any more."""
+        """Callback for each sent input request that was abandoned, because no task waits for its answer any more."""
 
     async def ask(self, method: str, params: JSONObject | None, key: str | None = None) -> JSONObject:
         """Send an input request to the client, wait for the answer, and return the answer as plain data. ``key``
-        becomes the input request's name for the client, unless an open input request has that name. By default the name
-        is derived from the content.
+        becomes the input request's name for the client, unless an open input request already has that name. By default,
+        the name is derived from the content.
 
         Leaving the wait for any reason abandons the input request, and a later answer is ignored. Raises
         `CapabilityMissing` if the client didn't declare the necessary capabilities on the request that would carry the
@@ -86,7 +86,7 @@ class Rounds:
             raise _no_back_channel()
         request = InputRequest(method, params)  # pyright: ignore[reportArgumentType]
         question = Question(self._key(request) if key is None or key in self._open else key, request)
-        del request, params  # free the memory while the task waits
+        del request, params  # free the memory of the parameters while the task waits
         if key is None and keeps_answers(self._scope):
             self.log.note(question, [each for each in self._open.values() if each.is_open])
         elif (answer := self.known.get(question.key)) is not None:
@@ -106,8 +106,9 @@ class Rounds:
         return question.answer
 
     def _key(self, request: InputRequest) -> str:
-        """Return a name for an input request, derived from its content. The name is the same if the handler runs again
-        and its tasks ask in another order. A number distinguishes input requests with the same content."""
+        """Return a name for an input request, derived from its content. If the handler runs again, the name is the
+        same, even if the handler's tasks ask in another order. A number distinguishes input requests with the same
+        content."""
         kind = request.method.partition("/")[0]
         digest = hashlib.sha256(encode_value([request.method, request.params])).hexdigest()[:16]
         name = f"{kind}-{digest}"
@@ -118,12 +119,12 @@ class Rounds:
     def _give_up(self, question: Question) -> None:
         """Mark the input request as abandoned, even if its answer has already arrived."""
         if self._over:
-            return  # the whole run has ended, and the next one asks again
+            return  # the whole run has ended: the next run makes the request again
         if self._log is not None:
             self._log.give_up(question)
         if self._given_up is not None and question.sent:
             self._given_up(question.key)
-        question.sent = True  # prevents sending the question later
+        question.sent = True  # so that the input request isn't sent later
 
     def _announce(self) -> None:
         nursery = self._scope.nursery
@@ -138,7 +139,7 @@ class Rounds:
         await self._scope.outbox.room(REQUEST_MARKS)
         self._announced = False
         if not self._scope.sends:
-            return  # questions asked since the last round was sent wait for the next round
+            return  # later input requests wait until the client has retried
         questions = [question for question in self._unsent() if self._may_be_asked(question)]
         if self._log is not None:
             questions = self._recall(self._log, questions)
@@ -148,8 +149,8 @@ class Rounds:
             self._send(questions)
 
     def _recall(self, log: AnswerLog, asked: list[Question]) -> list[Question]:
-        """Answer the input requests ``asked`` with answers from before the restart, and return the input requests that
-        have no such answer."""
+        """Answer the input requests ``asked`` with stored answers from before the restart. Return the input requests
+        that have no stored answer."""
         self.deliver(self.known)
         if not log.has_more:
             return [question for question in asked if question.is_open]
@@ -164,7 +165,7 @@ class Rounds:
             if before.answer is not None:
                 self.deliver({question.key: before.answer})
         if len(found) < len(asked):
-            log.forget_earlier_run()  # this run asks something that the earlier run did not ask
+            log.forget_earlier_run()  # this run asks something that the earlier run didn't ask
         return [question for question in asked if question.is_open]
 
     def _unsent(self) -> list[Question]:
@@ -172,34 +173,35 @@ class Rounds:
 
     def _may_be_asked(self, question: Question) -> bool:
         request = self._scope.request
-        # 2026-07-28 mrtr, Server Requirements 7: MUST NOT ask for capabilities that the client did not declare on this
-        # request.
+        # 2026-07-28 mrtr, Server Requirements 7: the server MUST NOT use capabilities that the client did not declare
+        # on this request.
         if missing := request.missing(capability_for(question.request)):
             question.fail(CapabilityMissing(missing, request.revision))
         return not missing
 
     def redirect(self, send: Send, given_up: Callable[[str], None]) -> None:
-        """Pass input requests to ``send`` from now on, including those not sent yet. ``given_up`` is called with the
-        key of a sent input request when no task waits for its answer any more."""
+        """Pass input requests to ``send`` from now on, including input requests that haven't been sent yet.
+        ``given_up`` is called with the key of a sent input request when no task waits for its answer any more."""
         self._send = send
         self._given_up = given_up
 
     @property
     def log(self) -> AnswerLog:
-        """The log of the input requests so far, and of those of an earlier run."""
+        """The stored input requests of this run so far, and of an earlier run."""
         if self._log is None:
             self._log = AnswerLog()
         return self._log
 
     def forget(self) -> None:
-        """Remove all input requests so far. A run after a restart starts after them."""
+        """Remove all input requests made so far. After a restart, the next run then starts from this point, and makes
+        only later input requests."""
         for question in self._open.values():
             question.beside = None
         self.log.forget()
 
     def deliver(self, answers: Mapping[str, JSONObject | Exception]) -> None:
-        """Pass the client's answers, or errors instead of answers, to the tasks that asked. Other input requests keep
-        waiting."""
+        """Pass the client's answers, or errors instead of answers, to the tasks that wait for them. Other input
+        requests keep waiting."""
         for key, answer in answers.items():
             question = self._open.get(key)
             if question is not None and question.is_open:
@@ -221,21 +223,22 @@ class Rounds:
     # Between two rounds
 
     def park(self) -> None:
-        """Mark the request as parked, because its input requests were sent and the next round has not begun."""
+        """Mark the request as parked, because its input requests were sent and the client has not retried yet."""
         self._resumed = trio.Event()
 
     def receive(self, responses: Mapping[str, JSONObject]) -> None:
-        """Store the answers of the client's retry until the request gets a slot."""
+        """Store the answers in the client's retry until the request gets a slot."""
         self._responses = responses
 
     async def resumed(self) -> None:
-        """Wait for the next round. Return at once if the request isn't parked."""
+        """Wait until the client has retried with answers, and the request may continue. Return at once if the request
+        isn't parked."""
         if self._resumed is not None:
             await self._resumed.wait()
 
     def resume(self) -> None:
-        """Begin the next round by passing the answers to the tasks that asked. Input requests that the client left
-        unanswered are asked again, and answers to input requests that weren't asked are ignored (2026-07-28 mrtr, Error
+        """Continue the request by passing the client's answers to the waiting tasks. Input requests that the client
+        left unanswered are sent again, and answers to unknown input requests are ignored (2026-07-28 mrtr, Error
         Handling)."""
         assert self._resumed is not None, "it is parked"
         self._resumed.set()
@@ -253,7 +256,7 @@ class Rounds:
 
     def close(self) -> None:
         """End all current and later input requests with an error, because the request was cancelled or its nursery is
-        closed. A task that still waits is shielded or doesn't belong to the request, and would otherwise wait forever.
+        closed. A task that still waits is shielded, or doesn't belong to the request, and would otherwise wait forever.
         Idempotent."""
         self._over = True
         for question in self._open.values():
@@ -262,20 +265,20 @@ class Rounds:
 
 
 def sends_questions(scope: RequestScope) -> bool:
-    """Return true if the client of ``scope`` gets elicitation, sampling and roots as separate requests. Otherwise these
-    are in the answer or in the background task."""
+    """Return true if the client of ``scope`` gets elicitation, sampling and roots requests as separate JSON-RPC
+    requests. Otherwise they are sent in the result, or in the background task."""
     return scope.request.revision.server_requests and (scope.task is None or not scope.task.has_started)
 
 
 def keeps_answers(scope: RequestScope) -> bool:
-    """Return true if answers of the client must be stored, because a run after a restart could ask the same input
+    """Return true if the client's answers must be stored, because a run after a restart could make the same input
     requests again."""
     return scope.task is not None and scope.task.keeps_answers
 
 
 def ask_client(scope: RequestScope, method: str, params: JSONObject | None) -> Awaitable[Any]:
-    """Send a request (elicitation, sampling, roots) to the client of ``scope``, in the way that its revision and
-    transport allow. Return the answer as plain data."""
+    """Send a request (elicitation, sampling, roots) to the client of ``scope``, as its protocol revision and transport
+    require. Return the answer as plain data."""
     if sends_questions(scope) or method not in ASKABLE:
         return scope.ask(method, params, scope.request.revision)
     return require_input(scope, method, params)
@@ -284,10 +287,10 @@ def ask_client(scope: RequestScope, method: str, params: JSONObject | None) -> A
 def require_input(
     scope: RequestScope, method: str, params: JSONObject | None, key: str | None = None
 ) -> Awaitable[JSONObject]:
-    """Return the input of a client that can't be sent requests: see `Rounds.ask`."""
+    """Return the input of a client that can't receive requests: see `Rounds.ask`."""
     rounds = scope.rounds
     if rounds is None:
-        # Use the runner of this round: a later round can have a different one.
+        # Use the runner of the current attempt: a retry can have a different runner.
         rounds = Rounds(scope, lambda questions: scope.runner.park(scope, questions))
         if scope.nursery is None or scope.from_outside is not None:
             rounds.close()
@@ -304,17 +307,18 @@ def _no_back_channel() -> NoBackChannel:
 
 @frozen
 class Retry:
-    """Result of `RequestHandler.answer_now` for a request that carries the answers for a parked handler."""
+    """What `RequestHandler.answer_now` returns for a retried request, which contains the answers for a parked
+    handler."""
 
     handle: bytes
-    """The parked handler's handle, which was passed to `Seal`."""
+    """Identifies the parked handler, as passed to `Seal`."""
     responses: dict[str, Any]
     """The client's answers as plain data, by the keys of the input requests."""
 
 
 class Seal(Protocol):
-    """Function that creates the ``requestState`` that is sent with input requests. Other parties can't read or change
-    it."""
+    """Function that creates the ``requestState`` that is sent with input requests. Only this server and its replicas
+    can read or change the ``requestState``."""
 
     def __call__(
         self,
@@ -326,7 +330,7 @@ class Seal(Protocol):
         answers: Mapping[str, Any] | None = None,
         state: str = "",
     ) -> str:
-        """Return the ``requestState`` to send with the answer to ``request``. Only the retry of ``request`` can use it.
+        """Return the ``requestState`` to send in the response to ``request``. Only a retry of ``request`` can use it.
 
         ``handle``: the handle of the parked handler. If the handler isn't parked, pass the keys that were ``asked``
         now, the ``answers`` so far, and the handler's own ``state``.

@@ -44,7 +44,8 @@ logger = logging.getLogger("trio_mcp")
 
 _HANDLE_BYTES: Final = 16
 _TASK_NAME: Final = "trio_mcp.runtime.requests.runner.RequestRunner._answer"
-"""Name of the tasks of requests, computed once because trio would compute it again for each task."""
+"""Name of the trio tasks that handle requests. It is a constant, because trio would compute the name again for each
+task."""
 
 _UNKNOWN: Final = (
     "Invalid params: this requestState was used already, has expired, or belongs to another connection; "
@@ -57,7 +58,7 @@ _BUSY: Final = "Too busy: too many requests are in flight or waiting; try again 
 
 class RequestRunner:
     """Runs the incoming requests of one connection in the nursery of ``host``. Each request is answered at most once,
-    and never after its cancellation.
+    and isn't answered after its cancellation.
 
     ``peer``: the party at the other end, to which the limits apply. ``ask`` and ``post`` send requests to the peer.
     """
@@ -93,27 +94,27 @@ class RequestRunner:
         self.refuse_reason: str | None = None
         """Reason why new requests are refused. `None` while they are accepted."""
         self.host = host
-        """The host that owns the handlers, shared by all connections."""
+        """The host that owns the handlers. All connections share it."""
         self._handler = handler
         self._is_for_everybody = peer.everybody
         self._part = Caller()
-        """Share of the client that sent the last request with a client name. The next request probably has the same
-        name."""
+        """The part of the caller for the client that the last request named. The next request probably names the same
+        client."""
         self.caller = Caller(alone=peer.alone)
         self.caller = self._party(peer)
-        """The caller whose limits apply if the exchange of a request names no other caller."""
+        """The caller whose limits apply if the exchange of a request names no caller."""
         self._tracer = tracer
         self._beginning = list[RequestScope]()
-        """Requests that have a task but whose handler has not started, oldest first."""
+        """Requests that have a task but whose handler has not started yet, oldest first."""
 
     def _party(self, peer: Peer) -> Caller:
-        """Return the caller whose share of the limits the requests of ``peer`` use."""
+        """Return the caller towards whose limits the requests of ``peer`` count."""
         if peer.caller is not None:
             return peer.caller
         return self.caller if peer.principal is None else self.load.callers.of_principal(peer.principal)
 
     def _caller_of(self, request: InboundRequest, exchange: Exchange) -> Caller:
-        """Return the caller, or the client within a caller, whose share of the limits ``request`` uses. If a connection
+        """Return the caller, or the client within a caller, towards whose limits ``request`` counts. If a connection
         carries requests of several clients, each request names its client in ``_meta`` or, over HTTP, by the name of
         the program."""
         caller = exchange.peer.caller or self.caller
@@ -131,14 +132,15 @@ class RequestRunner:
         return self._part
 
     def refuse_new(self, reason: str) -> None:
-        """Refuse new requests from now on, for this reason. If called again, the first reason stays."""
+        """Refuse new requests from now on, with this reason. If called again, the first reason stays."""
         self.refuse_reason = self.refuse_reason or reason
 
     def accept(self, request: InboundRequest, exchange: Exchange) -> None:
-        """Answer, start, queue or refuse ``request``, or resume a parked handler with its answers. Synchronous."""
+        """Accept an incoming ``request``: answer, start, queue or refuse it, or resume a parked handler with its
+        answers. Synchronous."""
         try:
             decision = self._handler.answer_now(request, exchange)
-        except Exception as error:  # the reader task must continue in any case
+        except Exception as error:  # the reader task must continue after any exception
             self._finish_now(request, self.replies.failure(request, error, peer=exchange.peer), exchange)
             return
         if isinstance(decision, Now):
@@ -197,11 +199,11 @@ class RequestRunner:
         """
         scope = self._beginning.pop(0)
         caller = scope.ticket.caller
-        if not caller.alone:  # this task may have been started for a request of another caller
+        if not caller.alone:  # this task may have been started on behalf of another caller's request
             set_share(caller.log_share or new_share(caller))
         line = result = failure = span = None
         try:
-            if scope.phase is Phase.MUTED:  # the request was cancelled before it began, so it never runs (ruling 4)
+            if scope.phase is Phase.MUTED:  # the request was cancelled before it began, so it never runs
                 return
             try:
                 async with trio.open_nursery() as nursery:
@@ -212,7 +214,7 @@ class RequestRunner:
                         answer = self._handler.answer(scope)
                         if span is not None:
                             answer = span.follow(answer, nursery.cancel_scope)
-                        del self  # the request may become a task that outlives this runner and its connection
+                        del self  # the request may become a background task that outlives this runner
                         result = await answer
                         scope.handler_returned()
                     except (trio.Cancelled, KeyboardInterrupt, GeneratorExit):
@@ -226,7 +228,7 @@ class RequestRunner:
             if scope.request.meta and scope.is_overdue:  # this task may wake before the deadline's alarm
                 scope.expire()
             if scope.rounds is not None and scope.from_outside is None:
-                # If the handler returns while the request is parked, its result is kept for the retry.
+                # If the handler returns while the request is parked, wait for the retry, which gets the result.
                 await scope.until_cancelled(scope.rounds.resumed())
             line = _reply_line(scope, result, failure, cancelled_inside)
             if scope.exchange.keeps_outcomes or (line is not None and scope.exchange.outbox.is_full(REQUEST_MARKS)):
@@ -234,7 +236,7 @@ class RequestRunner:
         except Exception as error:  # a bug, for example in an observer: fail only this request, not the server
             line = scope.runner.replies.failure(scope.request, error, scope)
         finally:
-            del failure  # breaks a reference cycle: the traceback refers to this frame
+            del failure  # break the reference cycle: the traceback refers to this frame
             if scope.ending is not None:
                 scope.ending.end(scope, has_reply=line is not None)
             scope.detach()
@@ -248,8 +250,9 @@ class RequestRunner:
     # Rounds
 
     def park(self, scope: RequestScope, questions: Sequence[Question]) -> None:
-        """Answer the request of ``scope`` with the input requests ``questions``, and let its handler wait. Synchronous.
-        Raises `NotSerializable`, without any effect, if the questions can't be written any more.
+        """Answer the request of ``scope`` with the input requests ``questions``, and let its handler wait for the
+        client's retry. Synchronous. Raises `NotSerializable`, without any effect, if the input requests can't be
+        encoded.
 
         A parked request is answered and no longer in flight. Its handler waits where it asked, in its nursery, for up
         to `Limits.retry_timeout`. If more than `Limits.max_parked` handlers wait, the oldest is cancelled. Nothing is
@@ -270,7 +273,7 @@ class RequestRunner:
         self.host.parking.add(handle, scope, request, exchange.party, scope.ticket.caller)
 
     def _resume(self, request: InboundRequest, exchange: Exchange, retry: Retry) -> None:
-        """Resume the parked handler with the answers in ``request``, when the request gets a slot.
+        """Resume the parked handler with the answers in ``request``, as soon as the request gets a slot.
 
         Raises `CodedError`, without any effect: -32602 if the handle isn't valid, or no longer valid; "too busy" if
         there are too many requests.
@@ -315,7 +318,7 @@ class RequestRunner:
     def unpark(self, scope: RequestScope) -> None:
         """Stop counting a request as parked, because it continues with another ticket."""
         self._forget(scope)
-        scope.exchange.state.finish(scope.request)  # a cancellation can't name its old id any more
+        scope.exchange.state.finish(scope.request)  # a cancellation can't name the old request id any more
         self.admission.release(scope.ticket)
 
     def _forget(self, scope: RequestScope) -> None:
@@ -332,16 +335,16 @@ class RequestRunner:
             held.runner.cancel(held, CancelCause.PEER, event.reason)
 
     def cancel_parked(self, exchange: Exchange, cause: CancelCause, reason: str | None) -> None:
-        """Cancel all parked requests whose retry can only arrive over ``exchange``. A principal can retry over another
-        exchange, and anonymous clients can retry at another replica."""
+        """Cancel all parked requests whose retry can only arrive over ``exchange``. Others stay: a principal can retry
+        over another exchange, and anonymous clients can retry at another replica."""
         party = exchange.party
         if party is exchange or (exchange.peer.everybody and self.host.replica is None):
             for scope in self.host.parking.of(party):
                 self.cancel(scope, cause, reason)
 
     def cancel(self, scope: RequestScope, cause: CancelCause, reason: str | None) -> None:
-        """Cancel a request, unless the request was already cancelled or has ended. Called for every cause of
-        cancellation."""
+        """Cancel a request, unless the request was already cancelled or has ended. This method is called for every
+        cause of cancellation."""
         cancellation = Cancellation(cause, reason, trio.current_time())
         if not scope.cancel(cancellation):
             return
@@ -390,7 +393,7 @@ class RequestRunner:
         )
         if task is None:
             warn()
-        else:  # run in the request's context, so that the log record names its source
+        else:  # run it in the request's context, so that the log record names the request
             task.context.run(warn)
 
     def detach(self) -> None:
@@ -399,7 +402,7 @@ class RequestRunner:
 
 
 def unknown_state() -> CodedError:
-    """Return the error for a retry whose handler doesn't exist, or belongs to another client."""
+    """Return the error for a retry whose parked handler doesn't exist, or belongs to another client."""
     return CodedError(INVALID_PARAMS, _UNKNOWN)
 
 
@@ -433,7 +436,7 @@ def _reply_line(
     scope: RequestScope, result: Any, failure: BaseException | None, cancelled_inside: bool
 ) -> bytes | None:
     """Return the line of the reply. Return `None` for a cancelled request, which never gets a reply, whatever its
-    handler did (ruling 1)."""
+    handler did."""
     request, replies = scope.request, scope.runner.replies
     if scope.from_outside is not None:
         if failure is not None:
@@ -443,8 +446,8 @@ def _reply_line(
         return replies.result(request, scope.answered_instead)
     if failure is not None:
         if scope.exchange.ending.is_set() and isinstance(sole_exception(failure), ConnectionLost):
-            # The handler's own request to the peer failed because the connection is lost. That isn't a bug, so log no
-            # traceback.
+            # The handler's own request to the peer failed because the connection is lost. That isn't a bug in the
+            # handler, so log no traceback.
             logger.info("%s (request %.100r) lost its peer: %s", request.method.name, request.id, failure)
             return replies.error(request, CodedError(INTERNAL_ERROR, "Internal error"))
         return replies.failure(request, failure, scope)
@@ -455,8 +458,8 @@ def _reply_line(
 
 
 def _without_cancelled(group: BaseExceptionGroup[Any]) -> BaseException | None:
-    """Return ``group`` without the exceptions that must propagate, and raise those: cancellations from outside, and
-    Ctrl-C."""
+    """Return ``group`` without the exceptions that must propagate, and raise these exceptions: cancellations from
+    outside, and Ctrl-C."""
     passing, rest = group.split((trio.Cancelled, KeyboardInterrupt, GeneratorExit))
     try:
         if passing is not None:

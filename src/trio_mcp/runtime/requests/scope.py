@@ -36,18 +36,19 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 current_request: ContextVar[RequestScope] = ContextVar("trio_mcp.current_request")
-"""Context variable of the request whose handler is running, also in its child tasks and worker threads."""
+"""Context variable with the request whose handler is running. It is also set in the handler's child tasks and worker
+threads."""
 
 
 _WAITING: Final = Phase.WAITING
 _RUNNING: Final = Phase.RUNNING
 _MUTED: Final = Phase.MUTED
 _HANDLER_RETURNED: Final = trio.CancelScope()
-"""Value of `RequestScope._watching` once the handler has returned."""
+"""Value of `RequestScope._watching` after the handler has returned."""
 
 
 class RequestScope:
-    """An inbound request with all its rounds, until its handler and the handler's tasks have ended.
+    """An inbound request and all its retries, until its handler and the handler's tasks have ended.
 
     The cancel scope of its nursery is the abort signal. `cancel` stops the handler, the tasks that the handler started
     in the nursery, and the requests that it has sent and waits for. `cancellation` and `event` are for code that trio
@@ -69,19 +70,20 @@ class RequestScope:
         self.request = request
         """The request that will be answered next. A retry of the client replaces it."""
         self.ticket = ticket
-        """The share of the limits that the request uses."""
+        """Records what the request counts towards the limits."""
         self.phase = _WAITING
         """Phase of the request, from the table of `trio_mcp.state.requests`. Only `advance` changes it."""
         self.sends = False
-        """True if messages of the request other than its reply are sent."""
+        """True if the request's notifications and requests to the client are still sent."""
         self.handler_task: trio.lowlevel.Task | None = None
         """Task in which the handler runs. `None` before the start and after the end."""
         self.nursery: trio.Nursery | None = None
         """Nursery of the handler. `None` before the start, and once the handler and all its tasks have ended."""
         self.from_outside: Cancellation | None = None
-        """Cancellation of the request by the peer, the connection or the server. If set, the request gets no reply."""
+        """Cancellation of the whole request by the peer, the connection or the server. If set, the request gets no
+        reply."""
         self._inside: Cancellation | None = None
-        """Cancellation of the handler only: by its time limit, by its own scope, or to run again."""
+        """Cancellation of the handler only: by its time limit, by its own cancel scope, or to run again."""
         self.answered_instead: Any = None
         """Result to send instead of the handler's result. `None` if the handler's result is used."""
         self._deadline: Alarm | None = None
@@ -91,13 +93,14 @@ class RequestScope:
         """Cancel scope of the task that sets `event` when the nursery is cancelled."""
         self._reply_wait: trio.CancelScope | None = None
         self.cleanup_alarm: Alarm | None = None
-        """Alarm for the end of the cleanup grace of a cancelled handler. `detach` stops it."""
+        """Alarm for the end of the cancelled handler's cleanup grace. `detach` stops it."""
         self.lines = Owner()
         """Owner of the request's lines in the outbox, so that they can be withdrawn together."""
         self.line_end = LINE_END
-        """End of each JSON line of the request's notifications. It contains the related background task, if any."""
+        """End of the JSON line of each notification of the request. It names the related background task, if any."""
         self.rounds: Rounds | None = None
-        """Input requests of the handler. `None` until the handler asks a client that can't be sent requests."""
+        """Input requests of the handler. `None` until the handler needs input from a client that can't receive
+        requests."""
         self.task: RequestTask | None = None
         """The background task that the request created, if any."""
         self.ending: Ending | None = None
@@ -108,12 +111,12 @@ class RequestScope:
             self._read_meta()
 
     def _read_meta(self) -> None:
-        """Apply the caller's deadline from ``_meta``, and set up progress if the caller wants it."""
+        """Apply the caller's deadline from the request's ``_meta``, and set up progress if the caller wants it."""
         request, alarms, limits = self.request, self.runner.alarms, self.runner.limits
         due, token = math.inf, request.progress_token
         if REMAINING_MS in request.meta:
             due = deadline_of(request.meta) + limits.deadline_grace
-        if due < math.inf or self._deadline is not None:  # the previous request had a deadline
+        if due < math.inf or self._deadline is not None:  # only the earlier request, before the retry, had a deadline
             self.set_deadline(alarms.set(due, self.expire) if due < math.inf else None)
         if (endings := self.runner.endings) is not None:
             endings.enter(self)
@@ -127,8 +130,8 @@ class RequestScope:
     # Life
 
     def advance(self, step: Step) -> None:
-        """Change to the phase that follows ``step``. Raises `IllegalStep`, without any change, if ``step`` isn't
-        allowed in the current phase."""
+        """Change the request to the phase that follows ``step``. Raises `IllegalStep`, without any change, if ``step``
+        isn't allowed in the current phase."""
         after = PHASE_AFTER[self.phase][step]
         if after is None:
             raise IllegalStep(f"a request that is {self.phase.name} can't take the step {step.name}")
@@ -141,12 +144,13 @@ class RequestScope:
         self.begun = trio.current_time()
         self.handler_task = trio.lowlevel.current_task()
         self.nursery = nursery
-        if self._deadline is not None:  # calls that the handler makes read the deadline from the scope
+        if self._deadline is not None:  # outgoing calls of the handler read their deadline from the scope
             nursery.cancel_scope.deadline = self._deadline.due
         current_request.set(self)
 
     def handler_returned(self) -> None:
-        """Called when the handler itself has returned, so that no internal task keeps its nursery open."""
+        """Called when the handler function itself has returned. Stops the internal task that would keep its nursery
+        open."""
         watching, self._watching = self._watching, _HANDLER_RETURNED
         if watching is not None:
             watching.cancel(reason="the handler has ended")
@@ -160,19 +164,20 @@ class RequestScope:
         return nursery is not None and nursery.cancel_scope.cancelled_caught
 
     def mute(self) -> None:
-        """Send the latest progress, and nothing more after it, because the handler has ended."""
+        """Send the latest progress, and then nothing more except the reply, because the handler has ended."""
         if self.sends and self._reporter is not None:
             self._reporter.flush()
         self.advance(Step.MUTE)
 
     async def until_cancelled(self, wait: Awaitable[None]) -> None:
-        """Run ``wait``, which waits for room for the reply or for the next round, until the request is cancelled."""
+        """Run ``wait``, which waits for room for the reply or for the client's retry, until the request is
+        cancelled."""
         with trio.CancelScope() as self._reply_wait:
             await wait
 
     def detach(self) -> None:
-        """Remove all references of a request that has ended. The task's context refers to this scope, and would keep
-        the objects alive."""
+        """Remove all references from this scope, because the request has ended. The task's context refers to this
+        scope, and would keep the objects alive."""
         if self.phase is not _MUTED:
             self.mute()
         self.advance(Step.END)
@@ -188,7 +193,7 @@ class RequestScope:
         self.task = self.answered_instead = None
 
     def thread_abandoned(self) -> None:
-        """Called when a thread of the handler was abandoned and still runs."""
+        """Called when a worker thread of the handler was abandoned and still runs."""
         if self.ending is not None:
             self.ending.is_abandoned = True
 
@@ -249,8 +254,8 @@ class RequestScope:
         """The cause, reason and time of the request's cancellation. `None` if the request isn't cancelled. Can be read
         from any thread."""
         known, limit = self.from_outside or self._inside, self._limit
-        # Only trio's own thread can read the clock. For other threads, `_watch` and the alarm record the
-        # cancellation.
+        # Only trio's own thread can read the clock. In other threads, use the cancellation that `_watch` or the alarm
+        # recorded.
         if known is not None or not self._is_in_trio():
             return known
         while limit is not None:
@@ -260,8 +265,8 @@ class RequestScope:
         if self.is_overdue:
             return Cancellation(CancelCause.DEADLINE, DEADLINE_PASSED, self.due)
         if self.nursery is not None and self.nursery.cancel_scope.cancel_called:
-            # trio passes the reason only to the cancelled tasks, in an exception. The caller may already be cleaning
-            # up, or be in another task.
+            # Read the reason from a private attribute: trio passes it only to the cancelled tasks, in an exception. The
+            # caller may already be cleaning up, or be in another task.
             told: Any = getattr(self.nursery.cancel_scope, "_cancel_reason", None)
             words = told.reason if told is not None and told.source == "explicit" else None
             return self._note(Cancellation(CancelCause.PARENT, words, trio.current_time()))
@@ -291,8 +296,8 @@ class RequestScope:
         return trio.lowlevel.in_trio_run() and self.runner.trio_run.is_here
 
     async def _watch_nursery(self, watching: trio.CancelScope) -> None:
-        """Set `event` when the nursery is cancelled. trio notifies only tasks inside the nursery, so one such task runs
-        this method."""
+        """Set `event` when the nursery is cancelled. This method runs as a task inside the nursery, because trio
+        notifies only tasks in the nursery."""
         with watching:
             try:
                 await trio.sleep_forever()
@@ -300,7 +305,7 @@ class RequestScope:
                 if not watching.cancel_called and self.cancellation is not None and self._event is not None:
                     self._event.set()
 
-    # The deadline of the caller
+    # The deadline that the caller sent
 
     @property
     def due(self) -> float:
@@ -325,13 +330,12 @@ class RequestScope:
         """Cancel the request because the deadline of its caller has passed."""
         self.abort(CancelCause.DEADLINE, DEADLINE_PASSED)
 
-    # The time limit of a tool
+    # The time limit of a tool, set by the server's author
 
     @contextmanager
     def move_on_after(self, seconds: float) -> Generator[None]:
-        """Cancel the ``with`` block, which runs the handler, after ``seconds``, like `trio.move_on_after`.
-        `cancellation` and `event` report the cancellation. The time in which the client's user is asked doesn't
-        count."""
+        """Cancel the ``with`` block, in which the handler runs, after ``seconds``, like `trio.move_on_after`.
+        `cancellation` and `event` report the cancellation. Time spent waiting for the client's user doesn't count."""
         assert self.nursery is not None, "a handler runs inside the nursery"
         outer = self._limit
         watching, self._limit = trio.CancelScope(), (limit := HandlerLimit(seconds, outer))
@@ -340,7 +344,7 @@ class RequestScope:
             with limit.scope:
                 yield
         finally:
-            if limit.scope.cancel_called:  # the handler may wake and leave before the watching task does
+            if limit.scope.cancel_called:  # the handler may end before the watching task wakes
                 self._passed(limit)
             watching.cancel(reason="the handler has ended")
             self._limit = outer
@@ -359,8 +363,8 @@ class RequestScope:
         return self._limit is not None
 
     async def standing_still(self, asking: Awaitable[T]) -> T:
-        """Await ``asking``, which asks the client's user, and return its result. The handler's time limit is paused
-        meanwhile."""
+        """Await ``asking``, which waits for the client's user, and return its result. Meanwhile, the handler's time
+        limit is paused."""
         assert self._limit is not None, "the handler has a limit"
         with self._limit.paused():
             return await asking
@@ -368,12 +372,14 @@ class RequestScope:
     # Telling the client
 
     def notification(self, method: str, params: JSONObject | None) -> bytes:
-        """Return the line of a notification that belongs to the request. Raises `NotSerializable`."""
+        """Return the line of a notification that belongs to this request. Raises `NotSerializable` if its parameters
+        can't be encoded as JSON."""
         task = self.exchange.related_task
         return frame_notification(method, params if task is None else with_related_task(params, task)) + b"\n"
 
     def put(self, line: bytes) -> bool:
-        """Send a line of the request, which can be withdrawn. Return false if the request sends no more lines."""
+        """Put a line of this request into the outbox, from which it can be withdrawn. Return false if the request sends
+        no more lines."""
         if self.sends:
             self.outbox.put(line, self.lines)
         return self.sends
@@ -386,8 +392,9 @@ class RequestScope:
         return self._log
 
     def progress(self, progress: float, total: float | None = None, message: str | None = None) -> bool:
-        """Report progress of the request: see `ProgressReporter.report`. Also returns false without a token, and after
-        the end. In any thread except trio's, returns true: trio's thread reports it soon, before the answer."""
+        """Report progress of the request: see `ProgressReporter.report`. Also returns false if the client sent no
+        progress token, and after the end of the request. In threads other than trio's, returns true: trio's thread
+        sends the report soon, before the response."""
         if not self.sends:
             return False
         if (reporter := self._reporter) is None:
@@ -413,8 +420,8 @@ class RequestScope:
         on_progress: OnProgress | None = None,
         cancel_task: Callable[[str], None] | None = None,
     ) -> Awaitable[Any]:
-        """Send a request of the handler to its client, and return the result, like `Connection.request`. The request
-        and its cancellation use the outbox of this request. ``cancel_task``: see `Outbound.request`. Raises
+        """Send a request from the handler to its client, and return the result, like `Connection.request`. The request
+        and its cancellation use the outbox of this request. See `Outbound.request` for ``cancel_task``. Raises
         `NoBackChannel` if a background task has lost its client."""
         if self.task is not None and self.task.has_started:
             return self.task.ask(method, params, revision, on_progress)
@@ -423,7 +430,7 @@ class RequestScope:
     # Rounds and exchanges
 
     def park(self) -> None:
-        """Mark the request as answered with input requests. Nothing more is sent until the next round begins."""
+        """Mark the request as answered with input requests. Nothing more is sent until the client retries."""
         assert self.rounds is not None, "nothing was asked"
         if self._reporter is not None:
             self._reporter.flush()
@@ -431,21 +438,21 @@ class RequestScope:
         self.rounds.park()
 
     def bind(self, runner: RequestRunner, exchange: Exchange, request: InboundRequest, ticket: Ticket) -> None:
-        """Continue with ``request``, the client's retry, which arrived over ``exchange``. The retry has its own
-        deadline. The handler's arguments stay."""
+        """Continue with ``request``, the client's retry, which arrived over ``exchange``. The deadline of the retry
+        applies. The handler's arguments stay."""
         self.advance(Step.COME_BACK)
         request.continuation, self.request = self.request.continuation, request
         self._go_to(runner, exchange, ticket)
         self._read_meta()
 
     def move(self, runner: RequestRunner, exchange: Exchange, ticket: Ticket) -> None:
-        """Continue in ``exchange``, because the request was answered while its handler still runs."""
+        """Continue the request in ``exchange``, because the client got its response while the handler still runs."""
         reporter = self._reporter
         if reporter is not None:
             reporter.flush()
         self._go_to(runner, exchange, ticket)
         if exchange.related_task is not None:
-            # 2025-11-25 tasks, Related Task Metadata: MUST be in all messages of the task.
+            # 2025-11-25 tasks, Related Task Metadata: all messages of a task MUST contain its id.
             self.line_end = b"," + encode_value(with_related_task(None, exchange.related_task))[1:] + LINE_END[1:]
         if reporter is not None:
             if self.outbox.over:  # notifications of this request aren't sent any more
@@ -456,4 +463,4 @@ class RequestScope:
 
     def _go_to(self, runner: RequestRunner, exchange: Exchange, ticket: Ticket) -> None:
         self.runner, self.exchange, self.outbox, self.ticket = runner, exchange, exchange.outbox, ticket
-        self.lines = Owner()  # a new owner, because all lines of an owner must be in the same outbox
+        self.lines = Owner()  # create a new owner, because all lines of an owner must be in the same outbox

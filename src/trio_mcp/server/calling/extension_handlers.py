@@ -32,8 +32,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 class ExtensionHandlers:
     """The methods of a server's ``extensions``, and the handlers registered for them. ``hints`` say how clients may
-    cache results of cacheable methods.
-    """
+    cache results of cacheable methods."""
 
     def __init__(self, extensions: Collection[Extension[Any, Any]], hints: CacheHints) -> None:
         self._extensions = extensions
@@ -56,14 +55,12 @@ class ExtensionHandlers:
 
     def declared_in(self, revision: Revision) -> JSONObject:
         """Return the settings of the extensions that the server declares in the protocol ``revision``. The keys are
-        extension names.
-        """
+        extension names."""
         return declared_in(revision, self._extensions, "server")
 
     def registration(self, row: Method, *, asyncio: bool = False) -> Callable[[F], F]:
         """Return a decorator that registers a function as the handler of the extension method ``row``. See
-        `Server.handles`.
-        """
+        `Server.handles`."""
         if self._rows.get(row.name) is not row:
             raise ValueError(f"{row.name} belongs to an extension that this server lacks: use Server(extensions=[...])")
         if not row.sent_by("client"):
@@ -84,8 +81,7 @@ class ExtensionHandlers:
 
     def check_complete(self, server: Any) -> None:
         """Raise `RuntimeError` if an extension request has no handler, or if an extension rejects a tool, resource or
-        prompt of ``server``.
-        """
+        prompt of ``server``."""
         lacking = [row.name for row in self._rows.values() if row.sent_by("client") and row.is_request]
         handled = {name for name, row in self._rows.items() if row in self._handlers or row.ahead}
         if missing := [name for name in lacking if name not in handled]:
@@ -97,8 +93,7 @@ class ExtensionHandlers:
 
     def check(self, request: InboundRequest) -> None:
         """Raise `CapabilityMissing` if the requested extension method needs the client's support, but the client didn't
-        declare the extension.
-        """
+        declare the extension."""
         name, declared = request.method.extension, request.capabilities.extensions or {}
         # If the client declared a value that isn't an object, the extension counts as undeclared.
         if name is not None and request.method.requires_client and type(declared.get(name)) is not dict:
@@ -107,8 +102,7 @@ class ExtensionHandlers:
     async def answer(self, scope: RequestScope, value: Awaitable[Any]) -> Any:
         """Convert the result of an extension request to plain data. ``value`` awaits the result of `call_handler`, or
         of the middleware around it. For a result of the wrong class, raise `TypeError`, which the client sees only as
-        "internal error".
-        """
+        "internal error"."""
         row, revision = scope.request.method, scope.request.revision
         result = await value
         if isinstance(result, FINISHED):
@@ -122,8 +116,7 @@ class ExtensionHandlers:
 
     async def call_handler(self, scope: RequestScope, lifespan: Any) -> Any:
         """Call the handler of an extension request, in the request's trio task, and return the handler's result. Raises
-        `CodedError` (-32602) if the parameters don't fit the handler's parameter class.
-        """
+        `CodedError` (-32602) if the parameters don't fit the handler's parameter class."""
         request = scope.request
         row, revision = request.method, request.revision
         handler = self._handlers.get(row)
@@ -139,8 +132,8 @@ class ExtensionHandlers:
     # Notifications
 
     def check_broadcast(self, row: Method) -> None:
-        """Raise `ValueError` if the extension notification ``row`` cannot be sent to all clients. See `Server.notify`.
-        """
+        """Raise `ValueError` if the extension notification ``row`` cannot be sent to all clients. See
+        `Server.notify`."""
         if self._rows.get(row.name) is not row:
             raise ValueError(f"{row.name} belongs to an extension that this server lacks: use Server(extensions=[...])")
         if row.is_request or not row.sent_by("server"):
@@ -154,8 +147,7 @@ class ExtensionHandlers:
 
     def call_notification_handler(self, row: Method, given: JSONObject, client: ConnectedClient) -> Any:
         """Call the handler of an extension notification, and return its result. If the parameters are invalid, do
-        nothing, because the client gets no error response to a notification.
-        """
+        nothing, because the client gets no error response to a notification."""
         tell = self._notification_handlers[row]
         try:
             params = structure(given, row.params)
@@ -166,8 +158,7 @@ class ExtensionHandlers:
 
 def _parsed_handler(function: Callable[..., Any], row: Method, *, asyncio: bool) -> UserFunction:
     """Wrap ``function`` as the handler of the extension method ``row``. Raises `TypeError` if its signature doesn't
-    fit.
-    """
+    fit."""
     handler = UserFunction.of(function, asyncio=asyncio)
     if len(handler.names) > 1:
         raise TypeError(

@@ -1,5 +1,5 @@
-"""Images, audio and files as results of handlers. A worker thread reads and encodes them before the response is sent.
-"""
+"""Images, audio and files as results of handlers. A worker thread reads and encodes them before the response is
+sent."""
 
 from __future__ import annotations
 
@@ -30,8 +30,7 @@ from .results import media_kinds
 
 _MAX_BYTES: Final = 8 * 1024 * 1024
 """The default maximum file size. A file of this size becomes 11 MiB of base64, which fits within the default message
-limit of 16 MiB.
-"""
+limit of 16 MiB."""
 _TEXTS: Final = ("text/", "application/json", "application/xml", "application/yaml", "application/toml")
 
 
@@ -78,8 +77,7 @@ class Media:
 
     def read(self) -> ContentBlock:
         """Return the content block with the encoded bytes. Blocks the thread while reading the file. Raises `OSError`
-        if the file can't be read, and `ValueError` if it is too large.
-        """
+        if the file can't be read, and `ValueError` if it is too large."""
         raise NotImplementedError
 
     def _bytes(self) -> bytes:
@@ -164,8 +162,7 @@ def _read(value: Any) -> Any:
 async def read_media(value: Any, scope: RequestScope) -> list[Any]:
     """Return ``value`` with all media and pillow images replaced by content blocks, also as items of a list or tuple. A
     worker thread of the request's caller reads the files. Raises `OSError` and `ValueError`, and the errors of
-    `run_in_worker`.
-    """
+    `run_in_worker`."""
     values = list(cast("list[Any]", value)) if isinstance(value, list | tuple) else [value]
     threads = scope.runner.workers.share(scope.ticket.caller)
     read = partial(_read_all, values)

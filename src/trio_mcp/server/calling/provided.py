@@ -32,14 +32,12 @@ CONTEXT: Final = "*context"
 
 _OPENERS: Final = frozenset(("contextlib", "trio_mcp.concurrency.contexts", "trio_mcp.concurrency.misuse"))
 """Modules whose context managers are always made for a single ``with`` block, so that the request may enter them.
-Context managers of other modules may be shared by several requests, so they aren't entered.
-"""
+Context managers of other modules may be shared by several requests, so they aren't entered."""
 
 
 class _ProvidedValues:
     """The dependencies of one request, or of a server if ``scope`` is missing. Each dependency is entered when it is
-    first needed, and closed when ``stack`` closes.
-    """
+    first needed, and closed when ``stack`` closes."""
 
     def __init__(self, stack: AsyncExitStack, context: RequestContext, scope: RequestScope | None = None) -> None:
         self._stack = stack
@@ -83,8 +81,7 @@ class _ProvidedValues:
 
     async def _enter_in_thread(self, manager: Any) -> Any:
         """Enter a plain context manager in a worker thread, and arrange that a worker thread closes it, but only if it
-        was entered: a cancellation may end the wait for the thread before or after that.
-        """
+        was entered: a cancellation may end the wait for the thread before or after that."""
         entered: list[Any] = []
 
         async def leave(*error: Any) -> bool | None:
@@ -108,8 +105,7 @@ class _ProvidedValues:
 
     def begin_grace(self) -> None:
         """If the request was cancelled, allow cleanup to wait during the grace period. Called before each value is
-        closed, because the cancellation may arrive between two closes.
-        """
+        closed, because the cancellation may arrive between two closes."""
         if self._scope is not None and trio.current_effective_deadline() <= trio.current_time():
             self._scope.runner.graces.shield(self.cleanup)
 
@@ -141,8 +137,8 @@ class _LoopValues(_ProvidedValues):
 
 class InjectedHandler:
     """A handler function whose ``Provide`` parameters get their values when `call` is called. ``notes`` contains the
-    `Provide` of each such parameter. If ``on_asyncio`` is true, the handler and its providers run in one asyncio task.
-    """
+    `Provide` of each such parameter. If ``on_asyncio`` is true, the handler and its providers run in one asyncio
+    task."""
 
     def __init__(
         self,
@@ -159,8 +155,7 @@ class InjectedHandler:
         self._providers = {name: each.on_asyncio() if on_asyncio else each for name, each in providers.items()}
         self.once = tuple(dict.fromkeys(_server_providers_in(self._providers.values())))
         """The ``once=True`` providers that the handler needs, without those needed only by other ``once=True``
-        providers.
-        """
+        providers."""
 
         @wraps(function)
         async def call(**bound: Any) -> Any:
@@ -234,8 +229,7 @@ _server_values: dict[RequestHost, Mapping[Callable[..., Any], Any]] = {}
 @asynccontextmanager
 async def open_server_providers(providers: Sequence[Provider], host: RequestHost) -> AsyncGenerator[None]:
     """Enter the ``once=True`` ``providers`` of the running server whose handlers run in ``host``. At the end of the
-    ``async with`` block, they are closed in reverse order.
-    """
+    ``async with`` block, they are closed in reverse order."""
     async with AsyncExitStack() as stack:
         values = _ProvidedValues(stack, RequestContext())
         for provider in providers:

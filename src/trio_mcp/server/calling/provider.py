@@ -78,8 +78,7 @@ class Provide:
 
 def provide_of(owner: str, parameter: Parameter, hint: Any) -> Provide | None:
     """Return the `Provide` in the annotation of a parameter of the function ``owner``. Return `None` if the parameter
-    has no `Provide`. Raises `TypeError` if it has two, or if the `Provide` is in a position where it has no effect.
-    """
+    has no `Provide`. Raises `TypeError` if it has two, or if the `Provide` is in a position where it has no effect."""
     if not any(isinstance(note, Provide) or note is Provide for note in (parameter.default, *_notes_in(hint))):
         return None
     notes = hint.__metadata__ if get_origin(hint) is Annotated else ()
@@ -111,8 +110,7 @@ def name_of(function: Any) -> str:
 @frozen(eq=False)
 class Provider:
     """The function of a `Provide`, inspected once. ``open`` calls the function. If it is a generator function, ``open``
-    returns a context manager.
-    """
+    returns a context manager."""
 
     function: Callable[..., Any]
     open: Callable[..., Any]
@@ -135,8 +133,7 @@ class Provider:
     @classmethod
     def of(cls, note: Provide, path: tuple[Callable[..., Any], ...] = ()) -> Provider:
         """Inspect the function of the `Provide` ``note``, and return its provider. ``path`` lists the functions that
-        depend on it, to detect cycles. Raises `TypeError` if the function can't be used.
-        """
+        depend on it, to detect cycles. Raises `TypeError` if the function can't be used."""
         function, name = note.function, name_of(note.function)
         if function in path:
             circle = " → ".join(map(name_of, (*path[path.index(function) :], function)))

@@ -60,8 +60,7 @@ class Encoders:
 
     def returned(self, kind: type) -> Any:
         """Return the return annotation of the encoder function for the class ``kind``. Return `None` if the class has
-        no encoder.
-        """
+        no encoder."""
         function = self._write.dispatch(kind)
         if function is write_foreign:
             return None
@@ -145,8 +144,7 @@ def _schema_and_maker(
 
 def _data_type(returns: Any) -> Any:
     """Return the return annotation without `InputRequired`, `TaskState` and `CallToolResult`, because these classes
-    aren't data for the client.
-    """
+    aren't data for the client."""
     members = get_args(returns) if get_origin(returns) in (Union, types.UnionType) else (returns,)
     results = tuple(member for member in members if member not in (InputRequired, TaskState, CallToolResult))
     if len(results) == len(members):
@@ -190,8 +188,7 @@ _NO_DATA: Final = (
 
 class UnreadMedia(Exception):
     """Raised if a return value contains media whose file must be read first. The exception's argument is the return
-    value. See `read_media`.
-    """
+    value. See `read_media`."""
 
 
 def media_kinds() -> tuple[type, ...]:
@@ -202,8 +199,7 @@ def media_kinds() -> tuple[type, ...]:
 
 def unstructured_result(value: Any, encoders: Encoders | None = None) -> CallToolResult:
     """Return the tool result for a value whose annotation doesn't say whether it is content or data. A list or tuple is
-    content if it's empty or contains a content block.
-    """
+    content if it's empty or contains a content block."""
     if type(value) is str:
         return CallToolResult([TextContent(value)])
     items = _items(value)
@@ -214,8 +210,7 @@ def unstructured_result(value: Any, encoders: Encoders | None = None) -> CallToo
 
 def _listed(value: Any, encoders: Encoders | None = None) -> CallToolResult:
     """Return the tool result for a function annotated to return a list of any type. The list is content if it contains
-    a content block, otherwise data.
-    """
+    a content block, otherwise data."""
     items = _items(value)
     if items and _has_blocks(items):
         return _blocks(items, encoders)
@@ -237,8 +232,7 @@ def _has_blocks(items: list[Any]) -> bool:
 
 def _content(value: Any, encoders: Encoders | None = None) -> CallToolResult:
     """Return a tool result whose content blocks are ``value``, or its items if it is a list. Text and content blocks
-    stay, and everything else becomes JSON text.
-    """
+    stay, and everything else becomes JSON text."""
     items = _items(value)
     return value if isinstance(value, CallToolResult) else _blocks([value] if items is None else items, encoders)
 
@@ -341,8 +335,7 @@ def _fields(value: Any, names: list[str]) -> dict[str, Any]:
 
 def _struct(value: msgspec.Struct) -> msgspec.Struct:
     """Return a copy of the msgspec Struct ``value`` with its members converted to plain data. msgspec handles names,
-    tags and omitted defaults.
-    """
+    tags and omitted defaults."""
     spelled = copy.copy(value)
     for field in msgspec.structs.fields(value):
         member = getattr(value, field.name)

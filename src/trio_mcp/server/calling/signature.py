@@ -1,6 +1,5 @@
 """`UserFunction`: a handler function with its argument types, their JSON Schema, the name of its context parameter, and
-how to call it.
-"""
+how to call it."""
 
 from __future__ import annotations
 
@@ -76,8 +75,7 @@ class UserFunction:
     @classmethod
     def of(cls, function: Callable[..., Any], *, asyncio: bool = False) -> UserFunction:
         """Inspect the handler ``function``. With ``asyncio``, it runs in its server's event loop. Raises `TypeError`,
-        which names the parameter, if a parameter cannot be used.
-        """
+        which names the parameter, if a parameter cannot be used."""
         name = _checked_name(function)
         _check_no_generator(name, function)
         if asyncio:
@@ -121,14 +119,12 @@ class UserFunction:
 
     def copied_fields(self) -> list[Any]:
         """Return the constructor arguments that copy this `UserFunction`, for a subclass whose instances call the
-        function differently.
-        """
+        function differently."""
         return [getattr(self, field.name) for field in attrs.fields(UserFunction)]
 
     def listed(self, options: PromptOptions) -> tuple[str, str | None, str | None, list[Icon] | None]:
         """Return the name, title, description and icons of a tool, resource or prompt, from ``options`` or else from
-        the function.
-        """
+        the function."""
         name = options.get("name") or self.function.__name__
         description, icons = options.get("description"), options.get("icons")
         return (
@@ -143,8 +139,7 @@ class UserFunction:
     ) -> Awaitable[Any]:
         """Call the handler function with ``bound`` arguments. An async function runs in the current task, and a plain
         function in a worker thread. If a plain function returns an awaitable, it is awaited. ``tasks`` returns the host
-        of the caller's tasks.
-        """
+        of the caller's tasks."""
         if self.is_async:
             if self.context_name is not None:
                 bound[self.context_name] = LiveContext(scope, lifespan, tasks)
@@ -159,8 +154,7 @@ class UserFunction:
 
     def bind(self, arguments: JSONObject, *, strict: bool = True) -> dict[str, Any]:
         """Return ``arguments`` converted to the annotated types. Raises `BadArguments` if they don't fit. With
-        ``strict=False``, arguments that fail are tried again with `read_leniently`.
-        """
+        ``strict=False``, arguments that fail are tried again with `read_leniently`."""
         if self._hashed_items_limit is not None:  # most handlers have no limit: skip the call of _check_size
             self._check_size(arguments)
         try:
@@ -242,8 +236,7 @@ def _checked_name(function: Callable[..., Any]) -> str:
 
 def _nameless(name: str, parameter: inspect.Parameter) -> str:
     """Return advice for error messages: what to write instead of a parameter that clients cannot pass by name, such as
-    a positional-only parameter.
-    """
+    a positional-only parameter."""
     written, instead = {
         parameter.VAR_POSITIONAL: (f"*{parameter.name}", f"{parameter.name}: list[int]"),
         parameter.VAR_KEYWORD: (f"**{parameter.name}", f"{parameter.name}: dict[str, int]"),
@@ -360,8 +353,7 @@ def _allows_none(hint: Any) -> bool:
 
 def _with_descriptions(hint: Any, described: str | None) -> Any:
     """Return an annotation with descriptions added as `msgspec.Meta`: from plain strings in ``Annotated``, from ``Doc``
-    (PEP 727), or else from ``described``.
-    """
+    (PEP 727), or else from ``described``."""
     kind, *notes = get_args(hint) if get_origin(hint) is Annotated else (hint,)
     for note in notes:
         text = note if isinstance(note, str) else getattr(note, "documentation", None)
@@ -371,8 +363,8 @@ def _with_descriptions(hint: Any, described: str | None) -> Any:
 
 
 def _model(name: str, fields: list[Any]) -> tuple[type[msgspec.Struct], JSONObject, list[msgspec.inspect.Type]]:
-    """Return a class whose fields are the arguments of a handler, the class's JSON Schema, and the types of its fields.
-    """
+    """Return a class whose fields are the arguments of a handler, the class's JSON Schema, and the types of its
+    fields."""
     try:
         # msgspec doesn't allow field names that begin with two underscores.
         members = [("renamed" * name.startswith("__") + name, *field) for name, *field in fields]

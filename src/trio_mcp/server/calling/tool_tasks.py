@@ -41,8 +41,7 @@ def check_declaration(name: str, task: object, on_restart: object) -> None:
 
 def missing_task_hint(error: AttributeError, scope: RequestScope) -> str | None:
     """Return advice for a handler that failed because it used ``ctx.task`` in a call that isn't a task. Return `None`
-    for any other ``error``.
-    """
+    for any other ``error``."""
     from ..context.tasks import TaskContext  # lazy import, see `check_declaration`
 
     if error.obj is not None or scope.task is not None or not hasattr(TaskContext, error.name or ""):
@@ -100,8 +99,8 @@ def task_of_call(
 
 
 def _task_needed(name: str, scope: RequestScope) -> CodedError:
-    """Return the error for a call that must be a task, if this client doesn't support tasks. Otherwise return `None`.
-    """
+    """Return the error for a call that must be a task, if this client doesn't support tasks. Otherwise return
+    `None`."""
     revision = scope.request.revision
     if revision.tasks == "extension":
         # extension tasks, Capability Negotiation: the error MUST be -32021, and name the extension.
@@ -112,8 +111,7 @@ def _task_needed(name: str, scope: RequestScope) -> CodedError:
 
 def hand_over_task(state: TaskState, scope: RequestScope, name: str) -> CallToolResult:
     """Separate the task of a call from its handler, which returned the task's ``state``: the task continues although
-    the handler has ended. Returns a placeholder result that isn't sent to the client.
-    """
+    the handler has ended. Returns a placeholder result that isn't sent to the client."""
     task = scope.task
     if task is None:
         raise _task_needed(name, scope)

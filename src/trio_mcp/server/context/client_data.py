@@ -87,8 +87,7 @@ class ElicitAnswer:
 
 def should_notify_completion(elicitation_id: str, revision: Revision, capabilities: ClientCapabilities) -> bool:
     """Return whether this client gets a notification when the user completes a URL elicitation. Raises `ValueError` if
-    the elicitation id isn't a non-empty string.
-    """
+    the elicitation id isn't a non-empty string."""
     if not isinstance(elicitation_id, str) or not elicitation_id:  # pyright: ignore[reportUnnecessaryIsInstance] - for untyped code
         raise ValueError(f"the id of a URL elicitation must be a non-empty string, not {elicitation_id!r}")
     return COMPLETE in revision._methods and capabilities.supports("elicitation.url")
@@ -100,8 +99,7 @@ _SPECIFICATION: Final = f"{protocol.__name__}."
 def typed(data: Any, kind: type[T]) -> T:
     """Convert JSON data to an instance of ``kind``, strictly. Members of a specification class have their JSON names in
     the data. Members of other classes are called like the fields. Raises `ValueError` if the data doesn't fit, and
-    `TypeError` if no JSON data can be converted to ``kind``.
-    """
+    `TypeError` if no JSON data can be converted to ``kind``."""
     try:
         return structure(data, kind) if _is_of_specification(kind) else convert(data, kind)
     except RecursionError:
@@ -110,8 +108,7 @@ def typed(data: Any, kind: type[T]) -> T:
 
 def typed_text(text: str, kind: type[T]) -> T:
     """Convert JSON text to an instance of ``kind``, like `typed`. Empty text gives ``kind()``; if ``kind`` has no
-    defaults, it raises `ValueError`.
-    """
+    defaults, it raises `ValueError`."""
     if text:
         try:
             data = msgspec.json.decode(text)
@@ -227,8 +224,7 @@ def _one_field(kind: Any) -> JSONObject:
 
 def _choice(choices: list[Any]) -> Any:
     """Return the JSON Schema of a field with ``choices``. If the list of choices is inside another list, the user can
-    choose several.
-    """
+    choose several."""
     if len(choices) == 1 and isinstance(choices[0], list | tuple):
         return list[_choice(cast("list[Any]", choices[0]))]
     names = tuple(each.value if isinstance(each, Enum) else each for each in choices)
@@ -272,8 +268,7 @@ def _facts_in(hint: Any) -> Iterator[Any]:
 
 def _flat(field: JSONObject) -> JSONObject:
     """Return the schema of a form field without ``null``. In a form, a field is optional if ``required`` doesn't list
-    it.
-    """
+    it."""
     if isinstance(branches := field.get("anyOf"), list):
         branches = [branch for branch in cast("list[JSONObject]", branches) if branch.get("type") != "null"]
         if len(branches) == 1:

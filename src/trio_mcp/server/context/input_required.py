@@ -53,14 +53,12 @@ Asked: TypeAlias = CreateMessageParams | ElicitFormParams | ElicitURLParams | In
 
 AS_TASK: Final = "a question must not have a `task` parameter: to have the client run it as a task, pass task_ttl=60.0"
 """Advice in errors: what to do if an elicitation or sampling request has a ``task`` parameter, so that its result would
-be a task.
-"""
+be a task."""
 
 
 def needed_for(asked: Asked) -> tuple[str, ...]:
     """Return the capabilities that a client must have declared before it can get this request, in the order in which
-    they are checked.
-    """
+    they are checked."""
     match asked:
         case CreateMessageParams():
             has_tools = asked.tools is not None or asked.tool_choice is not None
@@ -98,8 +96,7 @@ def question(asked: Asked, revision: Revision) -> InputRequest:
 
 def checked_params(params: CreateMessageParams | ElicitParams, revision: Revision) -> JSONObject:
     """Return the parameters of an elicitation, sampling or roots request, validated and in the JSON form of
-    ``revision``. Raises the errors of `question`.
-    """
+    ``revision``. Raises the errors of `question`."""
     check_meta_keys(params.meta)
     if isinstance(params, ElicitFormParams):
         check_form_schema(params.requested_schema)
@@ -110,8 +107,7 @@ def checked_params(params: CreateMessageParams | ElicitParams, revision: Revisio
 
 def structured(method: str, result: Any, result_type: type[T], revision: Revision) -> T:
     """Convert the client's answer to an elicitation, sampling or roots request to a ``result_type``. Raises
-    `ProtocolViolation` if the answer doesn't fit.
-    """
+    `ProtocolViolation` if the answer doesn't fit."""
     try:
         return structure_result(method, result, result_type)
     except ProtocolViolation as error:
@@ -152,19 +148,16 @@ class InputRequired:
 
     requests: Mapping[str, Asked] = attrs.field(factory=dict[str, Asked])
     """The requests to the client, under keys of your choice: sampling or elicitation parameters, or an `InputRequest`.
-    They are validated like requests sent with `RequestContext.elicit`.
-    """
+    They are validated like requests sent with `RequestContext.elicit`."""
     state: str = ""
     """A string of your choice that you get back with the answers. The client stores it in encrypted form between the
-    runs of the handler.
-    """
+    runs of the handler."""
 
 
 def replay(scope: RequestScope) -> None:
     """Make this request's handler stop when it requests input from the client, and run again from the top with all
     answers so far (``@server.tool(replay=True)``). Applies to modern revisions, in which input requests are sent in the
-    result. The server stores nothing between the runs.
-    """
+    result. The server stores nothing between the runs."""
     request, seal = scope.request, scope.runner.seal
     if request.revision.server_requests or seal is None:
         return
@@ -238,9 +231,7 @@ def _askable(value: InputRequired, scope: RequestScope) -> dict[str, InputReques
     if unsaid:
         raise CodedError(INVALID_PARAMS, f"Invalid params: {'; '.join(unsaid)}")
     if not value.state:
-        raise CodedError(
-            INTERNAL_ERROR, "Internal error: InputRequired was returned with neither requests nor a state"
-        )
+        raise CodedError(INTERNAL_ERROR, "Internal error: InputRequired was returned with neither requests nor a state")
     return possible
 
 

@@ -82,8 +82,7 @@ class RequestContext(ContextNames[L_co]):
     @property
     def session_id(self) -> str | None:
         """The id of the WebSocket connection or, in legacy revisions, of the HTTP session. `None` if the transport has
-        no such id, for example stdio.
-        """
+        no such id, for example stdio."""
         return None if self._live is None else self._live.exchange.peer.session_id
 
     @property
@@ -114,8 +113,7 @@ class RequestContext(ContextNames[L_co]):
     @property
     def auth(self) -> Auth | None:
         """The authenticated caller. `None` if authentication isn't configured. When a task runs again after a restart,
-        only the caller's identity is known: the token is empty, and there are no scopes and claims.
-        """
+        only the caller's identity is known: the token is empty, and there are no scopes and claims."""
         return None if self._live is None else self._live.exchange.peer.auth
 
     @property
@@ -306,16 +304,14 @@ class RequestContext(ContextNames[L_co]):
     @property
     def input_responses(self) -> Mapping[str, JSONObject]:
         """The client's answers to the last `InputRequired`, by the keys that you chose. Empty when the handler first
-        runs. The data is untrusted.
-        """
+        runs. The data is untrusted."""
         continuation = None if self._live is None else self._live.request.continuation
         return {} if continuation is None else continuation.responses
 
     @property
     def request_state(self) -> str:
         """The ``state`` of the last `InputRequired`. Empty when the handler first runs, or if the `InputRequired` had
-        no state.
-        """
+        no state."""
         continuation = None if self._live is None else self._live.request.continuation
         return "" if continuation is None else continuation.state
 
@@ -366,8 +362,7 @@ class RequestContext(ContextNames[L_co]):
 
     def no_channel(self) -> CodedError:
         """Return the error that elicitation, sampling and roots requests raise if this context has no client.
-        Subclasses can override it to explain the reason.
-        """
+        Subclasses can override it to explain the reason."""
         return CodedError(
             INVALID_REQUEST,
             "there is no server-to-client channel: this RequestContext is passive, made without a request; "
@@ -527,16 +522,15 @@ class RequestContext(ContextNames[L_co]):
         return self.no_channel() if self._live is None else no_back_channel(self._live)
 
     def _declares(self, capability: str) -> bool:
-        """Return whether the client declared ``capability``, and the request's protocol revision has that capability.
-        """
+        """Return whether the client declared ``capability``, and the request's protocol revision has that
+        capability."""
         if (scope := self._live) is None:
             return False
         return declares(scope.request.capabilities, capability, scope.request.revision)
 
     def _check(self, *capabilities: str) -> None:
         """Raise `NoBackChannel` if the client can't receive requests, or `CapabilityMissing` if it didn't declare all
-        ``capabilities``. The error names all missing capabilities, each before its sub-capabilities.
-        """
+        ``capabilities``. The error names all missing capabilities, each before its sub-capabilities."""
         if (refusal := self._refusal()) is not None:
             raise refusal
         for capability in capabilities:
@@ -589,15 +583,13 @@ class LiveContext(RequestContext[Any]):
 
 def live_scope(ctx: RequestContext[Any]) -> RequestScope | None:
     """Return the running request that the context ``ctx`` belongs to. Return `None` for a passive context, which tests
-    create.
-    """
+    create."""
     return ctx._live
 
 
 def scope_of(ctx: RequestContext[Any]) -> RequestScope:
     """Return the running request that the context ``ctx`` belongs to. For this package's own handlers, which never get
-    a passive context.
-    """
+    a passive context."""
     live = live_scope(ctx)
     assert live is not None, "handlers of extensions run for requests alone"
     return live

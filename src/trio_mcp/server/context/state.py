@@ -54,13 +54,11 @@ class StateValue(NamedTuple):
     """The value as JSON data. `None` if the key has no value."""
     version: str
     """The version of the value. Pass it as ``expected`` to `CallerState.set`. A version is never reused. Empty if the
-    key has no value.
-    """
+    key has no value."""
 
     def as_(self, kind: type[T]) -> T:
         """Return the value as an instance of ``kind``, for example an attrs class, dataclass, TypedDict or msgspec
-        Struct. Raises `ValueError` if the value doesn't fit.
-        """
+        Struct. Raises `ValueError` if the value doesn't fit."""
         return typed(self.value, kind)
 
 
@@ -229,8 +227,7 @@ class _Entry:
 
     async def change(self, key: str, expected: str | None, change: Callable[[_Values], bool]) -> bool:
         """Change the caller's values by calling ``change``, which returns whether it changed any. If the version of
-        ``key`` isn't ``expected``, do nothing. Return whether anything was changed.
-        """
+        ``key`` isn't ``expected``, do nothing. Return whether anything was changed."""
         directory, name = self.state.directory, self._id
         while True:  # try again if another task changed the state meanwhile
             await trio.lowlevel.checkpoint()

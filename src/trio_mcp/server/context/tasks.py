@@ -41,8 +41,7 @@ TaskOutcome: TypeAlias = CallToolResult | str | CodedError
 
 def state_in(record: TaskRecord) -> TaskState:
     """Return the state of a task as revision 2025-11-25 describes it: a tool result with ``isError`` makes the task
-    ``failed``.
-    """
+    ``failed``."""
     return state_of(core_task(record))
 
 
@@ -75,8 +74,7 @@ class StoredTasks:
 
     async def get_task_result(self, task_id: str) -> CallToolResult:
         """Return the result of a task, without waiting for the task. If the task failed with an error, raise that
-        error. Raises `CodedError` (-32602) if the task has no result, because it is still running or was cancelled.
-        """
+        error. Raises `CodedError` (-32602) if the task has no result, because it is still running or was cancelled."""
         _, record = await self._find(task_id)
         if record.outcome is None:
             raise CodedError(INVALID_PARAMS, f"Invalid params: the task is {record.phase}, and has no result")
@@ -131,8 +129,7 @@ class StoredTasks:
 
     async def _apply(self, records: TaskRecords, task_id: str, transition: Transition) -> bool:
         """Apply a transition to the record of a task. Return false if the task had already ended, so that nothing was
-        changed.
-        """
+        changed."""
         was_final = False
 
         def step(record: TaskRecord, now: int) -> TaskRecord | None:
@@ -180,8 +177,7 @@ class CallerTasks(StoredTasks):
         super().__init__(lambda: (host().records,), scope_of(request))
         self._host = host
         """Function that returns the host of the tasks. It may create the host, so it must be called in trio's thread.
-        This object itself may be created in any thread.
-        """
+        This object itself may be created in any thread."""
         self._request = request
 
     async def create_task(self, *, ttl: float | None = None, message: str | None = None) -> TaskState:
@@ -263,8 +259,7 @@ class TaskContext:
     @property
     def requested_ttl(self) -> float | None:
         """Seconds for which the client asked the server to keep the task: ``math.inf`` for no limit, `None` if the
-        client gave no time. Only clients of revision 2025-11-25 can give it. `ttl` is the time that applies.
-        """
+        client gave no time. Only clients of revision 2025-11-25 can give it. `ttl` is the time that applies."""
         if self._task is None:
             return None
         request = self._task.scope.request
@@ -288,15 +283,13 @@ class TaskContext:
     @property
     def restored(self) -> Any:
         """The last value that an earlier run of the task passed to `checkpoint`. `None` in the first run, and for tools
-        without ``on_restart="resume"``.
-        """
+        without ``on_restart="resume"``."""
         restored = None if self._task is None else self._task.restored
         return None if restored is None else decode_value(restored)
 
     def restored_as(self, kind: type[T]) -> T | None:
         """Return `restored` as an instance of ``kind``, for example a dataclass or ``list[int]``. Return `None` if
-        there is no value. Raises `ValueError` if the value doesn't fit.
-        """
+        there is no value. Raises `ValueError` if the value doesn't fit."""
         return None if (restored := self.restored) is None else convert(restored, kind)
 
     def status(self, message: str) -> None:

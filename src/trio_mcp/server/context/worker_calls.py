@@ -1,6 +1,5 @@
 """Create methods with which a worker thread can use objects of trio's thread: `passthrough`, `in_trio`, `blocking` and
-`blocking_question`.
-"""
+`blocking_question`."""
 
 from __future__ import annotations
 
@@ -43,8 +42,7 @@ def blocking(method: Callable[Concatenate[Any, P], Awaitable[T]]) -> Callable[Co
 
 def blocking_question(method: Callable[Concatenate[Any, P], Awaitable[T]]) -> Callable[Concatenate[Any, P], T]:
     """Return a method like `blocking`, for an original that waits for the client's answer. Meanwhile, another worker
-    thread may run.
-    """
+    thread may run."""
     return _calling(method, partial(await_in_trio, asks=True))
 
 
@@ -60,8 +58,7 @@ def _calling(method: Any, run: Callable[[RequestScope | None, Callable[[], Any]]
 
 def run_in_trio(scope: RequestScope | None, call: Callable[[], T]) -> T:
     """Call the function ``call`` in trio's thread, for the request ``scope``, and return its result. Raises the
-    exceptions of ``call`` and of `TrioRun.call`, and `trio.Cancelled` in the thread of a cancelled handler.
-    """
+    exceptions of ``call`` and of `TrioRun.call`, and `trio.Cancelled` in the thread of a cancelled handler."""
     if scope is None:  # a passive context, as in tests, works without trio
         return trio.from_thread.run_sync(call) if is_trios_thread() else call()
     if is_own := in_worker_thread():
@@ -101,8 +98,7 @@ def runs_in_trio(scope: RequestScope | None) -> bool:
 
 def is_trios_thread() -> bool:
     """Return whether trio started the current thread. Raises `trio.Cancelled` if trio's call that runs in the thread
-    was cancelled.
-    """
+    was cancelled."""
     try:
         trio.from_thread.check_cancelled()
     except RuntimeError:  # a thread started by the handler

@@ -22,16 +22,16 @@ if TYPE_CHECKING:
 
 Offers: TypeAlias = tuple[Tools, Resources, Prompts, Completions]
 LifespanIn: TypeAlias = Callable[[RequestHost], Any]
-"""Function that takes the host of a server run, and returns the value that the server's lifespan yielded in that run.
-"""
+"""Function that takes the host of a server run, and returns the value that the server's lifespan yielded in that
+run."""
 
 _JOINT: Final = "_"  # model providers allow letters, digits, underscores and hyphens in tool names, but rarely dots
 
 
 def mount_offers(offers: Offers, shown_in: Offers, prefix: str, lifespan_in: LifespanIn) -> None:
     """Add ``offers``, the tools, resources and prompts of a server, to those of another server, ``shown_in``.
-    ``lifespan_in`` returns the lifespan value for their handlers. See `Server.mount`, which documents the `ValueError`.
-    """
+    ``lifespan_in`` returns the lifespan value for their handlers. See `Server.mount`, which documents the
+    `ValueError`."""
     before = prefix + _JOINT if prefix else ""
     if before:
         check_name(before)

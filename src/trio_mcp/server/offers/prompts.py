@@ -124,8 +124,7 @@ class Completions:
         self._completers: dict[tuple[str, str, str], UserFunction] = {}
         self._unchecked = set[tuple[str, str, str]]()
         """Keys of completion functions whose prompt or template hasn't been checked yet. It may be registered after the
-        function.
-        """
+        function."""
         self.mounted: list[Completions] = []
         """The completion functions of mounted servers. In this server, their prompts may have other names."""
 
@@ -162,8 +161,7 @@ class Completions:
 
     def check(self) -> None:
         """Raise `ValueError` if the prompt, template or argument of a completion function doesn't exist. Called when
-        the server starts.
-        """
+        the server starts."""
         for kind, name, argument in self._unchecked:
             prompt = self._prompts.registry.known(name) if kind == "prompt" else None
             template = self._resources.templates.known(name) if kind == "resource" else None

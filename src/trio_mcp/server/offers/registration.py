@@ -55,12 +55,10 @@ class Registry(Generic[T]):
         self._caller_dependent: set[str] = set()
         self.get: Callable[[str], T | None] = self._items.get
         """Function that returns the entry called ``name``, or `None`. It doesn't check whether the caller can see the
-        entry.
-        """
+        entry."""
         self.get_for_all: Callable[[str], T | None] = self._for_all.get
         """Function that returns the entry called ``name`` if every caller can see it, or `None`. It is faster than
-        `get_for`, because it doesn't check the caller.
-        """
+        `get_for`, because it doesn't check the caller."""
         self.names: Callable[[], KeysView[str]] = self._items.keys
         """Function that returns the current names of the entries."""
 
@@ -142,8 +140,7 @@ class Registry(Generic[T]):
 
     def enable(self, tags: frozenset[str]) -> bool:
         """Show the entries again that were disabled only because of ``tags``, in their old positions. Return whether
-        there were any. If a name was taken in a mirror meanwhile, raise `ValueError` and change nothing.
-        """
+        there were any. If a name was taken in a mirror meanwhile, raise `ValueError` and change nothing."""
         left = self._disabled_tags - tags
         shown = {name: entry for name, entry in self._disabled.items() if entry[0].tags.isdisjoint(left)}
         for name in shown:
@@ -176,15 +173,13 @@ class Registry(Generic[T]):
 
     def get_for(self, auth: Auth | None, name: str, *, disabled: bool = False) -> T | None:
         """Return the entry called ``name``, or `None` if this caller can't see such an entry. With ``disabled``,
-        disabled entries are included, for a request that began before they were disabled.
-        """
+        disabled entries are included, for a request that began before they were disabled."""
         item = self.known(name) if disabled else self._items.get(name)
         return item if item is None or item.visible is None or item.visible(auth) else None
 
     def listed_for(self, peer: Peer, after: int = 0) -> Iterator[str]:
         """Yield the names of the entries that are listed for this caller, without entries whose serial number is
-        ``after`` or less.
-        """
+        ``after`` or less."""
         shown: dict[frozenset[str], bool] = {}  # cache the result: checking the scopes of a thousand tools is slow
         for name, serial in list(self._serials.items()):
             if serial <= after:
@@ -239,8 +234,7 @@ class Registry(Generic[T]):
 
 def set_enabled(registries: Mapping[str, Sequence[Registry[Any]]], tags: frozenset[str], *, enabled: bool) -> list[str]:
     """Enable or disable all entries that have one of ``tags``, in all ``registries``. Return the kinds of entries that
-    changed, such as tools. Raises `ValueError` for a tag that was never used.
-    """
+    changed, such as tools. Raises `ValueError` for a tag that was never used."""
     known = frozenset[str]().union(*(each.tags for of_kind in registries.values() for each in of_kind))
     if not tags or not known.issuperset(tags):
         words = f"no offer has {', '.join(sorted(map(repr, tags)))}" if tags else "no tag was given"
@@ -255,8 +249,7 @@ def set_enabled(registries: Mapping[str, Sequence[Registry[Any]]], tags: frozens
 class Mirror(Generic[T]):
     """Shows the entries of one registry in another registry, ``shown_in``. ``renamed`` returns an entry's name in the
     other registry, and raises `ValueError` for an invalid name. ``changed`` returns the entry in its form for the other
-    registry.
-    """
+    registry."""
 
     def __init__(self, shown_in: Registry[T], renamed: Callable[[str], str], changed: Callable[[T], T]) -> None:
         self._shown_in = shown_in
@@ -270,16 +263,14 @@ class Mirror(Generic[T]):
 
     def add(self, name: str, item: T) -> None:
         """Show the entry ``item``, whose name here is ``name``, in the other registry. Raises the errors of
-        `check_free`.
-        """
+        `check_free`."""
         shown = self._changed(item)
         self._shown_in.add(self._renamed(name), shown)
         self._shown[name] = shown
 
     def remove(self, name: str) -> None:
         """Stop showing the entry called ``name`` in the other registry. If a different entry has taken that name there
-        meanwhile, it stays.
-        """
+        meanwhile, it stays."""
         shown, there = self._shown.pop(name), self._renamed(name)
         if self._shown_in.known(there) is shown:
             self._shown_in.remove(there)

@@ -69,8 +69,7 @@ class RegisteredResource:
         cls, uri: str, function: Callable[..., Any], options: ResourceOptions, hints: CacheHints
     ) -> RegisteredResource:
         """Create the resource that ``function`` reads, or the resource template if ``uri`` is a template. See
-        `ResourceOptions` and `Server.resource`. ``hints`` are the server's cache hints.
-        """
+        `ResourceOptions` and `Server.resource`. ``hints`` are the server's cache hints."""
         meta, scopes, cache_scope = options.get("meta"), options.get("scopes", ()), options.get("cache_scope")
         check_meta_keys(meta)
         uri = checked_uri(uri)
@@ -116,8 +115,7 @@ class UnlistedResources(Protocol):
 
     def find(self, uri: str, auth: Auth | None, *, disabled: bool = False) -> RegisteredResource | None:
         """Return the unlisted resource that serves ``uri`` to this caller, or `None`. The resource's handler takes the
-        URI. For ``disabled``, see `Registry.get_for`.
-        """
+        URI. For ``disabled``, see `Registry.get_for`."""
         ...
 
 

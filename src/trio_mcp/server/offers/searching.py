@@ -71,8 +71,7 @@ class ToolSearch:
         self, name: str, arguments: Any, find: Callable[[str], RegisteredTool | None]
     ) -> tuple[str, Any, RegisteredTool | None]:
         """Resolve a call of ``search_tools`` or ``call_tool``: return the name and the arguments of the tool that is
-        meant, and the tool. ``call_tool`` means the tool named in its ``arguments``, if ``find`` finds that tool.
-        """
+        meant, and the tool. ``call_tool`` means the tool named in its ``arguments``, if ``find`` finds that tool."""
         entry = self._own.get(name)
         if name != CALL or not isinstance(arguments, dict):
             return name, arguments, entry
@@ -138,8 +137,7 @@ class PinnedTools(Mirror[RegisteredTool]):
 
 class ToolIndex(Mirror[RegisteredTool]):
     """An index of the search terms of each tool in a registry that the model can see. It is updated on each change, so
-    a search looks up only the terms of its query.
-    """
+    a search looks up only the terms of its query."""
 
     def __init__(self) -> None:
         self._places: dict[str, dict[str, int]] = {}
@@ -180,8 +178,7 @@ class ToolIndex(Mirror[RegisteredTool]):
 
 def words_in(text: str) -> Iterator[str]:
     """Return the search terms of a text: its words in lower case, without plural ``s`` and stop words. A name is split
-    into its words.
-    """
+    into its words."""
     for found in _WORDS.finditer(text[:_MAX_CHARACTERS]):
         for part in _PARTS.findall(found[0]) if found[0].isascii() else [found[0]]:
             word = part.lower()
@@ -205,8 +202,7 @@ def terms_of(tool: Tool) -> Counter[str]:
 
 def in_a_line(tool: Tool) -> str:
     """Return one line about a tool for a search result: its name, its parameters and the first line of its description,
-    each truncated.
-    """
+    each truncated."""
     required: Any = tool.input_schema.get("required")
     needed = cast("list[Any]", required) if isinstance(required, list) else []
     parts = [

@@ -44,8 +44,7 @@ _TYPES: Final = mimetypes.MimeTypes(filenames=())
 """Python's built-in MIME types, which don't depend on the machine's configuration."""
 _PAGE: Final = 100
 """The number of skills in a page if the server has no page size. Pages must be small, because each entry contains the
-list of the skill's files.
-"""
+list of the skill's files."""
 _CHANGED: Final = "notifications/resources/list_changed"
 
 
@@ -78,8 +77,7 @@ class _OfferedSkill:
 
 class SkillOffers:
     """The skills that ``server`` offers. ``contents`` returns a file, given the path of its skill and its path in the
-    skill. ``recheck`` waits until changed files have been read.
-    """
+    skill. ``recheck`` waits until changed files have been read."""
 
     def __init__(
         self, server: Any, contents: Callable[[str, str], Awaitable[bytes]], recheck: Callable[[], Awaitable[None]]
@@ -103,8 +101,7 @@ class SkillOffers:
 
     def add(self, skill: SkillSource, options: SkillOptions) -> None:
         """Add a skill, and notify clients. Raises `ValueError` if the skill's URI is taken or an option is invalid, and
-        `TypeError` for options of the wrong type.
-        """
+        `TypeError` for options of the wrong type."""
         resource = self._resource(skill, options)
         is_listed = options.get("listed", True)
         if is_listed:
@@ -131,8 +128,7 @@ class SkillOffers:
 
     def replace(self, before: SkillSource, skill: SkillSource) -> None:
         """Replace a skill by its current version. Notify clients that its ``SKILL.md`` changed, and each file that
-        differs from the version ``before``.
-        """
+        differs from the version ``before``."""
         offer = self._listed.known(skill.path) or cast("_OfferedSkill", self._unlisted.known(skill.path))
         offer.skill = skill
         if self._listed.known(skill.path) is not None:
@@ -171,8 +167,7 @@ class SkillOffers:
 
     def find(self, uri: str, auth: Auth | None, *, disabled: bool = False) -> RegisteredResource | None:
         """Return the file or folder at ``uri`` as a resource, from the innermost skill that this caller can see and
-        that contains it. See `UnlistedResources.find`.
-        """
+        that contains it. See `UnlistedResources.find`."""
         found = next(self._at(uri, auth, disabled=disabled), None)
         return None if found is None else found[0].file
 
@@ -208,8 +203,7 @@ class SkillOffers:
 
     async def answer_get(self, params: GetSkillParams, ctx: RequestContext) -> GetSkillResult:
         """Return one skill, listed or not, as the result of ``skills/get``. Raises `CodedError` (-32602) if the skill
-        doesn't exist for the caller.
-        """
+        doesn't exist for the caller."""
         await self._recheck()
         for offer, inside in self._at(params.uri, ctx.auth):
             if inside == SKILL_FILE:
@@ -219,8 +213,7 @@ class SkillOffers:
 
     async def answer_directory(self, params: ReadDirectoryParams, ctx: RequestContext) -> ReadDirectoryResult:
         """Return the direct children of a folder in a skill, as the result of a request. Raises `CodedError` (-32602)
-        if there is no such folder.
-        """
+        if there is no such folder."""
         await self._recheck()
         if params.cursor is not None:
             raise CodedError(INVALID_PARAMS, "Invalid params: the cursor was not issued for this list")
@@ -237,8 +230,7 @@ def _not_found(what: str, uri: str) -> CodedError:
 
 def _path_of(uri: str) -> str:
     """Return the percent-decoded path of a skill URI. Return an empty string for other URIs, and for URIs that end with
-    a slash.
-    """
+    a slash."""
     path = unquote(uri.removeprefix(SKILL_SCHEME)) if uri.startswith(SKILL_SCHEME) else ""
     return "" if path.endswith("/") else path
 
@@ -250,8 +242,7 @@ def _has(skill: SkillSource, path: str) -> bool:
 
 def _children(skill: SkillSource, folder: str, uri: str) -> Iterator[Resource]:
     """Yield the direct children of ``folder``, a folder of ``skill`` whose URI is ``uri`` (SEP-2640, Directory
-    Listing).
-    """
+    Listing)."""
     before = f"{folder}/" if folder else ""
     seen: set[str] = set()
     for path, file in skill.files.items():

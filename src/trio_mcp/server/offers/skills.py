@@ -96,8 +96,7 @@ class Skills(SkillsExtension):
         self, name: str, files: Mapping[str, str | bytes], prefix: str = "", **options: Unpack[SkillOptions]
     ) -> None:
         """Add ``files``, a mapping from paths in the skill to contents, as the skill ``skill://PREFIX/NAME``. See
-        `add_folder`.
-        """
+        `add_folder`."""
         check_keywords(Skills.add_files, options)
         contents = {path: data.encode() if isinstance(data, str) else data for path, data in files.items()}
         skill = read_files(name, contents, prefix)
@@ -115,8 +114,7 @@ class Skills(SkillsExtension):
 
     def _change(self, change: Callable[[], None]) -> None:
         """Run a function that changes the skills, in each trio run that serves a server with these skills. See
-        `ActiveRuns.call_in_run`.
-        """
+        `ActiveRuns.call_in_run`."""
         for offers in self._offers:
             change = partial(offers.active_runs.call_in_run, change)
         change()
@@ -173,8 +171,7 @@ class Skills(SkillsExtension):
 
     async def _recheck_if_due(self) -> None:
         """Check the skill folders for changes if the last check was longer ago than ``recheck`` seconds. Errors are
-        logged.
-        """
+        logged."""
         if self._folders and not 0 <= trio.current_time() - self._checked_at < self._recheck:
             for fault in await self._reload():
                 if str(fault) not in self._logged:
@@ -183,8 +180,7 @@ class Skills(SkillsExtension):
 
     async def _reload(self, *, anew: str | None = None) -> list[Exception]:
         """Read all skills whose files have changed, and the skill ``anew`` in any case. Return the errors in skill
-        folders.
-        """
+        folders."""
         faults: list[Exception] = []
         async with self._reload_lock:
             self._checked_at = trio.current_time()
@@ -233,9 +229,9 @@ class Skills(SkillsExtension):
             offers.add(skill, options)
 
     async def _contents(self, path: str, name: str) -> bytes:
-        """Return the file ``name`` of the skill at ``path``, with exactly the bytes that the skill's entry describes.
-        If the file has changed, the entry is first created again. Raises `ResourceNotFound` if there is no such file.
-        """
+        """Return the file ``name`` of the skill at ``path``, with exactly the bytes that the skill's entry
+        describes. If the file has changed, the entry is first created again. Raises `ResourceNotFound` if there is
+        no such file."""
         for _ in range(_MAX_ATTEMPTS):
             skill = self._skills[path][0] if path in self._skills else None
             if skill is None or name not in skill.files:
@@ -260,8 +256,7 @@ class _Folder:
 
     def read(self, known: Mapping[str, SkillSource]) -> tuple[dict[str, SkillSource], list[Exception]]:
         """Read the folder, and return its skills by path, and the errors of invalid skills. Unchanged skills are taken
-        from ``known``. Blocks, so call it in a worker thread.
-        """
+        from ``known``. Blocks, so call it in a worker thread."""
         found: dict[str, SkillSource] = {}
         faults: list[Exception] = []
         try:

@@ -100,8 +100,7 @@ class RegisteredTool:
         validator: Validator | None = None,
     ) -> RegisteredTool:
         """Create a tool from ``function``. See `ToolOptions` for the keywords, and `Server.tool` for the errors.
-        ``validator`` validates arguments against ``input_schema``; by default, it is created from the schema.
-        """
+        ``validator`` validates arguments against ``input_schema``; by default, it is created from the schema."""
         check_meta_keys(options.get("meta"))
         handler = UserFunction.of(function, asyncio=options.get("asyncio", False))
         output, to_result = _results_of(handler, options.get("output_schema"), encoders)
@@ -140,8 +139,8 @@ class RegisteredTool:
 def _results_of(
     handler: UserFunction, output_schema: JSONObject | None, encoders: Encoders | None
 ) -> tuple[JSONObject | None, ToResult]:
-    """Return the output schema of a tool, and the function that converts the tool's return values. See `result_maker`.
-    """
+    """Return the output schema of a tool, and the function that converts the tool's return values. See
+    `result_maker`."""
     try:
         return result_maker(handler.returns, output_schema, encoders)
     except TypeError as error:
@@ -183,8 +182,7 @@ CallResolver: TypeAlias = Callable[
 ]
 """Function that resolves a call whose name isn't a registered tool, for tool search. It takes the name, the arguments,
 and a function that finds tools by name. It returns the name, the arguments and the tool that are meant, with `None` for
-an unknown tool.
-"""
+an unknown tool."""
 
 
 class Tools:
@@ -198,8 +196,7 @@ class Tools:
         self._encoders = encoders
         self.has_tasks = False
         """True once a tool was added whose calls may become tasks. It stays true after the tool is removed, because
-        tasks can outlive their tool.
-        """
+        tasks can outlive their tool."""
         self.has_apps = False
         """True if tools may have views. See `Apps`."""
 
@@ -221,8 +218,7 @@ class Tools:
 
     def replace_listing(self, listed: Registry[RegisteredTool], call_resolver: CallResolver) -> None:
         """Show clients the tools in ``listed`` instead of all tools. ``call_resolver`` resolves calls of names that
-        aren't registered tools.
-        """
+        aren't registered tools."""
         self.listed, self._call_resolver = listed, call_resolver
 
     def call(
@@ -299,8 +295,7 @@ class Tools:
 
     def _find(self, params: CallToolParams, scope: RequestScope) -> tuple[CallToolParams, RegisteredTool | None]:
         """Return the resolved call and its tool, with `None` if the tool doesn't exist for the caller. When a task runs
-        again, the caller isn't checked: the caller was authorized before, with a token that isn't stored.
-        """
+        again, the caller isn't checked: the caller was authorized before, with a token that isn't stored."""
         find = self.registry.get if scope.task is not None else partial(self.registry.get_for, scope.exchange.peer.auth)
         if (entry := find(params.name)) is not None:
             return params, entry
@@ -313,8 +308,7 @@ class Tools:
 
     def named(self, params: JSONObject, auth: Auth | None) -> RegisteredTool | None:
         """Return the tool that the unvalidated parameters of a call name, even if the tool is disabled. Return `None`
-        if this caller can't see it.
-        """
+        if this caller can't see it."""
         name, arguments = params.get("name"), params.get("arguments")
         if not isinstance(name, str):
             return None
@@ -334,8 +328,7 @@ class Tools:
     def task_exists(self, scope: RequestScope, record: TaskRecord) -> bool:
         """Return whether the task of ``record`` exists for a request's caller: whether the caller can see the task's
         tool. If that tool was removed, its scopes are unknown: if any tools depend on the caller, the task then doesn't
-        exist for callers whose scopes are checked.
-        """
+        exist for callers whose scopes are checked."""
         peer, entry = scope.exchange.peer, self._tool_of(record)
         if entry is None:
             return peer.check_scopes is None or not self.registry.depends_on_caller
@@ -343,8 +336,7 @@ class Tools:
 
     def check_scopes(self, scope: RequestScope, record: TaskRecord) -> None:
         """Raise `CodedError` if a task doesn't exist for a request's caller, or if the caller lacks a scope of the
-        task's tool. This way, a task's result is as protected as its tool.
-        """
+        task's tool. This way, a task's result is as protected as its tool."""
         if not self.task_exists(scope, record):
             from ...tasks.task_methods import unknown_task  # lazy import: most servers have no tasks
 
@@ -442,8 +434,7 @@ def _fault_of(entry: RegisteredTool, result: CallToolResult) -> str | None:
 
 def _read_leniently(entry: RegisteredTool, arguments: JSONObject) -> tuple[JSONObject, str | None]:
     """Parse lists, objects and numbers that ``arguments`` contain as strings. Return the arguments, and what is still
-    wrong with them, or `None`.
-    """
+    wrong with them, or `None`."""
     from ...protocol.schema_reading import read_leniently  # lazy import: most arguments are valid
 
     try:

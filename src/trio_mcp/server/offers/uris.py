@@ -16,8 +16,8 @@ from ...jsonrpc.errors import INVALID_PARAMS, CodedError
 from ...lazy import lazy_pattern
 
 LONGEST_URI: Final = 8192
-"""Maximum length of a URI in characters. Each URI is matched against all templates, and stored during a subscription.
-"""
+"""Maximum length of a URI in characters. Each URI is matched against all templates, and stored during a
+subscription."""
 
 _SCHEME: Final = lazy_pattern(r"[A-Za-z][A-Za-z0-9+.-]*:|\{")
 _BEFORE_PATH: Final = lazy_pattern(r"\A[A-Za-z][A-Za-z0-9+.-]*:(?://(?:\{[^{}?&]*\}|[^/?#{]++)*+)?")
@@ -31,8 +31,7 @@ _PLAIN: Final = lazy_pattern(
     r"[!#$&'()*+,./0-9:;=?@A-Z\[\]_a-z~-]*+"
 )
 """Matches most URIs that are already in normal form. URIs with the segments ``.`` or ``..`` match too, although they
-aren't in normal form.
-"""
+aren't in normal form."""
 _UNRESERVED: Final = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~")
 _PORTS: Final = {"http:": "80", "https:": "443", "ws:": "80", "wss:": "443", "ftp:": "21"}
 """Schemes in which an empty path means ``/`` (RFC 3986, 6.2.3), with their default ports."""
@@ -59,8 +58,7 @@ def check_length(uri: str) -> None:
 
 def checked_uri(uri: str) -> str:
     """Return the URI or template of a resource in the form in which it's listed. Characters that URIs cannot contain,
-    such as ``é`` or a space, are percent-encoded. Raises `ValueError` if the URI is invalid.
-    """
+    such as ``é`` or a space, are percent-encoded. Raises `ValueError` if the URI is invalid."""
     if len(uri) <= LONGEST_URI and uri.count(":") == 1 and "@" not in uri and _PLAIN.fullmatch(uri):
         return uri  # fast path: no need to compile the other patterns
     shown, plain = uri[:200], _ANY_EXPRESSION.sub("0", uri)
@@ -110,8 +108,7 @@ def normal_uri(uri: str) -> str:
 def _encoded(uri: str) -> tuple[str, str]:
     """Return the normal form of ``uri`` in two variants. The first variant keeps the case of the host, because part of
     the host may be a template value. Both variants keep the segments ``.`` and ``..``, which no template value may
-    have. A value has the same position in both variants.
-    """
+    have. A value has the same position in both variants."""
     if len(uri) > LONGEST_URI or _PLAIN.fullmatch(uri) or _MALFORMED.search(uri):
         return uri, uri  # stray % signs: decoding a part could create a new escape, as in "%%32e"
     scheme, slashes, authority, rest = _parts(_quoted(_ESCAPE.sub(_unescaped, uri), "surrogatepass"))
@@ -132,8 +129,7 @@ def _quoted(text: str, errors: str = "strict") -> str:
 @cache
 def _quotes() -> dict[int, str]:
     """Return a mapping from each byte that URIs cannot contain to its percent-encoding. Calling `quote` per character
-    would be slower.
-    """
+    would be slower."""
     return {byte: f"%{byte:02X}" for byte in range(256) if not re.match(rf"[{_LEGAL}{{}}]", chr(byte))}
 
 
@@ -222,8 +218,7 @@ class UriTemplate:
 
     def match(self, uri: str) -> dict[str, str] | None:
         """Match ``uri`` against the template. Return the value of each name in the template, except for missing query
-        parameters. Return `None` if ``uri`` doesn't match.
-        """
+        parameters. Return `None` if ``uri`` doesn't match."""
         encoded, lowered = _encoded(uri)
         match = self._pattern.fullmatch(lowered)
         if match is None:
