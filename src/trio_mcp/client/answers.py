@@ -45,13 +45,13 @@ class of the specification."""
 
 
 class AnsweredLater(CodedError):
-    """No handler of this client answers this request of the server, so the server must send the request in a task, and
-    another client answers it later (`ClientSettings.answers_later`)."""
+    """Raised if this client has no handler for a request of the server, because another client answers it later
+    (`ClientSettings.answers_later`). The server must then send the request in a task."""
 
 
 class Relay(ABC):
-    """Receives the server's notifications, and the server's requests (sampling, elicitation, roots) that the client
-    declared to forward (`ClientSettings.forwards`).
+    """A receiver, such as a proxy, for the server's notifications, and for the server's requests (sampling,
+    elicitation, roots) that the client declared to forward (`ClientSettings.forwards`).
 
     A proxy implements this for its upstream server, so that clients don't depend on proxies.
     """
@@ -103,12 +103,12 @@ class Answers:
 
     @property
     def capabilities(self) -> ClientCapabilities:
-        """The capabilities that the client declares to a modern server: those with a handler, those that are answered
-        later, and those that are forwarded."""
+        """The capabilities that the client declares to a modern server: kinds of requests that it has a handler for,
+        that are answered later, or that are forwarded."""
         return self.capabilities_in(LATEST_MODERN)
 
     def capabilities_in(self, revision: Revision) -> ClientCapabilities:
-        """Return the capabilities that the client declares to a server that speaks ``revision``."""
+        """Return the capabilities that the client declares to a server that uses the protocol ``revision``."""
         settings = self._settings
         if settings.forwards is not None:
             own = self._extensions_in(revision)
@@ -222,7 +222,8 @@ class Answers:
 
     def _sampling(self, handler: Callable[..., Any], params: CreateMessageParams) -> Answer:
         if not self._settings.sampling_tools and (params.tools is not None or params.tool_choice is not None):
-            # 2025-11-25 and 2026-07-28 schema, CreateMessageRequestParams: the client MUST return an error.
+            # 2025-11-25 and 2026-07-28 schema, CreateMessageRequestParams: the client MUST return an error if it didn't
+            # declare sampling.tools.
             raise CodedError(INVALID_PARAMS, "Invalid params: sampling with tools was not declared")
 
         async def sample() -> CreateMessageResult:
@@ -235,7 +236,7 @@ class Answers:
         is_form = isinstance(params, ElicitFormParams)
         handler = self._settings.elicitation if is_form else self._settings.elicitation_url
         if handler is None:
-            # 2025-11-25 elicitation, Error Handling: MUST return -32602 for an undeclared mode.
+            # 2025-11-25 elicitation, Error Handling: the client MUST return -32602 for an undeclared mode.
             raise CodedError(
                 INVALID_PARAMS, f"Invalid params: elicitation mode {'form' if is_form else 'url'} was not declared"
             )
@@ -273,8 +274,7 @@ class Answers:
 
 
 def _own(kind: str, handler: Any) -> Any:
-    """Return the handler of this ``kind`` that was passed for the single call, or the client's ``handler`` if the call
-    has no such handler."""
+    """Return the handler of this ``kind`` that was passed to the current call, or else the client's ``handler``."""
     made = call_variable.get()
     return handler if made is None or not made[3] else made[3].get(kind, handler)
 
@@ -319,8 +319,8 @@ def _expect(kind: type[T], answer: Any, who: str) -> T:
 
 
 class Turn:
-    """The place of one handler among the handlers that may run concurrently (`Turns`). The handler gives up its place
-    while it waits for a server's reply."""
+    """Lets one handler run among at most ``limit`` concurrent handlers (`Turns`). While the handler waits for a
+    server's reply, another handler may run."""
 
     def __init__(self, turns: Turns) -> None:
         self._turns = turns
@@ -329,14 +329,14 @@ class Turn:
         self._over = False
 
     def yield_turn(self) -> None:
-        """Free the handler's place while the handler calls a server, since the server may send a request to this client
-        before it replies. Each call must be followed by one call of `resume`."""
+        """Let another handler run while this handler calls a server, because the server may send a request to this
+        client before it replies. Call `resume` once for each call of this method."""
         self._calls += 1
         self._release()
 
     async def resume(self) -> None:
         """Wait until the handler may continue after `yield_turn`. Resumed handlers run before handlers that haven't
-        begun. If this is cancelled, the handler has no place."""
+        begun. If this wait is cancelled, the handler no longer counts as running."""
         self._calls -= 1
         if self._counts or self._calls or self._over:
             return
@@ -347,8 +347,8 @@ class Turn:
             self._counts = True
 
     def close(self) -> None:
-        """Free the handler's place after the handler has ended. Background tasks that the handler started may still
-        call servers."""
+        """Stop counting the handler, because it has ended. Background tasks that the handler started may still call
+        servers."""
         self._over = True
         self._release()
 
@@ -359,7 +359,8 @@ class Turn:
 
 
 current_turn: ContextVar[Turn | None] = ContextVar("trio_mcp.current_turn", default=None)
-"""The `Turn` of the handler that is running, also in child tasks and worker threads of the handler."""
+"""Context variable with the `Turn` of the handler that is running. Also set in the handler's child tasks and worker
+threads."""
 
 
 class Turns:
@@ -377,8 +378,8 @@ class Turns:
 
     @asynccontextmanager
     async def turn(self) -> AsyncGenerator[None]:
-        """Wait until one of the ``limit`` places is free, and occupy it inside the block. There is no checkpoint if a
-        place is free."""
+        """Run the block as one of at most ``limit`` concurrent handlers, and wait for that if necessary. There is no
+        checkpoint if it isn't necessary."""
         await self.acquire(first=False)
         turn = Turn(self)
         token = current_turn.set(turn)
@@ -389,7 +390,8 @@ class Turns:
             turn.close()
 
     async def acquire(self, *, first: bool) -> None:
-        """Wait until one of the ``limit`` places is free, and occupy it. If this is cancelled, no place is occupied."""
+        """Wait until one more handler may run, and count it as running. If this wait is cancelled, nothing is
+        counted."""
         if self._free:
             self._free -= 1
             return
@@ -397,7 +399,7 @@ class Turns:
             await (self._resuming if first else self._waiting).park()
 
     def release(self) -> None:
-        """Free a place, and give it to the next waiting request of the server, if any."""
+        """Stop counting one handler, and let the next waiting request of the server run, if any."""
         lot = self._resuming or self._waiting
         if lot:
             lot.unpark()

@@ -75,7 +75,7 @@ class RequestKey:
 
     method: str
     params: bytes
-    """The request's parameters that affect the result, as canonical JSON."""
+    """The request's parameters that affect the response, as canonical JSON."""
     uri: str | None = None
     cursor: str | None = None
 
@@ -100,17 +100,17 @@ class PendingAnswer:
     partition: CachePartition
     request: RequestKey
     is_outdated: bool = False
-    """True if the response may be older than a reported change of the server, or older than another response to the
+    """True if the response may be older than a change that the server reported, or older than another response to the
     same request."""
 
     def store(self, result: Any, received: float) -> None:
-        """Cache the response, received at time ``received``, if its cache hints allow that. Unless this request is
-        outdated, its response replaces the cached response, even if it can't be cached itself."""
+        """Cache the response, received at time ``received``, if its cache hints allow it. Unless this request is
+        outdated, a previously cached response is dropped even if this response can't be cached."""
         self.partition._cache._answered(self, result, received)
 
     def record_error(self, code: int) -> None:
-        """Drop the cached response after the server has answered with an error. After an error for an invalid cursor,
-        drop all cached pages of the list."""
+        """Drop the cached response, because the server has answered with an error. After an error for an invalid
+        cursor, drop all cached pages of the list."""
         request = self.request
         if request.cursor is not None and code == INVALID_PARAMS:
             # 2026-07-28 caching, Interaction with Pagination: clients SHOULD discard all cached pages.
@@ -120,8 +120,8 @@ class PendingAnswer:
 
 
 class ResponseCache:
-    """Cached responses of modern servers, for any number of clients. Each is kept for as long as its server's hints
-    allow.
+    """Cached responses of modern servers, for any number of clients. Each response is kept for as long as its server
+    allows.
 
     Callers get copies, so no caller can change a cached response. `partition` decides which responses a caller may see.
     A cache belongs to one `trio.run` and uses the clock of that run. Any thread may remove responses or mark them as
@@ -180,7 +180,8 @@ class ResponseCache:
         )
 
     def _find(self, partition: CachePartition, request: RequestKey, now: float) -> Any:
-        """Return a copy of the fresh response to a request, if this partition of the cache may use one, else `None`."""
+        """Return a copy of the cached response to a request, if it is fresh and this partition may use it. Otherwise
+        return `None`."""
         with self._lock:
             for key in partition._keys(request):
                 entry = self._entries.get(key)
@@ -198,7 +199,7 @@ class ResponseCache:
 
     @contextmanager
     def _fetching(self, partition: CachePartition, request: RequestKey) -> Generator[PendingAnswer]:
-        """Register ``request`` as in flight inside the block. If the server reports a change meanwhile, the response
+        """Record that ``request`` is in flight during the block. If the server reports a change meanwhile, the response
         counts as outdated."""
         fetch = PendingAnswer(partition, request)
         with self._lock:
@@ -216,7 +217,7 @@ class ResponseCache:
         self._outdate_earlier(fetch)
         fetch.partition._forget(fetch.request)
         if not isinstance(result, dict):
-            return  # the code that reads the result reports that it is malformed
+            return  # the code that reads the result reports the malformed value
         hints = cast("JSONObject", result)
         ttl = min(ttl_ms_in(hints), self._max_ttl * 1000) / 1000
         if ttl == 0:
@@ -231,7 +232,7 @@ class ResponseCache:
                 self._add(public if scope_in(hints) == "public" else private, body, received + ttl)
 
     def _outdate_earlier(self, fetch: PendingAnswer) -> None:
-        """Mark earlier requests in flight with the same key as outdated, because their responses may describe an
+        """Mark earlier requests in flight that equal ``fetch`` as outdated, because their responses may describe an
         earlier state of the server."""
         with self._lock:
             for earlier in self._fetches:
@@ -280,7 +281,7 @@ class CachePartition:
     """The part of a `ResponseCache` that one authorization context may see. Created by `ResponseCache.partition`."""
 
     _cache: ResponseCache
-    """The cache that this partition belongs to, and whose size limits apply."""
+    """The cache that this partition belongs to. Its size limits apply."""
     _server: object
     """The name of the server that sent the cached responses."""
     _owner: object

@@ -96,7 +96,7 @@ class Client(Requests):
         ValueError: A key of ``meta`` is invalid; nothing is sent.
     """
 
-    if not TYPE_CHECKING:  # type checkers should see only the attributes that exist
+    if not TYPE_CHECKING:  # hidden from type checkers, which report unknown attributes themselves
         initialize = Renamed("nothing: async with open_stdio(...) as client has done it")
         session = Renamed("the client itself")
         is_connected = Renamed("client.lost")
@@ -155,12 +155,12 @@ class Client(Requests):
 
     @property
     def lost(self) -> ConnectionLost | None:
-        """The error with which the connection was lost; `None` while the connection seems to be open."""
+        """The error that ended the connection; `None` while the connection seems to be open."""
         return self._connection.outbound.closed_error
 
     @property
     def unreadable_messages(self) -> int:
-        """The number of lines in the server's output that weren't messages so far: see
+        """The number of lines, so far, in the server's output that weren't messages: see
         `ClientSettings.on_unreadable`."""
         return self._unreadable.count
 
@@ -505,11 +505,11 @@ class Client(Requests):
             await self._connection.room()
             self._connection.outbox.put_sealed(line)
 
-    # For code that opens clients, and for code that forwards requests, such as proxies
+    # For other code of this package: opening clients, and forwarding requests, as proxies do
 
     def _adopt_prior(self) -> bool:
-        """Use the revision and capabilities of the earlier discovery response, if there is one. Returns whether it was
-        used: see `PriorClient`."""
+        """Use the revision and capabilities of the earlier discovery response (``prior``), if there is one. Returns
+        whether it was used: see `PriorClient`."""
         return False
 
     async def _request_skills(self, method: str, params: Any, kind: type[T], *, refresh: bool = False) -> T:

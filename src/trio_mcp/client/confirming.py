@@ -1,4 +1,5 @@
-"""confirm_cancels: when a call is cancelled, wait until the server has really stopped, and report how each call ended.
+"""`confirm_cancels`: when a call is cancelled, wait until the server has really stopped the call's handler, and report
+how each call ended.
 
 The caller of such a call is being cancelled and can't get a return value, so the endings are collected in a list. The
 wait is shielded and bounded; afterwards the cancellation continues unchanged.
@@ -34,15 +35,15 @@ T = TypeVar("T")
 EndState: TypeAlias = Literal[
     "stopped", "finished", "overran", "abandoned", "relayed", "unknown", "lost", "silent", "undeclared", "unsent"
 ]
-"""How the handler of a cancelled request ended, according to the server."""
+"""How the handler of a cancelled request ended, as the server reports it."""
 _WITHOUT_HANDLER: Final = frozenset(("initialize", "ping", "server/discover", "logging/setLevel"))
 """The methods that have no handler to stop, since the server answers them at once."""
 _TRANSIT: Final = 0.25
-"""For how many seconds less than the client the server waits for a handler to end, so that the server's answer arrives
-in time."""
+"""Margin in seconds: the server waits this much shorter than the client for a handler to end, so that the server's
+answer arrives in time."""
 _TOKEN_BYTES: Final = 16
 _DRIFT: Final = 1.01
-"""The largest accepted ratio between the speeds of the server's clock and our clock."""
+"""The largest accepted ratio between the speeds of the server's clock and this machine's clock."""
 _ROUNDING_MS: Final = 2
 
 
@@ -125,7 +126,7 @@ class ConfirmScope:
         self.endings: list[CallEnding] = []
 
     def track(self, requests: Requests, method: str, data: Mapping[str, Any]) -> Confirmation | None:
-        """Return a `Confirmation` for a call, or `None` if the call's method has no handler to stop."""
+        """Return a `Confirmation` that tracks a call, or `None` if the call's method has no handler to stop."""
         if method in _WITHOUT_HANDLER:
             return None
         name: Any = data.get("name", data.get("uri"))
@@ -133,7 +134,7 @@ class ConfirmScope:
 
 
 class Confirmation:
-    """Follows one call of ``method``. If the call is cancelled, requests from the server how the handler ended."""
+    """Tracks one call of ``method``. If the call is cancelled, asks the server how the call's handler ended."""
 
     def __init__(self, scope: ConfirmScope, requests: Requests, method: str, name: str | None) -> None:
         self._scope = scope
@@ -147,17 +148,17 @@ class Confirmation:
         self._sent = math.inf
         """The time at which the call was sent, on trio's clock."""
         self._server_notified = False
-        """True once the server has received the call and its cancellation."""
+        """True if the server has received the call and its cancellation."""
         self._outcome: Literal["result", "error"] | None = None
-        """The kind of reply that arrived although the call had been cancelled."""
+        """The kind of reply that arrived although the call had been cancelled, if any."""
 
     def meta(self, given: JSONObject | None) -> JSONObject | None:
         """Return the ``_meta`` of the call, with the token that identifies the call."""
         return given if self._token is None else {**(given or {}), CANCEL_TOKEN: self._token}
 
     async def follow(self, sent: Awaitable[T]) -> T:
-        """Wait for the awaitable ``sent``, which sends the call and returns its reply. If that is cancelled, wait until
-        the server reports how the handler ended."""
+        """Await ``sent``, which sends the call and returns its reply. If this is cancelled, wait until the server
+        reports how the handler ended."""
         self._sent = trio.current_time()
         before = on_leaving.set(self._on_left)
         try:
@@ -178,7 +179,7 @@ class Confirmation:
                 self._outcome = "result" if end.error is None else "error"
 
     async def _confirm(self, error: BaseException) -> None:
-        """Record how a call ended that has raised ``error`` in the client."""
+        """Record how a call ended that was cancelled by raising ``error`` in the client."""
         began = trio.current_time()
         if not self._server_notified:
             state = "unsent" if self._outcome is None else "finished"
@@ -193,7 +194,7 @@ class Confirmation:
     def _record(self, result: CancelResult, seconds: float) -> None:
         state: Any = result.state
         outcome: Any = result.outcome if result.outcome in ("result", "error") else None
-        # The cleanup can't be longer than the call, apart from differences between the clocks.
+        # The cleanup can't have taken longer than the call, apart from differences between the clocks.
         most = (trio.current_time() - self._sent) * 1000 * _DRIFT + _ROUNDING_MS
         said = result.cleanup_ms
         cleanup = said / 1000 if said is not None and 0 <= said <= most else None
@@ -204,7 +205,7 @@ class Confirmation:
         )
 
     async def _ask(self, token: str, error: BaseException, began: float) -> CancelResult:
-        """Request from the server how the cancelled handler ended, and wait for the answer."""
+        """Ask the server how the cancelled handler ended, and wait for the answer."""
         requests = self._requests
         within = min(self._scope.within, _remaining_grace(began))
         if within <= 0:
@@ -228,8 +229,8 @@ class Confirmation:
 
 
 def _remaining_grace(now: float) -> float:
-    """Return for how many seconds the current handler may still clean up, less a margin. Returns infinity outside of a
-    cancelled handler."""
+    """Return for how many seconds the handler that is running, and was itself cancelled, may still clean up, less a
+    margin. Returns infinity outside of a cancelled handler."""
     scope = current_request.get(None)
     if scope is None or scope.from_outside is None:
         return math.inf

@@ -62,10 +62,11 @@ class CurrentCall:
 
 
 CallRecord: TypeAlias = tuple[str, JSONObject, Any, CallHandlers]
-"""A call of the client: its method, its parameters, the ``value=`` passed to it, and the handlers for this call."""
+"""The data of a client's call: its method, its parameters, the ``value=`` passed to it, and the handlers for this
+call."""
 
 call_variable: Final[ContextVar[CallRecord | None]] = ContextVar("trio_mcp.current_call", default=None)
-"""The client's call that the current task makes, or that the current handler belongs to."""
+"""Context variable with the client's call that the current task makes, or that the current handler belongs to."""
 
 
 def current_call() -> CurrentCall | None:
@@ -94,8 +95,8 @@ def as_current_call(call: CallRecord | None) -> Generator[None]:
 
 
 def check_handlers(method: Callable[..., Any], handlers: CallHandlers, settings: ClientSettings) -> None:
-    """Check the ``handlers`` that were passed to ``method`` of a client for a single call. Raises `TypeError` if a
-    handler's name is unknown, and `ValueError` if the client hasn't declared that capability."""
+    """Check the ``handlers`` that were passed to one call of the client's ``method``. Raises `TypeError` if a handler's
+    name is unknown, and `ValueError` if the client hasn't declared the handler's capability."""
     name = method.__name__
     check_keywords(method, handlers, f"Client.{name}")
     for kind in handlers:
@@ -124,7 +125,7 @@ class CallContexts:
 
     def caller_of(self, params: JSONObject) -> Context | None:
         """Return the context variables of the client's call that a message of the server with ``params`` belongs to;
-        `None` if that call is unknown. Don't change the returned context. Must be called in the reader task, when the
+        `None` if the call is unknown. Don't change the returned context. Must be called in the reader task, when the
         message has just arrived."""
         connection = self.connection
         if connection is None:
@@ -141,14 +142,14 @@ class CallContexts:
         return waiting[-1] if waiting else None
 
     def call_of(self, params: JSONObject) -> CallRecord | None:
-        """Return the client's call that a message of the server belongs to; `None` if that call is unknown. May be
-        called only where `caller_of` may be called."""
+        """Return the client's call that a message of the server belongs to; `None` if the call is unknown. Must be
+        called in the reader task, when the message has just arrived."""
         caller = self.caller_of(params)
         return None if caller is None else caller.get(call_variable)
 
     @contextmanager
     def waiting_for(self, task_id: str) -> Generator[None]:
-        """Attribute the messages of a server's task to the client's call that waits for the task, inside the block."""
+        """Attribute messages about a server's task, during the block, to the client's call that waits for the task."""
         waiting, here = self._of_tasks.setdefault(task_id, []), copy_context()
         waiting.append(here)
         try:
@@ -159,8 +160,8 @@ class CallContexts:
                 del self._of_tasks[task_id]
 
     def record_caller(self, question: InboundRequest) -> None:
-        """Record which call of the client a request of the server (sampling, elicitation, roots) belongs to, when the
-        request has just arrived."""
+        """Record which of the client's calls a request of the server (sampling, elicitation, roots) belongs to, when
+        the request has just arrived."""
         if (caller := self.caller_of(question.params)) is not None:
             self._of_questions[question] = caller.copy()
 
@@ -171,7 +172,7 @@ class CallContexts:
         return lambda: in_context(context, answer())
 
     def copy_variables_to(self, context: Context) -> Context:
-        """Copy the variables that the connection has set in this task since the client was opened to ``context``: the
+        """Copy to ``context`` the variables that the connection has set in this task since the client was opened: the
         server's share of the log, the request being answered, and its trace."""
         for variable, value in copy_context().items():
             if self._of_opener.get(variable, _NEVER_SET) is not value:

@@ -1,4 +1,4 @@
-"""Paginated lists of a server.
+"""Iterates over paginated lists of a server, such as its tools.
 
 `Pages` iterates over a list page by page. `collect` returns the items that could be read and what is wrong with the
 list; `collect_each` collects several lists.
@@ -30,11 +30,11 @@ K = TypeVar("K", bound=str)
 logger = logging.getLogger("trio_mcp")
 
 _MOST_IDLE: Final = 100
-"""How many empty pages in a row a list may have, since a server that filters its pages may send some empty ones."""
+"""How many empty pages in a row a list may have. A server that filters its pages may send some empty ones."""
 _MOST_BYTES: Final = 16 * 1024 * 1024
 _LONGEST_PROBLEM: Final = 300
 PATIENCE: Final = 2.0
-"""How many seconds `collect_each` waits for each further list once one list wasn't complete in time."""
+"""How many seconds `collect_each` waits for each remaining list after one list wasn't complete in time."""
 
 
 @frozen
@@ -50,12 +50,12 @@ class ListMethod:
     """A function that converts an item from its wire form to the object that callers get; `None` if there is no
     conversion."""
     call: str = ""
-    """The code with which users iterate over the list; by default the client's method ``list_`` followed by the key of
-    the items."""
+    """The code with which users iterate over the list. By default, it calls the client's method ``list_`` followed by
+    the key of the items."""
 
     @property
     def usage(self) -> str:
-        """Return an expression that collects the items of the list in a Python list."""
+        """Return Python code, for an error message, that collects the items of the list in a Python list."""
         word = self.items.rpartition("_")[2].removesuffix("s")
         return f"[{self.call or f'{word} async for {word} in client.list_' + self.items + '()'}]"
 
@@ -95,19 +95,20 @@ class Pages(AsyncIterator[T], Generic[T]):
         self.is_undeclared = method == "tools/list" and client.server_capabilities.tools is None
         """True if the server lists tools although it doesn't declare the capability ``tools``."""
         self.is_optional = self.is_undeclared or method == "resources/templates/list"
-        """True for a list that the server may not support. For example, no capability says whether a server has
+        """True for a list that the server may not support. For example, no capability shows whether a server has
         resource templates."""
         self._items: deque[T] = deque()
         self._skipped: set[int] = set()
         self._yielded: set[int] = set()
-        """Hashes of the names or URIs of all items so far, since names and URIs may have any length."""
+        """Hashes of the names or URIs of all items so far. They are hashed because names and URIs may have any
+        length."""
         self._cursor: str | None = None
         self._seen: set[int] = set()
-        """Hashes of all cursors so far, since cursors may have any length."""
+        """Hashes of all cursors so far. They are hashed because cursors may have any length."""
         self._idle = 0
         self._complete = False
         self.logs_problem = True
-        """False if the calling code reports problems of the list itself."""
+        """True if problems of the list are logged here. False if the calling code reports them itself."""
         self.problem: str | None = None
         """A description of what is wrong with the list: unreadable items, or why the iteration stopped before the
         server ended the list. `None` if everything read so far is valid."""
@@ -115,7 +116,7 @@ class Pages(AsyncIterator[T], Generic[T]):
     def __await__(self) -> NoReturn:
         raise TypeError(f"listings arrive page by page, so iterate over them instead of awaiting: {self._list.usage}")
 
-    if not TYPE_CHECKING:  # type checkers should see only the methods that exist
+    if not TYPE_CHECKING:  # hidden from type checkers, which report unknown methods themselves
 
         def __iter__(self) -> NoReturn:
             raise TypeError(f"listings arrive page by page, so iterate over them with async for: {self._list.usage}")
@@ -168,7 +169,7 @@ class Pages(AsyncIterator[T], Generic[T]):
             logger.warning("%s: %s", self._method, problem)
 
     def _add_items(self, items: list[T]) -> bool:
-        """Add ``items`` to the items of the current page, and return whether any of them is new."""
+        """Add ``items`` to the items of the current page, and return whether any of the items is new."""
         identities = [hash(getattr(item, self._list.identity)) for item in items]
         new = [(item, each) for item, each in zip(items, identities, strict=True) if each not in self._yielded]
         self._yielded.update(identities)
@@ -192,13 +193,13 @@ class Collected(Generic[T]):
     @property
     def remark(self) -> str | None:
         """A remark about the list for people who inspect the server: the problem, or that the capability isn't
-        declared. `None` without either."""
+        declared. `None` if there is nothing to remark."""
         is_odd = self.is_undeclared and self.items
         return self.problem or ("the server lists them without declaring the capability" if is_odd else None)
 
 
 SILENT: Final = Collected[Any]([], "the server has not answered", trio.TooSlowError())
-"""The `Collected` of a list before the server has answered."""
+"""The `Collected` of a list while the server has not answered."""
 
 
 async def collect(pages: AsyncIterator[T], seconds: float = math.inf, limit: int = 10_000) -> Collected[T]:
@@ -213,7 +214,7 @@ async def collect(pages: AsyncIterator[T], seconds: float = math.inf, limit: int
     items: list[T] = []
     problem, error, size = None, None, 0
     try:
-        with fail_after_work(seconds):  # doesn't count the time that the user takes to sign in
+        with fail_after_work(seconds):  # the time in which the user signs in doesn't count
             async for item in pages:
                 size += len(repr(item))
                 if len(items) == limit or size > _MOST_BYTES:
@@ -229,7 +230,7 @@ async def collect(pages: AsyncIterator[T], seconds: float = math.inf, limit: int
     try:
         return Collected(items, problem and clean(problem[:_LONGEST_PROBLEM]), error, pages.is_undeclared)
     finally:
-        del error  # the traceback refers to this frame: leave no reference cycle
+        del error  # break the reference cycle: the traceback refers to this frame
 
 
 async def collect_each(

@@ -1,4 +1,4 @@
-"""Opening a client: detect whether the server is modern or legacy, and negotiate the revision.
+"""Opens a client: detects whether the server is modern or legacy, and negotiates the protocol revision.
 
 An `Opening` opens a client over any channel. `renew_session` opens a new session after a legacy server has lost the
 last one, and `notify_changes` reports the changes that the client may have missed meanwhile. `LegacyServers` remembers
@@ -56,8 +56,8 @@ _LONGEST_TTL: Final = 24 * 3600 * 1000
 """The longest time for which a response counts as fresh, in milliseconds, as in `ResponseCache`."""
 _DISCOVER: Final = "server/discover"
 _REFUSALS: Final = (PeerError, UnreadableAnswer)
-"""The HTTP statuses with which servers without ``server/discover`` answer. Some of these servers send bodies that
-aren't JSON-RPC."""
+"""The HTTP statuses with which servers that don't know ``server/discover`` answer. Some of these servers send bodies
+that aren't JSON-RPC."""
 
 
 class LostInProbe(ConnectionLost):
@@ -66,7 +66,7 @@ class LostInProbe(ConnectionLost):
 
     @classmethod
     def of(cls, lost: ConnectionLost) -> LostInProbe:
-        """Return a `LostInProbe` with the details of the `ConnectionLost` in ``error``."""
+        """Return a `LostInProbe` with the same details as the `ConnectionLost` ``error``."""
         return cls(lost.reason, exit_status=lost.exit_status, stderr=lost.stderr)
 
 
@@ -88,7 +88,7 @@ async def open_client(transport: Transport, **options: Unpack[ClientOptions]) ->
 
 @frozen
 class Opening:
-    """The opening of one client: its settings, and the time limit for connecting, which starts when the object is
+    """Opens one client. Holds its settings, and the time limit for connecting, which starts when the object is
     created."""
 
     settings: ClientSettings
@@ -184,8 +184,8 @@ def _client_of(channel: FramedTransport, settings: ClientSettings, timeouts: Cal
 
 
 async def _follow_changes(client: Client) -> None:
-    """Open the ``subscriptions/listen`` streams on which a modern server reports the changes that the client has
-    callbacks for."""
+    """Open the ``subscriptions/listen`` streams on which a modern server reports the changes for which the client has
+    callbacks."""
     settings, streams = client.settings, client._change_streams
     if client.revision.changes == "listen" and settings.on_list_changed is not None:
         await streams.follow_lists(client.server_capabilities, settings.probe_timeout, partial(open_stream, client))
@@ -195,8 +195,8 @@ async def _follow_changes(client: Client) -> None:
 
 
 def _streamed_extensions(client: Client) -> list[str]:
-    """Return the declared extensions whose notifications come outside of requests and have a callback in this
-    client."""
+    """Return the declared extensions that send notifications outside of requests, and for which this client has a
+    callback."""
     rows = [row for row in client.settings.on_notification if not row.of_request and row.is_in(client.revision.name)]
     names = dict.fromkeys(str(row.extension) for row in rows if row.until is None)
     return [name for name in names if type((client.server_capabilities.extensions or {}).get(name)) is dict]
@@ -246,12 +246,12 @@ async def _probe(client: Client) -> None:
             raise
         raise LostInProbe.of(error) from None
     finally:
-        # The raised error refers to frames, and these frames to the attempts: leave no reference cycle.
+        # Break the reference cycle: the raised error refers to frames, and these frames to the attempts.
         discovered.error = initialized.error = None
 
 
 async def _first_success(client: Client, discovered: _Attempt, initialized: _Attempt) -> None:
-    """Use the first of the two answers, to ``server/discover`` or to ``initialize``. Only this task does so, so the
+    """Use the first of the two answers, to ``server/discover`` or to ``initialize``. Only this task decides, so the
     result doesn't depend on the order in which tasks run: the answer to ``server/discover`` counts as soon as the
     reader has read it."""
     ended = trio.Semaphore(0)  # released at the end of each attempt
@@ -268,7 +268,7 @@ async def _first_success(client: Client, discovered: _Attempt, initialized: _Att
         while True:
             await ended.acquire()
             await _until_read(client, discovered)
-            # There is no checkpoint after this line, so no other message can arrive.
+            # There is no checkpoint after this line, so no other message can arrive before the decision.
             if discovered.adopt is not None:
                 return discovered.adopt()
             if initialized.adopt is not None:
@@ -280,14 +280,15 @@ async def _first_success(client: Client, discovered: _Attempt, initialized: _Att
 
 
 async def _until_read(client: Client, discovered: _Attempt) -> None:
-    """Wait for the end of an attempt to open the connection, if the reader already has the server's answer to it."""
+    """If the reader already has the server's answer to ``server/discover``, wait until that attempt has handled the
+    answer."""
     asked = any(request.method.name == _DISCOVER for request in client._connection.state.outbound)
     if discovered.is_sent and (discovered.has_offer or not asked):
         await discovered.ended.wait()
 
 
 Adopt: TypeAlias = Callable[[], None]
-"""A function that handles a server's answer; afterwards the client uses the negotiated revision."""
+"""A function that applies a server's answer. After that, the client uses the negotiated revision."""
 
 
 @define(eq=False)
@@ -297,7 +298,7 @@ class _Attempt:
     is_sent: bool = False
     """True once the attempt has sent its request."""
     has_offer: bool = False
-    """True once the server has offered a modern revision that the client supports. The client then sends a second
+    """True if the server has offered a modern revision that the client supports, so that the client sends a second
     request."""
     adopt: Adopt | None = None
     error: MCPError | None = None
@@ -337,8 +338,8 @@ async def _discovered(client: Client, attempt: _Attempt | None = None) -> Adopt:
 
 
 async def _discovery(client: Client, revision: Revision, attempt: _Attempt | None) -> Any:
-    """Send ``server/discover`` in ``revision`` and return the response. If the server refuses that revision and offers
-    another, send the request again in the offered one (2026-07-28 versioning)."""
+    """Send ``server/discover`` in the protocol ``revision`` and return the response. If the server refuses this
+    revision and offers another, send the request again in the offered revision (2026-07-28 versioning)."""
     try:
         return await _request_discovery(client, revision)
     except PeerError as error:
@@ -355,8 +356,9 @@ def _request_discovery(client: Client, revision: Revision) -> Awaitable[Any]:
 
 
 def legacy_offer(error: MCPError | None) -> tuple[Revision, ...]:
-    """Return the legacy revision that the server offers in an error that refuses all modern revisions; `None` for any
-    other ``error`` and for `None`. Raises `ProtocolViolation` if the client supports none of the offered revisions."""
+    """Return the legacy revision that the server offers in ``error``, which refuses all modern revisions; `None` for
+    any other ``error`` and for `None`. Raises `ProtocolViolation` if the client supports none of the offered
+    revisions."""
     if not isinstance(error, PeerError) or error.code != UNSUPPORTED_PROTOCOL_VERSION or error.data is None:
         return ()
     rows = [row for row in LEGACY_REVISIONS if row.name in _supported(error)]
@@ -414,7 +416,8 @@ async def _initialized(client: Client, wanted: Revision = LATEST_LEGACY) -> Adop
     result = structured("initialize", with_version(data, tried[-1].name), InitializeResult, client._faults)
     revision = REVISIONS.get(result.protocol_version)
     if revision is None or not revision.handshake:
-        # 2025-11-25 lifecycle, Version Negotiation: the client SHOULD disconnect.
+        # 2025-11-25 lifecycle, Version Negotiation: if the client doesn't support the server's revision, it SHOULD
+        # disconnect.
         raise ProtocolViolation(
             f"the server chose the revision {result.protocol_version[:40]!r}, which trio-mcp doesn't support"
         )
@@ -427,9 +430,9 @@ async def _initialized(client: Client, wanted: Revision = LATEST_LEGACY) -> Adop
 
 
 def _other_offer(error: PeerError | HTTPError, tried: list[Revision]) -> Revision | None:
-    """Return the newest legacy revision that is named in the server's refusal of ``initialize``, in its data or its
-    message. If the refusal names no revision but is about the version, or has HTTP status 400, the server may only have
-    older revisions."""
+    """Return the newest legacy revision that the server's refusal of ``initialize`` names, in its data or its
+    message. If the refusal names no revision but is about the version, or has HTTP status 400, return an older
+    revision to try."""
     status: int | None = getattr(error, "status", None)
     if isinstance(error, HTTPError) and status not in (HTTPStatus.BAD_REQUEST, HTTPStatus.UNPROCESSABLE_ENTITY):
         return None
@@ -481,14 +484,14 @@ _MOST_KNOWN: Final = 256
 
 
 class LegacyServers:
-    """The last 256 servers that were found to be legacy ones, for the life of the process (2026-07-28 versioning:
-    clients SHOULD cache the result)."""
+    """The last 256 servers that this process found to be legacy servers (2026-07-28 versioning: clients SHOULD cache
+    the result)."""
 
     def __init__(self) -> None:
         self._known = BoundedDict[Hashable, None](_MOST_KNOWN)
 
     def is_known(self, server: Hashable) -> bool:
-        """Return whether ``server`` was a legacy server at the last connection."""
+        """Return whether ``server`` was found to be a legacy server at the last connection."""
         return server in self._known
 
     def record(self, server: Hashable, *, is_legacy: bool) -> None:

@@ -1,4 +1,4 @@
-"""The settings of a client, and the class for unreadable output of a server."""
+"""The settings of a client, and the classes for unreadable output of a server."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ RootsHandler: TypeAlias = Callable[[], Awaitable[Sequence[Root]] | Sequence[Root
 
 @cache
 def _default_info() -> Implementation:
-    """Return the name and version of this library, as a client reports them. Cached, since the lookup reads files of
-    the distribution."""
+    """Return the name and version of this library, as a client reports them. The result is cached, because the lookup
+    reads files of the distribution."""
     return Implementation("trio-mcp", version("trio-mcp"))
 
 
@@ -101,7 +101,7 @@ class ClientOptions(UserOptions, total=False):
 
 
 def check_prior(_: Any, __: Any, prior: JSONObject | None) -> None:
-    """Raise `ValueError` unless ``prior`` is a saved response to ``server/discover``. This is a validator for attrs."""
+    """Raise `ValueError` unless ``prior`` is a saved response to ``server/discover``. Used as an attrs validator."""
     if prior is not None:
         from .prior import read_prior  # lazy import: few clients have a prior response
 
@@ -259,8 +259,8 @@ class ClientSettings:
     """How many pages a list of the server may have. After that many pages, the iteration ends with a warning. The
     number of items isn't limited, since your code may stop at any item."""
     cache: CachePartition | None = attrs.field(factory=lambda: ResponseCache().partition())
-    """Cache for fresh responses of a modern server; by default this client has its own. `None` disables caching. Most
-    servers don't allow caching."""
+    """Cache for fresh responses of a modern server. By default, each client has a cache of its own. `None` disables
+    caching. Most servers don't allow caching."""
     limits: Limits = attrs.field(default=None, converter=_limits)
     """Limits on the resources of this client that the server may use; `None` means the defaults of `Limits`."""
     tracing: OpenTelemetry | None = None
@@ -310,8 +310,8 @@ class ClientSettings:
 
 
 def speaking(revision: str | None, options: ClientOptions, prior: JSONObject | None = None) -> ClientOptions:
-    """Return ``options`` changed for a client that only speaks ``revision`` and opens with ``prior``. If ``revision``
-    is `None`, the options are unchanged. Raises `ValueError` if the revision is unknown."""
+    """Return ``options`` changed so that the client only uses the protocol ``revision`` and opens with ``prior``. If
+    ``revision`` is `None`, the options are unchanged. Raises `ValueError` if the revision is unknown."""
     if prior is not None:
         options = {**options, "prior": prior}
     if revision is None:
@@ -324,7 +324,7 @@ def speaking(revision: str | None, options: ClientOptions, prior: JSONObject | N
 
 
 def check_revision(_: Any, __: Any, revision: str | None) -> None:
-    """Raise `ValueError` if the revision is unknown, as `speaking` does. This is a validator for attrs."""
+    """Raise `ValueError` if the revision is unknown, as `speaking` does. Used as an attrs validator."""
     speaking(revision, {})
 
 

@@ -1,4 +1,4 @@
-"""Prior: an earlier response to ``server/discover``, which lets a client open without a round trip.
+"""Reads and saves an earlier response to ``server/discover``, with which a client opens without a round trip.
 
 `read_prior` checks a saved response, and `saved` makes one. Programs that do neither don't import this module.
 `PriorClient` uses the response.
@@ -19,9 +19,10 @@ from ..protocol.revisions import LATEST_MODERN, MODERN_REVISIONS, Revision
 from ..protocol.types.lifecycle import DiscoverResult, Implementation
 
 _SERVER: Final = "trio-mcp/server"
-"""Key in ``_meta`` of a saved response: a hash of the address or command. A hash, because these may contain secrets."""
+"""Key in ``_meta`` of a saved response: a hash of the server's address or command. It is hashed because these may
+contain secrets."""
 _EXPIRES: Final = "trio-mcp/expires"
-"""Key in ``_meta`` of a saved response: when its ``ttlMs`` ends, in seconds since 1970."""
+"""Key in ``_meta`` of a saved response: the time at which its ``ttlMs`` ends, in seconds since 1970."""
 
 Discovered: TypeAlias = tuple[DiscoverResult, float | None]
 """A discovery response, and the time at which it expires, in seconds since 1970; `None` if the server gave no time to
@@ -42,7 +43,7 @@ class Prior:
 
     @property
     def is_fresh(self) -> bool:
-        """True until the time to live that the server gave has ended."""
+        """True until the server's time to live (``ttlMs``) for the response has passed."""
         return self.expires is None or time.time() < self.expires
 
     def check_server(self, server: str | None) -> None:
@@ -58,7 +59,7 @@ def read_prior(data: Any) -> Prior:
     """Read a discovery response: a saved `Client.discovery`, or a plain result of ``server/discover``. Raises
     `ValueError` for anything else, and if the response has no modern revision that the client supports."""
     if not isinstance(data, Mapping):
-        # Not a TypeError: the data in a file is wrong, not the program.
+        # Not a TypeError: the data that was read from a file is wrong, not the program.
         raise ValueError(f"prior= must be the Client.discovery of an earlier client, not {data!r:.40}")  # noqa: TRY004
     try:
         result = structure(dict(cast("Mapping[str, Any]", data)), DiscoverResult)

@@ -43,8 +43,8 @@ class PriorClient(Client):
         self._settling = trio.Lock()
 
     def _adopt_prior(self) -> bool:
-        """Use the revision and capabilities of the earlier discovery response, and return whether that was done. Only a
-        fresh response is used, and only when the client opens."""
+        """Use the revision and capabilities of the earlier discovery response, and return whether this was done. It is
+        done only if the response is fresh, and only when the client opens."""
         if self.settings.prior is None or self._discovered is not None:
             return False
         prior = read_prior(self.settings.prior)
@@ -56,7 +56,7 @@ class PriorClient(Client):
         return True
 
     async def _ask(self) -> None:
-        """Negotiate the revision with the server, unless that has already been done. Raises the same errors as the
+        """Negotiate the revision with the server, unless this client has already done so. Raises the same errors as the
         ``open_*`` functions."""
         async with self._settling:
             if self._settle is not None:

@@ -1,5 +1,4 @@
-"""QuestionTasks: sampling and elicitation requests that a server of 2025-11-25 sends as tasks, to fetch the answers
-later."""
+"""Sampling and elicitation requests that a server of 2025-11-25 sends as tasks, to fetch the answers later."""
 
 from __future__ import annotations
 
@@ -32,7 +31,7 @@ class QuestionTasks:
         request, host = scope.request, self.host
         is_declared = request.revision.tasks == "core" and request.method.name != "roots/list"
         if not is_declared or request.params.get("task") is None:
-            return None  # 2025-11-25 tasks, Task Support 1: MUST be ignored if not declared
+            return None  # 2025-11-25 tasks, Task Support 1: the task parameter MUST be ignored if not declared
         return RequestTask(host, scope, ttl_ms=asked_ttl(scope, host.settings), on_restart="fail", must_be=True)
 
     async def run_task(self, task: RequestTask, scope: RequestScope, answer: Answer) -> Any:

@@ -30,7 +30,7 @@ from .options import ClientSettings
 from .results import AnswerQuestion, check_result_type, prepared
 
 WaitForResult: TypeAlias = Callable[[RemoteTask, OnProgress | None], Awaitable[CallToolResult]]
-"""Waits for the result of a task that the server runs."""
+"""Function that waits for the result of a task that the server runs."""
 
 
 class RunningTask:
@@ -88,8 +88,8 @@ class RunningTask:
 
 @frozen
 class AnswerContext:
-    """What is needed to answer the requests of tasks (sampling, elicitation, roots) in ``revision``: the handlers and
-    the client's limits."""
+    """Contains what is needed to answer requests of tasks (sampling, elicitation, roots): the handlers, the client's
+    limits, and the protocol ``revision``."""
 
     answers: Answers
     settings: ClientSettings
@@ -106,10 +106,10 @@ class ExtensionRemoteTask(RemoteTask):
         super().__init__(task_id, ask, forget)
         self._answering = answering
         self._known = known
-        """The task's state in the server's answer to the call, until `result` has reported that state."""
+        """The task's state in the server's response to the call, until `result` has passed it to the caller."""
         self.claimed: set[int] = set()
-        """Hashes of the keys of the server's requests that are being answered or have been answered. These are hashes
-        because a server may send keys of any length."""
+        """Hashes of the keys of the server's requests that are being answered or have been answered. The keys are
+        hashed because a server may send keys of any length."""
 
     @classmethod
     def created(
@@ -175,8 +175,8 @@ class ExtensionRemoteTask(RemoteTask):
 
 @define(eq=False)
 class _TaskQuestions:
-    """The requests of a task (sampling, elicitation, roots) while a caller waits for the task's result. Each request is
-    answered once, in a task of ``nursery``."""
+    """Answers the requests of a task (sampling, elicitation, roots) while a caller waits for the task's result. Each
+    request is answered once, in a trio task of ``nursery``."""
 
     _task: ExtensionRemoteTask
     _context: AnswerContext
@@ -234,7 +234,7 @@ class _TaskQuestions:
             del self._answers[key]
 
     def release(self) -> None:
-        """Allow another waiting task or client to answer the requests whose answers weren't sent."""
+        """Let another waiting task or client answer the requests whose answers haven't been sent."""
         self._task.claimed.difference_update(map(hash, (*self._answers, *self._open)))
 
 
@@ -266,7 +266,7 @@ def _outcome(task: DetailedTask) -> JSONObject:
 
 
 class TaskProgress:
-    """Reports the messages of a task to ``on_progress``, after the progress of the call itself. Each message restarts
+    """Passes the messages of a task to ``on_progress``, after the progress of the call itself. Each message restarts
     the `fail_after_silence` limits around the call."""
 
     def __init__(self, on_progress: OnProgress | None) -> None:
@@ -278,7 +278,7 @@ class TaskProgress:
 
     @property
     def of_call(self) -> OnProgress | None:
-        """The callback for the progress of the call itself, before it continues as a task."""
+        """The progress callback for the call itself, before it continues as a task."""
         return None if self._on_progress is None else self._progressed
 
     def _progressed(self, progress: Progress) -> Awaitable[None] | None:
@@ -287,7 +287,7 @@ class TaskProgress:
         return self._on_progress(progress)
 
     async def report_state(self, state: TaskState) -> None:
-        """Report a state of the task to ``on_progress``. Progress must grow, so each new message counts as one more
+        """Pass the state of the task to ``on_progress``. Progress must grow, so each new message counts as one more
         step."""
         heard = (state.status, state.message, state.updated_at)
         if heard == self._last_state:

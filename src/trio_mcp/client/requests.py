@@ -1,4 +1,4 @@
-"""Requests: builds and sends a client's requests, and uses fresh cached responses instead if there are any."""
+"""Builds and sends a client's requests. Uses fresh cached responses instead, if there are any."""
 
 from __future__ import annotations
 
@@ -57,11 +57,11 @@ P = TypeVar("P")
 _NO_HANDLERS: Final = CallHandlers()
 
 confirming: ContextVar[ConfirmScope | None] = ContextVar("trio_mcp.confirming", default=None)
-"""The `confirm_cancels` block that the current task's calls belong to."""
+"""Context variable with the `confirm_cancels` block that the current task's calls belong to."""
 
 
 class Requests:
-    """The requests of a client.
+    """Base class of `Client` that sends its requests.
 
     Each request carries the ``_meta`` of its revision and has the timeouts of calls. It is answered from the cache if
     possible; otherwise it takes as many rounds as the server asks questions.
@@ -79,7 +79,7 @@ class Requests:
         self.settings = settings
         """The settings that the client was opened with."""
         self._timeouts = timeouts
-        """The timeouts of all calls, and the timeout for connecting."""
+        """The timeouts of all calls, and for connecting."""
         self._callbacks = callbacks
         self._urls = callbacks.urls
         self._outbound = outbound
@@ -181,8 +181,8 @@ class Requests:
         value: Any = None,
         handlers: CallHandlers = _NO_HANDLERS,
     ) -> T:
-        """Send a request as `request` does, with parameters that are already plain data in the form of the revision.
-        For ``on_task``, ``value`` and ``handlers``, see `Client.call_tool`."""
+        """Send a request as `request` does, but with parameters that are already plain data in the form of the protocol
+        revision. For ``on_task``, ``value`` and ``handlers``, see `Client.call_tool`."""
         revision, turn = self.revision, current_turn.get()
         if turn is not None:
             turn.yield_turn()
@@ -229,9 +229,8 @@ class Requests:
         return {**data, "_meta": whole} if whole else data
 
     async def _waited_for(self, sent: Awaitable[T], limits: AbstractContextManager[Any]) -> T:
-        """Wait under ``limits`` for a task's result, or for a call that starts a task. If this is called in a handler,
-        the handler gives up its `Turn` meanwhile, as in `_request_plain`, which contains the same code to save a
-        coroutine."""
+        """Wait for a task's result, or for a call that starts a task, under ``limits``. If the caller is a handler, its
+        `Turn` is yielded meanwhile, as in `_request_plain`, which contains the same code to save a coroutine."""
         turn = current_turn.get()
         if turn is not None:
             turn.yield_turn()
@@ -248,8 +247,8 @@ class Requests:
     async def _send_unless_kept(
         self, method: str, params: JSONObject, revision: Revision, on_progress: OnProgress | None, *, refresh: bool
     ) -> Any:
-        """Return the result of a cacheable request as plain data that the caller may change, from the cache or from the
-        server. With ``refresh``, the request is always sent, and its response is cached.
+        """Return the result of a cacheable request, from the cache or from the server, as plain data that the caller
+        may change. With ``refresh``, the request is always sent, and its response is cached.
 
         A cached response is returned only if the connection is alive, after a checkpoint. A result of more than one
         round isn't cached, since it depends on the answers given in between (2026-07-28 caching, Cache Key: MUST NOT).
@@ -318,7 +317,7 @@ class Requests:
         )
 
     async def _with_handlers(self, handlers: CallHandlers, called: Awaitable[T]) -> T:
-        """Wait for the result of a call that was passed its own handlers."""
+        """Wait for the result of a call that has handlers of its own."""
         own_logs = "on_log" in handlers
         self._callbacks.own_logs += own_logs
         try:
@@ -346,7 +345,7 @@ class Requests:
         return result if call is None else self._output_schemas.checked(call[1]["name"], result)
 
 
-# For code that opens clients, and for code that forwards requests, such as proxies
+# For other code of this package: opening clients, and forwarding requests, as proxies do
 
 
 def meta_in(requests: Requests, revision: Revision) -> JSONObject:
@@ -363,7 +362,7 @@ def meta_in(requests: Requests, revision: Revision) -> JSONObject:
 
 
 def capabilities_in(requests: Requests, revision: Revision) -> ClientCapabilities:
-    """Return the capabilities that a client declares to a server that speaks ``revision``."""
+    """Return the capabilities that a client declares to a server that uses the protocol ``revision``."""
     return requests._answers.capabilities_in(revision)
 
 
@@ -416,18 +415,18 @@ CACHEABLE: Final = frozenset(row.name for row in ROWS if row.cacheable)
 """The methods whose responses may be cached."""
 
 _WITHOUT_EFFECT: Final = frozenset({BAGGAGE, CANCEL_TOKEN, LOG_LEVEL, PROGRESS_TOKEN, TRACEPARENT, TRACESTATE})
-"""Keys of ``_meta`` that don't affect the result of a request. All other keys are part of the cache key, because a
-server may list other tools for a client with more capabilities, for example."""
+"""Keys of ``_meta`` that don't affect the result of a request. All other keys are part of the cache key: for example, a
+server may list other tools for a client with more capabilities."""
 
 
 def _key_of(method: str, params: JSONObject) -> RequestKey | None:
     """Return the cache key of a request; `None` if the response must not be cached."""
     if "inputResponses" in params or "requestState" in params:
-        return None  # 2026-07-28 caching, Cache Key: results of such requests MUST NOT be cached
+        return None  # 2026-07-28 caching, Cache Key: results of retried requests MUST NOT be cached
     meta = {key: value for key, value in params.get("_meta", {}).items() if key not in _WITHOUT_EFFECT}
     try:
         text = canonical_value({**params, "_meta": meta})
     except NotSerializable:
-        return None  # the request can't be sent either: sending it raises the error
+        return None  # such a request can't be sent either: sending it raises the error
     uri, cursor = params.get("uri"), params.get("cursor")
     return RequestKey(method, text, uri if isinstance(uri, str) else None, cursor if isinstance(cursor, str) else None)

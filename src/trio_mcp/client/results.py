@@ -1,4 +1,4 @@
-"""Results of a server: requested in as many rounds as the server needs, then checked and converted to classes.
+"""Results of a server: requested with as many retries as the server needs, then validated and converted to classes.
 
 OutputSchemas are the output schemas of the tools that a server has listed: a client SHOULD validate structured results
 (2025-11-25 and 2026-07-28 tools, Output Schema). The server isn't trusted: schemas that are large or have many patterns
@@ -44,21 +44,21 @@ _MOST_FAULTS: Final = 100
 
 
 class FaultLog:
-    """Logs which parts of a server's results the client left out or replaced because it couldn't read them."""
+    """Logs which parts of a server's results the client left out or replaced, because it couldn't read them."""
 
     def __init__(self) -> None:
         self._logged = BoundedDict[tuple[str, str], None](_MOST_FAULTS)
 
     def __call__(self, method: str, faults: str) -> None:
-        """Log each of the ``faults`` of a result, unless the same fault was logged before."""
+        """Log each of the ``faults`` of a result, unless this fault was logged before."""
         if (method, faults) not in self._logged:
             self._logged[method, faults] = None
             log_faults(method, faults)
 
 
 def structured(method: str, result: Any, result_type: type[T], faults: FaultLog) -> T:
-    """Return ``result`` as a ``result_type``, without the parts that can't be read, which are passed to ``faults``.
-    Raises `ProtocolViolation` if ``result`` is unusable."""
+    """Return ``result`` as a ``result_type``. Parts that can't be read are left out, and passed to ``faults``. Raises
+    `ProtocolViolation` if ``result`` is unusable."""
     return result if result_type is dict else structure_result(method, result, result_type, faults)
 
 
@@ -74,16 +74,16 @@ def check_result_type(method: str, result: Any) -> None:
 
 @frozen
 class Completed:
-    """The final result of a request, after all rounds of input."""
+    """The final result of a request, after all requested input was sent."""
 
     result: Any
     """The result, as plain data."""
     rounds: int
-    """How many requests were sent for the result. If there was more than one, the result depends on the answers given
-    in between, so it isn't cached."""
+    """How many requests were sent for the result. If there were several, the result depends on the answers that were
+    sent, so it isn't cached."""
     received: float = -inf
     """The time at which the result was read, on trio's clock. The call may return much later, because it waits for
-    callbacks. Set for cacheable methods in modern revisions."""
+    callbacks. Set only for cacheable methods in modern revisions."""
 
 
 class InputRounds:
@@ -108,7 +108,7 @@ class InputRounds:
         *,
         of_any_type: bool = False,
     ) -> Any:
-        """Send a request as `request` does, and return only its result, without the number of rounds."""
+        """Send a request as `request` does, and return only the request's result."""
         return (await self.request(method, params, revision, on_progress, of_any_type=of_any_type)).result
 
     async def request(
@@ -122,8 +122,8 @@ class InputRounds:
         tells_deadline: bool = True,
         of_any_type: bool = False,
     ) -> Completed:
-        """Send a request of a modern revision like `Connection.request`, in as many rounds of input as the server
-        needs, up to ``max_rounds``.
+        """Send a request of a modern revision like `Connection.request`. When the server requires input, send the
+        request again with the answers, up to ``max_rounds`` times.
 
         Each round has its own id and progress token. Otherwise it is the same request, with the answers and the exact
         ``requestState`` of the previous round. The handlers for the questions run concurrently in tasks of this call.
@@ -164,7 +164,7 @@ class InputRounds:
                 rounds += 1
 
     async def _answered(self, method: str, result: Any, revision: Revision, trips: RoundTrips) -> JSONObject:
-        """Answer the requests for input in ``result``. Returns the keys to add to the parameters of the next round's
+        """Answer the requests for input in ``result``. Returns the parameters to add to the next attempt of the
         request."""
         try:
             asked = structure(result, InputRequiredResult)
@@ -179,11 +179,11 @@ class InputRounds:
             most = self._settings.max_input_requests
             answers = prepared(self._answers, method, asked.input_requests, revision, most)
             with self._outbound.while_connected():
-                # If the call is cancelled, the server is notified at once, not after the cleanup of the last handler.
+                # If the call is cancelled, notify the server at once, not after the cleanup of the last handler.
                 given = await run_together(list(answers.values()), trips.cancel)
                 more["inputResponses"] = dict(zip(answers, given, strict=True))
         if not more:
-            # 2026-07-28 mrtr, Server Requirements: MUST include at least one of the two.
+            # 2026-07-28 mrtr, Server Requirements: the result MUST include inputRequests, requestState or both.
             raise ProtocolViolation(f"{method}: the server asked for input, but sent no questions and no requestState")
         return more
 
@@ -201,8 +201,8 @@ def prepared(
     *,
     of_task: bool = False,
 ) -> dict[str, AnswerQuestion]:
-    """Return one function for each of the server's requests in ``questions``; calling the function answers the request.
-    No handler runs until then.
+    """Return one function for each of the server's requests in ``questions``. Calling the function answers the request;
+    until then, no handler runs.
 
     The questions came in a result of ``method``, or from a task if ``of_task``. All of them are checked first, so that
     no user is asked in vain. Raises `ProtocolViolation` for a question that isn't allowed and for more than ``limit``
@@ -218,7 +218,7 @@ def prepared(
     except AnsweredLater:
         raise  # the server may send this request, but this client has no handler for it
     except CodedError as error:
-        # 2026-07-28 mrtr, Server Requirements: MUST NOT send requests that the client did not declare.
+        # 2026-07-28 mrtr, Server Requirements: servers MUST NOT send requests that the client did not declare.
         raise ProtocolViolation(f"{method}: the server asked for input that we cannot give: {error}") from None
 
 
@@ -229,12 +229,12 @@ async def _given(answer: Callable[[], Awaitable[Any]], revision: Revision) -> An
 logger = logging.getLogger("trio_mcp")
 
 _MOST_BYTES: Final = 8 * 1024 * 1024
-"""Approximate size limit for all output schemas together."""
+"""Approximate size limit, in bytes, for all stored output schemas together."""
 _PARTS: Final = 2000
 _CHARACTERS: Final = 50_000
 _LEVELS: Final = 64
 _MOST_COMPILED: Final = 20
-"""How many compiled schemas the client keeps, for the tools that were called last."""
+"""How many compiled schemas the client keeps. These belong to the tools that were called last."""
 _MOST_PATTERNS: Final = 20
 _MOST_OF_PATTERN: Final = 256 * 1024
 _LONGEST_FAULT: Final = 500
@@ -247,7 +247,8 @@ def tools_in(page: object) -> list[JSONObject]:
 
 
 class OutputSchemas:
-    """Validates results against the output schemas of tools, as far as the schemas can be checked."""
+    """The output schemas of a server's tools. Validates tool results against them, as far as the schemas can be
+    checked."""
 
     def __init__(self) -> None:
         self.known: dict[str, JSONObject] = {}
@@ -308,7 +309,7 @@ def _check_of(schema: JSONObject) -> _Check:
     try:
         validator = SchemaValidator(schema, pattern_limit=_MOST_OF_PATTERN)
     except ValueError as error:
-        # A regular expression may be too large for this client, but fine for others.
+        # A regular expression in the schema may be too complex for this client, but fine for others.
         unusable = None if patterns else f"the output schema is unusable: {error}"[:_LONGEST_FAULT]
         return lambda value: unusable
 

@@ -1,4 +1,5 @@
-"""Messages that a server sends on its own: ServerMessages answers requests, and Callbacks handles notifications.
+"""Handles messages that a server sends on its own: `ServerMessages` answers requests, and `Callbacks` handles
+notifications.
 
 OpenURLElicitations are the URL elicitations that the server hasn't reported as completed yet (2025-11-25 only).
 """
@@ -50,7 +51,7 @@ class _Unconnected:
 
 
 class Callbacks:
-    """Calls the callbacks that a client was opened with, and the functions that watch for changes of the server.
+    """Calls the callbacks that a client was opened with, and internal functions that watch for changes on the server.
 
     A plain callback for logs is called in the reader, as soon as its message is read: a queue and a task in between
     would double the cost of a log message. All other callbacks wait for their turn in a queue.
@@ -64,29 +65,31 @@ class Callbacks:
         self._log_context = Context()
         """The context variables with which the callback for log messages runs in the reader task."""
         self._call: Any = _NO_CALL
-        """The only call in progress, if the last log message belongs to it. The next log message then belongs to the
-        same call, unless a call has begun or ended since or `_log_context` names another."""
+        """The only call in progress, to which the last log message belonged. As long as no call begins or ends, the
+        next log messages belong to it too, so `_find_call` can be skipped."""
         self._on_log: Any = None
-        """The callback for log messages of the only call in progress."""
+        """The callback for the log messages of the call that `_find_call` found last."""
         self.own_logs = 0
         """How many calls in progress were passed their own callback for log messages."""
         self._log_at_once = not inspect.iscoroutinefunction(settings.on_log)
-        """True until the callback for log messages has returned an awaitable for the first time."""
+        """True if the callback for log messages is called directly in the reader task. False for an async callback, and
+        after the callback has returned an awaitable."""
         self._logging: tuple[NotificationReceived, Awaitable[Any]] | None = None
-        """The log message for which the callback has returned an awaitable, until the awaitable has been awaited."""
+        """The log message for which the callback has returned an awaitable, and the awaitable, until it has been
+        awaited."""
         self.urls = OpenURLElicitations()
         self.relay: Relay | None = None
-        """The relay that receives every notification: see `forward_to`."""
+        """Receives every notification of the server, if `forward_to` was called."""
         self.watchers: list[Callable[[Change], None]] = []
-        """Functions that are called for each change of the server as soon as it is read, in all revisions: before any
-        callback, any listener and any later reply. These functions must be quick, and must not raise."""
+        """Functions that are called for each change on the server as soon as it is read, in all revisions: before any
+        callback, any listener and any later reply. They must be quick, and must not raise."""
 
     def forward_to(self, relay: Relay) -> None:
         """Pass every notification of the server to ``relay`` from now on."""
         self.relay, self._call = relay, _NO_CALL
 
     def notify_watchers(self, change: Change) -> None:
-        """Call the functions that watch for changes of the server with ``change``."""
+        """Call the functions that watch for changes on the server with ``change``."""
         for watcher in self.watchers:
             watcher(change)
 
@@ -118,8 +121,8 @@ class Callbacks:
         return self._receive(event, change)
 
     def receive(self, event: NotificationReceived) -> bool:
-        """Pass the notification ``event`` to the relay and to the functions that watch for changes. Returns whether
-        `notified` must be called for it."""
+        """Handle the notification ``event`` like `wants`, but accept changes reported by modern servers too. Returns
+        whether `notified` must be called."""
         return self.wants(event) if event.method.name == _LOG else self._receive(event, change_in(event))
 
     def _receive(self, event: NotificationReceived, change: Change | None) -> bool:
@@ -140,7 +143,7 @@ class Callbacks:
 
     def _find_call(self, event: NotificationReceived) -> bool | None:
         """Find the call that a log message belongs to. Returns whether `notified` must be called; `None` means that
-        `_on_log` must be called at once, with the variables of `_log_context`."""
+        `_on_log` must be called at once instead, in `_log_context`."""
         self._call = _NO_CALL
         if self.relay is not None:
             self.relay.on_notification(event)
@@ -161,7 +164,8 @@ class Callbacks:
         return None
 
     def _is_pending(self, event: NotificationReceived, pending: object) -> bool:
-        """Return whether the callback for log messages has returned an awaitable that hasn't been awaited."""
+        """Return whether ``pending``, the value that the callback for log messages returned, is an awaitable. If so,
+        store it, so that `notified` awaits it."""
         if not inspect.isawaitable(pending):
             return False
         event.note_call(self._log_context[call_variable])
@@ -189,8 +193,8 @@ class Callbacks:
             await in_context(context, pending)
 
     def _context_of(self, event: NotificationReceived) -> Context:
-        """Return the context in which a callback runs. The only variable in it is the call that the notification
-        belongs to."""
+        """Return the context in which a callback runs. It contains the variables that the connection has set, and the
+        call that the notification belongs to."""
         context = self._contexts.copy_variables_to(Context())
         context.run(call_variable.set, event.served)
         return context
@@ -225,8 +229,8 @@ _LONGEST_ID: Final = 1000
 
 
 class OpenURLElicitations:
-    """The ids of URL elicitations that aren't complete. Only the last 1,000 ids are remembered, of up to 1,000
-    characters each.
+    """The ids of URL elicitations that the user hasn't completed. Only the last 1,000 ids are remembered, of up to
+    1,000 characters each.
 
     2025-11-25 elicitation, Completion Notifications: clients MUST ignore notifications referencing unknown or
     already-completed ids.
@@ -236,13 +240,12 @@ class OpenURLElicitations:
         self._ids = BoundedDict[str, None](_MOST_URLS)
 
     def add_question(self, params: JSONObject) -> None:
-        """Record the id of a request of the server if the request is a URL elicitation. The parameters may be
-        unchecked."""
+        """If a request of the server is a URL elicitation, record its elicitation id. ``params`` may be unvalidated."""
         if params.get("mode") == "url":
             self._add(params.get("elicitationId"))
 
     def add_required(self, error: PeerError) -> None:
-        """Record the ids of the URL elicitations, if any, that an error of the server requires."""
+        """If ``error`` of the server requires URL elicitations, record their ids."""
         if error.code != URL_ELICITATION_REQUIRED:
             return
         try:
@@ -257,8 +260,8 @@ class OpenURLElicitations:
             self._ids[elicitation_id] = None
 
     def complete(self, params: JSONObject) -> bool:
-        """Return whether a notification with these unchecked parameters completes an open URL elicitation, and forget
-        that elicitation's id."""
+        """Return whether the notification with these unvalidated parameters completes an open URL elicitation. If it
+        does, forget the elicitation's id."""
         try:
             elicitation_id = structure(params, ElicitationCompleteParams).elicitation_id
         except ValueError:
@@ -267,10 +270,10 @@ class OpenURLElicitations:
 
 
 class ServerMessages:
-    """Answers the server's requests with the client's handlers, and calls its callbacks for notifications."""
+    """Answers the server's requests with the client's handlers, and calls the client's callbacks for notifications."""
 
     seal = None
-    """Always empty, since clients don't answer a server's request with further requests. See `RequestHandler.seal`."""
+    """Always `None`, because clients don't answer a server's request with input requests. See `RequestHandler.seal`."""
 
     def __init__(
         self,
@@ -283,7 +286,7 @@ class ServerMessages:
         self._answers = answers
         self._contexts = contexts
         self.tasks: QuestionTasks | None = None
-        """The sampling and elicitation requests that are answered as tasks; `None` if the client has no such tasks."""
+        """The tasks in which sampling and elicitation requests are answered; `None` if the client has no such tasks."""
         if tasks is not None:
             from .question_tasks import QuestionTasks  # lazy import: few clients run tasks
 
@@ -293,13 +296,13 @@ class ServerMessages:
         """A function that returns whether `notified` must be called for a notification. See `RequestHandler.wants`."""
 
     def answer_now(self, request: InboundRequest, exchange: Exchange) -> Decision:
-        """Return the answer to a request that can be answered at once. See `RequestHandler.answer_now`."""
+        """Decide how to answer a request of the server, and answer a ping at once. See `RequestHandler.answer_now`."""
         if request.method.name == "ping":
             return Now(EmptyResult())
         if request.method.name == "elicitation/create":
             self._callbacks.urls.add_question(
                 request.params
-            )  # record it now, since the end of the request may arrive in the same read
+            )  # record it now: the elicitation may complete in the same read
         if self._callbacks.relay is not None:
             self._callbacks.relay.on_question(request)
         if not self._answers.forwards(request.method.name):
@@ -325,12 +328,12 @@ class ServerMessages:
 
 
 def _related(result: Any, request: InboundRequest) -> Any:
-    """Return ``result`` with the id of the server's task that the request belongs to (2025-11-25 tasks, Related Task
+    """Add to ``result`` the id of the server's task that the request belongs to (2025-11-25 tasks, Related Task
     Metadata: the id MUST be in responses)."""
     related: Any = request.meta.get(RELATED_TASK)
     if not isinstance(related, dict):
         return result
-    if type(result) is dict:  # the result is from another client, to which the request was forwarded
+    if type(result) is dict:  # the result is from another client, to which a relay forwarded the request
         plain = cast("JSONObject", result)
         return {**plain, "_meta": _with(related, plain.get("_meta"))}
     return attrs.evolve(result, meta=_with(related, result.meta))

@@ -67,10 +67,10 @@ class Changes(AsyncIterator[Change]):
         """The changes that the server agreed to report. These are fewer than requested if the server can't report all
         of them."""
         self.dropped = 0
-        """How many changes were dropped because too many were waiting. Only changes of resources that weren't requested
-        by name are dropped, such as parts of a requested resource."""
+        """How many changes were dropped because too many were waiting. Only changes of resources that you didn't
+        request by URI are dropped, such as parts of a requested resource."""
         self._consumer: Callable[[Change], bool] | None = None
-        """A function that is called with each change right after it is read, while no other change waits. It returns
+        """A function that is called with each change right after it is read, if no other change waits. It returns
         whether it has handled the change."""
         self._uris = frozenset(asked.resource_subscriptions or ())
         self._kinds = kinds_in(asked)
@@ -90,7 +90,7 @@ class Changes(AsyncIterator[Change]):
         change = change_in(event)
         if change is None and self._on_notification is not None and event.method.name not in METHODS:
             self._on_notification(event, size)
-        # 2026-07-28 subscriptions: the server MUST NOT send changes that were not requested.
+        # 2026-07-28 subscriptions: the server MUST NOT send changes that were not requested, so ignore them.
         if change is None or change.kind not in self._kinds:
             return
         self._on_change(change)
@@ -126,7 +126,7 @@ class Changes(AsyncIterator[Change]):
         return change
 
     def take_all(self) -> list[Change]:
-        """Remove and return all waiting changes, for a caller that no longer iterates."""
+        """Remove and return all changes that wait, for a caller that no longer iterates."""
         return self._run.call(self._take_all)
 
     def _take_all(self) -> list[Change]:
@@ -137,8 +137,8 @@ class Changes(AsyncIterator[Change]):
 
 
 class ChangeStreams:
-    """The ``subscriptions/listen`` streams of one client. Callers open streams with ``ask``. Streams for callbacks run
-    in the nursery ``services``, which the code that opens the client sets."""
+    """The ``subscriptions/listen`` streams of one client. ``ask`` sends the request for a stream. Streams for callbacks
+    run in the nursery ``services``, which is set when the client opens."""
 
     services: ServiceNursery
 
@@ -147,7 +147,7 @@ class ChangeStreams:
         self._limits = limits
         self._callbacks = callbacks
         self._followed: dict[str, ReopenedStream] = {}
-        """The streams that serve callbacks for resources, by the URI of the resource."""
+        """The streams for ``on_resource_updated``, by the URI of the resource."""
 
     @asynccontextmanager
     async def listen(
@@ -246,12 +246,12 @@ class ChangeStreams:
 
 _LONGEST_DELAY: Final = 60.0
 _STABLE_AFTER: Final = 60.0
-"""The number of seconds a stream must last, so that the delays before it is reopened start again from the shortest."""
+"""Seconds that a stream must last for the reopening delay to start again from the shortest."""
 
 
 class ReopenedStream:
-    """A ``subscriptions/listen`` stream for callbacks. The client reopens the stream whenever it ends, since callbacks
-    can't be notified of an end.
+    """A ``subscriptions/listen`` stream for callbacks. The client reopens the stream whenever it ends, because
+    callbacks aren't notified when a stream ends.
 
     A server may end a stream although the connection lives on. The client reopens it after growing delays, up to a
     minute, until the client is closed, the connection is lost, or the server reports none of the changes any more.
@@ -307,7 +307,7 @@ class ReopenedStream:
         await trio.sleep(delay)
 
     def cancel(self) -> None:
-        """End the stream. The server gets one cancellation, unless it has ended the stream already."""
+        """End the stream. The server gets one cancellation, unless the server has already ended the stream."""
         self._scope.cancel(reason=LEFT)
 
     def _receive(self, event: NotificationReceived, size: int) -> None:
@@ -356,14 +356,14 @@ class SubscriptionStream:
 
     async def run(self, ask: Ask, on_notification: OnNotification) -> None:
         """Keep the stream open until the server closes it or the connection ends. ``on_notification`` is called with
-        each notification on the stream, except the acknowledgement. If this is cancelled, the server gets one
+        each notification on the stream, except the acknowledgement. If this method is cancelled, the server gets one
         cancellation."""
         try:
             result = await ask(self._asked, partial(self._receive, on_notification))
             if result is not None:  # the server didn't cancel the stream
                 check_result_type("subscriptions/listen", result)
         except MCPError as error:
-            # The traceback refers to this frame, and so to this stream: leave no reference cycle.
+            # Break the reference cycle: the traceback refers to this frame, and the frame to this stream.
             self.failure = error.with_traceback(None)
         finally:
             self._settled.set()

@@ -40,7 +40,7 @@ class CallTimeouts:
         self._paused_seconds = 0.0
         self._paused_since = 0.0
         self.asked_in_calls = False
-        """True if `user_is_asked` runs in a task of the call that the server's request belongs to."""
+        """True if `user_is_asked` is entered in a task of the call that the server's request belongs to."""
 
     @property
     def paused_seconds(self) -> float:
@@ -49,8 +49,8 @@ class CallTimeouts:
 
     @contextmanager
     def move_on_after(self, seconds: float) -> Generator[trio.CancelScope]:
-        """Limit the time of the block like `trio.move_on_after`, without the time in which all timeouts are paused:
-        those of the calls, and `fail_after_work` around the block."""
+        """Limit the time of the block like `trio.move_on_after`, but don't count the time in which the timeouts of the
+        calls, and a `fail_after_work` around the block, are paused."""
         with trio.CancelScope() as scope:
             limit = TimeLimit(scope, seconds, inf, inf, renewed=False)
             with self._known((*call_limits(), limit)):
@@ -64,8 +64,8 @@ class CallTimeouts:
         return UNLIMITED if self._seconds == inf else self._limited()
 
     def around_wait(self) -> AbstractContextManager[Any]:
-        """Apply the timeouts around the caller to a block that waits for more than the answer to one request, such as a
-        task."""
+        """Apply the timeouts around the caller to a block that waits for more than the response to one request, such as
+        for a task."""
         limits = call_limits()
         return self._known(limits) if limits else UNLIMITED
 
@@ -82,7 +82,7 @@ class CallTimeouts:
         except trio.TooSlowError:
             if scope is None or not scope.cancelled_caught:
                 raise  # a timeout other than the client's own has expired
-            # The caller set no timeout, so the error names the option that did.
+            # The caller set no timeout itself, so the error names the option that did.
             raise trio.TooSlowError(f"no answer within {self._seconds:g} s (call_timeout){hint}") from None
 
     @contextmanager
@@ -158,7 +158,7 @@ class KeepAlive:
     pings MAY trigger connection reset)."""
 
     async def _run(self, connection: Connection, ping: Callable[[], Awaitable[None]]) -> None:
-        """Ping the server until the connection is lost. Waiting calls then raise `ConnectionLost`; they aren't
+        """Ping the server until the connection is lost. Calls that wait then raise `ConnectionLost`; they aren't
         cancelled."""
         missed = 0
         try:
@@ -171,7 +171,7 @@ class KeepAlive:
         connection.lose(ConnectionLost(f"the server did not answer {missed} pings of {self.timeout:g} s each"))
 
     async def _is_alive(self, connection: Connection, ping: Callable[[], Awaitable[None]]) -> bool:
-        # A request of this client that began meanwhile may keep the server busy.
+        # The server may be busy with a request that this client has sent meanwhile.
         return in_progress(connection) or await has_answered(ping, self.timeout) or in_progress(connection)
 
 
@@ -188,7 +188,7 @@ async def has_answered(ping: Callable[[], Awaitable[None]], seconds: float) -> b
     except ConnectionLost:
         raise
     except MCPError:
-        return True  # an error is an answer as well, for example a missing token
+        return True  # an error also shows that the server is alive, for example if a token is missing
     return True
 
 

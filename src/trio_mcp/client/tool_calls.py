@@ -34,8 +34,8 @@ _CALL = "tools/call"
 
 
 class _ToolCall(NamedTuple):
-    """A call of a tool, and the parameters of the task that the caller requested; `None` if the caller wants the result
-    of the call."""
+    """A call of a tool. If the caller requested a task, it has the task's parameters; they are `None` if the caller
+    wants the result of the call."""
 
     params: JSONObject
     revision: Revision
@@ -56,13 +56,14 @@ class ToolCalls:
     may_become_tasks: bool = attrs.field(default=False, init=False)
     """True if the server may continue tool calls as tasks, or has tools that must be called as tasks."""
     supports: TaskSupports | None = attrs.field(default=None, init=False)
-    """Which tools are called as tasks, in revisions in which the client decides whether a call is a task."""
+    """The task support of each tool, for revisions in which the client decides whether a call is a task."""
     _followed: dict[RemoteTask, None] = attrs.field(factory=dict[RemoteTask, None], init=False)
 
     def adopt(self, revision: Revision, capabilities: ServerCapabilities) -> None:
         """Enable or disable calls as tasks, according to the server's ``capabilities``."""
         if revision.result_type:
-            # The server's declaration doesn't matter: the client declares tasks in each request, and must accept them.
+            # The server's declaration doesn't matter: in modern revisions, the client declares tasks in each request,
+            # and must accept them.
             self.may_become_tasks = self._answers.capabilities.supports(TASKS_CAPABILITY)
         else:
             self.may_become_tasks = self._settings.tasks and capabilities.supports("tasks.requests.tools.call")
@@ -86,7 +87,7 @@ class ToolCalls:
         on_task: Callable[[str], None] | None = None,
     ) -> Any:
         """Call a tool, and return its result, or the result of its task if the server continued the call as a task.
-        Cancelling this cancels the task.
+        Cancelling this method cancels the task.
 
         ``on_task`` gets the id of the task. Code that forwards, and declares the extension itself, passes it too.
         """
@@ -106,13 +107,13 @@ class ToolCalls:
 
     async def start(self, params: JSONObject, revision: Revision, task: JSONObject) -> Any:
         """Call a tool as a task, and return the task, or the result if the server doesn't start a task. ``task`` has
-        the parameters of the task in 2025-11-25. The server doesn't get the caller's deadline, since the task outlives
-        the call."""
+        the parameters of the task in 2025-11-25. The server doesn't get the caller's deadline, because the task
+        outlives the call."""
         call = _ToolCall(params, revision, None, task)
         return await (self._call(call) if revision.result_type else self._call_as_listed(call))
 
     async def send(self, params: JSONObject, revision: Revision, on_progress: OnProgress | None) -> Any:
-        """Call a tool in a modern revision, and return the server's answer (a result or a task) unchanged."""
+        """Call a tool in a modern revision, and return the server's response (a result or a task) unchanged."""
         forget = self._forget_for(params, revision)
         return (await self._rounds.request(_CALL, params, revision, on_progress, forget)).result
 
@@ -132,13 +133,13 @@ class ToolCalls:
             self._followed.pop(task, None)
 
     def leave(self) -> None:
-        """Cancel the tasks of all calls, because the connection is about to be closed."""
+        """Cancel the tasks of all calls that still wait, because the connection is about to be closed."""
         for task in self._followed:
             task.abandon()
 
     def known(self, task_id: str, params: JSONObject, revision: Revision) -> RemoteTask:
-        """Return an object for the task with this id, without a request to the server. ``params`` are the parameters of
-        a request that has no others."""
+        """Return an object for the task with this id, without sending a request. ``params`` are the parameters that
+        requests about the task have in any case."""
         ask, forget = self._ask_for(params, revision), self._forget_for(params, revision)
         if revision.result_type:
             return ExtensionRemoteTask(task_id, ask, forget, self._answering(revision))
@@ -216,7 +217,7 @@ class ToolCalls:
         return partial(self._ask, _meta_of(params), revision)
 
     async def _ask(self, meta: JSONObject, revision: Revision, method: str, params: JSONObject) -> Any:
-        # tasks/result blocks until the task has ended, so the timeout for one request doesn't apply.
+        # The timeout for one request doesn't apply, because tasks/result blocks until the task has ended.
         with nullcontext() if method == "tasks/result" else self._limits.around_call():
             result = await self._outbound.request(method, {**params, **meta}, revision)
         if revision.result_type:
@@ -240,7 +241,8 @@ _MOST_TOOLS: Final = 10_000
 
 
 class TaskSupports:
-    """The value of ``execution.taskSupport`` of each tool (2025-11-25 tasks, Tool-Level Negotiation).
+    """Stores which tools support, require or forbid tasks (``execution.taskSupport``; 2025-11-25 tasks, Tool-Level
+    Negotiation).
 
     If a tool is called that hasn't been listed, all tools are listed once, by ``request``; after `forget` they are
     listed again. A tool that the server doesn't list counts as ``forbidden``: it isn't called as a task.
@@ -253,7 +255,8 @@ class TaskSupports:
         self._is_whole = False
         self._listing = trio.Lock()
         self.listings = 0
-        """The number of listings so far, so that callers know whether another listing may return more."""
+        """The number of tool lists that were read so far, so that callers know whether reading the list again may
+        help."""
 
     def forget(self) -> None:
         """Forget the task support of all tools, since the tools may have changed."""
@@ -261,15 +264,16 @@ class TaskSupports:
         self._is_whole = False
 
     def add_page(self, page: object) -> None:
-        """Record the task support of the tools on one page of ``tools/list``, whichever code requested that page."""
+        """Record the task support of the tools on one page of ``tools/list``. The page may have been requested for any
+        purpose."""
         for tool in tools_in(page):
             name, support = tool.get("name"), as_object(tool.get("execution")).get("taskSupport")
             if isinstance(name, str):
                 self._known[name] = support if support in _AS_TASKS else "forbidden"
 
     async def of(self, name: str) -> TaskSupport:
-        """Return whether a tool supports, requires or forbids tasks. Raises the errors of ``request``, except if the
-        server refuses to list its tools."""
+        """Return whether the tool called ``name`` supports, requires or forbids tasks. Raises the errors of
+        ``request``, except if the server refuses to list its tools."""
         if name not in self._known and not self._is_whole:
             async with self._listing:
                 if name not in self._known and not self._is_whole:

@@ -1,1 +1,1 @@
-"""Utilities for trio tasks, threads and time limits. They don't depend on MCP."""
+"""Utilities for trio tasks, threads and time limits. They don't depend on the rest of the package."""

@@ -27,24 +27,25 @@ T = TypeVar("T")
 logger = logging.getLogger("trio_mcp")
 
 _PATIENCE: Final = 5.0
-"""Seconds that the asyncio tasks have to finish when their event loop ends. The loop's threads then have the same
-time."""
+"""Seconds that the asyncio tasks have to finish when their event loop ends. After that, the loop's worker threads have
+the same time."""
 
 
 class AsyncioThread:
-    """An asyncio event loop in its own thread. Create it in the trio run that uses it, and end it with `aclose`. Calls
-    are refused while ``max_abandoned`` tasks that ignored their cancellation still run."""
+    """An asyncio event loop in its own thread. Create it in the trio run that uses it, and end it with `aclose`. While
+    ``max_abandoned`` tasks that ignored their cancellation still run, new calls are refused."""
 
     def __init__(self, max_abandoned: int) -> None:
         self._max_abandoned = max_abandoned
         self._abandoned: list[LoopTask[Any]] = []
         self._trio_run = TrioRun()
         self._running: set[LoopTask[Any]] = set()
-        """The asyncio tasks for which calls wait."""
+        """The asyncio tasks that run now, and for whose end a call of `run` waits."""
         self._ended = trio.Event()
         self._is_ending = False
         self._loop = asyncio.new_event_loop()
-        # A daemon thread: a handler that blocks the loop forever must not prevent the interpreter from exiting.
+        # Use a daemon thread, so that a handler that blocks the loop forever can't prevent the interpreter from
+        # exiting.
         self._thread = threading.Thread(target=self._run_loop, name="trio-mcp asyncio", daemon=True)
         self._thread.start()
 
@@ -82,11 +83,11 @@ class AsyncioThread:
                 with graces.grace():
                     await task.over.wait()
                 if not task.over.is_set() and await calls.end_waiting():
-                    with graces.grace():  # a second grace, because the work that the task waited for has used the first
+                    with graces.grace():  # a second grace, because the inner trio call used the first
                         await task.over.wait()
                 if not task.over.is_set():
                     self._abandoned.append(task)
-                    called: Any = getattr(function, "func", function)  # log no arguments, which can be private
+                    called: Any = getattr(function, "func", function)  # log no arguments, which may be private
                     logger.warning(
                         "a handler on asyncio did not end within %g s of its cancel, and is abandoned: %s swallows "
                         "asyncio.CancelledError, or blocks the event loop",
@@ -133,7 +134,7 @@ class AsyncioThread:
 
     async def aclose(self) -> None:
         """Cancel the tasks that still run in the event loop, and end the thread. Returns after about ten seconds at the
-        latest. A thread that is still blocked is left running, which is logged."""
+        latest. If the thread is blocked longer, it is left running, and a warning is logged."""
         with suppress(RuntimeError):  # it has ended
             self._loop.call_soon_threadsafe(self._begin_end)
         with trio.CancelScope(shield=True, deadline=trio.current_time() + 2 * _PATIENCE + 1):
@@ -148,7 +149,7 @@ class AsyncioThread:
         for task in self._running:
             task.over.set()
 
-    # In the thread of the loop
+    # Methods that run in the thread of the event loop
 
     def _run_loop(self) -> None:
         try:
@@ -190,7 +191,7 @@ class AsyncioThread:
 async def _contained(function: Callable[[], Awaitable[T]]) -> T:
     try:
         return await function()
-    except (SystemExit, KeyboardInterrupt) as error:  # these exceptions would end the event loop
+    except (SystemExit, KeyboardInterrupt) as error:  # such an exception would end the event loop
         raise RuntimeError(f"the handler raised {type(error).__name__}, which would end the server") from error
 
 
@@ -209,14 +210,15 @@ class LoopCalls:
         self._call_ended: trio.Event | None = None
 
     def end(self) -> None:
-        """Cancel all calls by tasks that the function started and did not wait for. Called in trio's thread."""
+        """Cancel all calls into trio by tasks that the function started and did not wait for. Called in trio's
+        thread."""
         scopes, self._scopes = self._scopes or {}, None
         for scope in scopes:
             scope.cancel(reason="the handler has returned")
 
     async def end_waiting(self) -> bool:
-        """Cancel the calls for which asyncio tasks wait now, and wait for their end, shielded, as a nursery does.
-        Return true if there were any. Called in trio's thread."""
+        """Cancel the calls into trio for which asyncio tasks wait now, and wait for their end, shielded, as a nursery
+        does. Return true if there were any. Called in trio's thread."""
         scopes = list(self._scopes or ())
         for scope in scopes:
             scope.cancel(reason="the task of asyncio was cancelled")
@@ -236,8 +238,8 @@ class LoopCalls:
         await asyncio.sleep(0)
 
     async def call(self, function: Callable[[], Awaitable[T]]) -> T:
-        """Run ``function`` in trio for a task of the event loop, and return its result. Cancelling the task cancels the
-        call, and the cancellation is raised when the call has ended."""
+        """Run ``function`` in trio for an asyncio task, and return its result. Cancelling the asyncio task cancels the
+        call, and `asyncio.CancelledError` is raised when the call has ended."""
         ended: asyncio.Future[outcome.Outcome[T] | None] = self._loop.create_future()
         scope = trio.CancelScope()
 
@@ -247,8 +249,8 @@ class LoopCalls:
 
         async def run() -> None:
             end: outcome.Outcome[T] | None = None
-            # When the request is cancelled, the asyncio task is cancelled, and that cancels the call. Without the
-            # shield, the task would be cancelled twice.
+            # When the request is cancelled, the asyncio task is cancelled, and this cancels the call into trio. Without
+            # the shield, the call would be cancelled twice.
             scope.shield = trio.current_effective_deadline() > trio.current_time()
             try:
                 with scope:
@@ -262,7 +264,7 @@ class LoopCalls:
                 if self._call_ended is not None:
                     self._call_ended.set()
                 tell(end)
-                del end  # the traceback of an exception refers to this frame
+                del end  # an exception's traceback refers to this frame
 
         def start() -> None:
             if self._scopes is None:

@@ -32,8 +32,8 @@ class BoundedDict(dict[K, V]):
 
 
 class Backlog(Generic[T]):
-    """A queue of at most ``max_items`` items and ``max_bytes`` bytes. To make room for a new item, the oldest items are
-    dropped.
+    """A queue of at most ``max_items`` items and ``max_bytes`` bytes. If there is no room for a new item, the oldest
+    items are dropped.
 
     The newest item is always kept, however large.
     """
@@ -42,16 +42,15 @@ class Backlog(Generic[T]):
         self._max_items = max_items
         self._max_bytes = max_bytes
         self._items: deque[tuple[T, int]] | None = None
-        """The queued items. `None` until the first `put`, because an empty deque takes 760 bytes, and most backlogs of
-        a server stay empty."""
+        """The queued items. `None` until the first `put`: an empty deque takes 760 bytes, and most backlogs of a server
+        stay empty."""
         self._bytes = 0
 
     def __len__(self) -> int:
         return 0 if self._items is None else len(self._items)
 
     def put(self, item: T, size: int) -> int:
-        """Add an item that takes ``size`` bytes when sent, and return how many older items were dropped to make
-        room."""
+        """Add an item that takes ``size`` bytes when sent. Return how many older items were dropped to make room."""
         dropped, items = 0, self._items
         if items is None:
             items = self._items = deque()

@@ -24,8 +24,8 @@ T = TypeVar("T")
 
 
 def contextmanager(function: Callable[P, Generator[T]]) -> Callable[P, AbstractContextManager[T, bool | None]]:
-    """Return a context manager made from a generator ``function``, like `contextlib.contextmanager`. After the block,
-    the traceback of an exception that left the block is restored."""
+    """Create a context manager from a generator ``function``, like `contextlib.contextmanager`. If an exception leaves
+    the block, its original traceback is restored."""
     manager = contextlib.contextmanager(function)
 
     @wraps(function)
@@ -38,7 +38,7 @@ def contextmanager(function: Callable[P, Generator[T]]) -> Callable[P, AbstractC
 def asynccontextmanager(
     function: Callable[P, AsyncGenerator[T]],
 ) -> Callable[P, AbstractAsyncContextManager[T, bool | None]]:
-    """Return an async context manager made from an async generator function, like `contextmanager`."""
+    """Create an async context manager from an async generator function, like `contextmanager`."""
     manager = contextlib.asynccontextmanager(function)
 
     @wraps(function)
@@ -84,8 +84,8 @@ class _AsyncContext(AbstractAsyncContextManager[T, bool | None]):
 
 @contextmanager
 def cancel_on_interrupt() -> Generator[trio.CancelScope]:
-    """Open a cancel scope that the first Ctrl-C (SIGINT) in the block cancels. The second Ctrl-C has its previous
-    effect, which is usually to raise `KeyboardInterrupt`.
+    """Open a cancel scope that is cancelled by the first Ctrl-C (SIGINT) in the block. The second Ctrl-C has its
+    previous effect, which is usually to raise `KeyboardInterrupt`.
 
         with cancel_on_interrupt() as scope:
             result = await client.call_tool("search", {"text": "trio"})

@@ -1,4 +1,4 @@
-"""Functions that run a coroutine step by step: in another context, or with a callback at certain steps."""
+"""Functions that run a coroutine step by step: in another context, or with callbacks at certain steps."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 def _run_steps(work: Awaitable[T], run: Callable[..., Any]) -> Generator[Any, Any, T]:
-    """Await ``work``, and make each of its steps through a call of ``run(method, argument)``."""
+    """Await ``work``, but run each of its steps by calling ``run(method, argument)``."""
     steps: Any = work.__await__()
     value: Any = None
     thrown: BaseException | None = None
@@ -30,7 +30,7 @@ def _run_steps(work: Awaitable[T], run: Callable[..., Any]) -> Generator[Any, An
             except BaseException as error:  # raised by trio, for example when it closes an abandoned task
                 thrown = error
     finally:
-        value = thrown = None  # a thrown exception refers to this frame, which would be a cycle
+        value = thrown = None  # break the cycle: a thrown exception refers to this frame
 
 
 @define(eq=False)
@@ -49,7 +49,7 @@ class in_context(Generic[T]):
 
 
 class ResumptionObserver:
-    """An awaitable that runs ``answer`` and reports its first step after a cancellation, and its end.
+    """An awaitable that runs ``answer``. It reports the first step after a cancellation, and the end of ``answer``.
 
     ``on_resumed`` is called at the first step of ``answer`` after ``scope`` was cancelled, where its ``finally``
     begins. ``on_returned`` is called when ``answer`` has returned or raised. Neither may raise.

@@ -19,7 +19,7 @@ _TAG_BYTES: Final = 12
 
 
 def leaves_enough(held: int, free: int, more: int = 1) -> bool:
-    """Return true if a caller that uses ``held`` of a limit can take ``more`` while ``free`` is unused.
+    """Return true if a caller may take ``more`` of a limit. The caller already uses ``held``, and ``free`` is unused.
 
     A caller can hold at most as much as it leaves free: half of everything if no other caller wants any, a third if two
     callers want as much as possible. So some is always left for the next caller, and a caller that was alone releases
@@ -33,7 +33,8 @@ def leaves_enough(held: int, free: int, more: int = 1) -> bool:
 
 
 class Caller:
-    """A caller of a server, or one connection, session or client of a caller, with its use of the server's limits.
+    """A caller of a server, or a connection, session or client of a caller. It counts what the caller uses of the
+    server's limits.
 
     `Callers` has one for each party, while a connection, session, request or thread of the party refers to it. ``key``
     identifies the party. With `None`, the party is unknown, and each such `Caller` counts as a separate one. If
@@ -55,15 +56,15 @@ class Caller:
         self.within = within
         """The `Caller` that contains this one. `None` for a whole caller."""
         self.requests = 0
-        """Number of requests that run, wait or are parked, without streams."""
+        """Number of the caller's requests that run, wait or are parked. Streams aren't counted."""
         self.streams = 0
-        """Number of subscription streams that are open."""
+        """Number of the caller's open subscription streams."""
         self.bytes = 0
-        """Bytes in memory of the requests and streams."""
+        """Bytes in memory of the caller's requests and streams."""
         self.connections = 0
         """Number of connections of trusted proxies whose last request came from this caller."""
         self.log_share: Any = None
-        """The caller's share of the log, used by `trio_mcp.diagnostics`. `None` until something may be logged."""
+        """Limits the caller's log records, used by `trio_mcp.diagnostics`. `None` until something may be logged."""
         self._parts: WeakValueDictionary[Hashable, Caller] | None = None
         self._tag: str | None = None
 
@@ -72,8 +73,8 @@ class Caller:
 
     @property
     def whole(self) -> Caller:
-        """The whole caller: this `Caller` itself or, for a connection, session or client, the caller that it belongs
-        to."""
+        """The whole caller: this `Caller` itself or, if it is a connection, session or client, the caller that it
+        belongs to."""
         whole = self
         while whole.within is not None:
             whole = whole.within
@@ -91,20 +92,20 @@ class Caller:
 
     @property
     def tag(self) -> str:
-        """A random name that identifies this `Caller` in another process: see `part`."""
+        """A random name for this `Caller` that another process can pass to `part`."""
         if self._tag is None:
             self._tag = secrets.token_urlsafe(_TAG_BYTES)
         return self._tag
 
     def connection(self) -> Caller:
         """Return a new `Caller` for one connection or session of this caller. A caller without a ``key`` is itself a
-        connection, so this returns the caller."""
+        connection, and is returned."""
         return self if self.key is None else Caller(within=self)
 
     def part(self, name: str) -> Caller:
-        """Return the `Caller` for the client of this caller with this ``name``. It's the same object for as long as
-        it's in use. Names aren't verified: a client that invents names only divides its caller's own share, as with
-        more connections."""
+        """Return the `Caller` for the client called ``name`` of this caller. It's the same object for as long as it's
+        in use. Names aren't verified: a client that invents names only divides its caller's own share, as with more
+        connections."""
         if self._parts is None:
             self._parts = WeakValueDictionary()
         part = self._parts.get(name)
@@ -113,8 +114,8 @@ class Caller:
         return part
 
     def held(self, count: Callable[[Caller], int]) -> int:
-        """Return the amount to pass to `may_take`: the sum over this `Caller` and each `Caller` that contains it,
-        without those that are alone. ``count`` returns the amount of one `Caller`."""
+        """Return how much this `Caller` and each `Caller` that contains it use together, for `leaves_enough`. A
+        `Caller` that is alone doesn't count. ``count`` returns the amount of one `Caller`."""
         held = 0
         caller = self
         while caller is not None:
@@ -124,13 +125,13 @@ class Caller:
         return held
 
     def may_take(self, count: Callable[[Caller], int], free: int, more: int = 1) -> bool:
-        """Return true if this `Caller` can take ``more`` of a limit of which ``free`` is unused: see `leaves_enough`.
+        """Return true if this `Caller` may take ``more`` of a limit of which ``free`` is unused: see `leaves_enough`.
         ``count`` returns how much a `Caller` uses."""
         return leaves_enough(self.held(count), free, more)
 
 
 class Callers:
-    """The current callers of a server, one `Caller` for each."""
+    """The current callers of a server: one `Caller` for each principal, network address or process."""
 
     def __init__(self) -> None:
         self._known = WeakValueDictionary[Hashable, Caller]()
@@ -155,11 +156,11 @@ class Callers:
 
 
 UNCOUNTED: Final = 16 * 1024
-"""Bytes of each connection that don't count against the limit."""
+"""The first bytes of each connection that don't count towards the limit."""
 
 
 class SharedBytes:
-    """Counter of the bytes that a server keeps in memory, at most ``limit``, shared among callers."""
+    """Counts the bytes that a server keeps in memory. The maximum is ``limit``, shared among callers."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -168,7 +169,7 @@ class SharedBytes:
         self._of_callers = WeakKeyDictionary[Caller, int]()
 
     def held_for(self, caller: Caller) -> HeldBytes:
-        """Return a counter of the bytes that one object keeps for ``caller``, starting at 0."""
+        """Return a counter for the bytes that one object keeps for ``caller``, starting at 0."""
         return HeldBytes(self, caller)
 
     def add(self, caller: Caller, count: int) -> None:
@@ -184,7 +185,7 @@ class SharedBytes:
             holder = holder.within
 
     def is_too_much(self, caller: Caller) -> bool:
-        """Return true if ``caller`` uses more than its share, which is as much as it leaves for others."""
+        """Return true if ``caller`` uses more than its share: more than it leaves free for others."""
         return not caller.may_take(self._held, self._limit - self.size, 0)
 
     def _held(self, caller: Caller) -> int:
@@ -192,7 +193,8 @@ class SharedBytes:
 
 
 class HeldBytes:
-    """Counter of the bytes of ``shared`` that one object, such as a log, keeps for ``caller``."""
+    """Counts the bytes that one object, such as a log, keeps for ``caller``. They are part of the total in
+    ``shared``."""
 
     __slots__ = ("_caller", "_shared", "size")
 
@@ -212,7 +214,7 @@ class HeldBytes:
             self.add(-self.size)
 
     def hold(self, size: int) -> bool:
-        """Set the number of kept bytes to ``size``, counted in steps of `UNCOUNTED`. Return true if that's within the
+        """Set the number of kept bytes to ``size``, counted in steps of `UNCOUNTED`. Return true if this is within the
         caller's share."""
         more = (size if size > UNCOUNTED else 0) - self.size
         if 0 <= more <= UNCOUNTED:
@@ -221,7 +223,7 @@ class HeldBytes:
         return more < 0 or not self.is_too_much
 
     def move_to(self, caller: Caller) -> None:
-        """Count the bytes for ``caller`` from now on."""
+        """Count this object's bytes for ``caller`` from now on."""
         size = self.size
         self.release()
         self._caller = caller
@@ -229,13 +231,13 @@ class HeldBytes:
 
     @property
     def is_too_much(self) -> bool:
-        """True if the caller uses more than its share, over all its objects together."""
+        """True if all objects of the caller together use more than the caller's share."""
         return self._shared.is_too_much(self._caller)
 
 
 class EvictionQueue(Generic[T]):
-    """Items of one kind that a server keeps for its callers. If a caller has too many, its connection or client with
-    the most items loses its oldest item first."""
+    """Items of one kind that a server keeps for its callers, such as sessions. When a caller has too many, the oldest
+    item is evicted from the caller's connection or client with the most items."""
 
     def __init__(self) -> None:
         self._of_callers: dict[Caller, dict[Caller, dict[T, None]]] = {}

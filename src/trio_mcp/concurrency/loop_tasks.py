@@ -1,4 +1,4 @@
-"""`LoopTask` runs an asyncio function for a trio task, in an event loop in another thread."""
+"""`LoopTask` runs an asyncio function in an event loop in another thread, for a trio task that waits for it."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class LoopTask(Generic[T]):
         """Event that is set when the task has ended."""
         loop.call_soon_threadsafe(self._start, context)
 
-    # In the thread of the loop
+    # Methods that run in the thread of the event loop
 
     def _start(self, context: Context) -> None:
         self._task = self._loop.create_task(self._run(), context=context)
@@ -68,8 +68,8 @@ class LoopTask(Generic[T]):
         return self._task is not None and self._task.cancelled()
 
     def result(self) -> T:
-        """Return the result of the task, or raise its exception. Exceptions such as asyncio's cancellation, which would
-        end everything that trio runs, are replaced by `RuntimeError`."""
+        """Return the result of the task, or raise its exception. Exceptions that would end the whole trio run, such as
+        asyncio's cancellation, are replaced by `RuntimeError`."""
         task: Any = self._task
         try:
             return task.result()

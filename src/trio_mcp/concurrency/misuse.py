@@ -18,9 +18,9 @@ T = TypeVar("T")
 def async_with_only(
     what: str,
 ) -> Callable[[Callable[P, AbstractAsyncContextManager[T]]], Callable[P, AbstractAsyncContextManager[T]]]:
-    """Decorate an ``open_*`` function that returns a context manager, so that awaiting the result raises `TypeError`
-    with the correct code. An unknown option raises it as well. ``what`` names the value of the block, for example
-    ``"client"``; pass an empty string for no value."""
+    """Decorate an ``open_*`` function that returns a context manager. Awaiting the result then raises `TypeError` with
+    the correct code, and so does an unknown option. ``what`` names the value of the block, for example ``"client"``;
+    pass an empty string for no value."""
 
     def decorate(function: Callable[P, AbstractAsyncContextManager[T]]) -> Callable[P, AbstractAsyncContextManager[T]]:
         @wraps(function)
@@ -35,8 +35,8 @@ def async_with_only(
 
 
 def check_keywords(function: Callable[..., Any], given: Iterable[str], name: str | None = None) -> None:
-    """Raise `TypeError` if ``function`` doesn't accept one of the ``given`` keywords. The error calls the function
-    ``name``, by default its qualified name."""
+    """Raise `TypeError` if ``function`` doesn't accept one of the ``given`` keywords. The error message calls the
+    function ``name``, by default its qualified name."""
     check_options(name or function.__qualname__.removesuffix(".__init__"), given, _keywords_of(function))
 
 
@@ -50,7 +50,7 @@ def check_options(function: str, given: Iterable[str], known: Collection[str]) -
 
 
 _OF_NOBODY: Final = ("self", "task_status")
-"""Parameters that only Python and trio pass to the function, not users."""
+"""Parameters that Python or trio passes to the function, and that users can't pass."""
 
 
 @cache
@@ -91,7 +91,7 @@ class _AsyncWithOnly(AbstractAsyncContextManager[T]):
 
 
 def check_served_under_trio(name: str) -> None:
-    """Raise `RuntimeError` with the correct code unless trio runs the ``serve_*`` function ``name``."""
+    """Raise `RuntimeError` with the correct code, unless the ``serve_*`` function ``name`` is called under trio."""
     if not trio.lowlevel.in_trio_task():
         raise RuntimeError(
             f"{name} runs only under trio. Write\n"
@@ -101,8 +101,7 @@ def check_served_under_trio(name: str) -> None:
 
 
 def check_opened_under_trio(name: str) -> None:
-    """Raise `RuntimeError` with the correct code unless trio runs the function that enters ``name``, an ``open_*``
-    function."""
+    """Raise `RuntimeError` with the correct code, unless the ``open_*`` function ``name`` is called under trio."""
     if not trio.lowlevel.in_trio_task():
         raise RuntimeError(
             f"{name} runs only under trio. Run the function that contains async with {name}(...)\n"

@@ -58,18 +58,18 @@ async def run_together(
     except BaseExceptionGroup as group:
         failed += failures_in(group)
         if not failed:
-            # Raise the same cancellation, with its reason, without a group.
+            # Raise the cancellation again, with its reason, without a group.
             await trio.lowlevel.checkpoint_if_cancelled()
             raise
     failed.sort(key=lambda each: isinstance(each, Exception))  # an interrupt of the program comes before all failures
     for later in failed[1:]:
-        if not isinstance(later, CodedError):  # a CodedError is an answer to the peer, which has already got one
+        if not isinstance(later, CodedError):  # drop a CodedError, which is a reply: the peer already has one
             logger.error("a call failed after another one had failed", exc_info=later)
     if failed:
         try:
             raise failed[0]
         finally:
-            failed.clear()  # breaks a reference cycle: a traceback refers to this frame
+            failed.clear()  # break the reference cycle: a traceback refers to this frame
     return [results[place] for place in range(len(calls))]
 
 
@@ -89,7 +89,7 @@ def sole_exception(failure: BaseException) -> BaseException:
 
 
 def failures_in(group: BaseExceptionGroup[Any]) -> list[BaseException]:
-    """Return the members of a nursery's exception group that aren't cancellations.
+    """Return the exceptions in a nursery's exception group that aren't cancellations.
 
     The caller must not keep the result, because the tracebacks refer to the caller's frame.
     """
@@ -109,9 +109,9 @@ class ServiceNursery:
         self._nursery.start_soon(self._run_shielded, service, args)
 
     def start_protected(self, service: Callable[..., Awaitable[Any]], *args: Any) -> None:
-        """Start ``service`` like `start_soon`, but protect it from Ctrl-C. The interrupt is raised in the main task as
-        soon as possible. Raised in a service, an interrupt would be noticed only after the body and everything else has
-        ended."""
+        """Start ``service`` like `start_soon`, but protect it from Ctrl-C: `KeyboardInterrupt` is then raised in the
+        main task, as soon as possible. Raised in a service, it would be noticed only after the body and everything else
+        has ended."""
         self._nursery.start_soon(self._run_protected, service, args)
 
     @trio.lowlevel.enable_ki_protection
@@ -135,9 +135,9 @@ class ServiceNursery:
         self, service: Callable[..., Awaitable[Any]], args: tuple[Any, ...], *, task_status: trio.TaskStatus[Any]
     ) -> None:
         with trio.CancelScope() as scope:
-            # Don't shield the task before it has started: until then it belongs to the caller that waits. Don't shield
-            # it either if that wait was cancelled: trio then leaves the task with the caller, whose wait lasts until
-            # the task ends.
+            # Don't shield the task before it has started: until then, it belongs to the caller that waits. Don't shield
+            # the task either if the caller's wait was cancelled: trio then leaves the task with the caller, which waits
+            # until the task ends.
             def shield() -> None:
                 if trio.current_effective_deadline() > -math.inf:
                     self._shield(scope)
@@ -204,9 +204,9 @@ async def open_service_nursery(reason: str) -> AsyncGenerator[ServiceNursery]:
         if broken := failures_in(group):
             raised = [] if failure is None or isinstance(failure, trio.Cancelled) else [failure]
             raise BaseExceptionGroup("services failed", [*raised, *broken]) from None
-        # There is only a cancellation from outside, which the services have seen as well.
+        # There is only a cancellation from outside, which has also cancelled the services.
         if failure is None:
-            await trio.lowlevel.checkpoint_if_cancelled()  # raise that cancellation, with its reason, without a group
+            await trio.lowlevel.checkpoint_if_cancelled()  # raise the cancellation, with its reason, without a group
             raise
     if failure is not None:
         try:

@@ -1,4 +1,4 @@
-"""Calls from any thread into trio's thread.
+"""Call functions in trio's thread from any other thread.
 
 State that tasks share belongs to one trio run. A change from another thread could happen between two steps of a task,
 and couldn't wake tasks. A `TrioRun` represents a trio run, and `current_run` returns the current one. `ActiveRuns`
@@ -28,13 +28,13 @@ if TYPE_CHECKING:
     from .asyncio_thread import LoopCalls
 
 loop_calls: ContextVar[LoopCalls] = ContextVar("trio_mcp.loop_calls")
-"""Context variable of the `LoopCalls` with which the current asyncio task and its child tasks call into trio: see
+"""Context variable with the `LoopCalls` through which the current asyncio task and its child tasks call into trio: see
 `loop_calls_here`."""
 
 
 def loop_calls_here() -> LoopCalls | None:
-    """Return the `LoopCalls` of the current task of an `AsyncioThread`. Return `None` anywhere else, even in a thread
-    to which context variables were copied."""
+    """Return the `LoopCalls` of the current asyncio task, if an `AsyncioThread` runs it. Return `None` anywhere else,
+    even in a thread to which context variables were copied."""
     calls = loop_calls.get(None)
     return calls if calls is not None and calls.is_here else None
 
@@ -65,7 +65,7 @@ class TrioRun:
         return trio.lowlevel.current_trio_token() is self._token  # not a later run in a thread with the same id
 
     def call(self, call: Callable[[], T], *, wait_forever: bool = False) -> T:
-        """Call ``call`` in trio's thread, and return its result. Any other thread waits for the call.
+        """Run ``call`` in trio's thread, and return its result. Any other thread blocks until then.
 
         Raises the exceptions of ``call``, and `trio.RunFinishedError` after the end of the run. Raises `RuntimeError`
         if trio's thread doesn't begin the call within 10 seconds, for example because it waits for this thread. The
@@ -79,8 +79,8 @@ class TrioRun:
         return waiting.wait(None if wait_forever else CALL_TIMEOUT)
 
     def call_soon(self, call: Callable[..., object], *args: Any, idempotent: bool = False) -> bool:
-        """Call ``call`` in the trio run, without waiting. If the current code runs in the run, call it now. ``call``
-        must not raise.
+        """Run ``call`` in the trio run soon, without waiting for it. If the current code already runs in the trio run,
+        call it now. ``call`` must not raise.
 
         ``idempotent``: equal calls that still wait are made only once. Returns false after the end of the run.
         """
@@ -94,8 +94,8 @@ class TrioRun:
         return True
 
     def check(self, what: str) -> None:
-        """Raise `RuntimeError` if called in another thread than trio's. ``what`` is the object that a task is about to
-        use."""
+        """Raise `RuntimeError` if called in another thread than trio's. ``what`` describes, for the error message, the
+        object that is about to be used."""
         if get_ident() != self._ident:
             raise RuntimeError(
                 f"{what} belongs to a trio.run in another thread, and can only be used there: write "
@@ -105,8 +105,8 @@ class TrioRun:
 
 
 class _ThreadCall(Generic[T]):
-    """A call in trio's thread for which another thread waits. It's made at most once, and never after the thread has
-    stopped waiting."""
+    """A call in trio's thread for which another thread waits. The call is made at most once, and isn't made after the
+    thread has stopped waiting."""
 
     __slots__ = ("_call", "_context", "_outcomes", "_turn")
 
@@ -114,7 +114,7 @@ class _ThreadCall(Generic[T]):
         self._call = call
         self._context = copy_context()
         self._turn = threading.Lock()
-        """A lock that is acquired once: either by the call, or by the thread that stops waiting."""
+        """A lock that is acquired once: either when the call begins, or when the thread stops waiting."""
         self._outcomes = queue.SimpleQueue[outcome.Outcome[T]]()
 
     def run(self) -> None:
@@ -154,7 +154,7 @@ def current_run() -> TrioRun:
 
 
 class ActiveRuns:
-    """The trio runs that currently use an object. Empty before and after."""
+    """The trio runs that use an object, such as a server, at the moment."""
 
     def __init__(self) -> None:
         self._runs: list[TrioRun] = []
@@ -177,8 +177,8 @@ class ActiveRuns:
                 self._runs.remove(run)
 
     def call_in_run(self, change: Callable[[], T]) -> T:
-        """Call ``call_in_run`` in the thread of the trio run that uses the object, or in this thread if no run uses it.
-        Return its result, and raise its exceptions. See `TrioRun.call`.
+        """Run the function ``call_in_run`` in the thread of the trio run that uses the object. If no trio run uses the
+        object, run it in this thread. Return its result, and raise its exceptions. See `TrioRun.call`.
 
         Raises `RuntimeError`, without any change, while runs in two threads use the object.
         """

@@ -1,4 +1,4 @@
-"""Time limits that restart on progress, or pause while the user is asked.
+"""Time limits that restart on progress, or pause while the user answers.
 
 `Graces` limits how long cancelled calls can clean up before they are abandoned, and `growing_delay` returns how long to
 wait before a retry.
@@ -19,8 +19,8 @@ from .contexts import contextmanager
 
 
 class TimeLimit:
-    """A time limit of ``seconds`` for ``scope``. Its clock can be paused, but the limit ends at ``latest`` in any
-    case."""
+    """A time limit of ``seconds`` for the cancel scope ``scope``. The limit can be paused, but ends at ``latest`` in
+    any case."""
 
     def __init__(
         self, scope: trio.CancelScope, seconds: float, latest: float, outer_deadline: float, *, renewed: bool
@@ -29,15 +29,15 @@ class TimeLimit:
         self._seconds = self._left = seconds
         self._latest = latest
         self.never_after = min(latest, outer_deadline)
-        """Latest time for this deadline, and for the deadlines around it."""
+        """The latest time at which the limit can end, also because of the deadlines around it."""
         self._pauses = 0
         self.restarts_on_progress = renewed
-        """True if progress of the calls inside restarts the limit."""
+        """True if progress notifications of calls inside the block restart the limit."""
         self.is_over = False
-        """True if the limit's block has ended. Tasks started inside can continue, but the limit no longer applies to
-        them."""
+        """True if the limit's block has ended. Tasks that were started in the block may continue, but the limit no
+        longer applies to them."""
         self.hint = ""
-        """Text about a possible cause, which is added to the error if the limit is reached."""
+        """Text about a possible cause that is added to the error if the limit is reached."""
         self._run()
 
     def _run(self) -> None:
@@ -46,11 +46,12 @@ class TimeLimit:
 
     @property
     def deadline(self) -> float:
-        """Time on trio's clock (`trio.current_time`) at which the limit ends, unless it moves before."""
+        """Time on trio's clock (`trio.current_time`) at which the limit ends, unless it is restarted or paused
+        before."""
         return self._scope.deadline
 
     def restart(self) -> None:
-        """Restart the time limit because progress has arrived, if progress restarts this limit."""
+        """Restart the time limit because progress has arrived. Does nothing unless `restarts_on_progress` is true."""
         if self.restarts_on_progress:
             self._left = self._seconds
             if not self._pauses:
@@ -71,8 +72,8 @@ class TimeLimit:
 
 
 class HandlerLimit:
-    """A time limit of ``seconds`` for a handler that runs in ``scope``. The limit pauses while the client's user is
-    asked, like a client's own limits (`fail_after_work`)."""
+    """A time limit of ``seconds`` for a handler that runs in ``scope``. While the client's user is asked for input, the
+    limit is paused, like a client's own limits (`fail_after_work`)."""
 
     def __init__(self, seconds: float, outer: HandlerLimit | None = None) -> None:
         self.scope = trio.CancelScope()
@@ -83,7 +84,7 @@ class HandlerLimit:
 
     @property
     def deadline(self) -> float:
-        """Time on trio's clock (`trio.current_time`) at which the limit ends, unless the user is asked before."""
+        """Time on trio's clock (`trio.current_time`) at which the limit ends, unless it is paused before."""
         return self._limit.deadline
 
     @contextmanager
@@ -115,8 +116,8 @@ def call_limits() -> tuple[TimeLimit, ...]:
 
 
 def latest_deadline() -> float:
-    """Return the latest time at which a call made now in this task ends. Return `math.inf` if there is no certain
-    limit.
+    """Return the latest time at which a call made now in this task ends. Return `math.inf` if the call may last any
+    time.
 
     For a limit that restarts or pauses, its maximum counts.
     """
@@ -131,7 +132,7 @@ def latest_deadline() -> float:
 
 @contextmanager
 def fail_after_silence(seconds: float, *, maximum: float) -> Generator[trio.CancelScope]:
-    """Limit the time that calls in the block go without progress. Each progress notification restarts the limit.
+    """Limit the time without progress of calls in the block. Each progress notification restarts the limit.
 
     Like `trio.fail_after`, but only ``seconds`` without any progress count. The block never takes longer than
     ``maximum`` seconds, whatever the server reports (2025-11-25 lifecycle, Timeouts). The calls request progress
@@ -151,7 +152,8 @@ def fail_after_silence(seconds: float, *, maximum: float) -> Generator[trio.Canc
 
 @contextmanager
 def fail_after_work(seconds: float) -> Generator[trio.CancelScope]:
-    """Limit the time of the block, without the time in which your user is asked because of a call inside.
+    """Limit the time of the block. Time in which your user answers a request of the server, during a call in the block,
+    doesn't count.
 
     Like `trio.fail_after`, but the limit pauses while an elicitation handler runs for these calls, while a sampling
     handler asks the user (`ClientSettings.sampling_asks_user`), and while the user signs in, even if a client is being
@@ -171,7 +173,7 @@ def fail_after_work(seconds: float) -> Generator[trio.CancelScope]:
 
 @contextmanager
 def _limited(seconds: float, latest: float, *, renewed: bool) -> Generator[trio.CancelScope]:
-    around = latest_deadline()  # not trio's effective deadline, because a limit around this one can move
+    around = latest_deadline()  # trio's effective deadline can't be used, because outer limits can move
     scope = trio.CancelScope()
     limit = TimeLimit(scope, seconds, latest, around, renewed=renewed)
     with scope:
@@ -186,7 +188,8 @@ def _limited(seconds: float, latest: float, *, renewed: bool) -> Generator[trio.
 
 
 class Graces:
-    """The time that cancelled calls of one connection have to clean up: ``seconds`` each, or less after `shorten`."""
+    """The time that cancelled calls of one connection have to clean up: ``seconds`` each, or less after `shorten` was
+    called."""
 
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
@@ -200,18 +203,18 @@ class Graces:
             scope.deadline = min(scope.deadline, end)
 
     def shield(self, scope: trio.CancelScope) -> None:
-        """Shield ``scope``, whose block is already running, from cancellation until the grace ends. Then cancel the
-        block."""
+        """Shield ``scope``, whose block is already running, from cancellation until the cleanup time is over. Then
+        cancel the block."""
         scope.shield, scope.deadline = True, trio.current_time() + self.seconds
         self._scopes.add(scope)
 
     def unshield(self, scope: trio.CancelScope) -> None:
-        """Stop limiting ``scope``, because its block has ended."""
+        """Stop limiting the cleanup time of ``scope``, because its block has ended."""
         self._scopes.discard(scope)
 
     @contextmanager
     def grace(self) -> Generator[None]:
-        """Shield the ``with`` block from cancellation until the grace ends. Then cancel the block."""
+        """Shield the ``with`` block from cancellation until the cleanup time is over. Then cancel the block."""
         with trio.CancelScope() as scope:
             self.shield(scope)
             try:
@@ -231,7 +234,8 @@ def growing_delay(
     jitter: float = 0.5,
     random: Callable[[], float] = random.random,
 ) -> float:
-    """Return the seconds to wait before ``attempt``, which counts from 1.
+    """Return the seconds to wait before retry number ``attempt``, which counts from 1. The delay grows with each
+    attempt.
 
     The delay is ``first``, and doubles each time, up to ``longest``. Each delay is shortened by up to the fraction
     ``jitter`` of itself, so that peers that failed together don't return together. ``random`` returns numbers from 0 to

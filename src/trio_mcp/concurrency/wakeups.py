@@ -1,4 +1,4 @@
-"""Tasks that sleep until there is something to do.
+"""Objects with which a task sleeps until there is something to do.
 
 - `Sleeper` lets one task wait until it's woken.
 - `ChangeSignal` wakes its reader for changes, and after some seconds at the latest.
@@ -22,8 +22,8 @@ from ..classes import define
 
 
 class Sleeper:
-    """A `trio.lowlevel.ParkingLot` for a single task. Each wake-up takes 3.6 µs instead of 4.4 µs, and a message takes
-    two wake-ups."""
+    """Lets a single task sleep until another task wakes it. Faster than a `trio.lowlevel.ParkingLot`: each wake-up
+    takes 3.6 µs instead of 4.4 µs, and a message takes two wake-ups."""
 
     __slots__ = ("task",)
 
@@ -66,7 +66,8 @@ class ChangeSignal:
         self._sleeper.wake()
 
     async def next_poll(self) -> None:
-        """Wait until it's time to check for changes again. A change during the last check counts as well."""
+        """Wait until it's time to check for changes again. If a change was signalled during the last check, return at
+        once."""
         if self._has_changed:
             await trio.lowlevel.checkpoint()
         else:
@@ -76,7 +77,7 @@ class ChangeSignal:
 
 
 class OnDemandTask:
-    """A task that starts when there is work for the first time, and sleeps when there is none.
+    """A task that is started when there is work for the first time, and sleeps while there is no work.
 
     Most connections never need most of these tasks, and each would add about 3 KiB to an idle connection.
     """
@@ -87,13 +88,13 @@ class OnDemandTask:
         self._where: tuple[trio.Nursery, Context] | None = None
 
     def start_in(self, nursery: trio.Nursery, context: Context) -> None:
-        """Set the nursery and the context variables of the task, so that the task doesn't inherit those of its first
-        caller."""
+        """Set the nursery and the context variables of the task. Without them, the task would inherit the context
+        variables of its first caller."""
         self._where = nursery, context
 
     def wake(self, run: Callable[[], Awaitable[None]]) -> None:
-        """Start or wake ``run``, which must always be the same function, because there is something to do. Synchronous.
-        Call `start_in` before."""
+        """Start or wake the task, because there is work. ``run`` is the task's function, and must always be the same.
+        Synchronous. Call `start_in` first."""
         if self._started:
             self._sleeper.wake()
             return
@@ -103,7 +104,7 @@ class OnDemandTask:
         self._started = True
 
     async def sleep(self) -> None:
-        """Wait for the next call of `wake`. Called in ``run`` when there is nothing to do."""
+        """Wait for the next call of `wake`. The task's function calls this method when there is no work."""
         await self._sleeper.sleep()
 
 
@@ -146,7 +147,7 @@ class Alarms:
 
     def __init__(self) -> None:
         self._heap: list[tuple[float, int, Alarm]] = []
-        """Alarms by time. Stopped alarms stay for a while, without their references."""
+        """Alarms by time. Stopped alarms stay in the heap for a while, but without references to their functions."""
         self._numbers = count()
         self._set = 0
         """Number of alarms in the heap that aren't stopped."""
@@ -200,6 +201,6 @@ class Alarms:
         return heap[0][0] if heap else math.inf
 
     def _ring_first(self) -> None:
-        """Call the function of the first alarm. A separate method, because `run` sleeps next and would keep the alarm's
-        references alive."""
+        """Call the function of the first alarm. This is a separate method because `run` sleeps next, and its frame
+        would keep the alarm's references alive."""
         heapq.heappop(self._heap)[2].ring()

@@ -41,7 +41,7 @@ async def run_in_worker(
     graces: Callable[[], Graces],
     abandoned: Callable[[], object] | None = None,
 ) -> T:
-    """Run ``call`` in one of the threads of ``share`` and return its result.
+    """Run ``call`` in a worker thread that counts towards ``share``, and return its result.
 
     Tasks that call this function one after another, with no other task running in between, get their threads in the
     same order.
@@ -61,14 +61,14 @@ async def run_in_worker(
             ends.append(await outcome.acapture(work.run, graces, abandoned))
             _here.reset(token)  # the nursery refers to this task, so the task's context must not refer to the nursery
             nursery.cancel_scope.cancel(reason="the thread has ended")
-        return ends.pop().unwrap()  # outside the nursery, which would wrap an exception in a group
+        return ends.pop().unwrap()  # outside the nursery, which would wrap the exception in a group
     finally:
-        ends.clear()  # breaks a reference cycle: an exception's traceback refers to this frame
+        ends.clear()  # break the reference cycle: an exception's traceback refers to this frame
 
 
 async def await_result(call: Awaitable[Any]) -> Any:
-    """Return the result of ``call``. If the result is awaitable, as for a plain function that wraps an async one, await
-    it in this task."""
+    """Return the result of ``call``. If the result is awaitable, because a plain function wraps an async one, await it
+    in this task."""
     result = await call
     return await result if inspect.isawaitable(result) else result
 
@@ -85,7 +85,8 @@ def await_in_worker(call: Callable[[], Awaitable[T]], *, asks: bool = False) -> 
         return trio.from_thread.run(_awaiting, call)
     nursery = here.nursery
     wait = here.while_asking if asks else _awaiting
-    # trio would run the call in a system task, which is never cancelled, because the thread can be abandoned.
+    # Don't use `trio.from_thread.run`: it would run the call in a system task, which is never cancelled, because the
+    # thread can be abandoned.
     ends = queue.SimpleQueue[outcome.Outcome[T]]()
 
     async def run() -> None:
@@ -113,8 +114,8 @@ def await_in_worker(call: Callable[[], Awaitable[T]], *, asks: bool = False) -> 
 
 
 def await_in_nursery(run: TrioRun, nursery: trio.Nursery, call: Callable[[], Awaitable[T]]) -> T:
-    """Run ``call`` in a ``nursery`` of ``run``, from any other thread, and return its result. Raises the exceptions of
-    ``call`` and of `TrioRun.call`, and `trio.Cancelled` if the nursery is cancelled."""
+    """Run ``call`` in a ``nursery`` of the trio run ``run``, from any other thread, and return its result. Raises the
+    exceptions of ``call`` and of `TrioRun.call`, and `trio.Cancelled` if the nursery is cancelled."""
     ends = queue.SimpleQueue[outcome.Outcome[T]]()
 
     async def capture() -> None:
@@ -125,8 +126,8 @@ def await_in_nursery(run: TrioRun, nursery: trio.Nursery, call: Callable[[], Awa
 
 
 def in_worker_thread() -> bool:
-    """Return true if the current code runs in a thread of `run_in_worker`, which can block. Return false in another
-    thread to which context variables were copied, and in a trio run inside the thread."""
+    """Return true if the current code runs in a thread of `run_in_worker`, so that it may block. Return false in
+    another thread to which context variables were copied, and in a trio run inside the thread."""
     here = _here.get(None)
     return here is not None and here.is_here and not trio.lowlevel.in_trio_run()
 
@@ -136,7 +137,7 @@ async def _awaiting(call: Callable[[], Awaitable[T]]) -> T:
 
 
 class Work(Generic[T]):
-    """A call that is run in a worker thread."""
+    """A call of a plain function that runs in a worker thread."""
 
     __slots__ = ("_call", "_ends", "_given_up", "_ident", "_slot", "_started", "nursery")
 
@@ -144,17 +145,18 @@ class Work(Generic[T]):
         self._call = call
         self._slot = slot
         self.nursery = nursery
-        """Nursery for the tasks for which the thread waits. The cancellation of the thread's call also cancels them."""
+        """Nursery for the trio tasks for which the thread waits. The cancellation of the thread's call also cancels
+        these tasks."""
         self._started = self._given_up = False
         self._ident: int | None = None
         """Identifier of the worker thread while the call runs."""
         self._ends: list[outcome.Outcome[T]] = []
-        """Outcome of the call. `_body` doesn't return or raise it, because the traceback of an exception refers to the
-        thread's frames, and only the garbage collector could free the objects in them."""
+        """Outcome of the call. `_body` stores it instead of returning or raising it, because the traceback of an
+        exception refers to the thread's frames, and only the garbage collector could free the objects in them."""
 
     @property
     def is_here(self) -> bool:
-        """True if the current code runs in the thread of the call."""
+        """True if the current code runs in this call's worker thread."""
         return self._ident == threading.get_ident()
 
     async def run(self, graces: Callable[[], Graces], abandoned: Callable[[], object] | None) -> T:
@@ -178,7 +180,7 @@ class Work(Generic[T]):
         return self._ends.pop().unwrap()
 
     def _body(self) -> None:
-        # Each side sets its own flag before it checks the other's, so at least one of them notices.
+        # Each thread sets its own flag before it checks the other thread's flag, so at least one of them notices.
         self._started = True
         if self._given_up:
             return
@@ -191,7 +193,7 @@ class Work(Generic[T]):
             self._ident = None
 
     async def while_asking(self, call: Callable[[], Awaitable[T]]) -> T:
-        """Wait for ``call`` and return its result, while another thread can use the slot."""
+        """Await ``call`` and return its result. Meanwhile, another worker thread may run."""
         self._slot.ask()
         try:
             return await call()
@@ -199,8 +201,8 @@ class Work(Generic[T]):
             await self._slot.resume()
 
     def frames(self) -> list[tuple[FrameType, int]]:
-        """Return the stack frames of the thread, outermost first, in the author's function and its callees. Return an
-        empty list if the thread isn't in the function."""
+        """Return the stack frames of the worker thread in the called function and its callees, outermost first. Return
+        an empty list if the thread isn't in the function."""
         ident = self._ident
         if ident is None:
             return []
@@ -208,7 +210,7 @@ class Work(Generic[T]):
         if frame is None or self._ident is None:  # the call has ended, and the thread may be doing something else
             return []
         inside = list(takewhile(lambda one: one[0].f_code is not _BODY, traceback.walk_stack(frame)))
-        return inside[-2::-1]  # without the frame of `outcome.capture`, which is last
+        return inside[-2::-1]  # drop the last frame, which is of `outcome.capture`
 
     def describe(self) -> str:
         """Return the name of the called function and its current position, for the log. Arguments aren't shown, because
@@ -219,11 +221,10 @@ class Work(Generic[T]):
 
 
 _BODY: Final = cast("Any", Work)._body.__code__
-"""Code object of the frame at which the call begins. The frames that called it belong to the thread, not to the
-call."""
+"""Code object of the frame in which the call begins. Frames outside of it belong to the thread, not to the call."""
 
 _here: ContextVar[Work[Any]] = ContextVar("trio_mcp.worker")
-"""Context variable of the call that this thread runs, or for whose thread this task waits."""
+"""Context variable with the `Work` that this worker thread runs, or for whose thread this task waits."""
 
 
 def frames_of(task: trio.lowlevel.Task) -> Iterable[tuple[FrameType, int]]:
@@ -237,8 +238,8 @@ _LOGGED_LIMIT: Final = 10
 
 
 class SlotState(IntEnum):
-    """States of a worker thread's slot: OUTSIDE, RUNNING, perhaps ASKING and RUNNING again, perhaps ABANDONED,
-    OUTSIDE."""
+    """States of a worker thread's slot, in this order: OUTSIDE, RUNNING, perhaps ASKING and RUNNING again, perhaps
+    ABANDONED, OUTSIDE."""
 
     OUTSIDE = 0
     RUNNING = 1
@@ -247,7 +248,7 @@ class SlotState(IntEnum):
 
 
 class Workers:
-    """The worker threads of plain handlers, for all callers together.
+    """The worker threads of a server, in which plain handlers run, for all callers together.
 
     Up to ``running`` threads run. Up to ``asking`` more wait for an answer of their peer, so that a call that waits for
     a thread never waits for a client's user. Abandoned threads count separately: if there are ``abandoned`` of them, no
@@ -260,11 +261,11 @@ class Workers:
         self._counts = [0] * len(SlotState)
         self._shares = WeakValueDictionary[Caller, WorkerShare]()
         self.queue: dict[WorkerShare, None] = {}
-        """Shares of whole callers with waiting calls. The share that is served next comes first."""
+        """Shares of whole callers that have waiting calls, in the order in which they are served."""
         self._abandoned_calls: dict[WorkerSlot, Work[Any]] = {}
-        """Calls in abandoned threads that still run, by their slots."""
+        """Calls that still run in abandoned threads, by their slots."""
         self._has_logged = True
-        """True if all calls in abandoned threads have been logged."""
+        """True if all calls in abandoned threads have been logged since the last thread was abandoned."""
 
     def share(self, caller: Caller) -> WorkerShare:
         """Return the share of ``caller`` in the worker threads. It's the same object while anything, such as a thread,
@@ -276,7 +277,7 @@ class Workers:
         return share
 
     def free(self, state: SlotState) -> int:
-        """Return how many more threads can be in ``state``. If no more can, the number is 0 or less."""
+        """Return how many more threads can be in ``state``: 0 or less if no more can."""
         return self._limits[state] - self._counts[state]
 
     def move(self, before: SlotState, after: SlotState) -> None:
@@ -285,7 +286,8 @@ class Workers:
         self._counts[after] += 1
 
     def wake_waiting(self) -> None:
-        """Wake the waiting calls for which there are slots now: one call of each caller, then the next of each."""
+        """Wake the waiting calls for which there are slots now: first one call of each caller, then the next of
+        each."""
         found = True
         while found:
             found = False
@@ -299,7 +301,7 @@ class Workers:
                         self.queue[share] = None
 
     def add_abandoned(self, slot: WorkerSlot, work: Work[Any]) -> None:
-        """Add ``work``, which continues in the abandoned thread of ``slot``."""
+        """Record that ``work`` continues in the abandoned thread of ``slot``."""
         self._abandoned_calls[slot] = work
         self._has_logged = False
 
@@ -324,8 +326,8 @@ class Workers:
 
 
 class WorkerShare:
-    """The share of ``caller`` in the worker threads: at most as many as the caller leaves for others. ``within`` is the
-    share of the caller that contains ``caller``, or `None` for a whole caller."""
+    """The worker threads that ``caller`` may use: at most as many as the caller leaves free for others. ``within`` is
+    the share of the caller that contains ``caller``, or `None` for a whole caller."""
 
     __slots__ = ("__weakref__", "_caller", "_counts", "_waiting", "_within", "queue", "workers")
 
@@ -337,7 +339,7 @@ class WorkerShare:
         self._waiting: dict[WorkerSlot, trio.lowlevel.Task] = {}
         """Tasks that wait for a worker thread, by their slots, oldest first."""
         self.queue: dict[WorkerShare, None] = {}
-        """The shares within this one that have waiting calls. The share that is served next comes first. Includes this
+        """The shares within this share that have waiting calls, in the order in which they are served. Includes this
         share if its own calls wait."""
 
     def may_have(self, state: SlotState) -> bool:
@@ -350,7 +352,7 @@ class WorkerShare:
         return leaves_enough(held, self.workers.free(state))
 
     def move(self, before: SlotState, after: SlotState) -> None:
-        """Count a thread as being in the state ``after`` instead of ``before``, and give the freed slots to waiting
+        """Count a thread as being in the state ``after`` instead of ``before``, and give freed slots to waiting
         calls."""
         share: WorkerShare | None = self
         while share is not None:
@@ -362,8 +364,8 @@ class WorkerShare:
             self.workers.wake_waiting()
 
     def _enqueue(self) -> None:
-        """Append this share, which now has a waiting call, to the waiting shares, and do the same for each share that
-        contains it."""
+        """Append this share, which now has a waiting call, to the queue of waiting shares. Do the same for each share
+        that contains it."""
         self.queue[self] = None
         share = self
         while share is not None and share not in (line := share._parent_queue()):
@@ -371,7 +373,7 @@ class WorkerShare:
             share = share._within
 
     def _dequeue(self) -> None:
-        """Remove this share, which no longer has its own waiting calls, from the waiting shares."""
+        """Remove this share, which no longer has waiting calls of its own, from the queue of waiting shares."""
         del self.queue[self]
         share = self
         while share is not None and not share.queue:
@@ -425,7 +427,7 @@ class WorkerShare:
 
 
 class WorkerSlot:
-    """The slot of one worker thread, from its start to its end, even after being abandoned.
+    """Counts one worker thread, from the thread's start to its end, even after the thread was abandoned.
 
     A `WorkerSlot` is passed to `trio.to_thread.run_sync` as its limiter.
     """
@@ -449,28 +451,28 @@ class WorkerSlot:
         self._move(SlotState.RUNNING)
 
     async def acquire_on_behalf_of(self, _: object) -> None:
-        """Wait until the slot of a thread that is about to start can be used."""
+        """Wait until the thread that is about to start may run. Called by trio."""
         await self._share.acquire(self)
 
     def release_on_behalf_of(self, _: object) -> None:
-        """Release the slot, because the thread has ended and is no longer counted."""
+        """Stop counting the thread, because it has ended. Called by trio."""
         self._share.workers.remove_abandoned(self)
         self._move(SlotState.OUTSIDE)
         self.released.set()
 
     def ask(self) -> None:
-        """Let another thread run while this one waits for an answer of the client. Raises `CodedError` if too many
+        """Let another thread run while this thread waits for the client's answer. Raises `CodedError` if too many
         threads wait."""
         if not self._share.may_have(SlotState.ASKING):
             raise CodedError(TOO_BUSY, "Too busy: too many handlers in threads wait for answers; try again later")
         self._move(SlotState.ASKING)
 
     async def resume(self) -> None:
-        """Wait for a slot for a thread that has received its answer. A cancelled thread is about to end, and doesn't
-        wait."""
+        """Wait until a thread that has received the client's answer may continue. A cancelled thread doesn't wait,
+        because it is about to end."""
         await self._share.acquire(self)
 
     def abandon(self, work: Work[Any]) -> None:
-        """Let another thread run, although ``work`` has not ended, and count this thread as abandoned."""
+        """Let another thread run, although ``work`` has not ended. From now on, this thread counts as abandoned."""
         self._share.workers.add_abandoned(self, work)
         self._move(SlotState.ABANDONED)
