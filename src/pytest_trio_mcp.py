@@ -42,7 +42,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_fixture_setup(
     fixturedef: pytest.FixtureDef[object], request: pytest.FixtureRequest
 ) -> Generator[None, object, object]:
-    """Explain what to write if no installed plugin runs the async fixtures of this one."""
+    """If no installed plugin runs the async fixtures of this plugin, fail with advice on what to write."""
     is_ours = fixturedef.argname in ("mcp_client", "mcp_scripted_client")
     try:
         value = yield
@@ -84,8 +84,8 @@ def mcp_server() -> Server:
 
 @pytest.fixture(params=["legacy", "modern"])
 def mcp_era(request: pytest.FixtureRequest) -> Literal["legacy", "modern"]:
-    """The era of client and server. Tests that need a connection run once for each era. To choose one, define a fixture
-    of this name."""
+    """The protocol era of client and server: ``"legacy"`` or ``"modern"``. Tests that need a connection run once for
+    each era. To choose an era, define a fixture of this name."""
     return request.param
 
 
@@ -135,7 +135,8 @@ async def mcp_scripted_client(
 
 @pytest.fixture
 def mcp_context() -> RecordingContext:
-    """A `trio_mcp.testing.RecordingContext` whose client has no capabilities to answer questions."""
+    """A `trio_mcp.testing.RecordingContext` whose client declares no capabilities, so it can't answer elicitation,
+    sampling or roots requests."""
     from trio_mcp.testing import RecordingContext
 
     return RecordingContext()

@@ -29,7 +29,7 @@ class _OwnFields(NamedTuple):
 
 
 class Field(NamedTuple):
-    """A field of an attrs class, with the same attribute names as `attrs.Attribute`. ``type`` may be a string."""
+    """A field of an attrs class. Its attributes are named like those of `attrs.Attribute`. ``type`` may be a string."""
 
     name: str
     type: Any
@@ -41,25 +41,25 @@ class Field(NamedTuple):
 
     @property
     def alias(self) -> str:
-        """The name of the ``__init__`` parameter."""
+        """The name of the field's ``__init__`` parameter."""
         return self.name.lstrip("_")
 
 
 def own_fields(hints: dict[str, Any], given: dict[str, Any], *, kw_only: bool) -> dict[str, Any]:
-    """Return the class attribute in which `init_of` finds the fields."""
+    """Return the class attribute in which `init_of` finds the fields of the class."""
     return {_OWN: _OwnFields(hints, given, kw_only)}
 
 
 def init_of(kind: type, *, frozen: bool) -> FunctionType | None:
-    """Return the ``__init__`` method for the class ``kind``, which has `own_fields`. Return `None` if attrs must
+    """Return the ``__init__`` method for the class ``kind``, which has `own_fields`. Return `None` if only attrs can
     generate the method."""
     fields = _settable_fields(kind, frozen)
     return None if fields is None else _compiled(kind, fields, frozen)
 
 
 def set_fields(instance: object, kind: type, args: tuple[Any, ...], given: dict[str, Any], *, frozen: bool) -> bool:
-    """Set the fields of a new instance, like the ``__init__`` of `init_of`, but without compiling one. If the arguments
-    don't fit or attrs must generate the ``__init__``, return false and change nothing."""
+    """Set the fields of a new instance, like the ``__init__`` of `init_of` does, but without compiling anything. If the
+    arguments don't fit, or only attrs can generate the ``__init__``, return false and change nothing."""
     fields = _settable_fields(kind, frozen)
     if fields is None:
         return False
@@ -117,7 +117,7 @@ def plain_fields(kind: type) -> tuple[Field, ...] | None:
 
 
 def _read(own: _OwnFields) -> Iterator[Field | None]:
-    """Yield the fields of a class. Yield `None` for a field that only attrs supports."""
+    """Yield the fields that a class declares. Yield `None` for a field that only attrs supports."""
     for name, hint in own.hints.items():
         given = own.given.get(name, attrs.NOTHING)
         if type(given) is not _FIELD:

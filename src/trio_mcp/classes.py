@@ -1,4 +1,5 @@
-"""attrs classes that share their methods for comparing, hashing, showing and pickling.
+"""Creates attrs classes that share their methods for comparing, hashing, showing and pickling, so that imports are
+faster.
 
 attrs would compile these methods for each class, which takes half of the time to create it. They are rarely called
 here, and hosts start many servers. `frozen` and `define` have the same result as in attrs; `value` creates the message
@@ -27,17 +28,17 @@ if TYPE_CHECKING:
 else:
 
     def frozen(kind: type | None = None, /, **options: bool) -> Any:
-        """Like `attrs.frozen`, but faster to create."""
+        """Class decorator like `attrs.frozen`, but faster to apply."""
         return _made(attrs.frozen, kind, _hash, _show, options)
 
     def define(kind: type | None = None, /, **options: bool) -> Any:
-        """Like `attrs.define`, but faster to create."""
+        """Class decorator like `attrs.define`, but faster to apply."""
         return _made(attrs.define, kind, None, _show, options)
 
 
 @dataclass_transform(frozen_default=True, field_specifiers=(attrs.field,))
 def value(kind: type[T]) -> type[T]:
-    """Make ``kind`` an immutable class whose instances are compared and hashed by their contents.
+    """Class decorator: make ``kind`` an immutable class whose instances are compared and hashed by their contents.
 
     Only the type checker prevents changes. `attrs.frozen` also prevents them at run time, but takes five times as long
     to create an instance: 0.5 µs for a request, with each message of the peer, and 1.3 µs more for a question and its
@@ -63,7 +64,7 @@ def _made(make: Any, kind: Any, hashed: Any, shown: Any, options: dict[str, bool
 
 
 def _is_plain(kind: type, members: Mapping[str, Any]) -> bool:
-    """Return whether attrs needs only the fields of the class ``kind``, and nothing else such as `super` cells."""
+    """Return whether attrs needs only the fields of the class ``kind``, and nothing else, such as `super` cells."""
     if "__init__" in members or issubclass(kind, BaseException):
         return False
     for member in members.values():
@@ -81,7 +82,7 @@ _FROZEN: Final[dict[str, Any]] = {
     if name in ("__setattr__", "__delattr__")
 }
 """The methods that all frozen classes share. If a user's class inherits from a frozen class, attrs recognizes the base
-class by these very functions."""
+class as frozen by exactly these functions."""
 _FEW: Final = 3
 _LATE: Final = ("__attrs_attrs__", "__init__", "__match_args__")
 _GIVEN: Final = (
@@ -91,7 +92,7 @@ _GIVEN: Final = (
 
 
 def _made_later(make: Any, kind: type, options: dict[str, bool], methods: dict[str, Any]) -> type:
-    """Create the class that ``make`` would create from ``kind``, with slots and ``methods``. Everything else is
+    """Create the class that ``make`` would create from ``kind``, with slots and ``methods``. All other methods are
     compiled when the class is first used.
 
     `init_of` writes ``__init__``, and `set_fields` initializes the first instances. When the fields are first
@@ -139,13 +140,13 @@ def _made_later(make: Any, kind: type, options: dict[str, bool], methods: dict[s
 
 
 class _LazyMember:
-    """A class attribute that is created when first read."""
+    """A class attribute whose value is created when it is first read."""
 
     __slots__ = ("_name", "complete", "made")
 
     complete: Callable[[], None]
     made: type
-    """The class that has the attribute. It is stored because a subclass may read the attribute through `super`."""
+    """The class that has the attribute. It is stored here because a subclass may read the attribute through `super`."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -182,7 +183,8 @@ class _LazyInit(_LazyMember):
 
 
 def evolve(instance: T, **changes: Any) -> T:
-    """Return what `attrs.evolve` returns, without making attrs create the fields of the class."""
+    """Return a copy of an instance with changes, like `attrs.evolve`, without making attrs create the fields of the
+    class."""
     kind: Any = type(instance)
     if (fields := plain_fields(kind)) is None:
         return attrs.evolve(cast("Any", instance), **changes)
@@ -191,8 +193,8 @@ def evolve(instance: T, **changes: Any) -> T:
 
 
 class FieldsDocumented(str):
-    """A class docstring that includes the docstrings of the class's fields. They are added when the docstring is first
-    read.
+    """A class docstring that includes the docstrings of the class's fields. The fields are added when the docstring is
+    first read.
 
     It is also a string: for classes with a metaclass, such as a `TypedDict`, `help` bypasses the descriptor.
     """
@@ -205,7 +207,7 @@ class FieldsDocumented(str):
         self._owner = owner
 
     def __get__(self, instance: object, owner: type) -> str | None:
-        from .fields_documented import documented  # lazy import: only people read it
+        from .fields_documented import documented  # lazy import: only needed when a person reads the docstring
 
         return documented(owner, str(self))
 
@@ -222,9 +224,9 @@ def show_fields(kind: type[T]) -> type[T]:
 
 
 class Renamed:
-    """An attribute that other SDKs have and this class lacks. Reading the attribute raises `AttributeError` with the
-    code to write. Unlike ``__getattr__``, a descriptor doesn't slow down reading other attributes. `dir` of an instance
-    doesn't list the attribute."""
+    """An attribute that other SDKs have and this class lacks. Reading it raises `AttributeError` with the code to write
+    instead. `dir` of an instance doesn't list it. Unlike ``__getattr__``, this descriptor doesn't slow down reading
+    other attributes."""
 
     __slots__ = ("_instead", "_name")
 
@@ -246,13 +248,15 @@ def _names_without_renamed(self: object) -> list[str]:
 
 
 def positive(_: Any, attribute: attrs.Attribute[Any], number: float) -> None:
-    """Raise `ValueError` unless a setting is greater than 0. Use it as the ``validator`` of a field."""
+    """Raise `ValueError` unless a setting is greater than 0. Use this function as the ``validator`` of an attrs
+    field."""
     if not number > 0:
         raise ValueError(f"{attribute.name} must be greater than 0, not {number!r}")
 
 
 def not_negative(_: Any, attribute: attrs.Attribute[Any], number: float) -> None:
-    """Raise `ValueError` if a setting is less than 0 or not a number. Use it as the ``validator`` of a field."""
+    """Raise `ValueError` if a setting is less than 0 or not a number. Use this function as the ``validator`` of an
+    attrs field."""
     if not number >= 0:
         raise ValueError(f"{attribute.name} must not be negative, not {number!r}")
 
@@ -293,6 +297,6 @@ def _show(self: Any) -> str:
 
 
 def _show_members(self: Any) -> str:
-    """Return the ``repr`` of an instance without the fields that are `None`."""
+    """Return the ``repr`` of an instance, without the fields whose value is `None`."""
     told = ((field.name, getattr(self, field.name)) for field in _fields(self))
     return f"{type(self).__name__}({', '.join(f'{name}={item!r}' for name, item in told if item is not None)})"

@@ -32,11 +32,11 @@ def documented(kind: type, doc: str | None) -> str | None:
 def _all_fields(kind: type) -> dict[str, str]:
     try:
         (definition,) = ast.parse(dedent(inspect.getsource(kind))).body
-    except (OSError, TypeError):  # the package was installed without its source
+    except (OSError, TypeError):  # the package may be installed without its source code
         return {}
     assert isinstance(definition, ast.ClassDef)
     found: dict[str, str] = {}
-    for base in definition.bases:  # from the source: at run time, a TypedDict has other bases
+    for base in definition.bases:  # read bases from the source: at run time, a TypedDict has other bases
         named = vars(sys.modules[kind.__module__]).get(ast.unparse(base))
         if isinstance(named, type) and named.__module__.startswith("trio_mcp."):
             found |= _all_fields(named)
@@ -63,7 +63,8 @@ def _is_private(name: str, hint: ast.expr) -> bool:
 
 
 def _default(kind: type, name: str) -> str:
-    """Return the source of a field's default value, if it is short and isn't created for each instance."""
+    """Return the source code of a field's default value, if it is short and the same for all instances. Otherwise
+    return an empty string."""
     fields = attrs.fields_dict(kind) if attrs.has(kind) else {}
     default = fields[name].default if name in fields else attrs.NOTHING
     shown = repr(default)

@@ -18,7 +18,8 @@ from typing import Any, AnyStr, Final, NoReturn, cast
 
 
 def extra(module: str, message: str) -> Any:
-    """Return ``module``, or a placeholder that raises `ImportError` with ``message`` when you use it."""
+    """Return ``module``, or a placeholder that raises `ImportError` with ``message`` when one of its attributes is
+    used."""
     try:
         return import_module(module)
     except ImportError:
@@ -51,8 +52,8 @@ def lazy_name(namespace: dict[str, Any], names: Mapping[str, str], name: str) ->
     module = next((module for module, text in names.items() if name in text.split()), None)
     if module is None:
         raise AttributeError(f"module {package!r} has no attribute {name!r}", name=name)
-    # Nearly all objects that an import creates are permanent, and the garbage collector would traverse them a dozen
-    # times.
+    # Nearly all objects that an import creates are permanent, and the garbage collector would traverse each of them a
+    # dozen times.
     was_enabled = gc.isenabled()
     gc.disable()
     try:
@@ -81,8 +82,8 @@ def lazy_names(
 
 
 def lazy_pattern(text: AnyStr, flags: int = 0) -> re.Pattern[AnyStr]:
-    """Return a regular expression like `re.compile`, but compile it at the first use. Errors in ``text`` are raised
-    then."""
+    """Return a regular expression like `re.compile`, but compile ``text`` at the first use. Errors in ``text`` are
+    raised then."""
     return cast("re.Pattern[AnyStr]", _LazyPattern(text, flags))
 
 

@@ -20,10 +20,10 @@ _BOUNDARIES: Final = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0
 """Histogram boundaries from OpenTelemetry's semantic conventions for MCP, section Metrics."""
 _NAMES: Final = frozenset(("gen_ai.tool.name", "gen_ai.prompt.name"))
 _UNKNOWN: Final = frozenset((str(INVALID_PARAMS), str(METHOD_NOT_FOUND)))
-"""Error codes of requests in which the client may have sent an arbitrary name."""
+"""Error codes of requests that may contain an arbitrary name, so that the name isn't used as a label."""
 _METHOD: Final = "mcp.method.name"
 _PRIVATE: Final = frozenset(("jsonrpc.request.id", "mcp.resource.uri"))
-"""Span attributes whose value is different in each request."""
+"""Span attributes that aren't used in metrics, because their value is different in each request."""
 
 _GAUGES: Final = {
     "connections": ("trio_mcp.connections", "{connection}", "Open connections."),
@@ -54,7 +54,7 @@ _COUNTERS: Final = {
 
 
 class Meters:
-    """The OpenTelemetry instruments of one meter, shared by all servers and clients that have the same observer."""
+    """The OpenTelemetry instruments of one meter. All servers and clients with the same observer share them."""
 
     def __init__(self, provider: metrics.MeterProvider | None) -> None:
         meter = metrics.get_meter("trio_mcp", meter_provider=provider)
@@ -83,7 +83,7 @@ class Meters:
         meter.create_observable_gauge("trio_mcp.shared.up", [self._observe_links], "1", words)
 
     def watch(self, load: Load) -> None:
-        """Report the counts of ``load`` in the metrics until the object is garbage-collected."""
+        """Report the counts in ``load`` as metrics, until ``load`` is garbage-collected."""
         self._loads.add(load)
 
     def _observe(self, field: str, _: metrics.CallbackOptions) -> Iterable[metrics.Observation]:
@@ -95,12 +95,12 @@ class Meters:
             yield metrics.Observation(int(all(states)))
 
     def record_call(self, seconds: float, attributes: Mapping[str, str]) -> None:
-        """Record the metrics of an outgoing request. ``attributes`` are the attributes of its span."""
+        """Record the metrics of an outgoing request. ``attributes`` are the attributes of the request's span."""
         self._called.record(seconds, _bounded(attributes))
 
     def record_handler(self, seconds: float, queued: float, attributes: Mapping[str, str]) -> None:
-        """Record the metrics of an incoming request, which took ``seconds``. It waited in the queue for ``queued`` of
-        these seconds."""
+        """Record the metrics of an incoming request that took ``seconds``, including ``queued`` seconds in the
+        queue."""
         self._handled.record(seconds, _bounded(attributes))
         self._queued.record(queued, {_METHOD: attributes[_METHOD]})
 
@@ -109,7 +109,7 @@ class Meters:
         self._cancelled.record(seconds, attributes)
 
     def record_session(self, role: str, seconds: float, attributes: Mapping[str, str]) -> None:
-        """Record the metrics of a connection that has closed. ``role`` is the role of this end: client or server."""
+        """Record the metrics of a connection that has closed. ``role`` is the role of this side: client or server."""
         self._sessions[role].record(seconds, attributes)
 
 

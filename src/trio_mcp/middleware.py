@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("trio_mcp")
 
 _LONGEST: Final = 10.0**14
-"""Maximum period of a shared rate limit in milliseconds: some thousand years."""
+"""Maximum period of a shared rate limit in milliseconds, which is some thousand years."""
 
 Key: TypeAlias = Callable[[ServerRequest], Hashable]
 """Function that maps a request to a key. Requests with equal keys share a limit. Keys are stored for a while, so keep
@@ -77,8 +77,8 @@ def rate_limit(
     keys: int = 10_000,
     name: str | None = None,
 ) -> MiddlewareFunction:
-    """Middleware that limits the rate of requests. Excess requests get `CodedError` (-31000), with the seconds until a
-    retry as ``retryAfter`` in its ``data``.
+    """Middleware that limits the rate of requests. Excess requests get `CodedError` (-31000), whose ``data`` contains
+    the seconds until a retry as ``retryAfter``.
 
     Args:
         limit: Number of requests per ``period``.
@@ -112,7 +112,7 @@ def concurrency_limit(limit: int, *, key: Key = _by_caller) -> MiddlewareFunctio
     than 0, and `TypeError` unless it is an integer.
     """
     _check_positive("limit", limit)
-    trio.CapacityLimiter(limit)  # an invalid limit raises now, not at the first request
+    trio.CapacityLimiter(limit)  # check now, so that an invalid limit raises before any request
     limiters: dict[Hashable, trio.CapacityLimiter] = {}
 
     async def limit_concurrency(request: ServerRequest, next: Next) -> Any:
@@ -130,7 +130,8 @@ def concurrency_limit(limit: int, *, key: Key = _by_caller) -> MiddlewareFunctio
             finally:
                 limiter.release_on_behalf_of(borrower)
         finally:
-            # A released token goes to a waiting request at once. So if no token is borrowed, no request is waiting.
+            # A returned token goes to a waiting request at once. So if no token is borrowed, no request is waiting, and
+            # the limiter can be removed.
             if not limiter.borrowed_tokens and limiters.get(name) is limiter:
                 del limiters[name]
 
@@ -182,7 +183,7 @@ def audit_log(log: logging.Logger = audit, *, arguments: Collection[str] = ()) -
 
 def _is_exempt(request: ServerRequest) -> bool:
     """Return whether a request is exempt from rate and concurrency limits because of its method: streams, and requests
-    about tasks, which may wait for a task or cancel one. `Limits` bounds both."""
+    about tasks, which may wait for a task or cancel it. `Limits` bounds both kinds."""
     return request._streams or request.method.startswith("tasks/")
 
 
@@ -199,7 +200,8 @@ def _check_positive(name: str, number: float) -> None:
 
 
 class _RateLimit(PositionedMiddleware):
-    """The middleware that `rate_limit` returns. If it is registered at several positions, they share one state."""
+    """The middleware that `rate_limit` returns. In one process, it has one state, even if it is registered at several
+    positions."""
 
     def __init__(self, most: int, per: float, burst: int, key: Key, keys: int, name: str | None) -> None:
         self._most = most
@@ -217,7 +219,7 @@ class _RateLimit(PositionedMiddleware):
         return await self._limit(None, request, next)
 
     def at_position(self, position: int) -> MiddlewareFunction:
-        """Return the middleware for a position in a server's middleware. See `PositionedMiddleware`."""
+        """Return this middleware for a position in a server's list of middleware. See `PositionedMiddleware`."""
         kind = ("name", self._name) if self._name is not None else ("place", position)
         return partial(self._limit, _plain((*kind, repr((self._most, self._per, self._burst)))))
 
@@ -235,7 +237,7 @@ class _RateLimit(PositionedMiddleware):
 
     async def _acquire_shared(self, rates: RateLimits, limit: bytes, key: Hashable) -> float | None:
         """Take a token from a bucket that all replicas share, and return the seconds to wait, like `_Buckets.acquire`.
-        Return `None` if the shared storage can't be used."""
+        Return `None` if the shared storage is unavailable."""
         try:
             digest = sha256(limit + _plain(key)).digest()
         except TypeError as error:
@@ -258,8 +260,8 @@ class _RateLimit(PositionedMiddleware):
 
 
 def _plain(key: object) -> bytes:
-    """Return the rate limit key ``key`` as bytes: equal in all processes, and different for different keys. Raises
-    `TypeError` if the type isn't supported."""
+    """Encode the rate limit key ``key`` as bytes that are equal in all processes, and different for different keys.
+    Raises `TypeError` if the type isn't supported."""
     match key:
         case None:
             return b"n"
@@ -278,8 +280,8 @@ def _plain(key: object) -> bytes:
 
 
 class _Buckets:
-    """Token buckets of a rate limit, by key. A bucket has at most ``burst`` tokens and gets one every ``interval``
-    seconds. Only the time at which a bucket is full again is stored. A bucket without a stored time is full."""
+    """Token buckets of a rate limit, by key. A bucket holds at most ``burst`` tokens, and gets one every ``interval``
+    seconds. Only the time at which a bucket will be full is stored. A bucket without a stored time is full."""
 
     def __init__(self, interval: float, burst: int, limit: int) -> None:
         self._interval = interval
@@ -301,7 +303,7 @@ _End: TypeAlias = tuple[str, str | None]
 
 
 def _end_of(request: ServerRequest, error: BaseException) -> _End:
-    """Return the outcome, and its cause, of a request that raised ``error``."""
+    """Return the outcome of a request that raised ``error``, and the cause of this outcome."""
     cancellation = request.ctx.cancellation
     cause = None if cancellation is None else str(cancellation.cause)
     if isinstance(error, ToolError):
@@ -329,7 +331,8 @@ def _write(log: logging.Logger, request: ServerRequest, names: Collection[str], 
 
 
 def _shown(value: Any) -> Any:
-    """Return a request's argument for the audit log. Values that take long to write are left out."""
+    """Return the value of a request's argument as it appears in the audit log. Values that take long to write are left
+    out."""
     if isinstance(value, str):
         return clean(value[:200])
     if value is None or isinstance(value, bool | float) or (isinstance(value, int) and value.bit_length() < 128):

@@ -1,4 +1,4 @@
-"""Names and habits from other SDKs and from asyncio, each with the code to write instead.
+"""Names and habits from other SDKs and from asyncio, each with the code to write instead, for error messages.
 
 Imported only when a mistake is made.
 """
@@ -138,8 +138,8 @@ OPTIONS: Final = {
 
 
 def raise_no_attribute(owner: object, name: str, names: Mapping[str, str]) -> NoReturn:
-    """Raise the `AttributeError` for a missing attribute of ``owner``. If ``names`` has the attribute, the message
-    contains the code to write. If a property raised an `AttributeError` itself, that error is raised again."""
+    """Raise the `AttributeError` for a missing attribute of ``owner``. If ``names`` contains the attribute, the message
+    contains the code to write. If a property itself raised an `AttributeError`, raise that error again."""
     if hasattr(type(owner), name):
         object.__getattribute__(owner, name)
     words = f"{type(owner).__name__!r} object has no attribute {name!r}"
@@ -149,13 +149,13 @@ def raise_no_attribute(owner: object, name: str, names: Mapping[str, str]) -> No
 
 
 def namespace_of(name: str) -> str | None:
-    """Return the module from which the public ``name`` is imported."""
+    """Return the name of the module from which the public ``name`` is imported."""
     modules = (import_module(f"trio_mcp{space}") for space in ("", ".types", ".auth", ".stores", ".hosting"))
     return next((module.__name__ for module in modules if name in module.__all__), None)
 
 
 def import_for(name: str) -> str:
-    """Return the import statement to write for ``name``, which may be a name from another SDK."""
+    """Return the import statement to write for ``name``, which may be a name that another SDK uses."""
     instead = PACKAGE_NAMES.get(name, name)
     return f"from {namespace_of(_first_name(instead)) or 'trio_mcp'} import {instead}"
 
@@ -211,20 +211,21 @@ _OPEN_OPTIONS: Final = {
 
 
 _CLOSE: Final = 0.65
-"""Minimum similarity of a misspelled option to a known option, where 1 means equal."""
+"""Minimum similarity of a misspelled option to a known option for a suggestion. 1 means equal."""
 
 
 def options_of(function: str) -> Mapping[str, str]:
     """Return the options that other SDKs have for ``function``, each with what to write instead."""
     if function.startswith("serve_"):
         return _SERVE_OPTIONS
-    if function == "http_app":  # the ASGI server listens, so it has the options for listening
+    if function == "http_app":  # an ASGI server does the listening, so it has these options
         return {name: words for name, words in _SERVE_OPTIONS.items() if name not in _OF_LISTENERS}
     return _OPEN_OPTIONS if "open" in function else {}
 
 
 def raise_no_option(function: str, name: str, names: Mapping[str, str], known: Iterable[str]) -> NoReturn:
-    """Raise `TypeError` for an option that ``function`` doesn't have. The message lists the ``known`` options."""
+    """Raise `TypeError` for an option that ``function`` doesn't have. The message lists the ``known`` options of
+    ``function``."""
     options = list(known)
     if name in names:
         instead = f"; write {names[name]}."
@@ -288,8 +289,8 @@ def _advice_for(error: BaseException, said: str) -> str | None:
 
 
 def _comes_of_await(error: TypeError) -> bool:
-    """Return whether the error was raised because the operand of an ``await`` isn't awaitable. Works with every
-    interpreter's error text."""
+    """Return whether the error was raised because the operand of an ``await`` isn't awaitable. Recognizes the error
+    text of all supported Python interpreters."""
     trace = error.__traceback__
     if trace is None:
         return False
@@ -299,7 +300,7 @@ def _comes_of_await(error: TypeError) -> bool:
 
 
 def _asyncio_advice(error: BaseException) -> str:
-    """Return what to write instead of the asyncio function, or library, that a handler has called."""
+    """Return advice for a handler that has called an asyncio function or library: what to write instead."""
     used, instead = "asyncio", "a library that runs on trio or anyio"
     trace = error.__traceback__
     while trace is not None:

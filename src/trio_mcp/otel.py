@@ -33,7 +33,7 @@ __all__ = ["OpenTelemetry"]
 logger = logging.getLogger("trio_mcp")
 
 _LONGEST: Final = 200
-"""Maximum length of a name that the peer chose, in characters. The name becomes a span name, which other systems
+"""Maximum length, in characters, of a name that the peer chose. The name becomes a span name, which other systems
 store."""
 _LONGEST_CARRIED: Final = 8192
 _TOOL_ERROR: Final = "tool_error"
@@ -44,7 +44,7 @@ T = TypeVar("T")
 
 
 def _contained(words: str) -> Callable[[Callable[P, T]], Callable[P, T | None]]:
-    """Return a decorator that contains errors of a sampler, processor or propagator. If the function raises, the
+    """Return a decorator for functions that call a sampler, processor or propagator. If the function raises, the
     decorator logs ``words`` and returns `None`, so that the request itself continues."""
 
     def decorate(function: Callable[P, T]) -> Callable[P, T | None]:
@@ -96,7 +96,7 @@ class OpenTelemetry:
         self._resource_uris = resource_uris
 
     def _watch_load(self, load: Load) -> None:
-        """Report the counts of ``load`` in the metrics. They are the counts of `Server.statistics`."""
+        """Report the counts in ``load`` as metrics. `Server.statistics` returns the same counts."""
         self._meters.watch(load)
 
     def _tracer_of(self, network: str | None) -> ConnectionTracer:
@@ -117,7 +117,7 @@ class ConnectionTracer:
 
     @_contained("measuring a connection failed")
     def close(self, role: str, revision: str | None) -> None:
-        """Record that the connection has closed. ``role`` is the role of this end: client or server."""
+        """Record that the connection has closed. ``role`` is the role of this side: client or server."""
         attributes: dict[str, str] = {}
         if self._network is not None:
             attributes["network.transport"] = self._network
@@ -129,8 +129,8 @@ class ConnectionTracer:
     def calling(
         self, request: OutboundRequest, params: dict[str, Any] | None, present: TraceContext | None
     ) -> ClientSpan:
-        """Return the span of a request that the current task is about to send, as part of the trace ``present``. Return
-        `None` if tracing failed."""
+        """Return the span of a request that the current task is about to send. ``present`` is the trace context that
+        the request is part of. Return `None` if tracing failed."""
         params, parent = params or {}, context.get_current()
         if present is not None and not trace.get_current_span(parent).get_span_context().is_valid:
             parent = propagate.extract(present.inject_into({}), parent)  # the request being handled isn't traced here
@@ -224,7 +224,8 @@ class _SpanRecord:
 
     @_contained("tracing a cancel failed")
     def record_cancel_state(self, state: object) -> None:
-        """Record in the span how an abandoned call has ended, if the request asked for that. Never raises."""
+        """Record in the span how a cancelled call has ended, if the client requested confirmation of cancellations.
+        Never raises."""
         if self._attributes["mcp.method.name"] == CANCEL and state in CANCEL_STATES:
             self.span.set_attribute("trio_mcp.cancel.state", str(state))
 
@@ -237,7 +238,7 @@ class _SpanRecord:
         code: int | None = None,
         cause: str | None = None,
     ) -> None:
-        """End the span. Never raises."""
+        """End the span, and record its duration. Never raises."""
         more: dict[str, str] = {}
         if error_type is not None:
             more["error.type"] = error_type
@@ -262,8 +263,8 @@ class ClientSpan:
         """The request's parameters, whose ``_meta`` contains the trace context for the peer."""
 
     def end(self, result: Any, error: BaseException | None) -> None:
-        """End the span. ``result`` is the request's result as plain data. If ``error`` is given, the caller gets that
-        exception instead of a result."""
+        """End the span of the outgoing request. ``result`` is the request's result as plain data. If ``error`` is
+        given, the caller gets that exception instead of a result."""
         if error is None:
             told = as_object(result)
             self._record.record_cancel_state(told.get("state"))
@@ -305,15 +306,15 @@ class ServerSpan:
         self._record.add_event("cleanup.done")
 
     def end(self, result: Any, request: InboundRequest, cause: str | None, at: float | None = None) -> None:
-        """End the span. ``request`` is the request that gets the response. If it was cancelled, ``cause`` is the cause
-        and ``at`` the time of the cancellation."""
+        """End the span of the incoming request. ``request`` is the request that gets the response. If it was cancelled,
+        ``cause`` is the cause and ``at`` the time of the cancellation."""
         if cause is not None and at is not None:
             self._cancelled(cause, at)
-        if request is not self._request:  # the client sent the request again, and the response goes to that one
+        if request is not self._request:  # the response goes to the client's retry of the request
             _link(self._record.span, request.meta)
         if (error := request.error) is not None:
             self._record.finish(str(error.code), error.message, code=error.code)
-        elif cause is not None:  # cancelled by the peer, so there is no response; the reason is text from the peer
+        elif cause is not None:  # the peer cancelled it, so there is no response; the reason is the peer's text
             self._record.finish("cancelled", f"cancelled: {cause}", cause=cause)
         else:
             failed = request.failed or (isinstance(result, CallToolResult) and result.is_error)

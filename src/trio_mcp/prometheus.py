@@ -21,11 +21,11 @@ from .otel import OpenTelemetry
 __all__ = ["PrometheusPage"]
 
 _LAST_PAGE = 2.0
-"""Seconds that a scrape in progress has to finish when the server stops."""
+"""Seconds that a scrape in progress has to finish when the page stops."""
 
 
 class PrometheusPage:
-    """A metrics page for Prometheus, on its own port, for all servers and clients that get its ``tracing``.
+    """A metrics page for Prometheus, on a port of its own, for all servers and clients that get its `tracing`.
 
     ``tracer_provider``: see `OpenTelemetry`. Threads of ``prometheus_client`` serve the page without authentication, so
     keep its port internal.
@@ -45,8 +45,8 @@ class PrometheusPage:
         *,
         task_status: trio.TaskStatus[int] = trio.TASK_STATUS_IGNORED,
     ) -> None:
-        """Serve the page at ``http://host:port/metrics`` until cancelled. Reports the port with ``task_status``. With
-        port 0, the system chooses a free port. Raises `OSError` if the port is in use."""
+        """Serve the page at ``http://host:port/metrics`` until cancelled. Calls ``task_status.started`` with the port.
+        With port 0, the system chooses a free port. Raises `OSError` if the port is in use."""
         await serve_registry(self.registry, host, port, task_status=task_status)
 
 

@@ -33,7 +33,7 @@ async def _refused(result: dict[str, Any], match: str, **options: Any) -> None:
 
 
 async def test_input_required_without_questions_and_state_is_a_violation(autojump_clock: object) -> None:
-    await _refused({}, "no questions and no requestState")
+    await _refused({}, "neither inputRequests nor requestState")
 
 
 @pytest.mark.parametrize(
@@ -77,7 +77,7 @@ async def test_question_of_an_undeclared_kind_is_a_violation(
 
 
 async def test_more_questions_than_the_client_accepts_at_once_end_the_call(autojump_clock: object) -> None:
-    await _refused({"inputRequests": {str(n): FORM for n in range(4)}}, "4 questions", max_input_requests=3)
+    await _refused({"inputRequests": {str(n): FORM for n in range(4)}}, "4 input requests", max_input_requests=3)
 
 
 async def test_as_many_questions_as_the_client_accepts_are_answered(autojump_clock: object) -> None:

@@ -1,4 +1,4 @@
-"""Client, Group and related classes for asyncio tasks, and the functions that open clients and groups."""
+"""`Client`, `Group` and related classes for asyncio tasks, and the functions that open clients and groups."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class LoadedSkill(Wrapper):
     entry = PassThrough[Skill]()
     """The skill's entry in the server's list, which all files are verified against."""
     text = PassThrough[str]()
-    """The contents of the skill's ``SKILL.md``, with its front matter."""
+    """The text of the skill's ``SKILL.md``, including its front matter."""
     read = async_method(of_skills.LoadedSkill.read)
 
 
@@ -105,9 +105,9 @@ class Client(Wrapper):
     capabilities = PassThrough[ClientCapabilities]()
     """The capabilities that this client declares to the server."""
     lost = PassThrough[ConnectionLost | None]()
-    """The error with which the connection was lost; `None` while the connection seems to be open."""
+    """The error that ended the connection; `None` while the connection seems to be open."""
     unreadable_messages = PassThrough[int]()
-    """The number of lines in the server's output that weren't messages so far."""
+    """The number of lines, so far, in the server's output that weren't messages."""
 
     server_extension = sync_method(of_client.Client.server_extension)
     call_tool = async_method(of_client.Client.call_tool)
@@ -159,7 +159,7 @@ class Catalogue(Wrapper):
     resource_templates = PassThrough[Mapping[str, CatalogueEntry[ResourceTemplate]]]()
     """The group's current resource templates, by their URI templates."""
     held = PassThrough[Mapping[str, HeldTool]]()
-    """The tools that aren't offered until `Group.approve_tools`, by name."""
+    """The tools that aren't offered until `Group.approve_tools` approves them, by name."""
     watch = iterator_method(of_catalogue.Catalogue.watch)
 
 
@@ -202,12 +202,12 @@ class Group(Wrapper):
 
     @property
     def statuses(self) -> dict[str, MemberStatus]:
-        """The status of each member, in the order in which the members were added."""
+        """The status of each member of the group, in the order in which the members were added."""
         return run_sync(self._begin, lambda: self._original.statuses)
 
     @property
     def catalogue(self) -> Catalogue:
-        """The tools, prompts and resources of the members."""
+        """The tools, prompts and resources of all members of the group."""
         return Catalogue(self._original.catalogue, self._begin)
 
 
@@ -231,7 +231,7 @@ def open_group(
 
 def _described(loop: HandlerLoop, description: MemberDescription) -> MemberDescription:
     target = description.target
-    if isinstance(target, Address):  # its request hooks run in the event loop, like callbacks
+    if isinstance(target, Address):  # auth's request hooks run in the event loop, like callbacks
         hooks = loop.adapt({"on_request": target.on_request, "on_response": target.on_response})
         target = attrs.evolve(target, **hooks)
     return attrs.evolve(description, target=target, options=_adapted(loop, description.options))

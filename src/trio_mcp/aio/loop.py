@@ -1,4 +1,4 @@
-"""Functions that build the wrappers for asyncio, and the client's handlers, which run in its event loop.
+"""Functions that build the asyncio wrappers of trio objects, and run the client's handlers in the asyncio event loop.
 
 Each member of a wrapper is created from the member of trio's own class, by one line that says how an asyncio task calls
 it. Docstrings, parameters and types are those of the original.
@@ -41,8 +41,8 @@ V = TypeVar("V", bound=Wrapper)
 
 
 class AsyncBridgedIterator(BridgedItems[T], AsyncIterator[T]):
-    """An asyncio iterator over the items of a trio iterator. Only one task at a time may use it; a cancelled step loses
-    no item."""
+    """An asyncio iterator over the items of a trio iterator. Only one task may use it at a time. If a step is
+    cancelled, no item is lost."""
 
     async def __anext__(self) -> T:
         if not self.items:
@@ -56,7 +56,7 @@ _PATIENCE: Final = 5.0
 
 
 class HandlerLoop:
-    """The event loop in which the handlers and callbacks of a client run."""
+    """The asyncio event loop in which the handlers and callbacks of a client run."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -94,8 +94,8 @@ class HandlerLoop:
         callback(*args)
 
     async def _run(self, function: Callable[..., Any], *args: Any) -> Any:
-        """Run a function in a task of the event loop, and return its result. Cancelling this cancels the task; the
-        cancellation is raised when the task has ended, or after five seconds."""
+        """Run a function in a task of the event loop, and return its result. Cancelling this method cancels the task.
+        The cancellation is raised when the task has ended, or after five seconds."""
         running = LoopTask[Any](self._loop, partial(function, *args), copy_context())
         try:
             await running.over.wait()
@@ -110,7 +110,7 @@ class HandlerLoop:
 def async_method(
     method: Callable[Concatenate[Any, P], Awaitable[T]],
 ) -> Callable[Concatenate[Any, P], Coroutine[Any, Any, T]]:
-    """Return a method for asyncio that runs the original async method in the trio thread."""
+    """Return an asyncio method that runs the original async method in the trio thread."""
 
     @wraps(method)
     async def call(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -138,8 +138,8 @@ def wrapped_method(
 def iterator_method(
     method: Callable[Concatenate[Any, P], AsyncIterator[T]],
 ) -> Callable[Concatenate[Any, P], AsyncIterator[T]]:
-    """Return a method that returns an asyncio iterator over the original's items. The original is called at the first
-    step."""
+    """Return a method that returns an asyncio iterator over the original's items. The original is called when the first
+    item is requested."""
 
     @wraps(method)
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -151,7 +151,8 @@ def iterator_method(
 def context_method(
     method: Callable[Concatenate[Any, P], AbstractAsyncContextManager[Any]], view: type[V]
 ) -> Callable[Concatenate[Any, P], AbstractAsyncContextManager[V]]:
-    """Return a method that returns a context manager, which yields a ``view`` of the original's value."""
+    """Return a method whose async context manager yields a ``view`` of the value that the original's context manager
+    yields."""
 
     @wraps(method)
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -164,8 +165,8 @@ def context_method(
 def open_function(
     function: Callable[P, AbstractAsyncContextManager[Any]], view: type[V], name: str
 ) -> Callable[P, AbstractAsyncContextManager[V]]:
-    """Return a function for asyncio that does the same as ``open_*``, the original, and yields a ``view`` of the client
-    or group."""
+    """Return a function for asyncio that opens a client or group like ``original``, an ``open_*`` function, and yields
+    a ``view`` of it."""
 
     @async_with_only(name)
     @wraps(function)

@@ -1,5 +1,5 @@
-"""Clients and groups for scripts and notebooks: `open_stdio`, `open_http`, `open_websocket`, `open_tcp`, `open_unix`,
-`open_memory`, `open_group`.
+"""Clients and groups for scripts and notebooks, without ``async``: `open_stdio`, `open_http`, `open_websocket`,
+`open_tcp`, `open_unix`, `open_memory`, `open_group`.
 
     with blocking.open_stdio(["python", "server.py"]) as client:
         result = client.call_tool("search", {"text": "trio"})

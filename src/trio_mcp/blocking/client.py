@@ -1,4 +1,4 @@
-"""Client, Group and related classes for blocking code, and the functions that open clients and groups."""
+"""`Client`, `Group` and related classes for blocking code, and the functions that open clients and groups."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class LoadedSkill(Wrapper):
     entry = PassThrough[Skill]()
     """The skill's entry in the server's list, which all files are verified against."""
     text = PassThrough[str]()
-    """The contents of the skill's ``SKILL.md``, with its front matter."""
+    """The text of the skill's ``SKILL.md``, including its front matter."""
     read = blocking_method(of_skills.LoadedSkill.read)
 
 
@@ -103,9 +103,9 @@ class Client(Wrapper):
     capabilities = PassThrough[ClientCapabilities]()
     """The capabilities that this client declares to the server."""
     lost = PassThrough[ConnectionLost | None]()
-    """The error with which the connection was lost; `None` while the connection seems to be open."""
+    """The error that ended the connection; `None` while the connection seems to be open."""
     unreadable_messages = PassThrough[int]()
-    """The number of lines in the server's output that weren't messages so far."""
+    """The number of lines, so far, in the server's output that weren't messages."""
 
     server_extension = sync_method(of_client.Client.server_extension)
     call_tool = blocking_method(of_client.Client.call_tool)
@@ -157,7 +157,7 @@ class Catalogue(Wrapper):
     resource_templates = PassThrough[Mapping[str, CatalogueEntry[ResourceTemplate]]]()
     """The group's current resource templates, by their URI templates."""
     held = PassThrough[Mapping[str, HeldTool]]()
-    """The tools that aren't offered until `Group.approve_tools`, by name."""
+    """The tools that aren't offered until `Group.approve_tools` approves them, by name."""
     watch = iterator_method(of_catalogue.Catalogue.watch)
 
 
@@ -200,12 +200,12 @@ class Group(Wrapper):
 
     @property
     def statuses(self) -> dict[str, MemberStatus]:
-        """The status of each member, in the order in which the members were added."""
+        """The status of each member of the group, in the order in which the members were added."""
         return run_sync(self._begin, lambda: self._original.statuses)
 
     @property
     def catalogue(self) -> Catalogue:
-        """The tools, prompts and resources of the members."""
+        """The tools, prompts and resources of all members of the group."""
         return Catalogue(self._original.catalogue, self._begin)
 
 

@@ -1,4 +1,4 @@
-"""Context managers for blocking code that any thread may enter and exit, and the matching iterators and handlers.
+"""Context managers that blocking code can enter and exit in any thread, and the matching iterators and handlers.
 
 Each member of a wrapper is created from the member of trio's own class, by one line that says how a blocking thread
 calls it. Docstrings, parameters and types are those of the original.
@@ -45,7 +45,8 @@ V = TypeVar("V", bound=Wrapper)
 
 
 class BridgedContext(AbstractContextManager[V]):
-    """A trio context manager that any threads may enter and exit. Entering it returns a ``view`` of the trio value.
+    """A trio context manager that threads can enter and exit, also different threads. Entering it returns a ``view`` of
+    the trio value.
 
     ``start`` starts it in the trio thread. An object that is garbage-collected is closed, and so are all others at the
     end of the interpreter. A first Ctrl-C is raised when everything has ended, a second one at once.
@@ -65,12 +66,12 @@ class BridgedContext(AbstractContextManager[V]):
 
     def __enter__(self) -> V:
         check_may_block()
-        if self._was_entered:  # the end of the first use could be mistaken for that of the second
+        if self._was_entered:  # otherwise the end of the first use could be mistaken for that of the second
             raise RuntimeError(ENTERED_TWICE)
         self._was_entered = True
         news, ended = threading.Event(), self._finished
 
-        def tell(_: Callback | None) -> None:  # must not refer to this object, which is closed when it is garbage
+        def tell(_: Callback | None) -> None:  # must not refer to this object, which is closed when garbage-collected
             ended.set()
             news.set()
 
@@ -92,7 +93,7 @@ class BridgedContext(AbstractContextManager[V]):
         return self._view(hold.value, self.start)
 
     def start(self, work: ThreadWork) -> TrioPortal:
-        """Start ``work`` in the trio thread. The work ends at the latest when this context manager exits."""
+        """Start ``work`` in the trio thread. The work ends when this context manager exits, or before."""
         assert self._context is not None, "it was entered"
         return self._context.start(work)
 
@@ -121,8 +122,8 @@ class BridgedContext(AbstractContextManager[V]):
 
 
 class BridgedIterator(BridgedItems[T], Iterator[T]):
-    """A plain iterator over the items of a trio iterator. Only one thread at a time may use it; an interrupted step
-    loses no item."""
+    """A plain iterator over the items of a trio iterator. Only one thread may use it at a time. If a step is
+    interrupted, no item is lost."""
 
     def __next__(self) -> T:
         if not self.items:
@@ -137,8 +138,8 @@ _HANDLERS: Final = frozenset({"sampling", "elicitation", "elicitation_url", "roo
 
 
 def with_threaded_handlers(options: dict[str, Any]) -> dict[str, Any]:
-    """Return the ``options`` of a client, with callbacks that run in worker threads, as plain handlers always do.
-    Raises `TypeError` if an option is an async function."""
+    """Return the ``options`` of a client, with the callbacks wrapped so that they run in worker threads, as plain
+    handlers always do. Raises `TypeError` if an option is an async function."""
     for name in options.keys() & (CALLBACKS | _HANDLERS):
         if is_async(options[name]):
             raise TypeError(f"write {name} with def, not with async def: blocking programs have no event loop")
@@ -158,7 +159,7 @@ async def _in_thread(callback: Callable[..., Any], *args: Any) -> None:
 
 
 def blocking_method(method: Callable[Concatenate[Any, P], Awaitable[T]]) -> Callable[Concatenate[Any, P], T]:
-    """Return a method that runs the original async method in the trio thread, and blocks until it returns."""
+    """Return a method that runs the original async method in the trio thread, and blocks until the original returns."""
 
     @wraps(method)
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -186,8 +187,8 @@ def wrapped_method(
 def iterator_method(
     method: Callable[Concatenate[Any, P], AsyncIterator[T]],
 ) -> Callable[Concatenate[Any, P], Iterator[T]]:
-    """Return a method that returns a plain iterator over the original's items. The original is called at the first
-    step."""
+    """Return a method that returns a plain iterator over the original's items. The original is called when the first
+    item is requested."""
 
     @wraps(method)
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -199,7 +200,8 @@ def iterator_method(
 def context_method(
     method: Callable[Concatenate[Any, P], AbstractAsyncContextManager[Any]], view: type[V]
 ) -> Callable[Concatenate[Any, P], AbstractContextManager[V]]:
-    """Return a method that returns a context manager, which yields a ``view`` of the original's value."""
+    """Return a method whose context manager yields a ``view`` of the value that the original's context manager
+    yields."""
 
     @wraps(method)
     def call(self: Any, *args: Any, **kwargs: Any) -> Any:
@@ -212,8 +214,8 @@ def context_method(
 def open_function(
     function: Callable[P, AbstractAsyncContextManager[Any]], view: type[V]
 ) -> Callable[P, AbstractContextManager[V]]:
-    """Return a function for blocking code that does the same as ``open_*``, the original, and yields a ``view`` of the
-    client or group."""
+    """Return a function for blocking code that opens a client or group like ``original``, an ``open_*`` function, and
+    yields a ``view`` of it."""
 
     @wraps(function)
     def opened(*args: P.args, **kwargs: P.kwargs) -> AbstractContextManager[V]:

@@ -1,5 +1,4 @@
-"""BridgedCall: a function that runs in the trio thread for a caller in another thread. OpenContext: a context manager
-that is open in the trio thread.
+"""Runs functions and opens context managers in the trio thread, for callers in other threads.
 
 A caller always waits until its call has ended: an interrupt or an exception in the caller cancels the call, and the
 caller continues when the call has ended. The callbacks of a call run in the caller. A `Wrapper` is a trio object as
@@ -40,7 +39,7 @@ CLOSED: Final = "the client was closed"
 
 @define(eq=False)
 class Callback:
-    """A callback with its arguments, to be run in the thread or event loop of the call's caller. ``on_done`` is called
+    """A callback with its arguments, to be run in the thread or event loop of the caller. ``on_done`` is called
     afterwards."""
 
     function: Callable[[], Any]
@@ -58,8 +57,8 @@ class Callback:
 
 
 DeliverCallback: TypeAlias = Callable[[Callback | None], object]
-"""A function that passes a callback to the caller's thread; with `None`, it reports the end of the call. Raises
-`RuntimeError` if the caller no longer exists."""
+"""Function that passes a callback to the caller's thread. With `None` instead of a callback, it reports the end of the
+call. Raises `RuntimeError` if the caller no longer exists."""
 
 
 class BridgedCall(Generic[T]):
@@ -75,14 +74,14 @@ class BridgedCall(Generic[T]):
         self.portal: TrioPortal | None = None
         """The trio thread in which the call runs."""
         self.is_over = False
-        """True once the call and all its cleanup in the trio thread have ended."""
+        """True if the call, and all its cleanup in the trio thread, have ended."""
 
     @property
     def has_started(self) -> bool:
-        """True once a trio thread has begun to run the call."""
+        """True if a trio thread has begun to run the call."""
         return self.portal is not None
 
-    # The following methods run in the trio thread
+    # Methods that run in the trio thread
 
     async def run(self) -> None:
         """Run the call in the trio thread: see `ThreadWork.run`."""
@@ -93,7 +92,7 @@ class BridgedCall(Generic[T]):
                 self._error = error
             except trio.Cancelled:
                 raise
-            except BaseException as error:  # an exception such as SystemExit would end all clients if raised here
+            except BaseException as error:  # raised here, an exception such as SystemExit would end all clients
                 cancelled, self._error = _split_cancelled(error)
                 if cancelled is not None:
                     raise cancelled from None
@@ -104,7 +103,7 @@ class BridgedCall(Generic[T]):
         with suppress(RuntimeError):
             self._deliver(None)
 
-    # The following methods run in the thread of the caller
+    # Methods that run in the caller's thread
 
     def cancel(self, reason: str) -> None:
         """Cancel the call with ``reason``, which is sent to the server."""
@@ -118,13 +117,13 @@ class BridgedCall(Generic[T]):
             try:
                 raise self._error
             finally:
-                self._error = None  # the traceback refers to this frame: leave no reference cycle
+                self._error = None  # break the reference cycle: the traceback refers to this frame
         if not self._results:
             raise ConnectionLost(CLOSED)
         return self._results.pop()
 
     def raise_failure(self) -> None:
-        """Raise the exception of a call that has ended, if it has one."""
+        """If the call has ended with an exception, raise the exception."""
         if self._error is not None:
             self.result()
 
@@ -159,15 +158,16 @@ class BridgedCall(Generic[T]):
 
 
 def _split_cancelled(error: BaseException) -> tuple[BaseException | None, BaseException | None]:
-    """Split ``error`` into trio's `Cancelled` exceptions, which must be raised in trio, and all other exceptions."""
+    """Split ``error`` in two: trio's `Cancelled` exceptions, which must be raised in trio, and all other exceptions."""
     if isinstance(error, BaseExceptionGroup):
         return cast("BaseExceptionGroup[BaseException]", error).split(trio.Cancelled)
     return None, error
 
 
 def call_contained(handler: Callable[..., T], *args: Any) -> T:
-    """Call a plain handler in its thread, and return its result. Raises `RuntimeError` if the handler raises an
-    exception such as `SystemExit`. In the trio thread, that exception would end all clients of the program."""
+    """Call a plain handler in its thread, and return its result. If the handler raises an exception such as
+    `SystemExit`, raise `RuntimeError` instead: in the trio thread, `SystemExit` would end all clients of the
+    program."""
     try:
         return handler(*args)
     except (Exception, trio.Cancelled):
@@ -179,7 +179,7 @@ def call_contained(handler: Callable[..., T], *args: Any) -> T:
 
 
 def with_contained(functions: Mapping[Any, Any]) -> dict[Any, Any]:
-    """Return ``functions`` with each plain function wrapped by `call_contained`. Async functions are unchanged."""
+    """Return ``functions`` with each plain function wrapped by `call_contained`. Async functions stay unwrapped."""
     return {
         key: partial(call_contained, each) if callable(each) and not is_async(each) else each
         for key, each in functions.items()
@@ -214,19 +214,19 @@ class _ContextCoroutine:
 
 
 CALL_HANDLERS: Final = frozenset(CallHandlers.__annotations__)
-"""The keyword arguments of calls that are handlers for the server's requests."""
+"""The keyword arguments of a call that are handlers for the server's requests."""
 CALLBACKS: Final = frozenset(
     ("on_log", "on_list_changed", "on_resource_updated", "on_elicitation_complete", "on_request", "on_response")
 )
 """The client options that are callbacks, and may be async functions."""
 METHOD_TABLES: Final = frozenset({"handlers", "on_notification"})
-"""The client options that are mappings of methods to functions."""
+"""The client options that map methods to functions."""
 
 
 @define(eq=False)
 class OpenContext(Generic[T]):
-    """A trio context manager that is entered and exited in the trio thread, and the calls that are made while it is
-    open.
+    """A trio context manager that is entered and exited in the trio thread. Also tracks the calls that are made while
+    it is open.
 
     ``on_opened`` is called there after entering. ``is_over`` is called now and then, and returns whether `close` can no
     longer be called. The calls end with the context manager: on exit, remaining calls are cancelled.
@@ -253,14 +253,14 @@ class OpenContext(Generic[T]):
                 self._nursery = None
 
     def close(self) -> None:
-        """Exit the context manager. May be called from any thread, any number of times. Does nothing in a fork of the
+        """Exit the context manager. Can be called from any thread, and more than once. Does nothing in a fork of the
         process, which doesn't own the context manager."""
         if not self.portal.is_inherited:
             self.portal.run_soon(self._closing.set)
 
     def start(self, work: ThreadWork) -> TrioPortal:
-        """Start ``work`` in the trio thread, like `TrioPortal.start`. The work ends at the latest when the context
-        manager exits. Raises `RuntimeError` in a fork of the process."""
+        """Start ``work`` in the trio thread, like `TrioPortal.start`. The work ends when the context manager exits, or
+        before. Raises `RuntimeError` in a fork of the process."""
         self.portal.check_process()
         if not self.portal.run_soon(copy_context().run, self._start, work):
             work.finish()
@@ -296,13 +296,13 @@ def start_call(call: BridgedCall[Any], start: StartWork) -> TrioPortal:
 
 @define(eq=False)
 class BridgedItems(Generic[T]):
-    """Fetches the items of a trio iterator in the trio thread. ``make`` returns the iterator, and ``start`` starts each
-    step."""
+    """Fetches the items of a trio iterator in the trio thread. ``make`` returns the iterator, and ``start`` starts the
+    fetch of each item."""
 
     start: StartWork
     make: Callable[[], AsyncIterator[T]]
     items: deque[T] = attrs.field(factory=deque[Any], init=False)
-    """Items that were fetched but not returned yet, so that a cancelled step loses no item."""
+    """Items that were fetched but not returned yet, so that no item is lost when a fetch is cancelled."""
     _made: AsyncIterator[T] | None = attrs.field(default=None, init=False)
 
     async def fetch(self, _: BridgedCall[Any]) -> None:
@@ -314,8 +314,8 @@ class BridgedItems(Generic[T]):
 
 @contextmanager
 def deferred_interrupts() -> Generator[None]:
-    """Defer Ctrl-C to the end of the block. Without this, a call that had just started could be neither cancelled nor
-    waited for."""
+    """Defer Ctrl-C to the end of the block. Otherwise, Ctrl-C right after the start of a call could make it impossible
+    to cancel the call or to wait for it."""
     interrupt = signal.getsignal(signal.SIGINT)
     if threading.current_thread() is not threading.main_thread() or not callable(interrupt):
         yield  # Ctrl-C interrupts only the main thread, and only if Python handles the signal
@@ -331,8 +331,8 @@ def deferred_interrupts() -> Generator[None]:
 
 
 def reason_of(failure: BaseException) -> str:
-    """Return the reason for the cancellation that is sent to a server if a call's caller abandons the call because of
-    ``failure``."""
+    """Return the reason for a cancellation that is sent to a server, because the caller abandoned its call after the
+    exception ``failure``."""
     if isinstance(failure, KeyboardInterrupt):
         return "the user pressed Ctrl-C"
     if isinstance(failure, CodedError):
@@ -341,8 +341,7 @@ def reason_of(failure: BaseException) -> str:
 
 
 def check_may_block() -> None:
-    """Raise `RuntimeError` in a thread in which trio runs, since blocking that thread would block all of trio's
-    tasks."""
+    """Raise `RuntimeError` in a thread in which trio runs, because blocking the thread would block all trio tasks."""
     if trio.lowlevel.in_trio_run():
         raise RuntimeError(
             "trio runs in this thread, which must not block: use trio_mcp.open_stdio etc. instead, or call in a worker "
@@ -351,12 +350,12 @@ def check_may_block() -> None:
 
 
 _WAIT_INTERVAL: Final = 0.2
-"""How many seconds a waiting thread sleeps before it checks again, since a Ctrl-C right before the sleep doesn't end
-the sleep."""
+"""How many seconds a waiting thread sleeps before it checks again. A Ctrl-C right before the sleep doesn't end the
+sleep."""
 
 
 def wait_for(event: threading.Event) -> None:
-    """Wait for ``event`` in such a way that Ctrl-C is raised soon, whenever it is pressed."""
+    """Wait for ``event``, in such a way that Ctrl-C is raised soon, whenever the user presses it."""
     while not event.wait(_WAIT_INTERVAL):
         pass
 
@@ -367,14 +366,14 @@ def _next_callback(inbox: queue.SimpleQueue[Callback | None], call: BridgedCall[
         try:
             return inbox.get(timeout=_WAIT_INTERVAL)
         except queue.Empty:
-            if is_over:  # Ctrl-C may have removed the entry for the end from the queue
+            if is_over:  # Ctrl-C may have removed the notice of the end from the queue
                 return None
 
 
 def run_blocking(start: StartWork, make: Callable[[BridgedCall[Any]], Awaitable[T]]) -> T:
-    """Run the coroutine that ``make`` returns in the trio thread, and return its result. The calling thread waits, and
-    runs the callbacks of the call. Ctrl-C cancels the call, and is raised when the call has ended; a second Ctrl-C is
-    raised at once."""
+    """Run a coroutine in the trio thread, and return its result. ``make`` returns the coroutine. The calling thread
+    waits, and runs the callbacks of the call. Ctrl-C cancels the call, and is raised when the call has ended; a second
+    Ctrl-C is raised at once."""
     check_may_block()
     inbox: queue.SimpleQueue[Callback | None] = queue.SimpleQueue()
     call: BridgedCall[T] = BridgedCall(lambda: make(call), inbox.put)
@@ -393,7 +392,8 @@ def run_blocking(start: StartWork, make: Callable[[BridgedCall[Any]], Awaitable[
 
 
 def run_sync(start: StartWork, function: Callable[[], T]) -> T:
-    """Call the synchronous ``function`` in the trio thread, and return its result. The calling thread waits."""
+    """Call the synchronous ``function`` in the trio thread, and return its result. The calling thread blocks
+    meanwhile."""
 
     async def call() -> T:
         return function()
@@ -402,7 +402,7 @@ def run_sync(start: StartWork, function: Callable[[], T]) -> T:
 
 
 class Wrapper:
-    """A wrapper of ``original``, whose methods start their calls in the trio thread with ``begin``."""
+    """Wraps the trio object ``original``. The methods start their calls in the trio thread with ``begin``."""
 
     def __init__(self, original: Any, begin: StartWork) -> None:
         self._original = original
@@ -410,7 +410,7 @@ class Wrapper:
 
 
 def wrapping(original: Callable[..., Any]) -> Callable[[F], F]:
-    """Return the decorator `functools.wraps` for a method, typed so that the wrapped method is still a method."""
+    """Return the decorator `functools.wraps` for a method, with type hints that keep it a method."""
     return cast("Any", wraps(original))
 
 
@@ -432,7 +432,7 @@ class PassThrough(Generic[T]):
 
 
 def sync_method(method: Callable[Concatenate[Any, P], T]) -> Callable[Concatenate[Any, P], T]:
-    """Return a method that calls the synchronous original in the trio thread."""
+    """Return a method that calls the original synchronous method in the trio thread."""
 
     @wraps(method)
     def call(self: Any, *args: Any, **kwargs: Any) -> T:

@@ -1,4 +1,4 @@
-"""Calls to the trio thread that asyncio tasks wait for, and trio context managers that asyncio tasks enter and exit.
+"""Calls into the trio thread that asyncio tasks wait for, and trio context managers that asyncio tasks enter and exit.
 
 The trio side waits for the event loop only inside a scope that is cancelled when the context manager exits or the
 request ends.
@@ -40,9 +40,9 @@ def running_loop() -> asyncio.AbstractEventLoop:
 
 
 async def run_in_trio(start: StartWork, make: Callable[[BridgedCall[Any]], Awaitable[T]]) -> T:
-    """Run the coroutine that ``make`` returns in the trio thread, and return its result. The asyncio task waits, and
-    runs the callbacks of the call. Cancelling the task cancels the call; `CancelledError` is raised when the call has
-    ended."""
+    """Run a coroutine in the trio thread, and return its result. ``make`` returns the coroutine. The asyncio task
+    waits, and runs the callbacks of the call. Cancelling the task cancels the call; `CancelledError` is raised when the
+    call has ended."""
     inbox: asyncio.Queue[Callback | None] = asyncio.Queue()
     loop = running_loop()
     call: BridgedCall[T] = BridgedCall(lambda: make(call), partial(loop.call_soon_threadsafe, inbox.put_nowait))
@@ -92,8 +92,8 @@ def _reason_of(failure: BaseException) -> str:
 
 
 class AsyncBridgedContext(AbstractAsyncContextManager[T]):
-    """A trio context manager that any asyncio tasks may enter and exit. Entering it returns a ``view`` of the trio
-    value.
+    """A trio context manager that asyncio tasks can enter and exit, also different tasks. Entering it returns a
+    ``view`` of the trio value.
 
     ``manager`` creates the trio context manager, in the task that enters; ``start`` starts it in the trio thread. The
     end of the event loop closes everything that is open.
@@ -117,12 +117,12 @@ class AsyncBridgedContext(AbstractAsyncContextManager[T]):
 
     async def __aenter__(self) -> T:
         loop = running_loop()
-        if self._was_entered:  # the end of the first use could be mistaken for that of the second
+        if self._was_entered:  # otherwise the end of the first use could be mistaken for that of the second
             raise RuntimeError(ENTERED_TWICE)
         self._was_entered = True
         opened, ended = _uncancellable_future(), self._finished
 
-        def tell(_: Callback | None) -> None:  # must not refer to this object, which is closed when it is garbage
+        def tell(_: Callback | None) -> None:  # must not refer to this object, which is closed when garbage-collected
             ended.set_result(None)
             if not opened.done():
                 opened.set_result(None)
@@ -144,7 +144,7 @@ class AsyncBridgedContext(AbstractAsyncContextManager[T]):
         return self._view(hold.value, self.start)
 
     def start(self, work: ThreadWork) -> TrioPortal:
-        """Start ``work`` in the trio thread. The work ends at the latest when this context manager exits."""
+        """Start ``work`` in the trio thread. The work ends when this context manager exits, or before."""
         return self._context.start(work)
 
     async def __aexit__(
@@ -157,8 +157,8 @@ class AsyncBridgedContext(AbstractAsyncContextManager[T]):
         self._call.raise_failure()
 
     async def _close_with_loop(self) -> AsyncGenerator[None]:
-        """An async generator that closes this context manager when the event loop ends, since each loop then closes its
-        async generators."""
+        """An async generator that closes this context manager when the event loop ends, because event loops close their
+        async generators then."""
         try:
             yield
         finally:
@@ -184,8 +184,8 @@ class AsyncBridgedContext(AbstractAsyncContextManager[T]):
 
 
 def _uncancellable_future() -> Future[None]:
-    """Return a future for any number of tasks, of any event loops. It isn't cancelled if a waiting task is
-    cancelled."""
+    """Return a future that any number of tasks, in any event loops, can wait for. It isn't cancelled if a waiting task
+    is cancelled."""
     future: Future[None] = Future()
     future.set_running_or_notify_cancel()
     return future

@@ -1,4 +1,4 @@
-"""TrioPortal: the thread in which trio runs for callers in other threads.
+"""`TrioPortal`: the thread in which trio runs for callers in other threads.
 
 A process has only one, from the first of its calls to the last: clients may share a server in memory, a cache or a
 token storage, and none of these supports two trio runs at once.
@@ -20,17 +20,17 @@ _PATIENCE: Final = 10.0
 
 
 class ThreadWork(Protocol):
-    """The interface for work that the trio thread does for a caller."""
+    """Interface of the work that the trio thread does for a caller."""
 
     async def run(self) -> None:
-        """Do the work, in the trio thread. Raises nothing except a cancellation from outside."""
+        """Do the work in the trio thread. Raises nothing except a cancellation from outside."""
 
     def finish(self) -> None:
         """Report to the caller that the work has ended completely. Raises nothing."""
 
 
 class TrioPortal:
-    """A thread that runs trio as long as there is work."""
+    """A thread that runs trio while there is work for it."""
 
     _current: ClassVar[TrioPortal | None] = None
     _lock: ClassVar = threading.Lock()
@@ -42,7 +42,7 @@ class TrioPortal:
         self._running_count = 0
         self._idle = trio.Event()
         self._ready = threading.Event()
-        # A daemon thread, because the interpreter would wait for any other thread before it calls `_finish`.
+        # Use a daemon thread: the interpreter waits for other threads before it calls `_finish`.
         self._thread = threading.Thread(target=trio.run, args=(self._main,), name="trio-mcp", daemon=True)
         atexit.register(self._finish)
         self._thread.start()
@@ -61,7 +61,7 @@ class TrioPortal:
 
     @property
     def is_inherited(self) -> bool:
-        """True in a fork of the process, in which the trio thread doesn't exist."""
+        """True in a fork of the process, which has no trio thread."""
         return os.getpid() != self._process
 
     def check_process(self) -> None:
@@ -74,7 +74,7 @@ class TrioPortal:
             )
 
     def run_soon(self, function: Callable[..., Any], *args: Any) -> bool:
-        """Call ``function`` soon in the trio thread, like the module's function `run_soon`."""
+        """Call ``function`` soon in the trio thread. See the module's function `run_soon`."""
         return run_soon(self._token, function, *args)
 
     async def _main(self) -> None:

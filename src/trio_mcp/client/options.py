@@ -153,7 +153,9 @@ def _check_answers_later(settings: ClientSettings, _: Any, later: ClientCapabili
     if later != ClientCapabilities(roots=later.roots, sampling=later.sampling, elicitation=later.elicitation):
         raise ValueError("answers_later may only have sampling, elicitation and roots")
     if settings.forwards is not None:
-        raise ValueError("pass forwards or answers_later, not both: a client that forwards answers no questions itself")
+        raise ValueError(
+            "pass forwards or answers_later, not both: a client that forwards requests answers none itself"
+        )
 
 
 @frozen(kw_only=True)

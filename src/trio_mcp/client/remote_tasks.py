@@ -194,12 +194,14 @@ class _TaskQuestions:
                 scope.cancel(reason="the server does not ask any more")
         settings = self._context.settings
         if len(questions) > settings.max_input_requests:
-            raise ProtocolViolation(f"tasks/get: the server asked {len(questions)} questions at once: too many")
+            raise ProtocolViolation(
+                f"tasks/get: the server sent {len(questions)} input requests at once, which is too many"
+            )
         new = {key: each for key, each in questions.items() if hash(key) not in self._task.claimed}
         if not new:
             return
         if self._rounds >= settings.max_rounds:
-            raise ProtocolViolation(f"tasks/get: the server asked more than {self._rounds} times for input")
+            raise ProtocolViolation(f"tasks/get: the server required input more than {self._rounds} times (max_rounds)")
         self._rounds += 1
         most = settings.max_input_requests
         ready = prepared(self._context.answers, "tasks/get", new, self._context.revision, most, of_task=True)
@@ -248,7 +250,7 @@ def _check_parts(task: DetailedTask) -> None:
         case "failed" if error is None or not (type(error.get("code")) is int and type(error.get("message")) is str):
             raise ProtocolViolation("tasks/get: the task has failed, but has no JSON-RPC error")
         case "input_required" if task.input_requests is None:
-            raise ProtocolViolation("tasks/get: the task requires input, but has no questions")
+            raise ProtocolViolation("tasks/get: the task requires input, but has no inputRequests")
         case _:
             pass
 

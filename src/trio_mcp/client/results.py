@@ -67,7 +67,7 @@ def check_result_type(method: str, result: Any) -> None:
     absent means complete, anything unrecognised is invalid)."""
     kind = as_object(result).get("resultType", "complete")
     if kind == "input_required":
-        raise ProtocolViolation(f"{method}: the server asked for input, which this method doesn't allow")
+        raise ProtocolViolation(f"{method}: the server requires input, which this method doesn't allow")
     if kind != "complete":
         raise ProtocolViolation(f"{method}: the server answered with the unknown result type {str(kind)[:100]!r}")
 
@@ -158,7 +158,9 @@ class InputRounds:
                         check_result_type(method, result)
                     return Completed(result, rounds, trips.received)
                 if rounds > self._settings.max_rounds:
-                    raise ProtocolViolation(f"{method}: the server asked more than {rounds - 1} times for input")
+                    raise ProtocolViolation(
+                        f"{method}: the server required input more than {rounds - 1} times (max_rounds)"
+                    )
                 with answering(params.get("_meta") or {}):
                     params = {**settled, **await self._answered(method, result, revision, trips)}
                 rounds += 1
@@ -170,7 +172,7 @@ class InputRounds:
             asked = structure(result, InputRequiredResult)
         except ValueError as error:
             raise ProtocolViolation(
-                f"{method}: the server asked for input, but its result is malformed: {error}"
+                f"{method}: the server requires input, but its result is malformed: {error}"
             ) from None
         more: JSONObject = {}
         if asked.request_state is not None:
@@ -184,7 +186,9 @@ class InputRounds:
                 more["inputResponses"] = dict(zip(answers, given, strict=True))
         if not more:
             # 2026-07-28 mrtr, Server Requirements: the result MUST include inputRequests, requestState or both.
-            raise ProtocolViolation(f"{method}: the server asked for input, but sent no questions and no requestState")
+            raise ProtocolViolation(
+                f"{method}: the server requires input, but sent neither inputRequests nor requestState"
+            )
         return more
 
 
@@ -209,7 +213,9 @@ def prepared(
     questions, and `AnsweredLater`.
     """
     if len(questions) > limit:
-        raise ProtocolViolation(f"{method}: the server asked {len(questions)} questions at once; the limit is {limit}")
+        raise ProtocolViolation(
+            f"{method}: the server sent {len(questions)} input requests at once, more than max_input_requests ({limit})"
+        )
     try:
         return {
             key: partial(_given, answers.prepare(each.method, each.params, revision, key, of_task=of_task), revision)
@@ -219,7 +225,7 @@ def prepared(
         raise  # the server may send this request, but this client has no handler for it
     except CodedError as error:
         # 2026-07-28 mrtr, Server Requirements: servers MUST NOT send requests that the client did not declare.
-        raise ProtocolViolation(f"{method}: the server asked for input that we cannot give: {error}") from None
+        raise ProtocolViolation(f"{method}: the server requires input that this client cannot give: {error}") from None
 
 
 async def _given(answer: Callable[[], Awaitable[Any]], revision: Revision) -> Any:

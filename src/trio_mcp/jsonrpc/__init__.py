@@ -1,1 +1,1 @@
-"""JSON-RPC 2.0: messages, their codec and the error codes, without knowledge of MCP."""
+"""JSON-RPC 2.0: message types, encoding and decoding, and error codes. This package doesn't know MCP."""

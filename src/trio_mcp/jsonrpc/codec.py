@@ -1,4 +1,4 @@
-"""Codec that decodes bytes to messages, and encodes messages to bytes.
+"""Decodes bytes to JSON-RPC messages, and encodes messages to bytes.
 
 The rule of this file: **any bytes give a message, a batch or one `Unreadable`**, and only valid JSON is written. One
 message is one line: the encoder never writes a raw newline.
@@ -37,7 +37,8 @@ if TYPE_CHECKING:
 
 
 def plain_scalar(value: object) -> int | float | str:
-    """Return a plain number or string for a ``value`` of a subclass, or of `numbers.Real`, such as numpy's numbers.
+    """Convert a ``value`` of a subclass of a number or string class, or of `numbers.Real`, such as numpy's numbers, to
+    a plain number or string.
 
     Raises `TypeError` for anything else.
     """
@@ -52,8 +53,8 @@ def plain_scalar(value: object) -> int | float | str:
 
 
 def _searched(value: object) -> int | float | str:
-    """Return the value to search for numbers without a JSON form. It's a `plain_scalar`, or nothing for checked
-    text."""
+    """Prepare a value for the search for numbers without a JSON form: convert it to a `plain_scalar`, or to an empty
+    string if it is text that was checked before."""
     return "" if type(value) is msgspec.Raw else plain_scalar(value)
 
 
@@ -64,8 +65,8 @@ _members = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 class _RawMessage(msgspec.Struct, forbid_unknown_fields=True, gc=False):
-    """The members of a JSON-RPC message. Decoding it takes a quarter of a microsecond less than a dict. Only the
-    decoder checks ``jsonrpc`` and ``method``: see `of`."""
+    """The members of a JSON-RPC message. Decoding to this class takes a quarter of a microsecond less than to a dict.
+    The decoder itself checks ``jsonrpc`` and ``method``; an object that `of` creates is unchecked."""
 
     jsonrpc: Literal["2.0"]
     id: Any = UNSET
@@ -76,7 +77,7 @@ class _RawMessage(msgspec.Struct, forbid_unknown_fields=True, gc=False):
 
     @classmethod
     def of(cls, data: dict[str, Any]) -> _RawMessage:
-        """Return the JSON-RPC members of a message that has other members too, unchecked."""
+        """Return the JSON-RPC members of a decoded message, without its other members. They are unchecked."""
         version, request_id, method = cast("Any", data.get("jsonrpc")), data.get("id", UNSET), data.get("method", UNSET)
         return cls(version, request_id, method, data.get("params"), data.get("result", UNSET), data.get("error", UNSET))
 
@@ -87,9 +88,9 @@ _OBJECT: Final = lazy_pattern(rb"\s*+\{")
 _BEGUN: Final = lazy_pattern(rb"\s*+[\[{]?\s*+[\"']?jsonrpc[\"']?\s*+:")
 """Pattern for the beginning of a message that a server has written over several lines, or with single quotes."""
 _SHALLOW: Final = 2 * (MOST_LEVELS - 2)
-"""Number of bytes up to which text can't be nested too deeply, even with two levels around it."""
+"""Maximum number of bytes of a text that can't be nested too deeply, even with two levels around it."""
 _LARGE: Final = 64 * 1024
-"""Number of bytes from which text may give so many objects that the garbage collector would run during decoding."""
+"""Number of bytes above which the garbage collector could run while a text is decoded, because of the many objects."""
 _NESTED: Final = f"not serializable as JSON: more than {MOST_LEVELS} levels of nesting"
 _TOO_DEEP: Final = f"the message has more than {MOST_LEVELS} levels of nesting"
 _TOO_FAR: Final = f"the message has more than {MOST_FAR} numbers with exponents of three digits"
@@ -149,7 +150,7 @@ def decode(line: bytes | bytearray, *, max_batch: int = 1000) -> Message | Batch
 
 
 def _read(line: bytes | bytearray) -> Any:
-    """Return the JSON content of ``line``: nearly always as a checked `_RawMessage`, and otherwise as plain data."""
+    """Return the JSON content of ``line``: nearly always a checked `_RawMessage`, otherwise plain data."""
     try:
         return _raw_message_decoder.decode(line)
     except msgspec.ValidationError:  # the JSON has other members as well, or isn't a message
@@ -157,7 +158,7 @@ def _read(line: bytes | bytearray) -> Any:
 
 
 def _unread_message(line: bytes | bytearray, reason: str) -> Unreadable:
-    """Return the `Unreadable` for ``line``, which may be JSON."""
+    """Return the `Unreadable` for ``line``, which isn't a valid message but may be JSON."""
     return _unreadable(
         _salvage(line), reason, PARSE_ERROR, f"Parse error: {reason}", may_be_answer=_OBJECT.match(line) is not None
     )
@@ -203,7 +204,7 @@ def _classify(data: _RawMessage, size: int) -> Message | Unreadable:
     if request_id is UNSET:
         return Notification(method, data.params)
     if type(request_id) is not int and not is_request_id(request_id):
-        # 2026-07-28 basic, Requests: string or integer, and unlike in base JSON-RPC never null.
+        # 2026-07-28 basic, Requests: an id is a string or integer and, unlike in JSON-RPC itself, never null.
         return _invalid("the id must be a string or an integer")
     return Request(request_id, method, data.params, size)
 
@@ -212,13 +213,14 @@ def _classify_reply(data: _RawMessage) -> Message | Unreadable:
     reply_id = None if data.id is UNSET else data.id
     has_result, has_error = data.result is not UNSET, data.error is not UNSET
     if not has_result and not has_error:
-        # The object may be a broken request or a broken reply. An error with the id of a reply could end one of the
-        # peer's own calls, so the error has no id.
+        # The object may be a broken request or a broken reply. The error must not have the object's id: if it was a
+        # reply, the id could belong to one of the peer's own calls, which the error would end.
         return _invalid("a message must have a method, a result or an error", named=reply_id)
     if data.jsonrpc != "2.0":
         return _bad_reply('a reply whose member "jsonrpc" is not "2.0"', data)
     if has_result and has_error:
-        # JSON-RPC 2.0, section 5: never both a result and an error. Many peers still write the other member, as null.
+        # JSON-RPC 2.0, section 5: a reply never has both a result and an error. Many peers still send the other member,
+        # as null.
         has_result = data.error is None
         if not has_result and data.result is not None:
             return _bad_reply("a reply with both a result and an error", data)
@@ -250,7 +252,8 @@ def _bad_reply(reason: str, data: _RawMessage) -> Unreadable:
         reason = f"{reason}: {words}"
     if is_request_id(reply_id):
         return Unreadable(reason, None, reply_id, is_answer=True, named=reply_id)
-    # An error with a null id may concern anything, and an object that isn't JSON-RPC may be the peer's printed output.
+    # An error with a null id may concern any request, and an object that isn't JSON-RPC may be text that the peer
+    # printed.
     surely = data.jsonrpc == "2.0" and (data.result is not UNSET or reply_id is not None)
     return Unreadable(reason, None, is_answer=surely, named=reply_id)
 
@@ -263,7 +266,8 @@ def _classify_batch(data: list[Any], size: int, max_batch: int) -> Batch | Unrea
     share = size // len(data) if size <= _SHALLOW else None
     return Batch(
         tuple(
-            # Each message of a batch has its own weight, because small messages may be done long before a large one.
+            # Each message of a batch is counted separately, because small messages may be finished long before a large
+            # one.
             _classify(_RawMessage.of(member), weight_of(_encoder.encode(member)) if share is None else share)
             if type(member) is dict
             else _invalid("a message must be a JSON object")
@@ -287,7 +291,7 @@ def _invalid(reason: str, request_id: Any = None, *, named: Any = None, asks: st
 
 
 def encode_value(value: Any, around: int = 0, write: Callable[[Any], bytes] = _encoder.encode) -> bytes:
-    """Return any JSON value as one line of bytes.
+    """Encode any JSON value as one line of bytes, without a newline.
 
     ``around``, 0 to 3, is the number of levels that the message will put around the value. With -1, the outermost level
     isn't counted: ``write``, which does the encoding, omits it. A `msgspec.Raw` inside is text that this function has
@@ -343,14 +347,14 @@ def _escaped(value: Any) -> Any:
 
 
 def canonical_value(value: Any) -> bytes:
-    """Return a value encoded like `encode_value`, with the members of objects sorted by name, whatever their insertion
-    order."""
+    """Encode a value like `encode_value`, but with the members of objects sorted by name, so that equal values give
+    equal text."""
     encode_value(value)  # raises for values that JSON can't carry
     return _canonical.encode(value)
 
 
 def pack_value(value: Any) -> bytes:
-    """Return a value from `decode` as text, for storage. `decode_value` restores the value."""
+    """Encode a value from `decode` as text, for storage. `decode_value` restores the value."""
     return _encoder.encode(value)
 
 
@@ -363,7 +367,7 @@ def check_levels(text: bytes | str) -> None:
 
 
 def decode_value(text: bytes) -> Any:
-    """Return the value that `encode_value` or `pack_value` has written. Raises `RecursionError` if the stack is nearly
+    """Decode a value that `encode_value` or `pack_value` has encoded. Raises `RecursionError` if the stack is nearly
     full."""
     if len(text) < _LARGE:
         return _decoder.decode(text)
@@ -372,12 +376,13 @@ def decode_value(text: bytes) -> Any:
 
 
 def decode_members(text: bytes) -> dict[str, Any]:
-    """Return the members of an object that `encode_value` has written. Their values stay text, as `msgspec.Raw`."""
+    """Decode only the outermost members of an object that `encode_value` has encoded. Their values stay text, as
+    `msgspec.Raw`."""
     return _members.decode(text)
 
 
 def _is_finite(value: Any) -> bool:
-    pending = [value]  # without recursion: a value that the encoder accepts may be too deep for Python
+    pending = [value]  # not recursive, because the value may be too deep for Python
     while pending:
         item = pending.pop()
         if isinstance(item, float):
@@ -391,7 +396,8 @@ def _is_finite(value: Any) -> bool:
 
 
 def encode(message: Message) -> bytes:
-    """Return one message as a line of bytes, without the newline. Raises `NotSerializable` if JSON can't carry it."""
+    """Encode one message as a line of bytes, without the newline. Raises `NotSerializable` if the message can't be
+    written as JSON."""
     match message:
         case Request():
             return frame_request(message.id, message.method, message.params)
@@ -408,8 +414,8 @@ _method_text = lru_cache(maxsize=256)(encode_value)
 
 
 def frame_request(request_id: RequestId, method: str, params: Any, *, newline: bool = False) -> bytes:
-    """Return the line of a request, with or without its ``newline``. ``params`` is omitted if it is `None`."""
-    # The whole message is encoded at once, because each further step would copy the text.
+    """Encode a request as a line, with or without its ``newline``. ``params`` is omitted if it is `None`."""
+    # Encode the whole message at once, because each further step would copy the text.
     message = {"jsonrpc": "2.0", "id": request_id, "method": method}
     if params is not None:
         message["params"] = params
@@ -417,13 +423,13 @@ def frame_request(request_id: RequestId, method: str, params: Any, *, newline: b
 
 
 def frame_notification(method: str, params: Any) -> bytes:
-    """Return the line of a notification. ``params`` is omitted if it is `None`."""
+    """Encode a notification as a line, without the newline. ``params`` is omitted if it is `None`."""
     head = b'{"jsonrpc":"2.0","method":' + _method_text(method)
     return head + b"}" if params is None else head + b',"params":' + encode_value(params, 1) + b"}"
 
 
 def frame_result(request_id: RequestId, result: Any, *, newline: bool = False) -> bytes:
-    """Return the line of a result reply, with or without its ``newline``."""
+    """Encode the result of a request as a line, with or without its ``newline``."""
     message = {"jsonrpc": "2.0", "id": request_id, "result": result}
     try:
         return encode_value((message,), -1, _encoder.encode_lines) if newline else encode_value(message)
@@ -432,8 +438,8 @@ def frame_result(request_id: RequestId, result: Any, *, newline: bool = False) -
 
 
 def frame_error(request_id: RequestId | None, code: int, message: str, data: Any = None) -> bytes:
-    """Return the line of an error reply. ``data`` is omitted if it is `None`, and an id of `None` is written as
-    null."""
+    """Encode an error reply as a line, without the newline. ``data`` is omitted if it is `None`, and an id of `None` is
+    written as null."""
     body = b'{"code":%d,"message":%b' % (code, encode_value(message))
     if data is not None:
         body += b',"data":' + encode_value(data, 2)
@@ -441,8 +447,8 @@ def frame_error(request_id: RequestId | None, code: int, message: str, data: Any
 
 
 class CollectorPause:
-    """Context manager that pauses the garbage collector while many objects are created, because it would search them
-    repeatedly without finding anything.
+    """Context manager that pauses the garbage collector while many objects are created, because the collector would
+    search them repeatedly without finding garbage.
 
     The collector is switched off for the whole process, so nothing may be awaited inside. If the application has
     switched it off, it stays off. If two threads are inside at once, the collector is on after both have left, and may

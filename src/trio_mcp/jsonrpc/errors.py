@@ -9,10 +9,9 @@ from typing import Any, Final
 
 
 def clean(text: str) -> str:
-    """Return ``text`` with all white space, including line ends, replaced with blanks, and all unprintable characters
-    replaced with a replacement character. These are control characters such as ESC, writing directions and lone
-    surrogates. So a peer can't forge log lines, or control a terminal. Use it wherever a peer's text is put into an
-    error or a log record."""
+    """Make the text of a peer safe for errors and log records, so that the peer can't forge log lines or control a
+    terminal. All white space, including line ends, becomes blanks. All unprintable characters, such as ESC, writing
+    directions and lone surrogates, become a replacement character."""
     if text.isprintable():
         return text
     return "".join(
@@ -31,11 +30,11 @@ server is shutting down. Try later."""
 
 
 class MCPError(Exception):
-    """The base class of the errors of this package."""
+    """Base class of the exceptions of this package."""
 
 
 class CodedError(MCPError):
-    """An error for the peer, sent as a JSON-RPC error with ``code``, ``message`` and ``data``.
+    """Raise this to send the peer a JSON-RPC error with ``code``, ``message`` and ``data``.
 
     The peer sees ``message``, so put nothing internal there. ``data`` is JSON data, and is omitted on the wire if it is
     `None`. Raises `TypeError` unless ``code`` is an integer and ``message`` a string.
@@ -82,7 +81,8 @@ class UnreadableAnswer(ProtocolViolation):
 
 
 class NotSerializable(MCPError, ValueError):
-    """A value can't be written as JSON: NaN, an infinity, a lone surrogate, an object of an unknown class, a cycle."""
+    """A value can't be written as JSON: for example NaN, an infinity, a lone surrogate, an object of an unknown class,
+    or a cycle."""
 
 
 class UnsendableResult(NotSerializable):

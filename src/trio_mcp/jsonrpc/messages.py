@@ -30,12 +30,12 @@ class Request:
     method: str
     params: Any = None
     size: int = attrs.field(default=0, eq=False)
-    """Estimated memory of the decoded request in bytes, which limits count. 0 if unknown."""
+    """Estimated memory of the decoded request in bytes, which counts towards the limits. 0 if unknown."""
 
 
 @value
 class Notification:
-    """A one-way message. It never gets a response, not even an error."""
+    """A JSON-RPC notification, which never gets a response, not even an error."""
 
     method: str
     params: Any = None
@@ -43,7 +43,7 @@ class Notification:
 
 @value
 class Response:
-    """The result of the request with this ``id``."""
+    """A JSON-RPC reply with the result of the request that has this ``id``."""
 
     id: RequestId
     result: Any
@@ -51,7 +51,8 @@ class Response:
 
 @value
 class ErrorResponse:
-    """The error reply to the request with this ``id``, which is `None` if the request's id couldn't be read."""
+    """A JSON-RPC error reply to the request that has this ``id``. The id is `None` if the request's id couldn't be
+    read."""
 
     id: RequestId | None
     code: int
@@ -80,9 +81,9 @@ class Unreadable:
     named: Any = attrs.field(default=None, eq=False)
     """The member ``id`` of a complete object, unchanged, which may be any JSON value. `None` if there is no id."""
     asks: str | None = attrs.field(default=None, eq=False)
-    """The method of a complete object without a result and an error, which may be a request."""
+    """The method in a complete object without a result and an error, which may be a request."""
     also: tuple[RequestId, ...] = attrs.field(default=(), eq=False)
-    """Ids of further objects on the line that aren't requests."""
+    """Ids of the other objects on the same line that aren't requests."""
 
 
 Message: TypeAlias = Request | Notification | Response | ErrorResponse

@@ -1,5 +1,5 @@
-"""Finds the readable parts of a line that isn't JSON, or is too long, so that no call waits for its answer for ever.
-Also extracts the message of an error that isn't in the form of JSON-RPC.
+"""Finds the readable parts of a line that isn't JSON, or is too long, so that no call waits forever for its reply. Also
+extracts the message of an error that doesn't have the form of JSON-RPC.
 
 Such lines come from healthy peers, too: a text that is cut inside a character, a number that is too large, an object
 that is nested too deeply. Lines are read from the start. If no id is found there, as in ``{"result": …, "jsonrpc":
@@ -19,8 +19,8 @@ from .errors import INTERNAL_ERROR
 from .messages import RequestId, is_request_id
 
 _MOST_STEPS: Final = 100_000
-"""Maximum number of members and runs of brackets that are read from an invalid line, which takes about 50 ms.
-Everything after them is ignored."""
+"""Maximum number of members and runs of brackets that are read from an invalid line, which takes about 50 ms. The rest
+of the line is ignored."""
 _LONGEST_ID: Final = 8192
 
 _STRING: Final = rb'"(?:[^"\\]++|\\.)*+"'
@@ -53,15 +53,15 @@ class Salvage:
     is_request: bool
     is_reply: bool
     also: tuple[RequestId, ...] = ()
-    """Ids of the objects after the first one that aren't requests."""
+    """Ids of the other objects on the line, after the first object, that aren't requests."""
 
 
 EMPTY_SALVAGE: Final = Salvage(None, is_request=False, is_reply=False)
 
 
 def salvage(line: bytes | bytearray, tail: bytes | bytearray = b"") -> Salvage:
-    """Return the readable members of an invalid ``line``. Search it from its start, in bounded time and without
-    recursion, up to the first invalid part, and then from its end for an id. If ``line`` is only the beginning of the
+    """Return the readable members of an invalid ``line``. The line is read from its start up to the first invalid part,
+    and then from its end for an id, in bounded time and without recursion. If ``line`` is only the beginning of the
     message, ``tail`` is its end.
 
     If the line is complete, members after the last inner bracket belong to the outermost object.
@@ -105,8 +105,8 @@ _OBJECT: Final = b"{"
 
 
 def _members(line: bytes | bytearray, at: int) -> Iterator[tuple[bytes, bytes | None]]:
-    """Yield the names of members, with their quotes, and the texts of their values, which are `None` for arrays and
-    objects. Yields `_OBJECT` when another object on the line begins."""
+    """Yield the name of each member, with its quotes, and the text of its value, which is `None` for an array or
+    object. Yields `_OBJECT` when another object on the line begins."""
     steps = 0
     while steps < _MOST_STEPS and (name := _NAME.match(line, at)):
         steps += 1
@@ -136,7 +136,8 @@ def _members(line: bytes | bytearray, at: int) -> Iterator[tuple[bytes, bytes | 
 
 
 def _last_members(line: bytes | bytearray) -> Iterator[tuple[bytes, bytes]]:
-    """Yield names and values of the members at the end of ``line``, last one first, up to an array or object."""
+    """Yield names and values of the members at the end of ``line``, back to the last array or object. The last member
+    comes first."""
     text = line[-_LOOKED_AT:][::-1]
     found = _REVERSED_END.match(text)
     while found is not None and (member := _REVERSED_MEMBER.match(text, found.end())):
@@ -159,8 +160,8 @@ _LARGEST_CODE: Final = 2**31
 
 
 def error_text(error: Any) -> str:
-    """Return the text of the member ``error`` of a reply, whatever its type, in at most 500 characters. Return an empty
-    string if the member has no text."""
+    """Return the text of the member ``error`` of a reply, whatever the member's type, in at most 500 characters. Return
+    an empty string if the member contains no text."""
     text: Any = error
     if isinstance(error, dict):
         body = cast("dict[str, Any]", error)
@@ -173,8 +174,8 @@ def error_text(error: Any) -> str:
 
 
 def code_of(code: Any, unknown: int = INTERNAL_ERROR) -> int:
-    """Return the code of an error, which some peers send as a string or a float. Return ``unknown`` for any other
-    value."""
+    """Return the code of an error as an integer. Some peers send it as a string or a float. Return ``unknown`` for any
+    other value."""
     try:
         number = float(code) if isinstance(code, (str, float, int)) else 0.5
     except (ValueError, OverflowError):

@@ -16,47 +16,48 @@ from msgspec import Raw
 from ..lazy import lazy_pattern
 
 MOST_LEVELS: Final = 256
-"""Maximum levels of nested arrays and objects, including the outermost, for reading and writing, on every Python
+"""Maximum levels of nested arrays and objects, including the outermost, that are read and written on every Python
 version. Real messages have a tenth of this number, and the stack has room for four times as many levels."""
 
 MOST_FAR: Final = 100_000
-"""Maximum numbers in a message with exponents of three digits or more. For the largest and smallest of these, the
-decoder takes two hundred times as long as for other numbers. This maximum takes a second on a slow machine."""
+"""Maximum count, in a message, of numbers with exponents of three digits or more. In the worst case, the decoder takes
+two hundred times as long for such a number as for others. This many take a second on a slow machine."""
 _FAR: Final = lazy_pattern(rb"[eE](?<=[0-9][eE])[+-]?[0-9]{3,}(?=[\s,\]}])")
 
 _FARTHEST: Final = 2**64
-"""Largest number that is cheap to check. Above it, and below its reciprocal, checking a number needs big-integer
+"""Largest number that is cheap to validate. Validating a larger number, or one below its reciprocal, needs big-integer
 arithmetic."""
 _FAR_INTEGER: Final = 1000
 _FAR_BIT: Final = 4
-"""Number of parts for which each bit of a big integer counts."""
+"""What each bit of a big integer counts in `is_checkable`."""
 _FAR_FLOAT: Final = 50
 
 _SHORT: Final = 512
 _WIDEST: Final = 4
-"""Bytes per character of a string that contains any character beyond the first 65,536."""
+"""Bytes per character of a Python string that contains any character beyond the first 65,536."""
 _ARRAY: Final = 90
 _OBJECT: Final = 80
 _MEMBER: Final = 60
 _ITEM: Final = 40
-"""Bytes that a list item's slot takes, and that a number takes."""
+"""Approximate bytes of memory for each list item or number."""
 _STRING: Final = 50
 HEAVIEST: Final = _WIDEST + _ARRAY
-"""Maximum estimate of `weight_of` per byte of text."""
+"""Maximum result of `weight_of` per byte of text."""
 
 _CONTAINERS: Final = frozenset((dict, list, tuple))
 _FINITE: Final = frozenset((dict, list, tuple, str, int, bool, type(None), Raw))
-"""Classes whose values all have a JSON form. A `Raw` already is JSON text."""
+"""Classes whose values all have a JSON form. A `Raw` is JSON text already."""
 
 LONG: Final = 4 * 1024
-"""Length in bytes from which examining the first parts of a value costs less than counting brackets in its text."""
+"""Length of a text in bytes above which examining the first parts of its value is faster than counting brackets in the
+text."""
 _FEW: Final = 200
-"""Number of parts up to which a value can't be nested too deeply."""
+"""Maximum number of parts of a value that can't be nested too deeply."""
 
 
 def few_parts(value: Any) -> list[Any] | None:
-    """Return ``value`` and all values inside it, including names of members. Return `None` if there are more than 200
-    parts. Long strings and large values take no longer than others."""
+    """Return ``value`` and all values inside it, including names of members, as a flat list. Return `None` if there are
+    more than 200 parts. The time doesn't depend on the size of ``value``."""
     parts = [value]
     for part in parts:  # which grows meanwhile
         if type(part) in _CONTAINERS:
@@ -76,7 +77,7 @@ def has_json_form(parts: list[Any]) -> bool:
 
 
 def bytes_of(parts: list[Any]) -> int:
-    """Return how many bytes of memory ``parts`` take. Pass them as `few_parts` returns them."""
+    """Return how many bytes of memory ``parts``, a list from `few_parts`, take."""
     return sum(map(getsizeof, parts))
 
 
@@ -132,7 +133,7 @@ def has_many_far(line: bytes | bytearray) -> bool:
     if len(line) < 6 * MOST_FAR:
         return False
     comma = -1
-    for _ in range(_FEW):  # finding a few commas is much faster than counting all
+    for _ in range(_FEW):  # fast path: finding a few commas is much faster than counting all
         comma = line.find(b",", comma + 1)
         if comma < 0:
             return False
@@ -168,7 +169,7 @@ def is_checkable(value: Any, parts: int) -> bool:
 
 
 def weight_of(line: bytes | bytearray) -> int:
-    """Return about how many bytes of memory the message ``line`` takes when it is decoded.
+    """Estimate how many bytes of memory the message ``line`` takes when it is decoded.
 
     The estimate is usually somewhat too high, and seldom too low. It is between one and fifty times the length of
     ``line``. A short line counts as its length, because the number of requests and notifications has its own limits.

@@ -1,1 +1,1 @@
-"""The state of one connection, without I/O, without trio and without a clock."""
+"""The protocol state of one connection, without I/O, without trio and without a clock."""

@@ -75,8 +75,8 @@ _QUOTED: Final = 200
 
 
 class ConnectionState:
-    """Validates the messages of one connection, seen from ``role`` (client or server), and stores its requests in
-    flight.
+    """Validates the messages that one side of a connection receives, and stores its requests in flight. ``role`` is
+    this side's role: client or server.
 
     Inbound and outbound ids are in two separate tables (ruling 6). An id is in flight from its entry until `finish` or
     its cancellation, whichever comes first.
@@ -103,31 +103,31 @@ class ConnectionState:
         self._fields = PerRequestFields()
         self._inbound: dict[RequestId, InboundRequest] = {}
         self._parked: dict[RequestId, InboundRequest] = {}
-        """Requests that were answered with input requests: see `park`."""
+        """Requests that were answered with input requests, by their old ids: see `park`."""
         self._outbound: dict[RequestId, OutboundRequest] = {}
         self._next_id = 1
         self.new_id: Callable[[], RequestId] | None = None
         """Function that returns a new id for each outgoing request. If it's `None`, the ids are consecutive numbers."""
 
     def resume(self, revision: Revision, opening: InitializeParams) -> None:
-        """Continue a legacy connection that was initialized by the request ``opening`` elsewhere, for example in
-        another process."""
+        """Continue a legacy connection that was initialized elsewhere, for example in another process. ``opening`` is
+        the ``initialize`` request."""
         self.revision = revision
         self.client_capabilities, self.client_info = opening.capabilities, opening.client_info
 
     def learn(self, vocabulary: Vocabulary) -> None:
-        """Replace the set of known methods."""
+        """Replace the set of methods that this connection knows."""
         self._vocabulary = vocabulary
         self._requests_of, self._notifications_of = vocabulary.requests_of, vocabulary.notifications_of
 
     def set_log_level(self, level: str) -> None:
-        """Set the least severe level of log messages to send. ``level`` is one of RFC 5424."""
+        """Set the least severe level of log messages to send. ``level`` is a log level of RFC 5424."""
         self.log_level, self.log_rank = level, log_level_rank(level)
 
     # Requests of ours
 
     def open_request(self, method: str, revision: Revision) -> OutboundRequest:
-        """Add an outgoing request with a new id to the table, and return it.
+        """Create an outgoing request with a new id, add it to the table of requests in flight, and return it.
 
         The id differs from every id in flight in either direction. Raises `MethodUnavailable` if this side can't send
         ``method`` in ``revision``.
@@ -151,15 +151,16 @@ class ConnectionState:
         return request_id
 
     def abandon(self, request: OutboundRequest) -> bool:
-        """Abandon an outgoing request, and return true if a cancellation must be sent. That's the case if the request
-        was still open, except for ``initialize``, which must not be cancelled. Idempotent."""
+        """Abandon an outgoing request, and return true if a cancellation must be sent: if the request was still open,
+        except for ``initialize``, which must not be cancelled. Idempotent."""
         if self._outbound.get(request.id) is not request:
             return False
         del self._outbound[request.id]
         return request.method.name != "initialize"
 
     def abandon_all(self) -> list[OutboundRequest]:
-        """Remove all outgoing requests from the table, because the connection is lost, and return them."""
+        """Remove all outgoing requests from the table of requests in flight, because the connection is lost, and return
+        them."""
         calls = list(self._outbound.values())
         self._outbound.clear()
         return calls
@@ -172,7 +173,7 @@ class ConnectionState:
     # Requests of the peer
 
     def finish(self, request: InboundRequest) -> bool:
-        """Remove an inbound request from the table, and return true if it must be answered now.
+        """Remove an inbound request from the table of requests in flight, and return true if it must be answered now.
 
         The entry must be the same object. A cancelled request is never answered, and its late end doesn't affect a
         newer request with the same id (rulings 1 and 6). Idempotent.
@@ -185,8 +186,8 @@ class ConnectionState:
         return True
 
     def park(self, request: InboundRequest) -> None:
-        """Mark an inbound request as answered with input requests, and free its id. Until the id is used again, or
-        `finish` is called, a cancellation with this id cancels the handler that waits for the answers."""
+        """Mark an inbound request as answered with input requests, and free its id. A cancellation with this id still
+        cancels the handler that waits for the answers, until another request uses the id or `finish` is called."""
         if self.finish(request):
             self._parked[request.id] = request
 
@@ -202,7 +203,7 @@ class ConnectionState:
     # Receiving
 
     def receive(self, message: Message | Batch | Unreadable) -> Event:
-        """Handle one message from the peer, by changing the tables, and return the event. Never raises."""
+        """Handle one message from the peer: update the tables of requests, and return the event. Never raises."""
         match message:
             case Request():
                 return self._receive_request(message)
@@ -251,8 +252,9 @@ class ConnectionState:
         return ReplyUnreadable(call, f"its id is {clean(repr(named)[:_QUOTED])} instead of {call.id!r}", is_odd=True)
 
     def _meant(self, named: Any) -> OutboundRequest | None:
-        """Remove and return the outgoing request that the server's invalid reply with the id ``named`` probably
-        answers, or `None`. If only the type of the id is wrong, that's the only waiting request (ruling 13)."""
+        """Remove and return the outgoing request that the server probably meant in an invalid reply with the id
+        ``named``. Return `None` if it isn't clear. If only the type of the id is wrong, this must be the only waiting
+        request."""
         if self.role != "client" or named is None:
             return None
         if is_request_id(named) and named in self._outbound:
@@ -263,9 +265,9 @@ class ConnectionState:
         return self._outbound.pop(waiting[0].id)
 
     def _is_no_request(self, method: str, request_id: Any) -> bool:
-        """Return true if an object with a ``method`` and the id of an outgoing request can't be a request of the
-        server. For example, it's the outgoing request sent back. A server can use the same id for its own request, and
-        can send methods that are unknown here."""
+        """Return true if an object with a ``method``, and with the id of an outgoing request, can't be a request of the
+        server. For example, it may be the outgoing request sent back. A server can use the same id for a request of its
+        own, and can send methods that are unknown here."""
         call = self._outbound.get(request_id) if is_request_id(request_id) else None
         if call is None:
             return False
@@ -277,8 +279,8 @@ class ConnectionState:
         return row is not None and row.is_request and not row.sent_by("server")
 
     def _receive_odd(self, message: Unreadable) -> Event | None:
-        """Handle an invalid line from the server that answers outgoing requests. Return `None` if it doesn't answer
-        any."""
+        """Handle an invalid line from the server that answers outgoing requests. Return `None` if the line doesn't
+        answer any."""
         if message.is_answer and message.settles is None:
             return None
         named, asks = message.named, message.asks
@@ -296,20 +298,21 @@ class ConnectionState:
             return event
         reply = message.reply
         if message.is_answer or (message.may_be_answer and (self.role == "client" or self._outbound)):
-            # If there are no open requests, a server refuses a line that may be a request.
+            # A server without open requests doesn't treat such a line as an answer, but refuses it, because it may be a
+            # request.
             return self._receive_bad_answer(message)
         if reply is None:
             return Unread(message.reason)
         if self.role == "client" and (self._never_replies or not message.too_long or reply.id is None):
-            # A server that prints to its output does not read its input meanwhile. Error replies would fill that
-            # input, and both sides would wait forever. Reply only to a request that was too long, because its caller
-            # waits for the reply.
+            # A server that prints to its output does not read its input meanwhile. Error replies would fill the
+            # server's input, and both sides would wait forever. Reply only to a request that was too long, because its
+            # caller waits for the reply.
             return Unread(message.reason)
         return Refused(reply)
 
     @property
     def _never_replies(self) -> bool:
-        """True for a client in a modern revision, because such a client MUST NOT write responses (2026-07-28 stdio,
+        """True for a client in a modern revision, because clients MUST NOT send responses there (2026-07-28 stdio,
         Sending Messages)."""
         return self.revision is not None and not self.revision.server_requests
 
@@ -321,7 +324,7 @@ class ConnectionState:
         return AnswerLost(calls, answer.reason) if calls else Unread(answer.reason)
 
     def _receive_batch(self, batch: Batch) -> Event:
-        # Batches MUST be received in 2025-03-26, and were removed in 2025-06-18.
+        # Batches MUST be accepted in 2025-03-26, and were removed in 2025-06-18.
         if self.revision is None or not self.revision.batches:
             named = [each.id for each in batch.members if isinstance(each, Response | ErrorResponse)]
             named += [each.named for each in batch.members if isinstance(each, Unreadable) and each.asks is None]
@@ -343,7 +346,7 @@ class ConnectionState:
             call = self._outbound.pop(request_id)
             return ReplyUnreadable(call, f"it is a request, {clean(message.method[:_QUOTED])}", is_odd=True)
         if self.role == "client" and self._never_replies:
-            # 2026-07-28 stdio, Receiving Messages: servers MUST NOT write requests.
+            # 2026-07-28 stdio, Receiving Messages: servers MUST NOT send requests.
             return Ignored(
                 f"the server must not send requests in a modern revision: {clean(message.method[:200])}",
                 noteworthy=True,
@@ -375,7 +378,7 @@ class ConnectionState:
 
     def _modern_request(self, message: Request, params: dict[str, Any], meta: dict[str, Any]) -> InboundRequest:
         if self.role == "client":
-            # In every negotiated revision, servers MUST NOT write modern requests, and clients never reply to them.
+            # In modern revisions, servers MUST NOT send requests, and clients never reply to them.
             raise _NotOurs(f"the server must not send requests in a modern revision: {clean(message.method[:200])}")
         fields = self._fields
         revision = fields.revision(meta)
@@ -440,7 +443,8 @@ class ConnectionState:
             raise CodedError(METHOD_NOT_FOUND, "Method not found", {"method": method[:200]})
         if self.require_initialized:
             raise CodedError(NOT_INITIALIZED, "Not initialized: send initialize first")
-        # Either a modern client sent an incomplete _meta (MUST be -32602), or a legacy client skipped the handshake.
+        # Either a modern client sent an incomplete _meta (the error code MUST be -32602), or a legacy client skipped
+        # the handshake.
         raise CodedError(
             INVALID_PARAMS, f"Invalid params: {PROTOCOL_VERSION} is missing in _meta; add it, or send initialize first"
         )
@@ -459,7 +463,7 @@ class ConnectionState:
             revision = LATEST_LEGACY if method in METHODS else LATEST_MODERN
         row = self._notifications_of(self.peer, revision).get(method)
         if row is None:
-            # 2025-11-25 basic, Notifications: notifications are never answered, so an unknown notification is ignored.
+            # 2025-11-25 basic, Notifications: notifications are never answered, so ignore an unknown notification.
             return Ignored(f"unknown notification {clean(method[:200])}")
         if row.requires_client and self.peer == "client" and revision.handshake and not self._has_declared(row):
             return Ignored(f"{method} of an extension that the client has not declared")
@@ -471,12 +475,13 @@ class ConnectionState:
         meta = params.get("_meta")
         if type(meta) is not dict or SUBSCRIPTION_ID not in meta:
             return event
-        # 2026-07-28 subscriptions, Receiving Notifications: MUST be correlated by this member.
+        # 2026-07-28 subscriptions, Receiving Notifications: clients MUST assign the notification to a stream by this
+        # member.
         stream = self._stream(cast("dict[str, Any]", meta)[SUBSCRIPTION_ID])
         return Ignored("a notification on no open stream") if stream is None else StreamReceived(stream, event)
 
     def _has_declared(self, row: Method) -> bool:
-        # A value that isn't an object declares nothing.
+        # A client that declares a value that isn't an object doesn't declare the extension.
         return type((self.client_capabilities.extensions or {}).get(str(row.extension))) is dict
 
     def _stream(self, subscription_id: object) -> OutboundRequest | None:
@@ -487,19 +492,21 @@ class ConnectionState:
         request_id, reason = params.get("requestId"), params.get("reason")
         if not is_request_id(request_id):
             return Ignored("a cancel that names no request")
-        # Between two rounds a call has no request in flight, so the client names it by the id of its last request.
+        # While a client collects input, its call has no request in flight, so the client names the call by the id of
+        # its last request.
         entry = self._inbound.get(request_id) or self._parked.get(request_id)
         if type(reason) is not str:
             reason = None
         if entry is None:
-            # 2026-07-28 cancellation: a server MUST send a cancellation when it ends a stream, and MUST NOT otherwise.
+            # 2026-07-28 cancellation: a server MUST send a cancellation when it ends a stream, and MUST NOT send one
+            # otherwise.
             stream = self._stream(request_id)
             if stream is None:
                 return Ignored("a cancel for no request in flight")
             del self._outbound[stream.id]
             return StreamCancelled(stream, reason)
         if entry.method.name == "initialize":
-            # 2025-11-25 cancellation, Behavior Requirements 2: MUST NOT be cancelled.
+            # 2025-11-25 cancellation, Behavior Requirements 2: initialize MUST NOT be cancelled.
             return Ignored("a cancel for initialize")
         return self._cancelled(entry, reason)
 
@@ -514,19 +521,19 @@ class ConnectionState:
             return ProgressReceived(call, params)
         meta, revision = params.get("_meta"), self.revision or LATEST_LEGACY
         if revision.tasks == "core" and type(meta) is dict and RELATED_TASK in meta:
-            # 2025-11-25 tasks, Task Progress Notifications: the token stays valid until the task ends.
+            # 2025-11-25 tasks, Task Progress Notifications: the progress token stays valid until the task ends.
             return NotificationReceived(METHODS["notifications/progress"], params, revision)
         return Ignored("progress for no request in flight")
 
 
 _RULED_ON: Final = ("notifications/initialized", "notifications/cancelled", "notifications/progress")
-"""Notifications of the specification for which more than the name is checked."""
+"""Notifications of the specification that need more checks than the method name."""
 
 
 @cache
 def _plain_notifications(role: Role, revision: Revision) -> Mapping[str, Method]:
-    """Return the notifications of the specification that ``role`` can send in ``revision`` and that need no special
-    check, by name."""
+    """Return the notifications that ``role`` can send in ``revision`` and that need no check except of the method name,
+    by name. Extensions aren't included."""
     rows = notifications_of(role, revision)
     return {name: row for name, row in rows.items() if name not in _RULED_ON}
 
@@ -541,7 +548,7 @@ def _plain(request_id: Any) -> str | None:
 
 
 class _NotOurs(Exception):
-    """Raised for an inbound request that must not be answered."""
+    """Raised for an inbound request that must not get any reply."""
 
 
 def params_and_meta(request: Request) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -561,7 +568,7 @@ def params_and_meta(request: Request) -> tuple[dict[str, Any], dict[str, Any]]:
 def no_initialize(member: Message | Unreadable) -> Refused | None:
     """Return the error event for ``initialize`` in a batch. Return `None` for any other message."""
     if isinstance(member, Request) and member.method == "initialize":
-        # 2025-03-26 lifecycle, Initialization: MUST NOT be part of a batch.
+        # 2025-03-26 lifecycle, Initialization: initialize MUST NOT be part of a batch.
         return refused(member.id, INVALID_REQUEST, "Invalid request: initialize is never part of a batch")
     return None
 

@@ -30,11 +30,11 @@ class NotificationReceived:
     params: dict[str, Any]
     revision: Revision
     served: Any = attrs.field(default=None, eq=False)
-    """The call that the notification belongs to, in a form that the receiver chooses."""
+    """The call that the notification belongs to, as an object that the receiver chooses."""
 
     def note_call(self, served: Any) -> None:
-        """Set `served` to the call that the notification belongs to. The receiver calls this method before it passes
-        the notification on."""
+        """Set `served`, the call that the notification belongs to. The receiver calls this method before it passes the
+        notification on."""
         cast("Any", self).served = served
 
     def packed(self) -> PackedNotification:
@@ -112,7 +112,7 @@ class ReplyUnreadable:
     request: OutboundRequest
     reason: str
     is_odd: bool = False
-    """True for JSON that counts as an answer only because of its id. Errors should quote the JSON in addition to the
+    """True for JSON that counts as an answer only because of its id. Errors should quote it in addition to the
     reason."""
 
 
@@ -141,15 +141,16 @@ class Unread:
 
 @value
 class Refused:
-    """The received message is illegal, and the error ``reply`` must be sent. Nothing else changed."""
+    """The received message is illegal, and the error ``reply`` must be sent. The state of the connection is
+    unchanged."""
 
     reply: ErrorResponse
 
 
 @value
 class Ignored:
-    """The received message has no effect. ``noteworthy`` is true if the peer broke a rule. Otherwise the message is
-    late or redundant, which can happen in any race."""
+    """The received message has no effect. ``noteworthy`` is true if the peer broke a rule of the protocol. Otherwise
+    the message is only late or redundant."""
 
     reason: str
     noteworthy: bool = False

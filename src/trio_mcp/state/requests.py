@@ -41,20 +41,21 @@ from ..protocol.types.notifications import log_level_rank
 
 _WORTH_PACKING: Final = 512
 _MUCH_MORE: Final = 8
-"""Ratio of object size to text size from which a parameter is stored as text. Above it, the objects are many and small.
-Below it, they are mostly strings, which the handler's copy shares."""
+"""If the objects of a parameter take at least this many times the size of their text, the parameter is stored as text.
+Such a parameter has many small objects. Other parameters are mostly strings, which the handler's copy shares."""
 
 
 @frozen
 class Continuation:
-    """The results of earlier rounds, for a handler that runs again (2026-07-28 mrtr)."""
+    """The client's answers, and the handler's own state, for a handler that runs again after it requested input
+    (2026-07-28 mrtr)."""
 
     responses: dict[str, Any]
-    """``inputResponses`` as received, or a legacy client's results of the server's requests. Untrusted."""
+    """``inputResponses`` as received, or a legacy client's results of the server's requests. The data is untrusted."""
     state: str = ""
     """The handler's own state, as the handler last returned it. Empty if the handler returned no state."""
     answers: dict[str, Any] = attrs.field(factory=dict[str, Any])
-    """The client's answers of all rounds so far, by the keys of the input requests."""
+    """The client's answers so far, from all attempts, by the keys of the input requests."""
 
 
 @define(eq=False)
@@ -82,7 +83,7 @@ class InboundRequest:
     failed: bool = False
     """True if the handler failed and the failure was returned as a result."""
     continuation: Continuation | None = None
-    """Results of earlier rounds of the request. `None` in the first round."""
+    """The client's answers, if the request is a retry after input requests. Otherwise `None`."""
     packed: bytes | None = attrs.field(default=None, init=False)
     """Request parameters as text. `None` while ``params`` contains the objects."""
 
@@ -93,7 +94,7 @@ class InboundRequest:
             self.pack_as(pack_value(self.params))
 
     def pack_as(self, text: bytes) -> None:
-        """Pack the request like `pack`, with a given ``text`` of the parameters."""
+        """Pack the request like `pack`. ``text`` is the text of the parameters."""
         self.packed = text
         self.params, self.meta = {}, {}
 
@@ -104,17 +105,17 @@ class InboundRequest:
             self.meta = self.params.get("_meta") or {}
 
     def put_away(self, name: str) -> None:
-        """Replace the parameter ``name`` by its JSON text, a `msgspec.Raw`, if its objects take much more memory. The
-        handler has its own copy, and all other code only compares them."""
+        """Replace the parameter ``name`` by its JSON text, a `msgspec.Raw`, if its objects take much more memory than
+        the text. The handler has its own copy, and all other code only compares the parameters."""
         if few_parts(self.params[name]) is not None:
-            return  # there are few objects, so strings take nearly all of the memory
+            return  # so few objects that strings take nearly all of the memory
         text = pack_value(self.params[name])
         if self.size > _MUCH_MORE * len(text):
             self.params = {**self.params, name: msgspec.Raw(text)}
 
     @property
     def trace(self) -> TraceContext | None:
-        """The trace context of the request, as currently in its ``_meta``."""
+        """The trace context in the request's ``_meta``."""
         self.unpack()
         return TraceContext.of(self.meta)
 
@@ -137,7 +138,7 @@ class Phase(IntEnum):
     """The phases of an inbound request."""
 
     WAITING = 0
-    """The request waits for a slot, initially or after the client has answered its input requests."""
+    """The request waits for a slot, initially or after the client's retry."""
     RUNNING = 1
     """The handler runs, and can send messages."""
     PARKED = 2
@@ -155,9 +156,9 @@ class Step(IntEnum):
     START = 0
     """The request gets a slot, so that its handler can run."""
     PARK = 1
-    """The request is answered with input requests."""
+    """The request is answered with input requests, and its handler waits."""
     COME_BACK = 2
-    """The client has sent the request again with the answers."""
+    """The client has retried the request with answers to the input requests."""
     MUTE = 3
     """The handler has ended, or the request is cancelled."""
     END = 4
@@ -175,7 +176,7 @@ PHASE_AFTER: Final[tuple[tuple[Phase | None, ...], ...]] = (
     (None, None, None, Phase.MUTED, Phase.OVER),
     (None, None, None, None, None),
 )
-"""The phase that follows each step, by the phase before it."""
+"""The phase that follows a step, by the phase before the step and the step."""
 
 Role: TypeAlias = Literal["client", "server"]
 
@@ -189,8 +190,8 @@ def unsupported_version(version: str) -> CodedError:
 
 
 class PerRequestFields:
-    """Reads the per-request fields in ``_meta`` for one connection. All methods raise `CodedError` if a field is
-    missing or invalid.
+    """Reads the fields that each modern request has in ``_meta``. All methods raise `CodedError` if a field is missing
+    or invalid.
 
     Clients declare the same values on every request, so the last ones are cached.
     """
@@ -213,7 +214,7 @@ class PerRequestFields:
         """Return the least severe log level that the request asks for. `None` means no logs."""
         level = meta.get(LOG_LEVEL)
         if level is not None and (type(level) is not str or log_level_rank(level) < 0):
-            # 2026-07-28 logging: SHOULD be rejected with -32602.
+            # 2026-07-28 logging: an unknown level SHOULD be rejected with -32602.
             raise CodedError(INVALID_PARAMS, f"Invalid params: {LOG_LEVEL} is not a log level")
         return level
 

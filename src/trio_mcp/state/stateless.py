@@ -1,5 +1,5 @@
-"""`StatelessState` decides which stateless requests are legal. They have no handshake, and the ids of different
-exchanges are independent."""
+"""`StatelessState` decides which requests are legal on a stateless server. There is no handshake, and different HTTP
+exchanges may use the same ids."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ class StatelessState(ConnectionState):
             case Unreadable():
                 return self._receive_unreadable(message)
             case Response() | ErrorResponse() | Batch():
-                # 2026-07-28 streamable HTTP, Sending Messages 4: the body is a request or a notification.
+                # 2026-07-28 streamable HTTP, Sending Messages 4: the body must be a request or a notification.
                 return _no_request("Invalid request: one request or notification is expected")
 
     def notification(self, message: Notification, revision: Revision, size: int) -> InboundRequest | None:
-        """Return an extension's notification of ``size`` bytes as a request without a reply. Only its exchange
-        identifies the sender. Return `None` for all notifications of the specification, especially cancellations,
-        because each client chooses its own ids."""
+        """Return an extension's notification of ``size`` bytes as a request without a reply, because only its exchange
+        identifies the sender. Return `None` for notifications of the specification. Cancellations in particular would
+        be ambiguous, because each client chooses its own ids."""
         params: Any = message.params if message.params is not None else {}
         row = self._notifications_of("client", revision).get(message.method)
         if row is None or row.name in METHODS or type(params) is not dict:
@@ -85,8 +85,8 @@ class StatelessState(ConnectionState):
         return RequestReceived(request)
 
     def set_log_level(self, level: str) -> None:
-        """Ignore the requested log level, because all stateless requests would share it. All clients get the messages
-        of the default level."""
+        """Ignore the requested log level, because all stateless clients would share it. All clients get the messages of
+        the default level."""
 
     def finish(self, request: InboundRequest) -> bool:
         """Remove ``request`` from the open requests: see `ConnectionState.finish`."""
