@@ -147,7 +147,7 @@ async def test_ten_thousand_concurrent_questions_of_a_task_end_the_call(autojump
     asked: list[Any] = []
     many = {f"k{number}": ROOTS for number in range(10_000)}
     async with with_tasks(lambda: asks(**many), roots=lambda: asked.append(1)) as (client, _):
-        with pytest.raises(ProtocolViolation, match="10000 questions"):
+        with pytest.raises(ProtocolViolation, match="10000 input requests"):
             await client.call_tool("any")
         assert not asked
 

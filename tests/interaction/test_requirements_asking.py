@@ -34,8 +34,8 @@ async def test_sa_02_el_02_ro_04_ch_06_requests_to_a_stateless_server_have_no_wa
             async with connected(asking.server, revision, capabilities, stateless=True) as peer:
                 error = await asking.refused(peer, QUESTIONS[kind])
                 assert error.code == -32603, "no way back comes before any capability"
-                assert "return input-required" in error.message
-                assert "serve it statefully" in error.message
+                assert "return InputRequired" in error.message
+                assert "serve it without stateless=True" in error.message
 
 
 @pytest.mark.parametrize("kind", QUESTIONS)

@@ -147,5 +147,5 @@ async def test_a_legacy_client_of_a_stateless_server_is_told_what_would_help_the
     async with connected(returning(InputRequest("roots/list")), LATEST_LEGACY, ALL, stateless=True) as peer:
         error = await peer.error("order")
     assert error["code"] == -32603
-    assert "serve it statefully" in error["message"]
+    assert "serve it without stateless=True" in error["message"]
     assert "replay" not in error["message"]

@@ -185,7 +185,7 @@ async def test_a_stateless_server_can_still_replay_and_modern_clients_only(
     async with connected(desk.server, revision, ALL, stateless=True) as peer:
         if revision == LATEST_LEGACY:
             message = (await peer.error("book"))["message"]
-            assert "serve it statefully" in message
+            assert "serve it without stateless=True" in message
             assert "replay=True" not in message, "which helps with modern clients only"
             return
         first, result = await ask(peer, "book")

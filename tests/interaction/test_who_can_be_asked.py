@@ -127,8 +127,8 @@ async def test_all_that_a_question_needs_and_misses_is_told_at_once(autojump_clo
 @pytest.mark.parametrize(
     ("method", "advice"),
     [
-        ("tools/call", ("replay=True", "return input-required", "serve it statefully")),
-        ("prompts/get", ("return input-required", "serve it statefully")),
+        ("tools/call", ("replay=True", "return InputRequired", "serve it without stateless=True")),
+        ("prompts/get", ("return InputRequired", "serve it without stateless=True")),
     ],
 )
 async def test_the_advice_of_a_refusal_works_where_it_is_given(
@@ -148,10 +148,10 @@ async def test_the_advice_of_a_refusal_works_where_it_is_given(
         async with connected(server, revision, EVERYTHING, stateless=True) as peer:
             assert "result" in await peer.request(method, {"name": "ask"})
     modern, legacy = refusals
-    for words in ("replay=True", "return input-required", "serve it statefully"):
+    for words in ("replay=True", "return InputRequired", "serve it without stateless=True"):
         assert (words in modern) is (words in advice)
     assert "replay=True" not in legacy
-    assert f"clients speak {MODERN}" in legacy
+    assert f"clients of revision {MODERN}" in legacy
 
 
 @pytest.mark.parametrize("revision", LEGACY[:3])

@@ -138,7 +138,7 @@ ROWS: dict[str, tuple[str, str]] = {
         "its URI must be a template, for example x://y/{b}",
     ),
     "mimeType": ("@server.resource('x://y', mimeType='text/html')  # !\ndef f(): ...", "write mime_type"),
-    "completion": ("@server.completion(argument='a')  # !\ndef f(value): ...", "needs either prompt= or resource="),
+    "completion": ("@server.completion(argument='a')  # !\ndef f(value): ...", "exactly one of prompt= and resource="),
     # Inside of a handler.
     "ctx.info": ("async def do(ctx):\n    await ctx.info('text')  # !", 'write ctx.log.info("text")'),
     "ctx.report_progress": (

@@ -16,7 +16,7 @@ def server() -> Server:
     @made.tool
     async def ask(ctx: RequestContext) -> str:
         assert ctx.stateless
-        with pytest.raises(NoBackChannel, match="statefully") as caught:
+        with pytest.raises(NoBackChannel, match="without stateless=True") as caught:
             await ctx.sample("hi", max_tokens=1)
         return str(caught.value.code)
 

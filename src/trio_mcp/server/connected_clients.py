@@ -87,7 +87,7 @@ class ConnectedClient:
             ProtocolViolation: If the answer is malformed.
         """
         if self._connection.stateless:
-            raise NoBackChannel("this server is run stateless, so it cannot wait for an answer of its client")
+            raise NoBackChannel("this server is stateless, so it cannot wait for its client's answer")
         if self._sender is not None:
             raise NoBackChannel(
                 "this client has no connection: a server can send it requests only in the response to a request"

@@ -250,15 +250,15 @@ def no_back_channel(scope: RequestScope) -> NoBackChannel | None:
 def no_back_channel_when_stateless(method: Method, revision: Revision) -> NoBackChannel:
     """Return the error for an elicitation, sampling or roots request on a stateless server. Its text says what to
     change."""
-    reason = "this server is run stateless, so it cannot"
+    reason = "this server is stateless, so it cannot"
     if revision.server_requests:
         return NoBackChannel(
-            f"{reason} ask a client that speaks {revision}: serve it statefully, or have clients speak "
-            f"{LATEST_MODERN}, where a handler may return input-required"
+            f"{reason} send requests to a client of revision {revision}: serve it without stateless=True, or use "
+            f"clients of revision {LATEST_MODERN}, where a handler may return InputRequired"
         )
-    again = "declare the tool with replay=True or " if method.name == "tools/call" else ""
+    again = "declare the tool with replay=True, " if method.name == "tools/call" else ""
     return NoBackChannel(
-        f"{reason} wait for an answer of its client: {again}return input-required, or serve it statefully"
+        f"{reason} wait for its client's answer: {again}return InputRequired, or serve it without stateless=True"
     )
 
 
