@@ -41,8 +41,8 @@ def value(kind: type[T]) -> type[T]:
     """Class decorator: make ``kind`` an immutable class whose instances are compared and hashed by their contents.
 
     Only the type checker prevents changes. `attrs.frozen` also prevents them at run time, but takes five times as long
-    to create an instance: 0.5 µs for a request, with each message of the peer, and 1.3 µs more for a question and its
-    answer.
+    to create an instance: 0.5 µs for a request, with each message of the peer, and 1.3 µs more for an input request and
+    its answer.
     """
     return _made(attrs.define, kind, _hash, _show_members, {})
 

@@ -108,8 +108,8 @@ def concurrency_limit(limit: int, *, key: Key = _by_caller) -> MiddlewareFunctio
     """Middleware that limits concurrent requests to ``limit`` for each ``key``, by default `ServerRequest.caller`.
     Further requests wait in order of arrival, within the `Limits`.
 
-    A parked handler keeps its place, and so does a task until it ends. Raises `ValueError` unless ``limit`` is greater
-    than 0, and `TypeError` unless it is an integer.
+    A parked handler still counts towards the limit, and so does a task until it ends. Raises `ValueError` unless
+    ``limit`` is greater than 0, and `TypeError` unless it is an integer.
     """
     _check_positive("limit", limit)
     trio.CapacityLimiter(limit)  # check now, so that an invalid limit raises before any request
@@ -154,9 +154,9 @@ def audit_log(log: logging.Logger = audit, *, arguments: Collection[str] = ()) -
 
     The record has these attributes for programs: ``method``, ``offer``, ``caller``, ``outcome``, ``cause``,
     ``duration`` in seconds, and ``arguments``. Outcomes are ``ok``, ``failed`` (the tool returned an error), ``error``,
-    ``asked`` (the client was asked a question, and will return) and ``cancelled``. Causes are error codes, exception
-    types and `CancelCause`. Except for the name of the caller and these arguments, no text from peers, results or
-    exceptions is logged.
+    ``asked`` (the client must send input, and then retries) and ``cancelled``. Causes are error codes, exception types
+    and `CancelCause`. Except for the name of the caller and these arguments, no text from peers, results or exceptions
+    is logged.
     """
     if isinstance(arguments, str):
         raise TypeError(f"arguments must be a list:\n    wrong:  {arguments!r}\n    right:  [{arguments!r}]")

@@ -72,8 +72,8 @@ class OpenTelemetry:
     Each sent request has a span of kind CLIENT, and each running handler a span of kind SERVER, on both sides: a
     server's request to its client has a CLIENT span in the server and a SERVER span in the client. Trace context
     travels in ``_meta``, written by the global propagator. A request answered without a handler, such as a ping or the
-    handshake, has no SERVER span. A handler that waits through several rounds has one span, linked to the request that
-    gets the final answer.
+    handshake, has no SERVER span. A handler that waits for the client's retries has one span, linked to the request
+    that gets the final answer.
 
     Metrics are the four durations that the conventions define, the time that requests wait for their turn, and the
     counts of `Server.statistics`. The duration of a cancelled handler has the cause in ``trio_mcp.cancel.cause``.

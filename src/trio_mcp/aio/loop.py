@@ -1,7 +1,7 @@
 """Functions that build the asyncio wrappers of trio objects, and run the client's handlers in the asyncio event loop.
 
-Each member of a wrapper is created from the member of trio's own class, by one line that says how an asyncio task calls
-it. Docstrings, parameters and types are those of the original.
+Each member of a wrapper is created from the member of trio's own class, by one line that defines how an asyncio task
+calls it. Docstrings, parameters and types are those of the original.
 
 The trio side waits for the event loop only inside a scope that is cancelled when the client is closed or the request
 ends.

@@ -1,6 +1,6 @@
 """Context managers that blocking code can enter and exit in any thread, and the matching iterators and handlers.
 
-Each member of a wrapper is created from the member of trio's own class, by one line that says how a blocking thread
+Each member of a wrapper is created from the member of trio's own class, by one line that defines how a blocking thread
 calls it. Docstrings, parameters and types are those of the original.
 """
 

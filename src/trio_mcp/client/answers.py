@@ -71,9 +71,9 @@ class Relay(ABC):
         """Forward a request of the server (sampling, elicitation, roots), and return its result as plain data in the
         form of this client's revision.
 
-        A modern server asks in the course of a call: its question runs in a task of that call. A question of a legacy
-        server runs in a task of its own. ``key`` is the name that a modern server gave the question; `None` for a
-        legacy server. Raises `CodedError` to send an error reply.
+        A modern server sends requests during a call: they run in tasks of the call. A request of a legacy server runs
+        in a task of its own. ``key`` is the key that a modern server gave the request; `None` for a legacy server.
+        Raises `CodedError` to send an error reply.
         """
 
 
@@ -83,7 +83,7 @@ class Answers:
     concurrently.
 
     Plain ``def`` handlers run in threads of ``workers``, with ``graces`` to finish after a cancel. The time ``limits``
-    of calls are paused while the user is asked, or a question waits for its turn.
+    of calls are paused while the user answers, or while a request of the server waits for other handlers.
     """
 
     _settings: ClientSettings
@@ -154,10 +154,10 @@ class Answers:
         """Return a function that answers this request of the server (sampling, elicitation, roots). No handler runs
         until that function is called.
 
-        ``key`` is the name of the question among those of its call, for a relay. ``of_task``: the question was asked by
-        a task, so another client may answer it later. Raises `CodedError` for an undeclared method (-32601), an
+        ``key`` identifies the request among the requests of its call, for a relay. ``of_task``: true if a task sent the
+        request, so that another client may answer it later. Raises `CodedError` for an undeclared method (-32601), an
         undeclared part of a method such as a mode (-32602) and malformed parameters (-32602). Raises `AnsweredLater` if
-        the question must be asked in a task.
+        the server must send the request in a task.
         """
         settings = self._settings
         if settings.answers_later is not None and self._is_for_later(settings.answers_later, method, params):
@@ -367,7 +367,7 @@ class Turns:
     """Runs at most ``limit`` handlers of one kind (sampling, elicitation or roots) concurrently. Further requests of
     the server wait in order of arrival.
 
-    ``paused`` returns the context manager in which a question waits.
+    ``paused`` returns the context manager in which a request waits.
     """
 
     def __init__(self, limit: int, paused: Callable[[], AbstractContextManager[None]]) -> None:

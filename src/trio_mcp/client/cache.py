@@ -1,6 +1,6 @@
 """The cache for responses of modern servers (2026-07-28 caching).
 
-A `Change` says which list or resource of the server has changed, so that cached responses about it are stale.
+A `Change` names a list or resource of the server that has changed, so that cached responses about it are stale.
 
 This module does not use trio: callers pass the time.
 """

@@ -83,9 +83,9 @@ class Client(Requests):
     for example: the server stops the handler and the handler's tasks, and the connection stays usable. trio's
     `Cancelled` and `trio.TooSlowError` pass through unchanged.
 
-    When a modern server asks a question (sampling, elicitation, roots), your handlers run in tasks of the call that
-    caused it, and the client repeats the request with their answers. An exception of such a handler propagates from the
-    call unchanged.
+    When a modern server requires input (sampling, elicitation, roots) for a call, your handlers run in tasks of the
+    call, and the client repeats the request with their answers. An exception of such a handler propagates from the call
+    unchanged.
 
     Raises:
         PeerError: The server answers with an error.
@@ -174,7 +174,7 @@ class Client(Requests):
         """The server's response to ``server/discover``, as a JSON object that you can save. `None` for a legacy server.
 
         Pass it as the option ``prior`` of a later client of the same server, which then connects without a round trip.
-        The object contains what the server told this client about itself, and a hash of its address or command, but no
+        The object contains the server's description of itself, and a hash of its address or command, but no
         credentials.
         """
         if self._discovered is None:
@@ -226,7 +226,7 @@ class Client(Requests):
         Raises:
             PeerError: The server answers with an error, or the task failed with that error.
             TaskCancelled: The task was cancelled by another client or by the server.
-            ValueError: A handler was passed for a kind of question that the client hasn't declared.
+            ValueError: A handler was passed for a kind of request that the client hasn't declared.
         """
         if handlers:
             check_handlers(Client.call_tool, handlers, self.settings)

@@ -1,7 +1,7 @@
 """current_call: the client's call that a handler or callback belongs to. `CallContexts` determines that call.
 
-A modern server asks in the course of a call, so the handlers run in tasks of the caller. A legacy server sends
-questions and log messages separately. Over HTTP, each comes in the response to its call. On other transports, a message
+A modern server sends its requests during a call, so the handlers run in tasks of the caller. A legacy server sends
+requests and log messages separately. Over HTTP, each comes in the response to its call. On other transports, a message
 belongs to the call in progress if there is exactly one. Otherwise the handler runs without context variables, because
 the code that opened the client may have acted for another user.
 """
@@ -74,8 +74,8 @@ def current_call() -> CurrentCall | None:
     handlers.
 
     Use it in handlers for sampling, elicitation and roots, and in callbacks for progress and logs. It also works in
-    their child tasks and threads. If your handlers act for several users, call it first, and refuse a question that
-    belongs to no call.
+    their child tasks and threads. If your handlers act for several users, call it first, and refuse requests that
+    belong to no call.
     """
     made = call_variable.get()
     if made is None:
@@ -112,7 +112,7 @@ _NEVER_SET: Final = object()
 class CallContexts:
     """The context variables with which a client's handlers and callbacks run.
 
-    ``names_calls``: the transport says which call's response contained a message.
+    ``names_calls``: true if the transport reports which call's response contained a message.
     """
 
     def __init__(self, *, names_calls: bool = False) -> None:

@@ -165,9 +165,10 @@ class ClientSettings:
     Handlers and callbacks may be async or plain ``def`` functions. Plain handlers run in worker threads. Plain
     callbacks run in the client's own tasks, so they must be quick.
 
-    A question without a handler isn't declared, and is refused, unless ``answers_later`` or ``forwards`` has its kind.
-    If a handler raises `CodedError`, a legacy server gets that error. Any other exception is logged and hidden from a
-    legacy server. In modern revisions, every exception propagates from the call for which the server asked.
+    Kinds of requests without a handler aren't declared, and such requests are refused, unless ``answers_later`` or
+    ``forwards`` contains the kind. If a handler raises `CodedError`, a legacy server gets that error. Any other
+    exception is logged and hidden from a legacy server. In modern revisions, every exception propagates from the call
+    for which the server sent the request.
     """
 
     info: Implementation = attrs.field(factory=_default_info)

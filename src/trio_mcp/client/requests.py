@@ -64,7 +64,7 @@ class Requests:
     """Base class of `Client` that sends its requests.
 
     Each request carries the ``_meta`` of its revision and has the timeouts of calls. It is answered from the cache if
-    possible; otherwise it takes as many rounds as the server asks questions.
+    possible; otherwise it is sent, and sent again as often as the server requires input.
     """
 
     def __init__(
@@ -250,8 +250,8 @@ class Requests:
         """Return the result of a cacheable request, from the cache or from the server, as plain data that the caller
         may change. With ``refresh``, the request is always sent, and its response is cached.
 
-        A cached response is returned only if the connection is alive, after a checkpoint. A result of more than one
-        round isn't cached, since it depends on the answers given in between (2026-07-28 caching, Cache Key: MUST NOT).
+        A cached response is returned only if the connection is alive, after a checkpoint. A result for which the server
+        required input isn't cached, because it depends on the answers (2026-07-28 caching, Cache Key: MUST NOT).
         """
         partition = self.settings.cache
         key = None if partition is None else _key_of(method, params)

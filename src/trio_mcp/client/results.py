@@ -5,8 +5,8 @@ OutputSchemas are the output schemas of the tools that a server has listed: a cl
 aren't checked, nor are values beyond the limits of `SchemaValidator`.
 
 InputRounds implement multi round-trip requests on the client's side (2026-07-28 basic, Multi Round-Trip Requests): a
-modern server answers with questions, and gets the request again with the answers. `prepared` checks the questions of a
-result, or of a task, before any handler runs.
+modern server answers with input requests, and gets the request again with the answers. `prepared` checks the input
+requests of a result, or of a task, before any handler runs.
 """
 
 from __future__ import annotations
@@ -125,12 +125,12 @@ class InputRounds:
         """Send a request of a modern revision like `Connection.request`. When the server requires input, send the
         request again with the answers, up to ``max_rounds`` times.
 
-        Each round has its own id and progress token. Otherwise it is the same request, with the answers and the exact
-        ``requestState`` of the previous round. The handlers for the questions run concurrently in tasks of this call.
-        If one fails, the others are cancelled and its exception propagates unchanged: ``inputResponses`` can't express
-        errors, and the server would ask again for a missing answer.
+        Each attempt has its own id and progress token. Otherwise it is the same request, with the answers and the exact
+        ``requestState`` of the previous attempt. The handlers for the input requests run concurrently in tasks of this
+        call. If one fails, the others are cancelled and its exception propagates unchanged: ``inputResponses`` can't
+        express errors, and the server would request a missing answer again.
 
-        If the call is left between two rounds, the server is notified once: see `Outbound.round_trips`.
+        If the call is left between two attempts, the server is notified once: see `Outbound.round_trips`.
 
         Args:
             cancel_task: See `Outbound.request`. If given, the last result may be a task.
@@ -138,7 +138,7 @@ class InputRounds:
             of_any_type: Accept results of any type, as extensions have.
 
         Raises:
-            ProtocolViolation: The server asks a question that isn't allowed, too many questions at once, or too often.
+            ProtocolViolation: The server sends an input request that isn't allowed, too many at once, or too often.
         """
         settled = {name: value for name, value in params.items() if name not in ("inputResponses", "requestState")}
         with self._outbound.round_trips() as trips:
@@ -208,9 +208,9 @@ def prepared(
     """Return one function for each of the server's requests in ``questions``. Calling the function answers the request;
     until then, no handler runs.
 
-    The questions came in a result of ``method``, or from a task if ``of_task``. All of them are checked first, so that
-    no user is asked in vain. Raises `ProtocolViolation` for a question that isn't allowed and for more than ``limit``
-    questions, and `AnsweredLater`.
+    The requests arrived in a result of ``method``, or from a task if ``of_task``. All of them are checked first, so
+    that no user answers in vain. Raises `ProtocolViolation` for a request that isn't allowed and for more than
+    ``limit`` requests, and `AnsweredLater`.
     """
     if len(questions) > limit:
         raise ProtocolViolation(

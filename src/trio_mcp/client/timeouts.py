@@ -28,9 +28,9 @@ UNLIMITED: Final = nullcontext()
 class CallTimeouts:
     """The timeouts of all calls in flight on one connection.
 
-    ``seconds`` is the timeout of a call whose caller set none. A legacy server's question doesn't say which call it
-    belongs to, so the timeouts of all calls are paused meanwhile. A modern server asks in the course of a call: the
-    handler runs inside that call and its timeouts.
+    ``seconds`` is the timeout of a call whose caller set none. A legacy server's request doesn't name the call that it
+    belongs to, so the timeouts of all calls are paused meanwhile. A modern server sends its requests during a call: the
+    handler runs inside the call and its timeouts.
     """
 
     def __init__(self, seconds: float) -> None:

@@ -1,7 +1,8 @@
 """Fair sharing of a server's limits among its callers.
 
-A `Caller` is a party with a share, or a part of such a party. `leaves_enough` decides how much a caller gets.
-`SharedBytes` counts the bytes that a server keeps for its callers against one limit; `EvictionQueue` counts items.
+A `Caller` is a client of the server, such as a principal or a network address, or a part of a client, such as a
+connection. `leaves_enough` decides how much a caller gets. `SharedBytes` counts the bytes that a server keeps for its
+callers against one limit; `EvictionQueue` counts items.
 """
 
 from __future__ import annotations
@@ -36,13 +37,14 @@ class Caller:
     """A caller of a server, or a connection, session or client of a caller. It counts what the caller uses of the
     server's limits.
 
-    `Callers` has one for each party, while a connection, session, request or thread of the party refers to it. ``key``
-    identifies the party. With `None`, the party is unknown, and each such `Caller` counts as a separate one. If
-    ``alone`` is true, there can't be other parties, and nothing is kept free for them.
+    `Callers` holds a `Caller` while a connection, session, request or thread refers to it. ``key`` identifies the
+    caller. With `None`, the caller is unknown, and each such `Caller` counts as a separate one. If ``alone`` is true,
+    there can't be other callers, and nothing is kept free for them.
 
-    Connections, legacy sessions and named clients (see `part`) are parts of a party. Each part is a `Caller` ``within``
-    the party, or within another part. A party can hold at most as much as it leaves for other parties, and a part at
-    most as much as it leaves for the rest of the party. What a part holds also counts for the party.
+    Connections, legacy sessions and named clients (see `part`) are parts of a caller. Each part is a `Caller`
+    ``within`` the whole caller, or within another part. A whole caller can hold at most as much as it leaves for other
+    callers, and a part at most as much as it leaves for the rest of its caller. What a part holds also counts for the
+    whole caller.
     """
 
     __slots__ = (

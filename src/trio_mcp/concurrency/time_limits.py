@@ -157,8 +157,8 @@ def fail_after_work(seconds: float) -> Generator[trio.CancelScope]:
 
     Like `trio.fail_after`, but the limit pauses while an elicitation handler runs for these calls, while a sampling
     handler asks the user (`ClientSettings.sampling_asks_user`), and while the user signs in, even if a client is being
-    opened inside. A legacy server doesn't say which call a question belongs to, so the limits of all calls in flight on
-    the connection pause.
+    opened inside. A request of a legacy server doesn't name the call that it belongs to, so the limits of all calls in
+    flight on the connection pause.
 
     The default limit of a client, ``call_timeout``, works the same way. For calls inside this limit or
     `fail_after_silence`, these limits replace the default. Limits can be nested.

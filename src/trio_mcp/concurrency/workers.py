@@ -76,9 +76,9 @@ async def await_result(call: Awaitable[Any]) -> Any:
 def await_in_worker(call: Callable[[], Awaitable[T]], *, asks: bool = False) -> T:
     """Run ``call`` in trio, from a thread that `run_in_worker` started, and return its result.
 
-    ``asks``: ``call`` waits for the peer, so another thread can run meanwhile. Raises the exceptions of ``call``,
-    `trio.Cancelled` if the thread's call is or was cancelled, and `CodedError` if too many threads ask. In any other
-    trio thread, this does the same as `trio.from_thread.run`.
+    ``asks``: true if ``call`` waits for the peer, so that another thread can run meanwhile. Raises the exceptions of
+    ``call``, `trio.Cancelled` if the thread's call is or was cancelled, and `CodedError` if too many threads ask. In
+    any other trio thread, this does the same as `trio.from_thread.run`.
     """
     here = _here.get(None)
     if here is None:

@@ -38,9 +38,9 @@ class ClientChannel(Protocol):
 class Exchange:
     """Holds the MCP requests that belong to one connection, or to a part of a connection such as one HTTP POST.
 
-    ``state`` decides what is legal for the requests; ``outbox`` gets their lines; ``peer`` is the party that sent them.
-    The end of an exchange cancels all held requests (`cancel_all`). While a request waits for its client's retry, it
-    belongs to no exchange.
+    ``state`` decides what is legal for the requests; ``outbox`` gets their lines; ``peer`` is the client or server that
+    sent them. The end of an exchange cancels all held requests (`cancel_all`). While a request waits for its client's
+    retry, it belongs to no exchange.
     """
 
     __slots__ = ("_emptied", "_held", "_streams", "at_once", "ending", "outbox", "peer", "state")

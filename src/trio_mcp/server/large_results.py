@@ -68,8 +68,8 @@ def keep_large_results(
     session or connection, as for `RequestContext.state`. For a modern HTTP client without a token, any client that has
     the link can.
 
-    If there is no room for a full result, only its beginning is kept, and its text says so. The same applies to a task
-    that runs again after a restart, unless its client had a token.
+    If there is no room for a full result, only its beginning is kept, and the text of the result reports this. The same
+    applies to a task that runs again after a restart, unless its client had a token.
 
     A shortened answer has no structured content and no ``_meta``. Therefore the server no longer lists output schemas:
     clients would validate the answer against them. Raises `ValueError` unless the numbers are greater than 0.

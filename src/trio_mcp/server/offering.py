@@ -88,11 +88,11 @@ class Offering:
         content without a schema. `None` and an empty list of blocks give empty content. Without an annotation, a list
         or tuple that contains a block is content.
 
-        ``replay=True`` declares that the handler is safe to run again. When it asks a modern client a question, it is
-        stopped and cleans up. When the client returns with the answer, the handler runs from the top, with all answers
-        so far. Nothing is kept in between, so the client may return to another process that shares a secret. Ask the
-        same questions with identical text each time. Without ``replay``, the handler is parked: it waits at its
-        question.
+        ``replay=True`` declares that the handler is safe to run again. When it requests input from a modern client, it
+        is stopped and cleans up. When the client retries with the answer, the handler runs from the top, with all
+        answers so far. Nothing is kept in between, so the client may retry at another process that shares a secret.
+        Each run must make the same requests with identical text. Without ``replay``, the handler is parked: it waits
+        for the answer.
 
         ``task="optional"`` lets calls become tasks, which outlive their request, if the client supports tasks. In
         revision 2025-11-25, a call becomes a task if the client requests one. In later revisions, it becomes a task if
@@ -271,8 +271,8 @@ class Offering:
 
         The function runs in the request's cancel scope: a cancelled request cancels it, and its time counts as part of
         the request. While a handler is parked, its middleware waits too. If a handler runs again (``replay``, or a task
-        after a restart), so does the middleware. A round that asks the client a question also has a result: an
-        `InputRequiredResult`.
+        after a restart), so does the middleware. If the handler requests input from the client, the middleware gets an
+        `InputRequiredResult` as the result.
 
         Middleware applies to every method that runs in a task of its own, including listings, streams, ``tasks/...``
         and the methods of the server's extensions. For an extension, results are instances of the extension's classes.
@@ -320,9 +320,8 @@ class Offering:
 
         Hidden offers are left out of listings, and requests for them are answered as for unknown names. They stay
         hidden until all their tags are enabled again. Offers with these tags that you add later are hidden as well.
-        Running calls continue, including tasks and the further rounds of parked handlers. A handler that would run
-        again from the top isn't found. Raises `ValueError`, with nothing changed, if no offer has ever had one of the
-        tags.
+        Running calls continue, including tasks and parked handlers. A handler that would run again from the top isn't
+        found. Raises `ValueError`, with nothing changed, if no offer has ever had one of the tags.
         """
         self._switch(tags, enabled=False)
 

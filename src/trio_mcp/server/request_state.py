@@ -68,8 +68,9 @@ class RoundStates:
         - `LATER` otherwise, with the content of the retry in ``request.continuation``. That is a `RemoteRetry` if the
           handler is parked in another replica.
 
-        Raises `CodedError` (-32602) if this server didn't issue the state to this caller for this very request. If no
-        handler was parked, an expired state is ignored: the handler runs from the top, and asks again.
+        Raises `CodedError` (-32602) if this server didn't issue the ``requestState`` to this caller for exactly this
+        request. If no handler was parked, an expired state is ignored: the handler runs from the top, and requests the
+        input again.
         """
         params = request.params
         text, given = params.get("requestState"), params.get("inputResponses")

@@ -1,7 +1,7 @@
 """`ConnectionState` decides which messages are legal on one connection, and in which protocol revision.
 
-The state is sans-IO: no trio, no clock, no bytes. A message goes in (`receive`), the tables change, and an event comes
-out. Other methods of `ConnectionState` say whether a step is allowed. No function of `trio_mcp.state` waits or can be
+The state is sans-IO: no trio, no clock, no bytes. `receive` takes a message, changes the tables, and returns an event.
+Other methods of `ConnectionState` return whether a step is allowed. No function of `trio_mcp.state` waits or can be
 cancelled, so the tables are always consistent.
 
 ========== =================================== ======================================================

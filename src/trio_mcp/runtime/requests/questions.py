@@ -1,10 +1,10 @@
 """Requests that a handler sends to its client (elicitation, sampling, roots), and stored answers from before a restart.
 
 A handler that runs again asks again, and its user shouldn't have to answer twice. But using the answer to a different
-input request with the same text is worse than asking twice. So an earlier answer is used only if both runs are at the
-same point: this run has all answers that the earlier run had when it asked, and has asked no other input request. The
-tasks of a handler can't be recognized after a restart, so input requests that were open together with the same text are
-asked again.
+input request with the same text would be worse than asking twice. So an earlier answer is used only if both runs are at
+the same point: this run has all answers that the earlier run had when it asked, and has asked no other input request.
+The tasks of a handler can't be recognized after a restart, so input requests that were open together with the same text
+are asked again.
 """
 
 from __future__ import annotations
@@ -169,7 +169,7 @@ class AnswerLog:
         """Return the earlier run's input requests that correspond to the input requests ``asked``. Includes only input
         requests that were made at the same point of the run, and that are answered or still open at the client.
 
-        ``asked``: all input requests asked at this moment. ``waiting``: all input requests without an answer.
+        ``asked``: all input requests made at this moment. ``waiting``: all input requests without an answer.
         ``handler``: the handler's task, which has started all other tasks.
         """
         found: dict[Question, AskedBefore] = {}

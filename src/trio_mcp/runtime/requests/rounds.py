@@ -40,8 +40,8 @@ Send: TypeAlias = "Callable[[Sequence[Question]], None]"
 class Rounds:
     """The input requests (elicitation, sampling, roots) that the handler of one request makes to its client.
 
-    Input requests that several tasks of the request ask at the same moment are passed to ``send`` together. ``known``
-    are answers of earlier rounds, for a handler that runs again from the start. ``log`` has the input requests of a run
+    Input requests that several tasks make at the same moment are passed to ``send`` together. ``known`` are the
+    client's earlier answers, for a handler that runs again from the start. ``log`` has the input requests of a run
     before a restart.
     """
 

@@ -60,7 +60,8 @@ class RequestRunner:
     """Runs the incoming requests of one connection in the nursery of ``host``. Each request is answered at most once,
     and isn't answered after its cancellation.
 
-    ``peer``: the party at the other end, to which the limits apply. ``ask`` and ``post`` send requests to the peer.
+    ``peer``: the other end of the connection, to which the limits apply. ``ask`` and ``post`` send requests to the
+    peer.
     """
 
     def __init__(

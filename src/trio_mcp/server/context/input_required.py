@@ -78,7 +78,7 @@ def question(asked: Asked, revision: Revision) -> InputRequest:
     Raises:
         CodedError: (-32602) If the form isn't flat or the URL is unsafe.
         ValueError: If a key of ``_meta`` is invalid.
-        NotExpressible: If the revision cannot express the question.
+        NotExpressible: If the protocol revision cannot express the request.
         NotSerializable: If a value has no JSON form.
     """
     has_wish = "task" in (asked.params or {}) if isinstance(asked, InputRequest) else asked.task is not None
@@ -174,9 +174,9 @@ def replay(scope: RequestScope) -> None:
 async def settle(value: InputRequired, scope: RequestScope, again: Callable[[], Awaitable[Any]]) -> Any:
     """Return the final result for a handler that returned the `InputRequired` ``value``.
 
-    If ``value`` asks questions: in modern revisions, return a result with the questions. Otherwise ask the client, run
-    the handler ``again``, and return what that run gives. Raises `RuntimeError` if the handler asks more than
-    `Limits.max_rounds` times.
+    In modern revisions, return a result that contains the requests in ``value``. Otherwise, send these requests to the
+    client, run the handler ``again``, and return the result of that run. Raises `RuntimeError` if the handler requests
+    input more than `Limits.max_rounds` times.
     """
     if not (sends_questions(scope) or (scope.task is not None and scope.task.has_started)):
         return _asking(value, scope)
@@ -208,8 +208,8 @@ def _asking(value: InputRequired, scope: RequestScope) -> InputRequiredResult:
 def _askable(value: InputRequired, scope: RequestScope) -> dict[str, InputRequest]:
     """Return the requests of an `InputRequired` that this client supports.
 
-    Raises `CapabilityMissing`, with all missing capabilities, if there are questions and the client supports none.
-    Raises `CodedError` for invalid questions, see `question`.
+    Raises `CapabilityMissing`, with all missing capabilities, if there are requests and the client supports none of
+    them. Raises `CodedError` for invalid requests: see `question`.
     """
     request = scope.request
     possible: dict[str, InputRequest] = {}

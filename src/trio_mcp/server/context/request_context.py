@@ -1,8 +1,8 @@
 """`RequestContext`: gives a handler access to its request and its client.
 
-The class itself is passive, for tests: it is never cancelled, drops notifications, refuses questions, and keeps no
-state. Test fakes override single members. `LiveContext` is the context of a real request; `worker_context` adapts the
-members for threads.
+The class itself is passive, for tests: it is never cancelled, drops notifications, refuses requests to the client, and
+keeps no state. Test fakes override single members. `LiveContext` is the context of a real request; `worker_context`
+adapts the members for threads.
 """
 
 from __future__ import annotations

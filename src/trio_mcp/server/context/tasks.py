@@ -109,7 +109,8 @@ class StoredTasks:
         reason.
 
         Returns false, with nothing changed, if the task has ended. Raises `ValueError` for any other status: use
-        `store_task_result` to complete a task; a task requires input while its handler asks a question.
+        `store_task_result` to complete a task; a task has the status ``input_required`` while its handler waits for the
+        client's answer.
         """
         if status not in ("working", "failed", "cancelled"):
             raise ValueError(
@@ -237,7 +238,7 @@ class TaskContext:
 
     In revision 2025-11-25, the client decides whether the request is a task, and it is one before the handler runs. In
     later revisions, it becomes a task when `start` is called, or after `TaskSettings.grace`. From then on, the
-    handler's questions are sent as questions of the task.
+    handler's requests to the client are sent as requests of the task.
     """
 
     __slots__ = ()
@@ -312,8 +313,8 @@ class TaskContext:
         """Save ``value``, as JSON data, so that a later run of this task can continue from it after a restart. See
         `restored`. Raises `NotSerializable` if ``value`` can't be encoded as JSON.
 
-        A run that resumes from this checkpoint must ask the same questions, in the same order, as this run asks after
-        it. It gets no answers to questions asked before the checkpoint.
+        A run that resumes from this checkpoint must send the client the same requests, in the same order, as this run
+        sends after the checkpoint. It gets no answers to requests sent before the checkpoint.
         """
         if self._task is None:
             await trio.lowlevel.checkpoint_if_cancelled()

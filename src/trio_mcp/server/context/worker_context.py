@@ -1,6 +1,6 @@
 """`WorkerContext`: the context of a plain ``def`` handler, which runs in a worker thread.
 
-Each member is derived from the async handlers' member by one line, which says how a thread calls it: see
+Each member is derived from the async handlers' member by one line, which defines how a thread calls it: see
 `worker_calls`. Docstrings, parameters and types are those of the original.
 """
 
