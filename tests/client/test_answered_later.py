@@ -110,7 +110,7 @@ async def test_handler_can_leave_a_question_for_later(
 
 
 def test_answers_later_accepts_only_kinds_of_questions() -> None:
-    with pytest.raises(ValueError, match="answers_later may only have sampling, elicitation and roots"):
+    with pytest.raises(ValueError, match="answers_later may contain only sampling, elicitation and roots"):
         ClientSettings(answers_later=ClientCapabilities(extensions={"io.modelcontextprotocol/tasks": {}}))
     with pytest.raises(ValueError, match="forwards or answers_later"):
         ClientSettings(answers_later=LATER, forwards=LATER)

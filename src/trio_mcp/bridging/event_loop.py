@@ -165,7 +165,8 @@ class AsyncBridgedContext(AbstractAsyncContextManager[T]):
             await self._close()
 
     async def _close(self) -> None:
-        """Close the trio context manager, and return when it has exited. A cancellation is raised only after that."""
+        """Close the trio context manager, and return when it has exited. A cancellation of this method is raised only
+        after that."""
         self._context.close()
         if self._context.portal.is_inherited:
             return

@@ -302,7 +302,7 @@ class CachePartition:
         for method in _OUTDATED_BY[change.kind]:
             self._cache._outdate(self._server, method, change.uri)
         if change.kind == "resource":
-            self._cache._outdate(self._server, "skills/list")  # each listed skill names its files (SEP-2640, Resources)
+            self._cache._outdate(self._server, "skills/list")  # skill entries list files (SEP-2640, Resources)
 
 
 def _holds(request: RequestKey, uri: str | None) -> bool:

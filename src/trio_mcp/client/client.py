@@ -567,8 +567,8 @@ def adopt(
     instructions: str | None,
     discovered: Discovered | None = None,
 ) -> None:
-    """Set the protocol revision that ``client`` speaks from now on. ``discovered`` is the discovery response of a
-    modern server."""
+    """Set the protocol revision that ``client`` uses from now on. ``discovered`` is the discovery response of a modern
+    server."""
     client.revision = client._connection.state.revision = revision
     client._meta = {} if revision.handshake else meta_in(client, revision)
     client._tool_calls.adopt(revision, capabilities)

@@ -1,4 +1,4 @@
-"""current_call: the client's call that a handler or callback belongs to. `CallContexts` determines that call.
+"""`current_call` returns the client's call that a handler or callback belongs to. `CallContexts` determines this call.
 
 A modern server sends its requests during a call, so the handlers run in tasks of the caller. A legacy server sends
 requests and log messages separately. Over HTTP, each comes in the response to its call. On other transports, a message

@@ -233,7 +233,7 @@ async def negotiate_modern(client: Client) -> None:
 
 async def _probe(client: Client) -> None:
     """Detect whether the server is modern or legacy (2026-07-28 stdio, Backward Compatibility). The client sends
-    ``server/discover`` first; no answer, or an error that isn't a modern one, means a legacy server.
+    ``server/discover`` first. If it gets no answer, or an error that modern servers don't send, the server is legacy.
 
     A slow modern server isn't mistaken for a silent legacy server: the request stays open during the handshake, and a
     valid answer to it is used until the answer to the handshake has been acted on.

@@ -135,7 +135,7 @@ def _check_handlers(settings: ClientSettings, _: Any, handlers: Mapping[Method, 
     lacking = [row for extension in settings.extensions for row in extension._rows]
     for row in handlers:
         if row not in lacking or not row.sent_by("server"):
-            raise ValueError(f"handlers has {row.name}, which no server sends in any of the extensions=[...]")
+            raise ValueError(f"handlers contains {row.name}, which isn't a server's request in any of extensions=[...]")
     if missing := [row.name for row in lacking if row.is_request and row.sent_by("server") and row not in handlers]:
         raise ValueError(f"handlers={{...}} must have a function for {', '.join(missing)} of a declared extension")
 
@@ -144,14 +144,16 @@ def _check_callbacks(settings: ClientSettings, _: Any, callbacks: Mapping[Method
     rows = [row for extension in settings.extensions for row in extension._rows if not row.is_request]
     for row in callbacks:
         if row not in rows or not row.sent_by("server"):
-            raise ValueError(f"on_notification has {row.name}, which no server sends in any of the extensions=[...]")
+            raise ValueError(
+                f"on_notification contains {row.name}, which isn't a server's notification in any of extensions=[...]"
+            )
 
 
 def _check_answers_later(settings: ClientSettings, _: Any, later: ClientCapabilities | None) -> None:
     if later is None:
         return
     if later != ClientCapabilities(roots=later.roots, sampling=later.sampling, elicitation=later.elicitation):
-        raise ValueError("answers_later may only have sampling, elicitation and roots")
+        raise ValueError("answers_later may contain only sampling, elicitation and roots")
     if settings.forwards is not None:
         raise ValueError(
             "pass forwards or answers_later, not both: a client that forwards requests answers none itself"

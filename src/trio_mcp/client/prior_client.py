@@ -1,4 +1,4 @@
-"""PriorClient: a client that opens with an earlier response to ``server/discover`` (`ClientSettings.prior`)."""
+"""`PriorClient`: a client that opens with an earlier response to ``server/discover`` (`ClientSettings.prior`)."""
 
 from __future__ import annotations
 

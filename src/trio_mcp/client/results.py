@@ -300,7 +300,7 @@ class OutputSchemas:
 
 
 _Check: TypeAlias = Callable[[Any], str | None]
-"""A function that returns what is wrong with a value; `None` if the value is valid or isn't checked."""
+"""A function that returns what is wrong with a value. It returns `None` if the value is valid or isn't checked."""
 
 
 def _check_of(schema: JSONObject) -> _Check:

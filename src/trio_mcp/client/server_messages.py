@@ -61,16 +61,16 @@ class Callbacks:
         self._settings = settings
         self._contexts = contexts or CallContexts()
         self.outbound: Outbound | _Unconnected = _Unconnected()
-        """Sends the client's calls, which log messages may belong to."""
+        """Sends the client's calls. Log messages may belong to these calls."""
         self._log_context = Context()
-        """The context variables with which the callback for log messages runs in the reader task."""
+        """The context variables with which the reader task runs the callback for log messages."""
         self._call: Any = _NO_CALL
         """The only call in progress, to which the last log message belonged. As long as no call begins or ends, the
         next log messages belong to it too, so `_find_call` can be skipped."""
         self._on_log: Any = None
         """The callback for the log messages of the call that `_find_call` found last."""
         self.own_logs = 0
-        """How many calls in progress were passed their own callback for log messages."""
+        """How many calls in progress have their own callback for log messages."""
         self._log_at_once = not inspect.iscoroutinefunction(settings.on_log)
         """True if the callback for log messages is called directly in the reader task. False for an async callback, and
         after the callback has returned an awaitable."""

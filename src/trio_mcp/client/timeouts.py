@@ -1,5 +1,5 @@
-"""CallTimeouts: the timeouts for connecting and for the calls of one client. They are paused while a handler waits for
-the user.
+"""`CallTimeouts`: the timeouts for connecting and for the calls of one client. They are paused while a handler waits
+for the user.
 
 KeepAlive detects that a silent server is gone.
 """

@@ -12,7 +12,7 @@ import attrs
 from ..classes import value
 
 RequestId: TypeAlias = int | str
-"""The id of a request: a string or an integer, and in MCP never null (2026-07-28 basic, Requests). ``1`` and ``"1"``
+"""The id of a request: a string or an integer. MCP doesn't allow null (2026-07-28 basic, Requests). ``1`` and ``"1"``
 are different ids."""
 
 
@@ -76,8 +76,8 @@ class Unreadable:
     too_long: bool = False
     """True if the line couldn't be read only because it is too long. Its beginning may belong to a valid message."""
     may_be_answer: bool = False
-    """True for an object that was too long, too deep or too slow to be read, and whose known parts don't show whether
-    it's a request or a reply. The peer has sent a message, and most messages of this size are answers."""
+    """True for an object that was too long, too deep or too slow to be read, if its known parts don't show whether it's
+    a request or a reply. Most messages of this size are replies."""
     named: Any = attrs.field(default=None, eq=False)
     """The member ``id`` of a complete object, unchanged, which may be any JSON value. `None` if there is no id."""
     asks: str | None = attrs.field(default=None, eq=False)

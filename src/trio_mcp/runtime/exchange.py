@@ -1,4 +1,4 @@
-"""`Exchange` connects requests with the client that sent them: with its outbox, its identity, and its disconnect."""
+"""`Exchange` connects requests with the client that sent them: with the client's outbox, identity and disconnect."""
 
 from __future__ import annotations
 

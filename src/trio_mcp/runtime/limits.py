@@ -83,22 +83,22 @@ class Limits:
     max_batch: int = _bound(100)
     """Maximum number of messages in one batch, in revisions that have batches. A longer batch gets error -32600."""
     max_rounds: int = _bound(32)
-    """Maximum number of times that one call's handler can return `InputRequired` to a legacy client, and run again with
-    the answers. If it returns `InputRequired` once more, the call fails as if the handler had raised. Modern clients
-    count for themselves: see their option of the same name."""
+    """Maximum number of times that the handler of one call can return `InputRequired` to a legacy client, and run again
+    with the answers. After that, the call fails as if the handler had raised an exception. Modern clients have a limit
+    of their own: see `ClientSettings.max_rounds`."""
     max_parked: int = _bound(1000)
     """Maximum number of one caller's handlers that wait for a modern client to retry with answers. Beyond the limit,
-    the oldest handler of the caller's connection with the most is cancelled."""
+    the oldest parked handler is cancelled, on that connection of the caller that has the most parked handlers."""
     max_pending_notifications: int = _bound(10_000)
-    """Maximum number of the peer's log messages that wait for our callbacks. The same limit applies separately to
-    change notifications, and to the progress notifications of one call. Each kind can take at most
+    """Maximum number of the peer's log messages that wait for callbacks on this side. The same limit applies separately
+    to change notifications, and to the progress notifications of one call. Each kind can take at most
     ``max_inbound_bytes``. Beyond the limit, the oldest entry is dropped. Dropped entries are counted, except for
     progress."""
     max_subscriptions: int = _bound(1000)
-    """Maximum number of resources and tasks that a client can be subscribed to. A separate limit of the same size
-    applies to the client's ``subscriptions/listen`` streams. In legacy revisions, one more resource gets error -31000,
-    and so does one more stream. A stream is acknowledged without the resources and tasks beyond the limit, which covers
-    all streams of a connection together."""
+    """Maximum number of resources and tasks that a client can be subscribed to, over all streams of a connection
+    together. A separate limit of the same size applies to the number of ``subscriptions/listen`` streams. Beyond the
+    limit, a legacy subscription or a stream gets error -31000. Resources and tasks beyond the limit are left out when a
+    stream is acknowledged."""
     high_water: int = _bound(16 * 1024)
     """Bytes in the outgoing queue above which log messages wait. Responses and requests wait above four times this
     size. Above 64 times this size, reading pauses, because the peer keeps sending requests but doesn't read the
@@ -164,18 +164,18 @@ class Limits:
 
     max_connections: int = _bound(2000)
     """Maximum number of open socket connections to one server, shared among addresses. Connections from a trusted proxy
-    are shared among callers. One more connection closes the oldest idle connection of the same address: one that has
-    sent nothing yet (see ``handshake_timeout``) or, over HTTP, has no open request. The first connection of an address
-    closes an idle connection of the address with the most. If none is idle, the new connection is refused, over HTTP
-    and WebSocket with status 503."""
+    are shared among callers. A connection beyond the limit closes the oldest idle connection of the same address: a
+    connection that has sent nothing yet (see ``handshake_timeout``) or, over HTTP, has no open request. If it is the
+    first connection of its address, it closes an idle connection of the address with the most connections. If no such
+    connection is idle, the new connection is refused, over HTTP and WebSocket with status 503."""
     max_unread_bytes: int = _bound(128 * 1024 * 1024)
-    """Maximum bytes of messages and HTTP requests that are incomplete or wait for their turn, on all connections of a
+    """Maximum bytes of messages and HTTP requests that are incomplete or wait to be processed, on all connections of a
     server together. At least three times ``max_message_bytes``; shared among callers. A request body beyond the
-    caller's share gets HTTP status 503. A connection that sends as much after a running request, or over a line-based
-    transport, is closed; over WebSocket with code 1013. The first 16 KiB of each connection aren't counted, and stdio
-    isn't counted at all."""
+    caller's share gets HTTP status 503. A connection that exceeds the share after a running request, or over a
+    line-based transport, is closed; over WebSocket with code 1013. The first 16 KiB of each connection aren't counted,
+    and stdio isn't counted at all."""
     max_head_bytes: int = _bound(16 * 1024)
-    """Maximum bytes of the request line and headers of one HTTP request. Longer ones get HTTP status 431."""
+    """Maximum bytes of the request line and headers of one HTTP request. A longer request gets HTTP status 431."""
     handshake_timeout: float = _seconds(10.0)
     """Time that a client has to request a WebSocket or, over TCP or a Unix socket, to send its first message. After
     that, the connection is closed."""
@@ -197,12 +197,12 @@ class Limits:
     # Legacy sessions over HTTP, and connections of a proxy
 
     max_sessions: int = _bound(10_000)
-    """Maximum number of legacy sessions over HTTP, shared among callers. One more replaces a session that its caller
-    has never used. If the caller has no session yet, it replaces the longest-idle session of the caller with the most.
-    If no session can be replaced, the new one gets HTTP status 503."""
+    """Maximum number of legacy sessions over HTTP, shared among callers. A session beyond the limit replaces a session
+    that its caller has never used. If the caller has no session yet, the new session replaces the longest-idle session
+    of the caller with the most sessions. If no session can be replaced, the new session gets HTTP status 503."""
     max_upstreams: int = _bound(1000)
-    """Maximum number of connections from a proxy to its upstream server. A further connection closes one that no
-    request of its principal uses. If all connections are in use, the request gets error -31000."""
+    """Maximum number of connections from a proxy to its upstream server. A connection beyond the limit replaces a
+    connection that no request of its principal uses. If all connections are in use, the request gets error -31000."""
     max_replay_bytes: int = _bound(1024 * 1024)
     """Maximum bytes of events that one legacy session stores for clients that resume. One stream can store a quarter of
     this. The oldest events are dropped first. The newest event of a stream whose client is disconnected, such as the
@@ -217,7 +217,7 @@ class Limits:
     the client. A proxy also closes an upstream connection after this time, if no request of its principal uses it."""
     answer_timeout: float = _bound(1800.0)
     """Time that a legacy client over HTTP, and its user, have to answer a request of the server, such as elicitation.
-    After that, the request fails with `trio.TooSlowError`, and the client is sent a cancellation. Without this limit, a
+    After that, the request fails with `trio.TooSlowError`, and the client gets a cancellation. Without this limit, a
     handler could wait forever if a proxy rejects the answer. ``math.inf`` means no limit."""
     replay_timeout: float = _bound(60.0)
     """Time that a legacy session stores the events of a stream after the end of the stream."""

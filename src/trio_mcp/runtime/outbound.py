@@ -185,7 +185,7 @@ class Outbound:
                     limit.hint = self.strays_since(strays)
             if self._abandon(call, outbox, error) and trips is not None:
                 trips.asked = None
-            if cancel_task is not None and call.end is not None:  # the caller doesn't get the received answer
+            if cancel_task is not None and call.end is not None:  # abandoned: the caller doesn't get the reply
                 task_id = created_id(call.end.result, is_flat=revision.result_type)
                 if task_id is not None:
                     cancel_task(task_id)

@@ -78,7 +78,7 @@ class Peer:
     """Identity of the caller, if the transport can authenticate it. Answers to the server's requests must come from the
     same principal."""
     auth: Auth | None = None
-    """The authenticated caller; `None` if no authorization is configured. If set, ``principal`` is the identity of its
+    """The authenticated caller; `None` if authentication isn't configured. If set, ``principal`` is the identity of its
     principal."""
     caller: Caller | None = None
     """The caller towards whose limits the requests count. If `None`, the connection counts as a separate caller."""

@@ -66,7 +66,7 @@ class ConnectionLost(MCPError):
 
 
 class UnreadableFrame(Exception):
-    """A message could not be read, for example because it was too long. The transport continues.
+    """A message could not be read, for example because it was too long. The transport can still be used.
 
     The ``reason`` is sent to the peer. ``head`` and ``tail`` are the beginning and the end of the message, which may
     contain the id of the waiting call.
@@ -81,7 +81,7 @@ class UnreadableFrame(Exception):
 
 @value
 class Frame:
-    """A message that its transport has decoded, with the original bytes."""
+    """A message that the transport has decoded, together with the message's original bytes."""
 
     message: Message | Batch | Unreadable
     data: bytes

@@ -1,4 +1,4 @@
-"""ServerConnection: a running server's connection to one client."""
+"""`ServerConnection`: a running server's connection to one client."""
 
 from __future__ import annotations
 

@@ -98,7 +98,7 @@ def keep_large_results(
         return attrs.evolve(result, tools=[attrs.evolve(tool, output_schema=None) for tool in result.tools])
 
     async def read(id: str, ctx: RequestContext) -> list[ResourceContents]:
-        """Return a stored large result in full."""
+        """Resource handler: return a stored large result in full."""
         scope = scope_of(ctx)
         kept = stores.get(scope.runner.host)
         contents = None if kept is None else kept.find(f"{_URI}{id}", owner_of(scope))

@@ -99,7 +99,7 @@ class ServerRequest:
 
     @property
     def _streams(self) -> bool:
-        """True for a request that stays open for notifications until its client closes it."""
+        """True for a request that opens a notification stream, and ends only when its client closes the stream."""
         return self._scope.request.method.streams
 
     @property

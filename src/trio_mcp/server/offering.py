@@ -243,7 +243,9 @@ class Offering:
         Raises `ValueError` if the server already has such a function.
         """
         if self._roots_changed is not None:
-            raise ValueError("on_roots_changed already has a function on this server: call both from that function")
+            raise ValueError(
+                "on_roots_changed already has a function on this server: register one function that calls both"
+            )
         self._roots_changed = function
         return function
 

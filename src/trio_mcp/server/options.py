@@ -59,7 +59,7 @@ class PromptOptions(TypedDict, total=False):
     meta: JSONObject | None
     """The ``_meta`` of the entry in lists. Raises `ValueError` if a key is invalid."""
     scopes: Sequence[str]
-    """OAuth scopes that the caller's token must have, all of them. Otherwise the request is refused before the handler
+    """OAuth scopes, all of which the caller's token must have. Without them, the request is refused before the handler
     runs, with status 403 over HTTP. Scopes are checked only if the server is protected (``auth=`` of `serve_http`).
     Lists omit the entry for callers without the scopes, unless ``visible`` shows it."""
     visible: Visible | None
@@ -108,8 +108,9 @@ class ToolOptions(PromptOptions, total=False):
     """Annotations of the tool, which are hints for clients."""
     input_schema: JSONObject | None
     """Replaces the input schema generated from the parameters, and is sent unchanged. Arguments are validated against
-    it. Arguments that are too large to validate are refused like invalid ones (see docs/guarantees/limits.md). With
-    such a schema, a function whose only parameter is called ``arguments`` gets all arguments in it."""
+    this schema. Arguments that are too large to validate are refused like invalid arguments (see
+    docs/guarantees/limits.md). With such a schema, a function whose only parameter is called ``arguments`` gets all
+    arguments in this parameter."""
     output_schema: JSONObject | None
     """Replaces the output schema generated from the return annotation, and is sent unchanged."""
     lenient: bool

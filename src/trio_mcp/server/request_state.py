@@ -99,7 +99,7 @@ class RoundStates:
             sealed = self._cipher.open(text) if isinstance(text, str) else None
         except BadRequestState:
             sealed = None
-        # 2026-07-28 mrtr, Server Requirements 4: MUST reject state that fails verification.
+        # 2026-07-28 mrtr, Server Requirements 4: servers MUST reject state that fails verification.
         if sealed is None or sealed.principal != principal:
             raise CodedError(INVALID_PARAMS, "Invalid params: invalid requestState: not issued to this caller")
         if sealed.fingerprint != fingerprint(request):
@@ -144,7 +144,7 @@ class SealedState(msgspec.Struct, frozen=True, array_like=True):
     request)."""
 
     fingerprint: bytes
-    """Digest of the only request that may contain this ``requestState``."""
+    """Digest of the request that this ``requestState`` was created for. Only a retry of this request may contain it."""
     expires: float | None
     """When the ``requestState`` expires, in seconds since the epoch, so that other processes can check it. `None` if it
     never expires."""

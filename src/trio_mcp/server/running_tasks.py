@@ -137,7 +137,7 @@ class _ToolTaskHandler:
         self._lifespan = lifespan
         self._middleware = middleware
         self.tasks: Callable[[], TaskHost] | None = None
-        """Function that returns the host that runs tools as tasks."""
+        """Function that returns the host, which runs tools as tasks."""
 
     def answer_now(self, request: InboundRequest, exchange: Exchange) -> Decision:
         return LATER

@@ -240,7 +240,7 @@ class ClientSubscriptions:
                 stream.notify(row, params)
 
     def everything_changed(self) -> None:
-        """Notify a legacy client, and all streams, that everything they requested may have changed. See
+        """Notify a legacy client, and all streams, that every list and resource they requested may have changed. See
         `ServedConnection.everything_changed`."""
         if self.notifies_legacy and self._state.initialized:
             notify_everything_changed(self._connection, self._declared)

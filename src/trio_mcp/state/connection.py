@@ -167,7 +167,7 @@ class ConnectionState:
 
     @property
     def outbound(self) -> tuple[OutboundRequest, ...]:
-        """Outgoing requests in flight, oldest first."""
+        """This side's outgoing requests in flight, oldest first."""
         return tuple(self._outbound.values())
 
     # Requests of the peer
@@ -197,7 +197,7 @@ class ConnectionState:
 
     @property
     def inbound(self) -> tuple[InboundRequest, ...]:
-        """Inbound requests in flight, oldest first."""
+        """The peer's requests in flight, oldest first."""
         return tuple(self._inbound.values())
 
     # Receiving

@@ -92,7 +92,7 @@ class Ending:
 
 
 class Endings:
-    """How requests with a ``trio-mcp/cancelAcknowledged`` token end, on all connections of a running server.
+    """Records how requests with a ``trio-mcp/cancelAcknowledged`` token end, on all connections of a running server.
 
     ``max_wait``: how many seconds one request can wait for the end of another. ``alarms`` are used to forget endings in
     time.

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from .scope import RequestScope
 
 NEVER_LOGGED: Final = 8
-"""A minimum that is higher than the rank of every log level."""
+"""Minimum log rank that disables logging: it is higher than the rank of every log level."""
 
 _ALWAYS: Final = 7
 

@@ -329,7 +329,7 @@ class RequestRunner:
     # Cancels
 
     def cancel_received(self, event: CancelReceived, exchange: Exchange) -> None:
-        """Cancel a request that the peer has cancelled, at once, before everything that is queued."""
+        """Cancel a request that the peer has cancelled, immediately, before everything that is queued."""
         held = exchange.find(event.request) or self.host.parking.named(event.request)
         if held is not None:
             logger.debug("request %.100r cancelled by the peer: %.200r", event.request.id, event.reason)

@@ -1,4 +1,4 @@
-"""ExtensionHandlers: the handlers of a server's extension methods.
+"""`ExtensionHandlers`: the handlers of a server's extension methods.
 
 They run like all other handlers, except that parameters and results are instances of the extension's classes.
 """

@@ -50,7 +50,7 @@ class BadArguments(ValueError):
 
 @frozen(eq=False)
 class UserFunction:
-    """A handler function, inspected once when it is registered.
+    """A handler function with its argument types, inspected once when it is registered.
 
     ``schema`` is the JSON Schema of its arguments. ``returns`` is its return annotation, `inspect.Parameter.empty` if
     there is none. ``doc`` is its docstring, cleaned up.

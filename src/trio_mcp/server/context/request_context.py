@@ -261,8 +261,8 @@ class RequestContext(ContextNames[L_co]):
         scope.put(line)
 
     async def elicitation_complete(self, elicitation_id: str) -> bool:
-        """Notify the client that its user has finished at the URL of an elicitation, from `elicit_url` or an error
-        -32042.
+        """Notify the client that its user has finished at the URL of an elicitation, which `elicit_url` or an error
+        -32042 has sent.
 
         You can keep the context and call this after the end of the request, as long as the connection is open. The call
         waits for room in the outbox; if it is cancelled before, nothing is sent.

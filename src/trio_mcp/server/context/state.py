@@ -43,7 +43,7 @@ _FORGOTTEN: Final = (
 _STATELESS: Final = "this server keeps nothing between requests; it needs a storage (shared=) to have state"
 
 _Values: TypeAlias = dict[str, tuple[str, msgspec.Raw]]
-"""The version and the JSON text of each value, by key."""
+"""The values of one caller: the version and the JSON text of each value, by key."""
 _decoder: Final = msgspec.json.Decoder(_Values)
 
 
@@ -178,7 +178,7 @@ class HostState:
 
     @cached_property
     def keys(self) -> KeyRing | None:
-        """The keys that encrypt the callers' state in a storage."""
+        """The keys that encrypt the callers' state before it is stored."""
         return None if self._keys is None else self._keys()
 
 

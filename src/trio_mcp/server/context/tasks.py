@@ -115,7 +115,7 @@ class StoredTasks:
         if status not in ("working", "failed", "cancelled"):
             raise ValueError(
                 f"update_task_status cannot set {status!r}: call store_task_result to complete a task; "
-                "it requires input while its handler asks with ctx"
+                "its handler sets input_required by calling ctx.elicit or ctx.sample"
             )
         records, _ = await self._find(task_id)
         words = message or f"the task was {status}"

@@ -101,7 +101,7 @@ class MountedCompletions(Completions):
         return len(self._own)
 
     def check(self) -> None:
-        """Do nothing, because the mounted server checks its own completion functions."""
+        """Do nothing, because the mounted server itself checks its completion functions."""
 
     def find(self, kind: str, name: str, argument: str) -> UserFunction | None:
         """Return a completion function of the mounted server. See `Completions.find`."""

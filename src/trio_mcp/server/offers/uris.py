@@ -34,7 +34,7 @@ _PLAIN: Final = lazy_pattern(
 aren't in normal form."""
 _UNRESERVED: Final = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~")
 _PORTS: Final = {"http:": "80", "https:": "443", "ws:": "80", "wss:": "443", "ftp:": "21"}
-"""Schemes in which an empty path means ``/`` (RFC 3986, 6.2.3), with their default ports."""
+"""Schemes whose URIs may have an empty path, which means ``/`` (RFC 3986, 6.2.3), with their default ports."""
 _RECENT: Final = 64
 """Maximum number of URIs whose normal forms are cached."""
 
