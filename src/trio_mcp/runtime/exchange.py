@@ -31,7 +31,7 @@ class ClientChannel(Protocol):
 
     @property
     def is_open(self) -> bool:
-        """True if messages reach the client now. False if they wait until the client reconnects."""
+        """True if messages reach the client now, without waiting until the client reconnects."""
         ...
 
 
@@ -98,7 +98,7 @@ class Exchange:
 
     @property
     def is_open(self) -> bool:
-        """True if messages reach the client now. False if they wait until the client reconnects."""
+        """True if messages reach the client now, without waiting until the client reconnects."""
         return not self.outbox.over
 
     # Held requests

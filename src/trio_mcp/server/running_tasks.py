@@ -50,8 +50,8 @@ class RunningTasks:
         self._middleware = middleware
         self._services = services
         self._context = copy_context()
-        """The server's context variables, with which the task host runs. With its first caller's variables, the host
-        would keep them alive."""
+        """The server's context variables, with which the task host runs. Otherwise, the host would run with its first
+        caller's variables, and keep them alive."""
         self._expose_errors = expose_errors
         self._host: TaskHost | None = None
         self._shuts_down = self._hurries = False

@@ -52,7 +52,7 @@ class RunningCustomServer:
     """A `CustomServer` that is running and can serve connections."""
 
     callers: Callers
-    """The callers, among which the server's limits are divided."""
+    """The callers among which the server's limits are divided."""
     limits: Limits
     """The limits of each connection."""
     connect: Callable[[FramedTransport | Outbox, Peer, ConnectionState | None], ServedConnection]
