@@ -56,8 +56,8 @@ _LONGEST_TTL: Final = 24 * 3600 * 1000
 """The longest time for which a response counts as fresh, in milliseconds, as in `ResponseCache`."""
 _DISCOVER: Final = "server/discover"
 _REFUSALS: Final = (PeerError, UnreadableAnswer)
-"""The HTTP statuses with which servers that don't know ``server/discover`` answer. Some of these servers send bodies
-that aren't JSON-RPC."""
+"""The exceptions that may mean that a server doesn't know ``server/discover``. Some such servers answer with an HTTP
+body that isn't JSON-RPC."""
 
 
 class LostInProbe(ConnectionLost):

@@ -249,8 +249,8 @@ class LoopCalls:
 
         async def run() -> None:
             end: outcome.Outcome[T] | None = None
-            # When the request is cancelled, the asyncio task is cancelled, and this cancels the call into trio. Without
-            # the shield, the call would be cancelled twice.
+            # When the request is cancelled, the asyncio task is cancelled, and this cancels the call. Without the
+            # shield, trio would cancel the call as well, and the asyncio task would be cancelled twice.
             scope.shield = trio.current_effective_deadline() > trio.current_time()
             try:
                 with scope:

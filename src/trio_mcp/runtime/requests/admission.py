@@ -198,7 +198,7 @@ class Admission(Generic[T]):
         _count(ticket.caller, number)
 
     def drop_waiting(self, ticket: Ticket) -> bool:
-        """Remove a request from the queue, which waits for a slot and has never run. Return false if the request isn't
+        """Remove a request that waits for a slot, and has never run, from the queue. Return false if the request isn't
         waiting."""
         if self._waiting.pop(ticket, None) is None:
             return False
