@@ -237,7 +237,7 @@ class _RateLimit(PositionedMiddleware):
 
     async def _acquire_shared(self, rates: RateLimits, limit: bytes, key: Hashable) -> float | None:
         """Take a token from a bucket that all replicas share, and return the seconds to wait, like `_Buckets.acquire`.
-        Return `None` if the shared storage is unavailable."""
+        Return `None` if the shared storage is unavailable or the key cannot be shared."""
         try:
             digest = sha256(limit + _plain(key)).digest()
         except TypeError as error:
