@@ -57,7 +57,7 @@ class FaultyChannel(Transport):
         return f"injected fault: {type(fault).__name__} at message {self._counts[direction] - 1} {direction}"
 
     async def _lose(self, reason: str) -> None:
-        """Break the connection in both directions, for this end and for the other."""
+        """Break the connection: both sides see it as lost."""
         if self._lost is None:
             self._lost = reason
             self._receiving.cancel(reason=reason)
@@ -81,7 +81,7 @@ class FaultyChannel(Transport):
     async def _next(self) -> bytes:
         due, message = self._arrived[0]
         if due > trio.current_time():
-            await trio.sleep_until(due)  # if this is cancelled, the message is still the first in the queue
+            await trio.sleep_until(due)  # if the sleep is cancelled, the message stays first in the queue
         self._arrived.popleft()
         return message
 
@@ -121,7 +121,7 @@ class FaultyChannel(Transport):
 
 
 def _with_fault(message: bytes, fault: Fault | None) -> list[bytes]:
-    """Return what arrives of ``message`` after ``fault``: none, one or two messages."""
+    """Return the messages that arrive when ``fault`` is applied to ``message``: none, one or two."""
     match fault:
         case None | Delay():
             return [message]
@@ -134,26 +134,25 @@ def _with_fault(message: bytes, fault: Fault | None) -> list[bytes]:
 
 
 def _prefix(message: bytes, at: float) -> bytes:
-    """Return the beginning of ``message``: at least one byte, and less than the whole message if it is longer than
-    that."""
+    """Return the first part of ``message``: at least one byte, and without the last byte if there is more than one."""
     return message[: max(1, min(round(at * len(message)), len(message) - 1))]
 
 
 @frozen
 class Delay:
-    """Hold the message, and all later ones in its direction, for ``seconds``. Messages keep their order."""
+    """A fault: hold the message, and all later ones in its direction, for ``seconds``. Messages keep their order."""
 
     seconds: float = attrs.field(validator=attrs.validators.ge(0))
 
 
 @frozen
 class Drop:
-    """Drop the message: it never arrives."""
+    """A fault: drop the message, so that it never arrives."""
 
 
 @frozen
 class Duplicate:
-    """Deliver the message twice, one copy directly after the other."""
+    """A fault: deliver the message twice in direct succession."""
 
 
 def _is_fraction(_: Any, attribute: attrs.Attribute[float], value: float) -> None:
@@ -163,22 +162,21 @@ def _is_fraction(_: Any, attribute: attrs.Attribute[float], value: float) -> Non
 
 @frozen
 class Garble:
-    """Truncate the message: only the first part arrives, and the connection continues. ``at`` is the fraction of its
-    bytes."""
+    """A fault: truncate the message, and keep the connection. ``at`` is the fraction of the bytes that arrives."""
 
     at: float = attrs.field(default=0.5, validator=_is_fraction)
 
 
 @frozen
 class Cut:
-    """Truncate the message like `Garble`, and lose the connection directly after it."""
+    """A fault: truncate the message like `Garble`, then lose the connection."""
 
     at: float = attrs.field(default=0.5, validator=_is_fraction)
 
 
 @frozen
 class Disconnect:
-    """Lose the connection directly before the message."""
+    """A fault: lose the connection directly before the message, which doesn't arrive."""
 
 
 Fault: TypeAlias = Delay | Drop | Duplicate | Garble | Cut | Disconnect
@@ -187,7 +185,7 @@ Fault: TypeAlias = Delay | Drop | Duplicate | Garble | Cut | Disconnect
 
 @frozen
 class MessageInTransit:
-    """A message on its way through a `FaultyChannel`, as a `FaultPlan` gets it."""
+    """A message that passes through a `FaultyChannel`: the argument of a `FaultPlan`."""
 
     direction: Literal["sent", "received"]
     """The direction, as seen by the side that holds the channel."""
@@ -197,8 +195,8 @@ class MessageInTransit:
 
     @property
     def method(self) -> str | None:
-        """The method of a request or a notification; `None` for replies, batches and data that isn't a valid
-        message."""
+        """The method if the message is a request or a notification; `None` for replies, batches and invalid messages.
+        """
         message = decode(self.message)
         return message.method if isinstance(message, Request | Notification) else None
 
@@ -216,7 +214,7 @@ def _probability() -> Any:
 
 @frozen
 class RandomFaults:
-    """A `FaultPlan` that draws faults from ``seed``: the same seed, direction and number always give the same fault.
+    """A `FaultPlan` that injects random faults. The same seed, direction and message number always give the same fault.
 
     Each fault has a probability from 0 to 1. Raises `ValueError` for other probabilities, and if their sum exceeds 1.
     """
@@ -239,7 +237,7 @@ class RandomFaults:
             raise ValueError(f"the probabilities must add up to at most 1, not {total:g}")
 
     def __call__(self, passage: MessageInTransit) -> Fault | None:
-        """Return the fault for this message; `None` if the message passes."""
+        """Return the fault to inject into this message, or `None` for no fault."""
         if passage.number < self.after:
             return None
         draw = random.Random(f"{self.seed} {passage.direction} {passage.number}")  # noqa: S311 - no secret

@@ -50,7 +50,7 @@ from ..server.context.tasks import TaskContext
 
 
 class ScriptedUser:
-    """Answers requests like a client with these handlers, at once and in the task that asks.
+    """Answers server-to-client requests with the given client handlers, at once and in the task of the request.
 
     Plain ``def`` handlers run without a thread, because a virtual clock would not wait for threads.
     """
@@ -74,8 +74,9 @@ class ScriptedUser:
         return self._answers.capabilities
 
     async def answer(self, method: str, params: JSONObject | None, revision: Revision) -> JSONObject:
-        """Return the result as the client would send it. Raises `PeerError` if the handler refuses or there is no
-        handler."""
+        """Return the result of a server-to-client request as the client would send it. Raises `PeerError` if the
+        handler refuses or there is no handler.
+        """
         try:
             return unstructure(await self._answers.prepare(method, params, revision)(), revision)
         except CodedError as error:
@@ -91,7 +92,7 @@ def _in_this_task(handler: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def in_turn(*answers: Any) -> Callable[..., Awaitable[Any]]:
-    """Return a client callback that returns ``answers`` one after another, whatever the question.
+    """Return a client callback that returns ``answers`` one after another, whatever the request.
 
     An answer that is an exception is raised. A question after the last answer raises `AssertionError`. Use it for the
     callbacks of a client (``sampling``, ``elicitation``, ``elicitation_url``, ``roots``) or of a `RecordingContext`.
@@ -100,7 +101,7 @@ def in_turn(*answers: Any) -> Callable[..., Awaitable[Any]]:
 
     async def answer(*question: Any) -> Any:
         if not left:
-            raise AssertionError(f"in_turn() has {len(answers)} answers, and got one question more: {question}")
+            raise AssertionError(f"in_turn() got another request after its {len(answers)} answers: {question}")
         given = left.pop(0)
         if isinstance(given, BaseException):
             raise given
@@ -122,8 +123,9 @@ P = TypeVar("P")
 
 
 def recording(cls: C) -> C:
-    """Override each property that ``cls`` inherits to return the value of the same name from ``_given``, if there is
-    one."""
+    """Class decorator: each property inherited from the base class returns the value of the same name in
+    ``self._given``, if there is one.
+    """
     for name, member in vars(cls.__base__).items():
         if isinstance(member, property) and name not in vars(cls):
             setattr(cls, name, property(_given_or(name, member.fget)))
@@ -140,7 +142,8 @@ def _given_or(name: str, passive: Any) -> Callable[[Any], Any]:
 
 @recording
 class RecordingContext(RequestContext):
-    """A handler context for tests: it records what the handler reports and requests, and gives scripted answers.
+    """A handler context for tests: it records what the handler reports and requests, and answers its requests with
+    callbacks of the test.
 
         async with RecordingContext(elicitation=in_turn({"name": "Ann"})) as ctx:
             assert await greet(ctx) == "Hello, Ann"
@@ -238,20 +241,19 @@ class RecordingContext(RequestContext):
                     self._nursery.cancel_scope.cancel(reason=self._cancellation.reason)
                 try:
                     yield
-                except Exception as error:  # the tasks of the context are cancelled, as when a handler fails
+                except Exception as error:  # cancel the tasks of the context, as when a handler fails
                     failure = error
                     self._nursery.cancel_scope.cancel(reason="the block failed")
         except BaseExceptionGroup as group:
             if failure is None:
                 raise
-            if failures_in(group):  # the group has more than a cancellation from outside
+            if failures_in(group):  # the group contains more than a cancellation from outside
                 raise failure from group
         if failure is not None:
             raise failure
 
     def cancel(self, reason: str | None = None, *, cause: CancelCause = CancelCause.PEER) -> None:
-        """Cancel the request as the client would. After this nothing more is recorded, because nothing more would be
-        sent.
+        """Cancel the request of this context as the client would. Later reports and notifications aren't recorded.
 
         Only the first call has an effect.
         """
@@ -300,7 +302,7 @@ class RecordingContext(RequestContext):
             method, params = method.name, unstructure(params, self.revision)
         if lacks_notification(method, "server", self.revision):
             raise MethodUnavailable(method, self.revision)
-        frame_notification(method, params)  # raises here, as in a real context, if it couldn't be sent
+        frame_notification(method, params)  # raises if the message can't be encoded, as a real context does
         await trio.lowlevel.checkpoint_if_cancelled()
         if not self.is_cancelled:
             self.notifications.append(SentMessage(method, params))
@@ -310,7 +312,7 @@ class RecordingContext(RequestContext):
         params = {"elicitationId": elicitation_id}
         frame_notification(COMPLETE, params)
         await trio.lowlevel.checkpoint()
-        if told:  # even after a cancellation: this notification doesn't belong to the request
+        if told:  # even after a cancellation: the notification doesn't belong to the request
             self.notifications.append(SentMessage(COMPLETE, params))
         return told
 
@@ -326,7 +328,7 @@ class RecordingContext(RequestContext):
         encode_value(params)
         await trio.lowlevel.checkpoint_if_cancelled()
         self.questions.append(SentMessage(method, params))
-        return await self._user.answer(method, params, self.revision)  # the same answer with a task or without
+        return await self._user.answer(method, params, self.revision)  # with a task or without, the answer is the same
 
 
 class _RecordedLog(RequestLog):
@@ -351,7 +353,7 @@ class _RecordedLog(RequestLog):
 
 @recording
 class RecordedTask(TaskContext):
-    """The task of a request in tests: it records status messages and checkpoints.
+    """A task context for tests: it records the status messages and checkpoints of a handler that runs as a task.
 
     Pass it to the context: ``RecordingContext(task=RecordedTask())``. ``restored`` and ``attempt`` simulate a run after
     a restart. ``ttl`` and ``requested_ttl`` are in seconds.

@@ -30,7 +30,8 @@ async def assert_replays(
     patience: float = 10.0,
     **options: Unpack[ClientOptions],
 ) -> None:
-    """Replay one side of ``recording`` against a server or a client, and compare the messages of the other side.
+    """Replay the messages of one side of ``recording``, and assert that the server or client under test answers as
+    recorded.
 
         await assert_replays("calls.jsonl", server)
 
@@ -90,6 +91,6 @@ async def _played_to_client(
                 await use(client)
             await over.wait()
     finally:
-        if failures:  # without this, the client only sees that its connection ended
+        if failures:  # otherwise the caller would only see that the connection ended
             raise failures[0]
     return differences

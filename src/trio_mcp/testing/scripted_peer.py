@@ -54,7 +54,8 @@ def _latest(transcript: Transcript) -> list[str]:
 
 
 class ScriptedPeer:
-    """One end of a connection that sends exactly the given messages, and checks those it receives.
+    """One end of a connection, controlled by a test: it sends exactly the messages of the test, and checks the messages
+    it receives.
 
     `ScriptedClient` and `ScriptedServer` add methods for one side each.
 
@@ -74,7 +75,7 @@ class ScriptedPeer:
     # Sending
 
     async def send(self, message: JSONObject | list[Any] | str | bytes) -> None:
-        """Send a message. Raises `ConnectionLost` if the other side no longer reads."""
+        """Send a message to the side under test. Raises `ConnectionLost` if that side no longer reads."""
         if isinstance(message, dict):
             message = _completed(message)
         if isinstance(message, str):
@@ -84,15 +85,15 @@ class ScriptedPeer:
         await self._channel.send(line + b"\n")
 
     async def notify(self, method: str, params: JSONObject | None = None) -> None:
-        """Send a notification."""
+        """Send a notification to the side under test."""
         await self.send({"method": method} if params is None else {"method": method, "params": params})
 
     async def answer(self, request: JSONObject, result: Any) -> None:
-        """Answer ``request``, a request as it was received."""
+        """Send ``result`` as the reply to ``request``, a request message as returned by `expect`."""
         await self.send({"id": request["id"], "result": result})
 
     async def refuse(self, request: JSONObject, code: int, message: str = "refused", data: Any = None) -> None:
-        """Answer ``request`` with an error."""
+        """Send an error as the reply to ``request``, a request message as returned by `expect`."""
         error = {"code": code, "message": message} | ({} if data is None else {"data": data})
         await self.send({"id": request["id"], "error": error})
 
@@ -104,7 +105,7 @@ class ScriptedPeer:
     # Receiving
 
     async def receive(self) -> Any:
-        """Return the next message.
+        """Return the next message from the side under test.
 
         Raises `MissingMessage` if none arrives in time, and `UnexpectedMessage` for text that isn't JSON.
         """
@@ -144,8 +145,9 @@ class ScriptedPeer:
         return message
 
     async def until(self, pattern: Pattern) -> Any:
-        """Return the next message that matches ``pattern``. Earlier messages are skipped, and are kept in
-        `transcript`."""
+        """Skip messages up to the first one that matches ``pattern``, and return it. Skipped messages stay in
+        `transcript`.
+        """
         pattern = _completed(pattern)
         while differences(pattern, message := await self._receive(pattern)):
             pass
@@ -165,8 +167,9 @@ class ScriptedPeer:
             raise UnexpectedMessage("silence", message, [], self.transcript)
 
     async def expect_end(self) -> None:
-        """Check that the other side closes the connection, and sends nothing before. Raises the errors of
-        `expect_silence`."""
+        """Check that the other side closes the connection without sending another message. Raises the errors of
+        `expect_silence`.
+        """
         try:
             message = await self._receive("the end of the connection")
         except MissingMessage as missing:
@@ -203,7 +206,9 @@ _LONGEST_VALUE = 300
 
 
 def differences(expected: Pattern, got: Any, place: str = "$") -> list[str]:
-    """Return how ``got`` differs from ``expected``, one line for each place; an empty list if ``got`` matches."""
+    """Return how ``got`` differs from ``expected``, one line for each differing value; an empty list if ``got``
+    matches.
+    """
     if expected is ...:
         return []
     if isinstance(expected, dict):

@@ -1,4 +1,5 @@
-"""ScriptedClient and ScriptedServer: one side sends exactly the messages of a test, to test the other side.
+"""ScriptedClient and ScriptedServer: a test acts as one side of a connection, message by message, to test the other
+side.
 
 The openers run a scripted side in memory, or over the standard input and output of a process.
 """
@@ -36,8 +37,8 @@ _CLIENT_INFO: Final = {"name": "scripted-client", "version": "1"}
 
 
 class ScriptedClient(ScriptedPeer):
-    """The client side of a connection, controlled by a test. Its requests have the ids 1, 2, 3 ..., unless you pass an
-    id."""
+    """The client side of a connection, controlled by a test. Its requests get the ids 1, 2, 3 …, unless you pass an id.
+    """
 
     def __init__(self, channel: Transport, *, patience: float = 10.0) -> None:
         super().__init__(channel, patience=patience)
@@ -49,7 +50,7 @@ class ScriptedClient(ScriptedPeer):
     async def open(
         self, revision: str = LATEST_MODERN.name, capabilities: JSONObject | None = None
     ) -> JSONObject | None:
-        """Use ``revision`` from now on, and declare ``capabilities``.
+        """Open the connection with the protocol ``revision``, and declare the client's ``capabilities``.
 
         With a legacy revision, this performs the handshake, and returns its result. With a modern revision it sends
         nothing, because each request carries the revision and the capabilities.
@@ -71,7 +72,9 @@ class ScriptedClient(ScriptedPeer):
         id: RequestId | None = None,
         meta: JSONObject | None = None,
     ) -> JSONObject:
-        """Return a request in the form of the revision, without sending it. ``meta`` is added to its ``_meta``."""
+        """Return a request message of the opened protocol revision, without sending it. ``meta`` is added to its
+        ``_meta``.
+        """
         self._last_id += 1
         meta = {**self._required_meta(), **(meta or {})}
         params = {**(params or {}), **({"_meta": meta} if meta else {})}
@@ -79,7 +82,7 @@ class ScriptedClient(ScriptedPeer):
         return {**message, "params": params} if params else message
 
     def _required_meta(self) -> JSONObject:
-        # 2026-07-28 basic, section "Per-request protocol fields".
+        # The MCP specification 2026-07-28, section "Per-request protocol fields", requires these fields.
         if self.revision is None or self.revision.handshake:
             return {}
         return {PROTOCOL_VERSION: self.revision.name, CLIENT_INFO: _CLIENT_INFO, CLIENT_CAPABILITIES: self.capabilities}
@@ -109,7 +112,7 @@ class ScriptedClient(ScriptedPeer):
         return await self.request("tools/call", {"name": name, "arguments": arguments or {}}, id=id, meta=meta)
 
     async def expect_result(self, request_id: RequestId, result: Pattern = ...) -> Any:
-        """Return the result in the next message, which must be the reply to this request."""
+        """Return the result in the next message, which must be the reply to the request ``request_id``."""
         return (await self.expect({"id": request_id, "result": result}))["result"]
 
     async def expect_text(self, request_id: RequestId, text: str) -> None:
@@ -120,7 +123,7 @@ class ScriptedClient(ScriptedPeer):
             raise UnexpectedMessage(pattern, message, ["$.result.isError: the tool failed"], self.transcript)
 
     async def expect_error(self, request_id: RequestId | None, code: Pattern = ..., message: Pattern = ...) -> Any:
-        """Return the error in the next message, with its ``data``.
+        """Return the error object in the next message, which must be the error response to the request ``request_id``.
 
         The message must be an error response with this id (`None` for null).
         """
@@ -135,8 +138,8 @@ class ScriptedServer(ScriptedPeer):
     """The server side of a connection, controlled by a test."""
 
     async def accept(self, revision: str = LATEST_MODERN.name, capabilities: JSONObject | None = None) -> JSONObject:
-        """Let the client open the connection, as a server that supports only ``revision`` does. Returns the request it
-        answered.
+        """Let the client open the connection, as a server that supports only ``revision`` does. Return the client's
+        opening request.
 
         A legacy server refuses ``server/discover``, answers ``initialize``, and waits for
         ``notifications/initialized``. A modern server answers ``server/discover``.
@@ -166,32 +169,34 @@ class ScriptedServer(ScriptedPeer):
                     raise UnexpectedMessage(pattern, message, [], self.transcript)
 
     async def expect_request(self, method: str, params: Pattern = ...) -> JSONObject:
-        """Return the next message, which must be this request. If you don't pass ``params``, it can have any or
-        none."""
+        """Return the next message, which must be a request with this ``method``. Without ``params``, any parameters
+        match.
+        """
         more: dict[Any, Any] = {...: ...} if params is ... else {"params": params}
         return await self.expect({"id": ..., "method": method, **more})
 
     async def expect_call(self, tool: str, arguments: Pattern = ...) -> JSONObject:
-        """Return the next message, which must be a call of ``tool``. Answer it afterwards."""
+        """Return the next message, which must be a call of ``tool``. Reply with `answer_text` or `answer`."""
         return await self.expect_request("tools/call", {"name": tool, "arguments": arguments, ...: ...})
 
     async def expect_cancel(self, request: JSONObject, reason: Pattern = ...) -> None:
-        """Check that the next message cancels ``request``, and gives ``reason`` if you pass one."""
+        """Check that the next message cancels ``request``, with this ``reason`` if you pass one."""
         more: dict[Any, Any] = {...: ...} if reason is ... else {"reason": reason}
         await self.expect({"method": "notifications/cancelled", "params": {"requestId": request["id"], **more}})
 
     async def answer_text(self, call: JSONObject, text: str) -> None:
-        """Answer a tool call with a text."""
+        """Send ``text`` as the result of the tool call ``call``."""
         await self.answer(call, {"content": [{"type": "text", "text": text}]})
 
     async def progress(self, request: JSONObject, progress: float, **more: Any) -> None:
-        """Send progress for ``request``, which must carry a progress token. ``more`` can be ``total`` and
-        ``message``."""
+        """Send a progress notification for ``request``, which must carry a progress token. ``more`` can be ``total``
+        and ``message``.
+        """
         token = request["params"]["_meta"][PROGRESS_TOKEN]
         await self.notify("notifications/progress", {"progressToken": token, "progress": progress, **more})
 
     async def log(self, level: str, data: Any, **more: Any) -> None:
-        """Send a log message. ``more`` can be ``logger``."""
+        """Send a log message to the client. ``more`` can be ``logger``."""
         await self.notify("notifications/message", {"level": level, "data": data, **more})
 
     async def request(self, request_id: RequestId, method: str, params: JSONObject | None = None) -> None:
@@ -276,7 +281,8 @@ async def open_scripted_process(
 async def open_scripted_server(
     script: Script, *, patience: float = 10.0, **options: Unpack[ClientOptions]
 ) -> AsyncGenerator[Client]:
-    """Open a client that is connected to a scripted server: ``script`` runs as the server while your block runs.
+    """Open a client that is connected to a scripted server. The function ``script`` acts as the server while the block
+    runs.
 
     If the script fails, the block is cancelled, and raises the exception of the script unchanged. At the end of the
     block the client is closed, and the connection of the script ends. A script that still runs then has ``patience``
@@ -303,8 +309,7 @@ async def open_scripted_server(
 
 
 class _ScriptRun:
-    """Runs a script while the caller's block runs. The first failure is raised, whether of the script or of the
-    block."""
+    """Runs a script while the caller's block runs. If both fail, the first exception is raised."""
 
     def __init__(self, script: Script, server: ScriptedServer) -> None:
         self._script = script

@@ -1,5 +1,5 @@
-"""ChangeLogSuite: tests that every reader of a change log gets every change, or learns that everything may have
-changed."""
+"""ChangeLogSuite: tests that each reader of a `ChangeLog` gets every change, or learns that anything may have changed.
+"""
 
 from __future__ import annotations
 
@@ -15,10 +15,12 @@ from .tested_storage import HOSTILE, PATIENCE, TestedStorage, cancel_one_wait, r
 
 
 class ChangeLogSuite(TestedStorage):
-    """The tests that every `ChangeLog` must pass, for each sentence of its docstrings. See `SharedStorageSuite`."""
+    """Tests for each guarantee in the docstrings of `ChangeLog`. Every `ChangeLog` must pass them. See
+    `SharedStorageSuite`.
+    """
 
     async def test_reader_of_changes_begins_at_the_present(self) -> None:
-        """A new reader doesn't get changes that were recorded before its first read."""
+        """A new reader of the change log doesn't get changes that were recorded before its first read."""
         async with self.open_replica() as one, self.open_replica() as two:
             first = await one.changes.read_since(None)
             assert ([*first.changed], first.everything) == ([], False)
@@ -29,8 +31,9 @@ class ChangeLogSuite(TestedStorage):
             assert await changes_since(one.changes, begun.cursor) == set()
 
     async def test_reader_is_told_what_has_changed_behind_its_place(self) -> None:
-        """A reader gets the changes of all replicas after its position, each thing once, and then none after the new
-        position."""
+        """A reader gets the changes of all replicas after its cursor, each name once. After the new cursor there are
+        none.
+        """
         async with self.open_replica() as one, self.open_replica() as two:
             place = await current_cursor(one.changes)
             await one.changes.record(["tools", "resource:a"])
@@ -44,7 +47,7 @@ class ChangeLogSuite(TestedStorage):
                 assert await changes_since(each.changes, changes.cursor) == set()
 
     async def test_each_place_is_behind_what_was_noted_before_it(self) -> None:
-        """A thing that changes again is reported again, and old positions stay valid."""
+        """A name that is recorded again is reported again, and older cursors stay valid."""
         async with self.open_replica() as one, self.open_replica() as two:
             places = [await current_cursor(one.changes)]
             for thing in ("a", "b", "a", "c"):
@@ -55,7 +58,7 @@ class ChangeLogSuite(TestedStorage):
             assert len(set(places)) == len(places)
 
     async def test_note_of_nothing_changes_nothing(self) -> None:
-        """Recording no changes leaves the position unchanged."""
+        """Recording an empty list of changes leaves the cursor unchanged."""
         async with self.open_replica() as one:
             place = await current_cursor(one.changes)
             await one.changes.record([])
@@ -63,7 +66,7 @@ class ChangeLogSuite(TestedStorage):
             assert await current_cursor(one.changes) == place
 
     async def test_thing_may_have_any_name(self) -> None:
-        """Any string can name a thing, and no name is mistaken for another."""
+        """The name of a change can be any string, and no name is mistaken for another."""
         async with self.open_replica() as one, self.open_replica() as two:
             place = await current_cursor(one.changes)
             await one.changes.record(HOSTILE)
@@ -74,8 +77,9 @@ class ChangeLogSuite(TestedStorage):
                 assert await changes_since(one.changes, place) == {thing}
 
     async def test_any_other_text_is_a_place_behind_which_everything_may_have_changed(self) -> None:
-        """For an invalid position everything may have changed, and the reader continues from the position that it got
-        back."""
+        """For an invalid cursor, a reader learns that anything may have changed, and gets a valid cursor to continue
+        from.
+        """
         async with self.open_replica() as one:
             await one.changes.record(["tools"])
             for text in (*HOSTILE, "0", "1", "-1", "1.1", "9" * 400, "\N{ARABIC-INDIC DIGIT ONE}"):
@@ -84,7 +88,7 @@ class ChangeLogSuite(TestedStorage):
                 assert await changes_since(one.changes, changes.cursor) == set()
 
     async def test_place_in_another_log_is_behind_everything(self) -> None:
-        """For a position from another log, everything may have changed, as for a position from a log that was lost."""
+        """For a cursor of another change log, or of a lost one, a reader learns that anything may have changed."""
         async with self.open_replica() as one, self.open_replica("another server") as other:
             for _ in range(3):
                 await one.changes.record(["tools"])
@@ -92,8 +96,7 @@ class ChangeLogSuite(TestedStorage):
                 assert (await one.changes.read_since(await current_cursor(other.changes))).everything
 
     async def test_things_that_were_changed_longest_ago_are_forgotten(self) -> None:
-        """For a position before dropped entries, everything may have changed; later positions still get exact
-        changes."""
+        """For a cursor before dropped entries, anything may have changed. Later cursors still get the exact changes."""
         async with self.open_replica() as one, self.open_replica() as two:
             begun = await current_cursor(one.changes)
             await one.changes.record(["tools", "prompts"])
@@ -109,7 +112,7 @@ class ChangeLogSuite(TestedStorage):
             assert await changes_since(one.changes, places[4]) == {"tools", *expected}
 
     async def test_change_of_a_known_thing_forgets_no_other(self) -> None:
-        """The log limits the number of different things, not the number of their changes."""
+        """The log limits the number of different names, not the number of changes."""
         async with self.open_replica() as one:
             place = await current_cursor(one.changes)
             await one.changes.record(["prompts"])
@@ -119,7 +122,7 @@ class ChangeLogSuite(TestedStorage):
             assert await changes_since(one.changes, place) == {"prompts", *resources}
 
     async def test_no_change_is_lost_while_many_are_noted(self) -> None:
-        """No change is lost while two replicas record many concurrently."""
+        """No change is lost while two replicas record many changes concurrently."""
         async with self.open_replica() as one, self.open_replica() as two:
             place = await current_cursor(one.changes)
             calls = [partial((one, two)[n % 2].changes.record, [f"resource:{n}", "tools"]) for n in range(40)]
@@ -128,7 +131,7 @@ class ChangeLogSuite(TestedStorage):
                 assert await changes_since(each.changes, place) == {"tools", *(f"resource:{n}" for n in range(40))}
 
     async def test_reader_of_hints_learns_of_each_change(self) -> None:
-        """A reader gets every change by notifications.
+        """A reader that follows the notifications of a change log gets every change.
 
         A notification that begins at the reader's position is complete. After any other notification, and after lost
         ones, the reader reads the log.
@@ -148,8 +151,9 @@ class ChangeLogSuite(TestedStorage):
             assert reader.place == await current_cursor(two.changes)
 
     async def test_hint_tells_what_has_changed_between_two_places(self) -> None:
-        """In an otherwise quiet log, a notification contains exactly the changes of one call, by this replica or
-        another."""
+        """If the log is otherwise quiet, each notification contains exactly the changes of one `record` call, on any
+        replica.
+        """
         async with self.open_replica() as one, self.open_replica() as two, one.changes.watch() as hints:
             things = [text for text in HOSTILE if len(text) < 100]
             for each in (one, two):
@@ -165,7 +169,7 @@ class ChangeLogSuite(TestedStorage):
                 assert len(hint.changed) == len(things)
 
     async def test_watcher_of_changes_is_not_told_of_the_past(self) -> None:
-        """A watcher gets only later changes, also while another watcher leaves or cancels its wait."""
+        """A watcher only gets changes recorded after it started, even if another watcher leaves or cancels its wait."""
         async with self.open_replica() as one, self.open_replica() as two:
             await one.changes.record(["before"])
             await two.changes.record(["before, elsewhere"])
@@ -181,7 +185,7 @@ class ChangeLogSuite(TestedStorage):
                 await reader.read(hints, {"after", "later"})
 
     async def test_watcher_of_changes_that_does_not_read_holds_up_nobody(self) -> None:
-        """A watcher that doesn't read blocks no writer, and gets all changes once it reads."""
+        """A watcher that doesn't read doesn't block writers, and gets all changes when it reads later."""
         async with self.open_replica() as one, self.open_replica() as two, one.changes.watch() as hints:
             reader = _ChangeReader(one.changes, await current_cursor(one.changes))
             things = {f"resource:{number}" for number in range(1500)}
@@ -192,7 +196,7 @@ class ChangeLogSuite(TestedStorage):
             await reader.read(hints, things | {"later"})
 
     async def test_cancelled_note_is_whole_or_nothing(self) -> None:
-        """A cancelled call records all of its changes or none of them."""
+        """If `record` is cancelled, either all of its changes are recorded, or none."""
         async with self.open_replica() as one:
             for at in interruptions():
                 place = await current_cursor(one.changes)
@@ -202,7 +206,8 @@ class ChangeLogSuite(TestedStorage):
 
 
 class _ChangeReader:
-    """Reads changes as a server does: it trusts a notification that begins at its own position."""
+    """Reads changes as a server does. If a notification doesn't start at the reader's cursor, it reads the log instead.
+    """
 
     def __init__(self, changes: ChangeLog, cursor: ChangeCursor) -> None:
         self._changes = changes
@@ -210,7 +215,7 @@ class _ChangeReader:
         self._known = set[str]()
 
     async def read(self, hints: AsyncIterator[ChangeHint | HintsLost], things: Collection[str]) -> None:
-        """Read notifications until exactly ``things`` are known to have changed."""
+        """Follow the notifications until exactly ``things`` are known to have changed."""
         with trio.fail_after(PATIENCE):
             while self._known != set(things):
                 hint = await anext(hints)
@@ -224,12 +229,12 @@ class _ChangeReader:
 
 
 async def current_cursor(changes: ChangeLog) -> ChangeCursor:
-    """Return the current position of the change log."""
+    """Return the current cursor of the change log."""
     return (await changes.read_since(None)).cursor
 
 
 async def changes_since(changes: ChangeLog, cursor: ChangeCursor) -> set[str]:
-    """Return the changes after ``cursor``, and check that each is reported once."""
+    """Return the names that changed after ``cursor``, and check that each is reported once."""
     found = await changes.read_since(cursor)
     assert not found.everything
     assert len(found.changed) == len(set(found.changed))

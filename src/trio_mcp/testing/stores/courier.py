@@ -1,5 +1,4 @@
-"""CourierSuite: tests that messages reach the right replica, and that every replica can find out which others are
-alive."""
+"""CourierSuite: tests that a `Courier` delivers messages to the right replica, and detects dead replicas."""
 
 from __future__ import annotations
 
@@ -18,7 +17,7 @@ _REPEAT_AFTER = 0.5
 
 
 class _MessageTests(TestedStorage):
-    """The tests of `send` and `mailbox`."""
+    """Tests of `Courier.send` and `Courier.mailbox`."""
 
     async def test_letter_is_read_as_it_was_sent(self) -> None:
         """A message arrives unchanged, with any bytes and of any length."""
@@ -61,7 +60,7 @@ class _MessageTests(TestedStorage):
                         assert seen <= {*letters}
 
     async def test_letter_may_be_sent_to_nobody(self) -> None:
-        """A message to an unknown replica raises no error and reaches no replica, whatever the name.
+        """Sending a message to an unknown replica raises no error, and no replica receives it.
 
         Peers supply these names, so any string can occur.
         """
@@ -71,14 +70,14 @@ class _MessageTests(TestedStorage):
             assert await deliver_all(one.courier, two.id, mailbox, [b"letter"]) == {b"letter"}
 
     async def test_letter_needs_no_sign_of_life(self) -> None:
-        """Messages are delivered without heartbeats: sender and receiver can count as dead."""
+        """Messages are delivered even if the sender and the receiver have sent no heartbeat."""
         async with self.open_replica() as one, self.open_replica() as two, two.courier.mailbox() as mailbox:
             await two.courier.heartbeat(lease_ms=HOUR)
             await two.courier.leave()
             await deliver_all(one.courier, two.id, mailbox, [b"letter"])
 
     async def test_many_letters_come_at_once(self) -> None:
-        """Two replicas send many messages concurrently, and none is lost because of the other replica."""
+        """If two replicas send many messages to a third concurrently, neither loses the messages of the other."""
         async with self.open_replica() as one, self.open_replica() as two, two.courier.mailbox() as mailbox:
             ours, theirs = [[f"{name} {n}".encode() for n in range(50)] for name in ("ours", "theirs")]
             async with trio.open_nursery() as nursery:
@@ -89,8 +88,9 @@ class _MessageTests(TestedStorage):
                 sent.set()
 
     async def test_replica_has_one_mailbox_at_a_time(self) -> None:
-        """Opening a second mailbox raises `RuntimeError` and leaves the first unchanged; after closing it, another can
-        be opened."""
+        """Opening a second mailbox of a replica raises `RuntimeError`, and the first keeps working. After it is closed,
+        another can be opened.
+        """
         async with self.open_replica() as one, self.open_replica() as two:
 
             async def open_another() -> None:
@@ -104,8 +104,9 @@ class _MessageTests(TestedStorage):
                 await deliver_all(one.courier, two.id, mailbox, [b"second"])
 
     async def test_mailbox_that_nobody_reads_holds_up_nobody(self) -> None:
-        """A mailbox that isn't read blocks no sender: messages are lost and replaced by `HINTS_LOST`, and later ones
-        arrive."""
+        """A mailbox that isn't read doesn't block senders. Lost messages are reported by `HINTS_LOST`, and later
+        messages arrive.
+        """
         async with self.open_replica() as one, self.open_replica() as two, two.courier.mailbox() as mailbox:
             for number in range(1500):
                 await one.courier.send(two.id, str(number).encode())
@@ -130,11 +131,12 @@ class _MessageTests(TestedStorage):
 
 
 class _LivenessTests(TestedStorage):
-    """The tests of `heartbeat`, `leave` and `find_dead`."""
+    """Tests of `Courier.heartbeat`, `Courier.leave` and `Courier.find_dead`."""
 
     async def test_replica_is_not_alive_before_its_first_sign_of_life(self) -> None:
-        """Before its first heartbeat a replica counts as dead, and its first heartbeat returns false: others may have
-        acted on it."""
+        """A replica counts as dead before its first heartbeat, and that heartbeat returns false: another replica may
+        have found it dead.
+        """
         async with self.open_replica() as one, self.open_replica() as two:
             assert set(await two.courier.find_dead([one.id, two.id])) == {one.id, two.id}
             assert await one.courier.heartbeat(lease_ms=HOUR) is False
@@ -142,7 +144,7 @@ class _LivenessTests(TestedStorage):
                 assert set(await each.courier.find_dead([one.id, two.id])) == {two.id}
 
     async def test_sign_of_life_lengthens_the_lease(self) -> None:
-        """A heartbeat returns true if the lease hasn't expired, and the new lease counts from that moment."""
+        """A heartbeat returns true if the replica's lease hasn't expired, and starts a new lease at that moment."""
         async with self.open_replica() as one, self.open_replica() as two, self.open_replica() as control:
             for lease in LENGTHS:
                 await one.courier.heartbeat(lease_ms=lease)
@@ -155,8 +157,7 @@ class _LivenessTests(TestedStorage):
         raise AssertionError("each lease expired before the second heartbeat; the storage is too slow")
 
     async def test_replica_is_dead_when_its_lease_is_over(self) -> None:
-        """A replica is dead once its lease has expired, and not before; its next heartbeat returns false and revives
-        it."""
+        """A replica is alive until its lease expires, then dead. Its next heartbeat returns false and revives it."""
         async with self.open_replica() as one, self.open_replica() as two:
             begun = trio.current_time()
             await one.courier.heartbeat(lease_ms=100)
@@ -178,14 +179,16 @@ class _LivenessTests(TestedStorage):
             assert list(await two.courier.find_dead([one.id, two.id])) == []
 
     async def test_replica_that_ends_without_leaving_is_alive_until_its_lease_is_over(self) -> None:
-        """A replica that ends without `leave`, as when its process dies, is alive until its lease expires."""
+        """A replica that ends without `leave`, for example because its process died, counts as alive until its lease
+        expires.
+        """
         async with self.open_replica() as two:
             async with self.open_replica() as one:
                 await one.courier.heartbeat(lease_ms=HOUR)
             assert not await is_dead(two.courier, one.id)
 
     async def test_any_text_that_is_no_replica_is_dead(self) -> None:
-        """Any string that isn't the id of a living replica counts as dead, also among thousands of strings."""
+        """Any string that isn't the id of a living replica counts as dead, even if it is one of thousands."""
         async with self.open_replica() as one:
             await one.courier.heartbeat(lease_ms=HOUR)
             never = [*HOSTILE, one.id.swapcase(), one.id[:-1], f"{one.id}\0", *(f"never {n}" for n in range(40_000))]
@@ -193,7 +196,7 @@ class _LivenessTests(TestedStorage):
             assert list(await one.courier.find_dead([])) == []
 
     async def test_cancelled_sign_of_life_is_whole_or_nothing(self) -> None:
-        """A heartbeat or `leave` takes effect if it returned, and has no effect if it was cancelled."""
+        """If a `heartbeat` or `leave` call is cancelled, it has no effect."""
         async with self.open_replica() as two:
             for at in interruptions():
                 async with self.open_replica() as one:
@@ -205,21 +208,21 @@ class _LivenessTests(TestedStorage):
 
 
 class CourierSuite(_MessageTests, _LivenessTests):
-    """The tests that every `Courier` must pass, for each sentence of its docstrings.
+    """Tests for each guarantee in the docstrings of `Courier`. Every `Courier` must pass them.
 
     The tests send a message again if it doesn't arrive. See `SharedStorageSuite`.
     """
 
 
 async def is_dead(courier: Courier, replica: str) -> bool:
-    """Return whether the replica counts as dead."""
+    """Return whether ``courier`` reports the replica as dead."""
     return replica in await courier.find_dead([replica])
 
 
 async def deliver_all(
     courier: Courier, replica: str, mailbox: AsyncIterator[bytes | HintsLost], messenger: Sequence[bytes]
 ) -> set[bytes]:
-    """Send the messages repeatedly until all have arrived, and return all messages that arrived."""
+    """Send the messages to a replica, repeatedly, until all have arrived. Return all messages that arrived."""
     async with trio.open_nursery() as nursery:
         have_come = trio.Event()
         nursery.start_soon(_send_until, have_come, courier.send, replica, messenger)

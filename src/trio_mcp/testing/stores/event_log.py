@@ -1,4 +1,5 @@
-"""EventLogSuite: tests that only the holder of a stream appends events, in order, and that every replica can read them.
+"""EventLogSuite: tests that only the current writer of an event stream can append to it, in order, and that every
+replica can read it.
 
 Each stream has one holder. Only the holder can append, until another takes the stream over.
 """
@@ -26,10 +27,10 @@ _NUMBERS = (1, 2, 3)
 
 
 class _HolderTests(TestedStorage):
-    """The tests of `open`, `take_over` and `finish_dead`."""
+    """Tests of `EventLog.open`, `EventLog.take_over` and `EventLog.finish_dead`."""
 
     async def test_stream_begins_without_events(self) -> None:
-        """A new stream has no events, for every replica and with any bytes as the request id."""
+        """A new stream has no events, on every replica. Its request id can be any bytes."""
         async with self.open_replica() as one, self.open_replica() as two:
             for number, request_id in enumerate((b"7", b"", ALL_BYTES, bytes(2**20))):
                 name = f"stream {number}"
@@ -39,7 +40,9 @@ class _HolderTests(TestedStorage):
                     assert await StreamUnderTest(each.events, name).read_after(0) == StoredEvents(stream, 1, [])
 
     async def test_stream_with_a_taken_name_is_refused(self) -> None:
-        """A second stream with the same name is refused and the first stays; another session can use the name."""
+        """Opening a second stream with the same name in a session raises an error, and changes nothing. Another session
+        can use the name.
+        """
         async with self.open_replica() as one, self.open_replica() as two:
             await one.events.open("session", "stream", holder="me", request_id=b"1", retention_ms=HOUR)
             for holder, request_id in (("you", b"1"), ("me", b"2"), ("me", b"")):
@@ -50,7 +53,7 @@ class _HolderTests(TestedStorage):
             await two.events.open("other", "stream", holder="you", request_id=b"2", retention_ms=HOUR)
 
     async def test_open_of_a_stream_can_be_made_again(self) -> None:
-        """`open` can be repeated until the stream has changed."""
+        """Until the stream has changed, `open` can be repeated."""
         async with self.open_replica() as one:
             log = await open_stream(one.events)
             await log.open()
@@ -59,14 +62,15 @@ class _HolderTests(TestedStorage):
             assert await log.lines() == [b"a"]
 
     async def test_take_begins_a_stream(self) -> None:
-        """If the stream doesn't exist, `take_over` creates one that answers no request."""
+        """If the stream doesn't exist, `take_over` creates a stream with an empty request id."""
         async with self.open_replica() as one, self.open_replica() as two:
             begun = StoredStream("own", "me", b"", last=0, dropped=0, note=b"", is_finished=False)
             assert await StreamUnderTest(one.events, "own").take_over("me") == begun
             assert await StreamUnderTest(two.events, "own").stream() == begun
 
     async def test_take_names_another_holder(self) -> None:
-        """After `take_over` the former holder can't append; events, note and numbers stay the same."""
+        """After `take_over` the former holder can't append to the stream. Its events, note and numbers stay the same.
+        """
         async with self.open_replica() as one, self.open_replica() as two:
             log = await open_stream(one.events)
             assert await log.append(1, [b"a"], note=b"note")
@@ -80,7 +84,7 @@ class _HolderTests(TestedStorage):
             assert again == await log.stream()
 
     async def test_take_leaves_a_finished_stream_alone(self) -> None:
-        """For a finished stream, `take_over` changes nothing and returns the stream."""
+        """If the stream is finished, `take_over` changes nothing, and returns the stream."""
         async with self.open_replica() as one:
             log = await open_stream(one.events)
             assert await log.append(1, [b"a"], finish=True)
@@ -90,7 +94,7 @@ class _HolderTests(TestedStorage):
             assert await log.stream() == finished
 
     async def test_last_of_many_who_take_a_stream_appends(self) -> None:
-        """If twenty holders take a stream over concurrently, only the last one can append."""
+        """If twenty holders take over a stream concurrently, only the last of them can append."""
         async with self.open_replica() as one, self.open_replica() as two:
             holders = [f"holder {number}" for number in range(20)]
             logs = (StreamUnderTest(one.events), StreamUnderTest(two.events))
@@ -101,7 +105,7 @@ class _HolderTests(TestedStorage):
             assert can_append == [last]
 
     async def test_stream_of_the_dead_is_finished(self) -> None:
-        """`finish_dead` appends a last line and finishes the stream for good, without a holder."""
+        """`finish_dead` appends a last line and finishes the stream, which then has no holder."""
         async with self.open_replica() as one, self.open_replica() as two:
             log = await open_stream(one.events)
             assert await log.append(1, [b"a"], note=b"note")
@@ -117,7 +121,7 @@ class _HolderTests(TestedStorage):
             assert await log.lines() == [b"a", ALL_BYTES]
 
     async def test_stream_of_a_living_holder_is_not_finished(self) -> None:
-        """`finish_dead` only finishes an unfinished stream that the dead holder still holds."""
+        """`finish_dead` changes nothing if the stream has another holder, or is already finished."""
         async with self.open_replica() as one:
             log = await open_stream(one.events)
             for dead in ("you", "", "ME", "me\0"):
@@ -133,7 +137,7 @@ class _HolderTests(TestedStorage):
                 assert await one.events.read_after(name, "stream", 0, retention_ms=HOUR) is None
 
     async def test_one_of_many_finishes_the_stream_of_the_dead(self) -> None:
-        """Of twenty concurrent `finish_dead` calls one succeeds, and its line is the last."""
+        """Of twenty concurrent `finish_dead` calls one succeeds, and its line is the last of the stream."""
         async with self.open_replica() as one, self.open_replica() as two:
             log = await open_stream(one.events)
             lines = [str(number).encode() for number in range(20)]
@@ -143,8 +147,9 @@ class _HolderTests(TestedStorage):
             assert await log.lines() == [lines[results.index(True)]]
 
     async def test_holder_or_the_one_who_takes_it_for_dead_finishes_a_stream(self) -> None:
-        """If the holder finishes a stream concurrently with `finish_dead`, exactly one succeeds and the other returns
-        false."""
+        """If the holder of a stream finishes it while another replica calls `finish_dead`, exactly one of the two calls
+        succeeds.
+        """
         async with self.open_replica() as one, self.open_replica() as two:
             for number in range(10):
                 ours = await open_stream(one.events, f"stream {number}")
@@ -156,7 +161,7 @@ class _HolderTests(TestedStorage):
                 assert await ours.lines() == [b"end" if ended else b"dead"]
 
     async def test_cancelled_call_to_an_event_log_is_whole_or_nothing(self) -> None:
-        """A call changes the stream if it returned, and changes nothing if it was cancelled."""
+        """If a call to the event log is cancelled, the stream is unchanged."""
         async with self.open_replica() as one:
             events = one.events
             for at in interruptions():
@@ -174,10 +179,10 @@ class _HolderTests(TestedStorage):
 
 
 class _AppendTests(TestedStorage):
-    """The tests of `append` and `read_after`."""
+    """Tests of `EventLog.append` and `EventLog.read_after`."""
 
     async def test_events_are_read_as_they_were_appended(self) -> None:
-        """Every replica reads the events unchanged and in order, with any bytes."""
+        """Every replica reads the events unchanged and in order, whatever bytes they contain."""
         async with self.open_replica() as one, self.open_replica() as two:
             log = await open_stream(one.events)
             assert await log.append(1, [b"a", b"", ALL_BYTES]) is True
@@ -188,14 +193,14 @@ class _AppendTests(TestedStorage):
                 assert (found.stream.last, found.stream.dropped, found.stream.is_finished) == (5, 0, False)
 
     async def test_thousands_of_events_are_appended_in_one_call(self) -> None:
-        """The number of events isn't limited, only their bytes."""
+        """A single `append` call can add any number of events within the limit of bytes."""
         async with self.open_replica() as one:
             log, lines = await open_stream(one.events), [str(number).encode() for number in range(5000)]
             assert await log.append(1, lines)
             assert await log.lines() == lines
 
     async def test_events_behind_a_number_are_read(self) -> None:
-        """`read_after` returns the events after a number; there are none after the last event or a higher number."""
+        """`read_after` returns the events with higher numbers than the given one, if there are any."""
         async with self.open_replica() as one:
             log, lines = await open_stream(one.events), [str(number).encode() for number in range(1, 10)]
             assert await log.append(1, lines)
@@ -204,7 +209,7 @@ class _AppendTests(TestedStorage):
                 assert (found.first, [*found.lines], found.stream.last) == (number + 1, lines[number:], 9)
 
     async def test_unknown_stream_is_none_for_any_text(self) -> None:
-        """An unknown session or stream gives `None`, because a peer can reconnect with any string."""
+        """`read_after` returns `None` for an unknown session or stream, because a client can send any string."""
         async with self.open_replica() as one:
             log = await open_stream(one.events)
             assert await log.append(1, [b"a"])
@@ -216,8 +221,8 @@ class _AppendTests(TestedStorage):
                 assert await one.events.read_after(text, "stream", 0, retention_ms=HOUR) is None
 
     async def test_sessions_streams_and_holders_may_have_any_text(self) -> None:
-        """Sessions, streams and holders can have any string as their name, and no pair of names is mistaken for
-        another."""
+        """The names of sessions, streams and holders can be any strings, and no pair of names is mistaken for another.
+        """
         async with self.open_replica() as one, self.open_replica() as two:
             names = [*product(HOSTILE, ("s",)), *product(("s",), HOSTILE), ("a:b", "c"), ("a", "b:c"), ("a\0", "b")]
             for session_id, name in names:
@@ -229,8 +234,9 @@ class _AppendTests(TestedStorage):
                 assert await log.lines() == [repr((session_id, name)).encode()]
 
     async def test_append_by_another_than_the_holder_is_refused(self) -> None:
-        """An append by anyone but the holder changes nothing, not even the note, and returns false even for a number
-        too high."""
+        """If the caller isn't the stream's holder, `append` returns false and changes nothing, even if the number is
+        too high.
+        """
         async with self.open_replica() as one:
             log = await open_stream(one.events)
             before = await log.stream()
@@ -240,7 +246,9 @@ class _AppendTests(TestedStorage):
             assert await log.lines() == []
 
     async def test_note_is_that_of_the_last_append_with_one(self) -> None:
-        """The note is that of the last append with a note: `None` sets none, and an empty note counts."""
+        """The note of a stream is the one of the last `append` that passed a note. `None` passes no note, and empty
+        bytes do.
+        """
         async with self.open_replica() as one, self.open_replica() as two:
             log = await open_stream(one.events)
             said: Sequence[tuple[int, bytes | None, bytes]] = [
@@ -257,7 +265,7 @@ class _AppendTests(TestedStorage):
             assert await log.lines() == [b"line"] * 3
 
     async def test_number_that_is_too_high_is_refused(self) -> None:
-        """An append that would leave a gap in the numbers raises `ValueError` and changes nothing."""
+        """An `append` whose first number would leave a gap raises `ValueError` and changes nothing."""
         async with self.open_replica() as one:
             log = await open_stream(one.events)
             assert await log.append(1, [b"a"])
@@ -267,7 +275,7 @@ class _AppendTests(TestedStorage):
             assert await log.stream() == before
 
     async def test_append_can_be_made_again(self) -> None:
-        """A repeated append drops the lines whose numbers are stored already, and appends the rest."""
+        """A repeated `append` skips the lines whose numbers are already stored, and appends the rest."""
         async with self.open_replica() as one:
             log = await open_stream(one.events)
             for _ in range(2):
@@ -278,8 +286,8 @@ class _AppendTests(TestedStorage):
             assert (await log.stream()).note == b"two"
 
     async def test_append_that_comes_late_changes_nothing(self) -> None:
-        """A late repetition of an append changes nothing, not even the note, and returns true because its lines are
-        stored."""
+        """If later events are already stored, a repeated `append` changes nothing, not even the note, and returns true.
+        """
         async with self.open_replica() as one:
             log = await open_stream(one.events)
             assert await log.append(1, [b"a"], note=b"old")
@@ -290,7 +298,7 @@ class _AppendTests(TestedStorage):
             assert await log.stream() == before
 
     async def test_nothing_follows_the_end_of_a_stream(self) -> None:
-        """After a stream is finished, with lines or without, nothing can be appended."""
+        """Nothing can be appended to a finished stream, whether or not the finishing call had lines."""
         async with self.open_replica() as one, self.open_replica() as two:
             for count in (0, 1, 2):
                 log = await open_stream(one.events, f"stream {count}")
@@ -305,7 +313,7 @@ class _AppendTests(TestedStorage):
                 assert await log.lines() == [b"a"] + [b"end"] * count
 
     async def test_end_of_a_stream_can_be_made_again(self) -> None:
-        """Finishing a stream again returns true for the holder that finished it with the same lines."""
+        """If the holder repeats the call that finished its stream, that call returns true again."""
         async with self.open_replica() as one:
             for lines in ([], [b"a"], [b"a", b"b"]):
                 log = await open_stream(one.events, f"stream {len(lines)}")
@@ -315,7 +323,7 @@ class _AppendTests(TestedStorage):
                 assert await log.lines() == lines
 
     async def test_one_of_many_appends_with_the_same_number_is_kept(self) -> None:
-        """Of concurrent appends with the same number one is stored, and the others are dropped like repetitions."""
+        """Of concurrent appends with the same number one is stored. The others are ignored, like repeated calls."""
         async with self.open_replica() as one, self.open_replica() as two:
             logs = (await open_stream(one.events), StreamUnderTest(two.events))
             lines = [str(number).encode() for number in range(20)]
@@ -325,7 +333,7 @@ class _AppendTests(TestedStorage):
             assert kept in lines
 
     async def test_watcher_of_events_is_told(self) -> None:
-        """A watcher is notified of streams that this replica or another appends to, takes over or finishes."""
+        """A watcher is notified when any replica appends to a stream, takes a stream over, or finishes one."""
         async with self.open_replica() as one, self.open_replica() as two:
             for number, other in enumerate((one, two)):
                 log = await open_stream(other.events, f"stream {number}")
@@ -343,7 +351,7 @@ class _AppendTests(TestedStorage):
                     await expect_hints(hints, ("session", lost.name))
 
     async def test_watcher_of_events_is_told_of_any_text(self) -> None:
-        """A notification contains the names of session and stream unchanged, whatever the strings are."""
+        """A notification contains the unchanged names of the session and the stream, whatever the strings are."""
         async with self.open_replica() as one, self.open_replica() as two, one.events.watch() as hints:
             names = [*product(HOSTILE, ("s",)), *product(("s",), HOSTILE), ("a:b", "c"), ("a", "b:c")]
             for session_id, name in names:
@@ -351,7 +359,7 @@ class _AppendTests(TestedStorage):
                 await expect_hints(hints, (session_id, name))
 
     async def test_watcher_of_events_is_not_told_of_the_past(self) -> None:
-        """A watcher gets only later notifications, also while another watcher leaves or cancels its wait."""
+        """A watcher only gets notifications of later changes, even if another watcher leaves or cancels its wait."""
         async with self.open_replica() as one, self.open_replica() as two:
             before, after = await open_stream(two.events, "before"), await open_stream(two.events, "after")
             async with one.events.watch() as earlier:
@@ -367,7 +375,7 @@ class _AppendTests(TestedStorage):
                 await expect_hints(hints, ("session", "before"))
 
     async def test_watcher_of_events_that_does_not_read_holds_up_nobody(self) -> None:
-        """A watcher that doesn't read blocks no writer: lost notifications are reported, and later ones arrive."""
+        """A watcher that doesn't read doesn't block writers. Lost notifications are reported, and later ones arrive."""
         async with self.open_replica() as one, self.open_replica() as two, one.events.watch() as hints:
             log = await open_stream(two.events)
             for number in range(1, 1501):
@@ -378,4 +386,6 @@ class _AppendTests(TestedStorage):
 
 
 class EventLogSuite(_HolderTests, _AppendTests, EventLimitTests):
-    """The tests that every `EventLog` must pass, for each sentence of its docstrings. See `SharedStorageSuite`."""
+    """Tests for each guarantee in the docstrings of `EventLog`. Every `EventLog` must pass them. See
+    `SharedStorageSuite`.
+    """

@@ -1,4 +1,4 @@
-"""EventLimitTests: tests of how many events an `EventLog` stores for a session, and for how long.
+"""EventLimitTests: tests of how many bytes of events an `EventLog` stores for a session, and for how long.
 
 All tests of event logs use `StreamUnderTest` for their calls about one stream.
 """
@@ -21,18 +21,20 @@ _NO_LIMIT = 2**30
 
 @frozen
 class StreamUnderTest:
-    """Makes the calls about one stream of ``events``. By default, limits are too high to matter."""
+    """One event stream under test, with methods that call ``events`` for it. The default limits are too high to be
+    reached.
+    """
 
     events: EventLog
     name: str = "stream"
     session_id: str = "session"
 
     async def open(self, holder: str = "me", retention_ms: int = HOUR) -> None:
-        """Open the stream."""
+        """Open the stream in the event log."""
         await self.events.open(self.session_id, self.name, holder=holder, request_id=b"1", retention_ms=retention_ms)
 
     async def append(self, first: int, lines: Sequence[bytes], **changes: Any) -> bool:
-        """Append ``lines`` to the stream. ``changes`` override the usual options."""
+        """Append ``lines`` to the stream. ``changes`` override the default arguments of `EventLog.append`."""
         usual: dict[str, Any] = {
             "holder": "me",
             "limit": _NO_LIMIT,
@@ -43,27 +45,27 @@ class StreamUnderTest:
         return await self.events.append(self.session_id, self.name, first=first, lines=lines, **usual | changes)
 
     async def take_over(self, holder: str, retention_ms: int = HOUR) -> StoredStream:
-        """Make ``holder`` the holder of the stream, which is created if it doesn't exist."""
+        """Make ``holder`` the only writer of the stream. If the stream doesn't exist, create it."""
         return await self.events.take_over(self.session_id, self.name, holder=holder, retention_ms=retention_ms)
 
     async def finish_dead(self, dead: str, line: bytes, *, limit: int = _NO_LIMIT, retention_ms: int = HOUR) -> bool:
-        """Finish the stream if ``dead`` is its holder."""
+        """Finish the stream if ``dead`` is its holder, the only process that may append to it."""
         return await self.events.finish_dead(
             self.session_id, self.name, dead_holder=dead, line=line, limit=limit, retention_ms=retention_ms
         )
 
     async def read_after(self, number: int) -> StoredEvents:
-        """Return the stream, with its events after ``number``."""
+        """Return the stream and its events after ``number``."""
         found = await self.events.read_after(self.session_id, self.name, number, retention_ms=HOUR)
         assert found is not None, f"there is no stream {self.name}"
         return found
 
     async def stream(self) -> StoredStream:
-        """Return the stream as stored."""
+        """Return the stream as the event log stores it."""
         return (await self.read_after(0)).stream
 
     async def lines(self) -> list[bytes]:
-        """Return the stored lines, after checking their numbers."""
+        """Return the stored lines of the stream, after checking that their numbers are consecutive."""
         found = await self.read_after(0)
         assert found.first == found.stream.dropped + 1
         assert found.stream.last == found.stream.dropped + len(found.lines)
@@ -74,7 +76,9 @@ class StreamUnderTest:
         return await self.events.read_after(self.session_id, self.name, 0, retention_ms=HOUR) is not None
 
     async def is_gone(self) -> bool:
-        """Return whether no stream has this name. This doesn't extend the lifetime of its session."""
+        """Return whether the stream doesn't exist, by trying to create it. This doesn't extend the lifetime of an
+        existing session.
+        """
         try:
             await self.open("another holder")
         except ValueError:
@@ -85,18 +89,19 @@ class StreamUnderTest:
 async def open_stream(
     events: EventLog, name: str = "stream", session_id: str = "session", *, holder: str = "me", retention_ms: int = HOUR
 ) -> StreamUnderTest:
-    """Open a stream, and return the object for its calls."""
+    """Open an event stream in ``events``, and return the `StreamUnderTest` for it."""
     stream = StreamUnderTest(events, name, session_id)
     await stream.open(holder, retention_ms)
     return stream
 
 
 class EventLimitTests(TestedStorage):
-    """The tests of how many events are stored, and for how long."""
+    """Tests of how many bytes of events an `EventLog` stores, and for how long."""
 
     async def test_oldest_events_of_a_session_go_first(self) -> None:
-        """If a session exceeds its bytes, the oldest events of its streams are dropped first; the numbers show which
-        are missing."""
+        """If a session exceeds its limit of bytes, the oldest events of its streams are dropped first. The event
+        numbers show the gap.
+        """
         async with self.open_replica() as one, self.open_replica() as two:
             a, b = await open_stream(one.events, "a"), await open_stream(two.events, "b")
             for number in range(1, 6):
@@ -124,7 +129,7 @@ class EventLimitTests(TestedStorage):
             assert await busy.lines() == [b"b"] * 4
 
     async def test_newest_events_go_when_nothing_else_is_left_to_go(self) -> None:
-        """If only the newest events of the streams are left, the oldest of these is dropped first."""
+        """If a session has only one event left in each stream, the oldest of these events is dropped first."""
         async with self.open_replica() as one:
             logs = [await open_stream(one.events, f"stream {number}") for number in range(4)]
             for log in logs:
@@ -133,7 +138,7 @@ class EventLimitTests(TestedStorage):
             assert [(await log.stream()).last for log in logs] == [2, 2, 2, 2]
 
     async def test_event_that_is_too_large_is_not_kept(self) -> None:
-        """An event that is too large isn't stored, but gets a number, and all other events are dropped before."""
+        """An event larger than the limit isn't stored, but uses up a number. All older events are dropped."""
         async with self.open_replica() as one:
             small, large = await open_stream(one.events, "small"), await open_stream(one.events, "large")
             assert await small.append(1, [b"a"])
@@ -145,7 +150,7 @@ class EventLimitTests(TestedStorage):
             assert await large.lines() == [b"b"]
 
     async def test_bytes_of_a_session_are_bounded_by_itself(self) -> None:
-        """Each session has its own limit of bytes, and the line of `finish_dead` counts."""
+        """Each session has its own limit of bytes. The line that `finish_dead` appends counts towards it."""
         async with self.open_replica() as one:
             theirs, ours = await open_stream(one.events, session_id="theirs"), await open_stream(one.events)
             assert await theirs.append(1, [bytes(100)] * 5, limit=500)
@@ -155,7 +160,7 @@ class EventLimitTests(TestedStorage):
             assert await theirs.lines() == [bytes(100)] * 5
 
     async def test_repeated_append_does_not_count_twice(self) -> None:
-        """Neither repeated appends nor dropped events count towards the limit of bytes."""
+        """Repeated appends and dropped events don't count towards the limit of bytes."""
         async with self.open_replica() as one:
             log = await open_stream(one.events)
             for number in range(1, 30):
@@ -164,8 +169,9 @@ class EventLimitTests(TestedStorage):
             assert await log.lines() == [b"12345"] * 5
 
     async def test_finished_stream_is_forgotten_after_a_while(self) -> None:
-        """A finished stream is deleted after its retention time and its bytes no longer count; unfinished streams
-        stay."""
+        """A finished stream is deleted after its retention time, and no longer counts towards the limit. Unfinished
+        streams stay.
+        """
         async with self.open_replica() as one, self.open_replica() as two:
             for keep in LENGTHS:
                 stays, ended, dead = [
@@ -174,7 +180,7 @@ class EventLimitTests(TestedStorage):
                 assert await stays.append(1, [b"12345"])
                 assert await ended.append(1, [b"12345"], finish=True, retention_ms=keep)
                 if not await dead.finish_dead("me", b"12345", retention_ms=keep) or not await stays.is_there():
-                    continue  # this machine was too slow: the session expired before the test used it again
+                    continue  # the machine was too slow: the session expired before the test used it again
                 for log in (ended, dead):
                     await wait_until(partial(_is_forgotten, StreamUnderTest(two.events, log.name, log.session_id)))
                     assert not await log.append(1, [b"12345"], finish=True)
@@ -186,7 +192,7 @@ class EventLimitTests(TestedStorage):
         raise AssertionError("each session expired before it could be used again; the storage is too slow")
 
     async def test_session_lasts_by_an_end_that_is_told_again(self) -> None:
-        """Finishing a stream again extends the lifetime of its session, like any append that returns true."""
+        """Repeating the call that finished a stream extends the lifetime of its session."""
         async with self.open_replica() as one:
             for keep in LENGTHS:
                 log = await open_stream(one.events, session_id=f"{keep}")
@@ -194,7 +200,7 @@ class EventLimitTests(TestedStorage):
                 assert await log.append(1, [b"a"], finish=True)
                 await StreamUnderTest(one.events, "more", log.session_id).take_over("me", keep)
                 if not await log.append(1, [b"a"], finish=True):
-                    continue  # this machine was too slow: the session expired before
+                    continue  # the machine was too slow: the session expired too early
                 await other.open(retention_ms=keep)
                 await wait_until(other.is_gone)
                 assert await log.is_there()
@@ -202,7 +208,7 @@ class EventLimitTests(TestedStorage):
         raise AssertionError("each session expired before it could be used again; the storage is too slow")
 
     async def test_finished_stream_is_kept_for_its_time(self) -> None:
-        """Reading a finished stream doesn't change how long it is stored."""
+        """Reading a finished stream doesn't delay its deletion."""
         async with self.open_replica() as one:
             log = await open_stream(one.events)
             begun = trio.current_time()
@@ -211,8 +217,9 @@ class EventLimitTests(TestedStorage):
             assert await wait_until(partial(_is_forgotten, log)) - begun > 0.09
 
     async def test_finished_streams_are_bounded_by_their_number(self) -> None:
-        """If a session has too many finished streams, those that finished first are deleted, even if others were opened
-        before."""
+        """If a session has too many finished streams, the streams that finished first are deleted, whichever were
+        opened first.
+        """
         async with self.open_replica() as one:
             open_ = await open_stream(one.events, "open")
             assert await open_.append(1, [b"a"])
@@ -224,8 +231,9 @@ class EventLimitTests(TestedStorage):
             assert await open_.lines() == [b"a"]
 
     async def test_session_without_use_is_forgotten(self) -> None:
-        """A session that isn't used is deleted with all its streams, and a new stream of the same name begins at number
-        1."""
+        """A session that isn't used is deleted with all its streams. A new stream with the same name begins at number
+        1.
+        """
         async with self.open_replica() as one, self.open_replica() as two:
             log = await open_stream(one.events)
             begun = trio.current_time()
@@ -237,8 +245,9 @@ class EventLimitTests(TestedStorage):
             assert await log.lines() == [b"c"]
 
     async def test_session_in_use_is_not_forgotten(self) -> None:
-        """Opening, taking over, appending to, finishing or reading a stream, on any replica, keeps all streams of its
-        session."""
+        """Opening, taking over, appending to, finishing or reading a stream, on any replica, extends the lifetime of
+        all streams of its session.
+        """
         async with self.open_replica() as one, self.open_replica() as two:
 
             async def opens(other: StreamUnderTest) -> bool:
@@ -262,7 +271,7 @@ class EventLimitTests(TestedStorage):
                 await _outlives(one.events, two.events, use)
 
     async def test_session_is_forgotten_on_demand(self) -> None:
-        """`delete` removes all streams of one session and no others; deleting an unknown session raises no error."""
+        """`delete` removes all streams of one session and no others. Deleting an unknown session raises no error."""
         async with self.open_replica() as one, self.open_replica() as two:
             logs = [await open_stream(one.events, f"stream {number}") for number in range(3)]
             other = await open_stream(one.events, "stream 0", "other")
@@ -282,7 +291,7 @@ _Use: TypeAlias = Callable[[StreamUnderTest], Coroutine[Any, Any, bool]]
 
 
 async def _outlives(events: EventLog, others: EventLog, use: _Use) -> None:
-    """Check that a session outlives an unused one if ``use`` is called once."""
+    """Check that a session outlives an unused session if ``use`` is called once."""
     for keep in LENGTHS:
         log = await open_stream(events, session_id=f"{use.__name__} {keep}", retention_ms=keep)
         control = await open_stream(events, session_id=f"{use.__name__} {keep}, without use", retention_ms=keep)

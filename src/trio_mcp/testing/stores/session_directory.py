@@ -1,4 +1,4 @@
-"""SessionDirectorySuite: tests that sessions are stored with their data, which one writer at a time changes."""
+"""SessionDirectorySuite: tests that a `SessionDirectory` stores sessions, and changes them by compare-and-set."""
 
 from __future__ import annotations
 
@@ -25,11 +25,12 @@ from .tested_storage import (
 
 
 class SessionDirectorySuite(TestedStorage):
-    """The tests that every `SessionDirectory` must pass, for each sentence of its docstrings. See
-    `SharedStorageSuite`."""
+    """Tests for each guarantee in the docstrings of `SessionDirectory`. Every `SessionDirectory` must pass them. See
+    `SharedStorageSuite`.
+    """
 
     async def test_session_is_read_as_it_was_opened(self) -> None:
-        """Every replica reads the data of a session unchanged, with any bytes."""
+        """Every replica reads the data of a session as it was opened, whatever bytes it contains."""
         async with self.open_replica() as one, self.open_replica() as two:
             for number, facts in enumerate((b"", ALL_BYTES, bytes(2**20))):
                 mark = await open_session(one.sessions, f"session {number}", facts)
@@ -37,8 +38,9 @@ class SessionDirectorySuite(TestedStorage):
                     assert await read(each.sessions, f"session {number}") == StoredSession(facts, mark)
 
     async def test_unknown_session_is_none_for_any_text(self) -> None:
-        """For an unknown id, `read` returns `None` and changing or deleting does nothing, because a peer can send any
-        string."""
+        """For an unknown session id, `read` returns `None`, and `change` and `delete` do nothing, because a client can
+        send any string.
+        """
         async with self.open_replica() as one:
             await open_session(one.sessions, "known")
             for text in HOSTILE:
@@ -48,7 +50,7 @@ class SessionDirectorySuite(TestedStorage):
                 assert await read(one.sessions, text) is None
 
     async def test_session_exists_from_its_opening_until_its_end(self) -> None:
-        """`exists` is true on every replica while a session is open, and doesn't extend its lifetime."""
+        """While a session is open, `exists` returns true on every replica. It doesn't extend the session's lifetime."""
         async with self.open_replica() as one, self.open_replica() as two:
             for text in HOSTILE:
                 assert await two.sessions.exists(text) is False
@@ -61,7 +63,7 @@ class SessionDirectorySuite(TestedStorage):
             assert await read(one.sessions, "short") is None
 
     async def test_session_may_have_any_text_as_its_id(self) -> None:
-        """A session can have any string as its id, and no id is mistaken for another."""
+        """A session id can be any string, and no id is mistaken for another."""
         async with self.open_replica() as one, self.open_replica() as two:
             marks = [await open_session(one.sessions, text, b"%d" % number) for number, text in enumerate(HOSTILE)]
             for number, text in enumerate(HOSTILE):
@@ -70,7 +72,9 @@ class SessionDirectorySuite(TestedStorage):
             assert [await read(one.sessions, text) for text in HOSTILE] == [None] * len(HOSTILE)
 
     async def test_session_with_a_taken_id_is_refused(self) -> None:
-        """A second session with the same id is refused and doesn't count; the first stays."""
+        """Opening a second session with the same id raises an error. The first session is unchanged, and the second
+        doesn't count.
+        """
         async with self.open_replica() as one, self.open_replica() as two:
             mark = await open_session(one.sessions, "same", b"first")
             for most in (5, 1):
@@ -79,8 +83,9 @@ class SessionDirectorySuite(TestedStorage):
             await open_session(one.sessions, "other", limit=2)
 
     async def test_full_directory_opens_no_other_session(self) -> None:
-        """`open` raises `StoreFull` if there are ``limit`` sessions, each of them used and the only one of its
-        caller."""
+        """`open` raises `StoreFull` if ``limit`` sessions exist that have all been used, and each belongs to a
+        different caller.
+        """
         async with self.open_replica() as one, self.open_replica() as two:
             await open_session(one.sessions, "one", limit=2, is_used=True)
             await open_session(two.sessions, "two", limit=2, is_used=True)
@@ -91,7 +96,7 @@ class SessionDirectorySuite(TestedStorage):
             await open_session(two.sessions, "three", limit=2)
 
     async def test_caller_gets_as_many_sessions_as_it_leaves_for_others(self) -> None:
-        """A caller gets half of all sessions if no other caller has any, and the next caller gets half of the rest."""
+        """The first caller can use up to half of the session limit, and the next caller half of the rest."""
         async with self.open_replica() as one, self.open_replica() as two:
             for caller, share in ((b"ann", 4), (b"bob", 2), (ALL_BYTES, 1), (b"", 1)):
                 names = [f"{number} of {caller!r}" for number in range(share)]
@@ -102,7 +107,7 @@ class SessionDirectorySuite(TestedStorage):
                 assert await existing_sessions(two.sessions, *names, "more") == names
 
     async def test_first_session_of_a_caller_ends_one_of_the_caller_that_has_the_most(self) -> None:
-        """If the directory is full, the first session of a caller evicts one of the caller that has the most.
+        """If the directory is full, a caller's first session evicts a session of the caller that has the most.
 
         The session with the least time left is evicted. `open` returns its id, and watchers are notified.
         """
@@ -116,14 +121,14 @@ class SessionDirectorySuite(TestedStorage):
             for name, first in (("i", "b"), ("j", "a")):
                 assert await try_open_session(two.sessions, name, name.encode(), limit=8, is_used=True) == first
                 await expect_hints(hints, first)
-            # Ann and Bob have two sessions each now.
+            # At this point Ann and Bob have two sessions each.
             last = await try_open_session(one.sessions, "k", b"k", limit=8)
             assert last in ("d", "e", "f")
             rest = {"\ud800", *"defghijk"} - {last}
             assert set(await existing_sessions(one.sessions, *left, *"efghijk")) == rest
 
     async def test_session_that_was_never_used_ends_before_others(self) -> None:
-        """A session that was never read or changed is evicted before others, however much time it has left."""
+        """A session that was never read or changed is evicted before used sessions, however much time it has left."""
         async with self.open_replica() as one, self.open_replica() as two:
             mark = await open_session(one.sessions, "changed", caller=b"ann", limit=8)
             assert await change_session(two.sessions, "changed", b"facts", mark)
@@ -136,8 +141,9 @@ class SessionDirectorySuite(TestedStorage):
             assert await try_open_session(one.sessions, "f", b"fay", limit=8, is_used=True) == "unused"
 
     async def test_caller_with_its_share_gives_up_a_session_of_its_own_that_was_never_used(self) -> None:
-        """A caller that has used up its share evicts its own unused session with the least time left, and never a used
-        one."""
+        """If a caller has reached its maximum, its new session evicts its own unused session with the least time left,
+        never a used session.
+        """
         async with self.open_replica() as one, self.open_replica() as two:
             await try_open_session(one.sessions, "bobs", b"bob", limit=7, idle_ms=1000)
             await try_open_session(one.sessions, "used", b"ann", limit=7, is_used=True, idle_ms=2000)
@@ -148,8 +154,9 @@ class SessionDirectorySuite(TestedStorage):
             await expect_error(StoreFull, try_open_session(one.sessions, "fifth", b"ann", limit=7))
 
     async def test_caller_without_a_session_ends_an_unused_one_where_no_caller_has_two(self) -> None:
-        """If no caller has two sessions, a new caller evicts the unused session with the least time left, of any
-        caller."""
+        """If no caller has two sessions, a new caller's session evicts the unused session with the least time left, of
+        any caller.
+        """
         async with self.open_replica() as one, self.open_replica() as two:
             await try_open_session(one.sessions, "ann", b"ann", limit=3, idle_ms=2 * HOUR)
             await try_open_session(two.sessions, "bob", b"bob", limit=3)
@@ -159,7 +166,7 @@ class SessionDirectorySuite(TestedStorage):
             await expect_error(StoreFull, try_open_session(one.sessions, "fay", b"fay", limit=3))
 
     async def test_no_session_ends_for_another_where_there_are_more_than_the_bound(self) -> None:
-        """If more sessions exist than the limit allows, none is evicted, because one eviction would not be enough."""
+        """If more sessions exist than ``limit``, no session is evicted, because one eviction would not be enough."""
         async with self.open_replica() as one:
             for number in range(3):
                 await try_open_session(one.sessions, f"{number}", b"ann")
@@ -169,7 +176,7 @@ class SessionDirectorySuite(TestedStorage):
             assert await existing_sessions(one.sessions, "0", "1", "2") == ["0", "1", "2"]
 
     async def test_shares_of_sessions_hold_while_many_open(self) -> None:
-        """The shares of callers hold while many sessions are opened concurrently on two replicas.
+        """No caller gets more sessions than its maximum, even if two replicas open many sessions concurrently.
 
         One caller opens twenty, and keeps as many as its share allows. Then each of twenty other callers opens its
         first session, which evicts one existing session, once.
@@ -178,7 +185,7 @@ class SessionDirectorySuite(TestedStorage):
             directories = (one.sessions, two.sessions)
 
             async def try_all(callers: Sequence[bytes], kind: str) -> tuple[set[str], list[str]]:
-                """Return the names of the sessions that were opened, and of those that were evicted."""
+                """Try to open all these sessions. Return the names of the opened sessions, and of the evicted ones."""
                 names = [f"{kind} {number}" for number in range(len(callers))]
                 calls = [
                     partial(try_open_session, directories[number % 2], name, callers[number], limit=9)
@@ -201,7 +208,7 @@ class SessionDirectorySuite(TestedStorage):
             assert len(opened_here) - len(ended) == 9
 
     async def test_sessions_that_have_ended_count_for_no_caller(self) -> None:
-        """A session that has ended for any reason no longer counts, neither in total nor for its caller."""
+        """A session that has ended for any reason no longer counts towards the total or its caller's maximum."""
         async with self.open_replica() as one, self.open_replica() as two:
             for number in range(4):
                 await open_session(one.sessions, f"ann {number}", caller=b"ann", limit=8, is_used=True, idle_ms=1)
@@ -219,8 +226,7 @@ class SessionDirectorySuite(TestedStorage):
             assert await try_open_session(two.sessions, "f", b"fay", limit=8) == "again 0"
 
     async def test_many_sessions_that_have_ended_hide_no_caller_that_has_the_most(self) -> None:
-        """The caller with the most sessions is found, however many sessions have ended since the last one was
-        opened."""
+        """The directory finds the caller with the most sessions, however many sessions have ended in the meantime."""
         async with self.open_replica() as one, self.open_replica() as two:
             for number in range(250):
                 each = (one, two)[number % 2]
@@ -234,7 +240,7 @@ class SessionDirectorySuite(TestedStorage):
             assert await existing_sessions(two.sessions, *"bcde") == ["b", "d"]
 
     async def test_one_of_many_opens_the_same_session(self) -> None:
-        """If many calls open the same id concurrently, the first succeeds, and its data is stored."""
+        """If many calls open a session with the same id concurrently, one succeeds, and its data is stored."""
         async with self.open_replica() as one, self.open_replica() as two:
             facts = [str(number).encode() for number in range(20)]
             calls = [partial(open_session, (one, two)[int(f) % 2].sessions, "same", f) for f in facts]
@@ -244,7 +250,7 @@ class SessionDirectorySuite(TestedStorage):
             assert [await read(two.sessions, "same")] == won
 
     async def test_session_that_nobody_uses_ends(self) -> None:
-        """A session that isn't used expires: it becomes unknown, no longer counts, and its id is free."""
+        """A session that isn't used expires. It is then unknown, no longer counts, and its id can be used again."""
         async with self.open_replica() as one, self.open_replica() as two:
             mark = await open_session(one.sessions, "one", idle_ms=1)
             await wait_until_gone(two.sessions, "one")
@@ -255,14 +261,14 @@ class SessionDirectorySuite(TestedStorage):
             assert await read(one.sessions, "one") == StoredSession(b"again", again)
 
     async def test_session_does_not_end_before_its_time(self) -> None:
-        """A session doesn't expire before its own time, whatever time another session has."""
+        """A session doesn't expire before its own idle time, even if other sessions have shorter times."""
         async with self.open_replica() as one:
             await open_session(one.sessions, "lasts")
             assert await measure_lifetime(one.sessions, 100) > 0.09
             assert await read(one.sessions, "lasts") is not None
 
     async def test_session_lasts_from_its_last_reading(self) -> None:
-        """The lifetime of a session counts from its last read or change, on any replica."""
+        """The lifetime of a session starts again with each read or change, on any replica."""
         async with self.open_replica() as one, self.open_replica() as two:
 
             async def look(session_id: str, _: bytes) -> bool:
@@ -275,7 +281,7 @@ class SessionDirectorySuite(TestedStorage):
                 await _lengthens(one.sessions, use)
 
     async def test_change_of_a_session_replaces_its_facts(self) -> None:
-        """`change` replaces the data and the mark of a session, for every replica."""
+        """`change` replaces the data and the mark of a session on all replicas."""
         async with self.open_replica() as one, self.open_replica() as two:
             mark = await open_session(one.sessions, "one", b"old")
             for facts in (ALL_BYTES, b"", bytes(2**20)):
@@ -285,7 +291,7 @@ class SessionDirectorySuite(TestedStorage):
                     assert await read(each.sessions, "one") == StoredSession(facts, mark)
 
     async def test_change_of_a_session_with_another_mark_is_refused(self) -> None:
-        """If the expected mark is wrong, `change` replaces neither data nor mark."""
+        """If the session's mark isn't ``expected_mark``, `change` replaces neither data nor mark."""
         async with self.open_replica() as one, self.open_replica() as two:
             old = await open_session(one.sessions, "one")
             mark = new_mark()
@@ -304,7 +310,7 @@ class SessionDirectorySuite(TestedStorage):
             assert await read(one.sessions, "one") is None
 
     async def test_first_of_many_changes_of_a_session_wins(self) -> None:
-        """Of twenty concurrent changes on two replicas, one succeeds."""
+        """Of twenty concurrent `change` calls with the same expected mark, on two replicas, one succeeds."""
         async with self.open_replica() as one, self.open_replica() as two:
             mark = await open_session(one.sessions, "one")
             facts = [str(number).encode() for number in range(20)]
@@ -315,21 +321,21 @@ class SessionDirectorySuite(TestedStorage):
             assert results.count(None) == 19
 
     async def test_one_of_many_ends_a_session(self) -> None:
-        """Of many concurrent `delete` calls one returns true, and the others return false."""
+        """Of many concurrent `delete` calls for a session, one returns true, and the others return false."""
         async with self.open_replica() as one, self.open_replica() as two:
             await open_session(one.sessions, "one")
             results = await run_concurrently([partial((one, two)[n % 2].sessions.delete, "one") for n in range(10)])
             assert sorted(map(str, results)) == ["False"] * 9 + ["True"]
 
     async def test_cancelled_open_of_a_session_is_whole_or_nothing(self) -> None:
-        """`open` stores the session if it returned, and stores nothing if it was cancelled."""
+        """If `open` is cancelled, the session isn't stored."""
         async with self.open_replica() as one:
             for at in interruptions():
                 returned = await at.call(open_session, one.sessions, f"session {at.step}")
                 assert (await read(one.sessions, f"session {at.step}") is not None) == bool(returned)
 
     async def test_cancelled_change_of_a_session_is_whole_or_nothing(self) -> None:
-        """`change` replaces the data if it returned, and changes nothing if it was cancelled."""
+        """If `change` is cancelled, the session is unchanged."""
         async with self.open_replica() as one:
             mark, facts = await open_session(one.sessions, "one"), b"facts"
             for at in interruptions():
@@ -339,7 +345,7 @@ class SessionDirectorySuite(TestedStorage):
                 assert await read(one.sessions, "one") == StoredSession(facts, mark or b"")
 
     async def test_cancelled_end_of_a_session_is_whole_or_nothing(self) -> None:
-        """`delete` removes the session if it returned, and changes nothing if it was cancelled."""
+        """If `delete` is cancelled, the session still exists."""
         async with self.open_replica() as one:
             for at in interruptions():
                 await open_session(one.sessions, f"session {at.step}")
@@ -347,7 +353,7 @@ class SessionDirectorySuite(TestedStorage):
                 assert (await read(one.sessions, f"session {at.step}") is None) == bool(returned)
 
     async def test_watcher_of_sessions_is_told_of_changes_and_ends(self) -> None:
-        """A watcher is notified of sessions that this replica or another changes or deletes."""
+        """A watcher is notified of each session that any replica changes or deletes."""
         async with self.open_replica() as one, self.open_replica() as two:
             for each in (one, two):
                 marks = [await open_session(two.sessions, text) for text in HOSTILE]
@@ -360,7 +366,7 @@ class SessionDirectorySuite(TestedStorage):
                         await expect_hints(hints, text)
 
     async def test_watcher_of_sessions_is_not_told_of_the_past(self) -> None:
-        """A watcher isn't notified of earlier changes, or of sessions that expire."""
+        """A watcher isn't notified of changes before it started, or of sessions that expire."""
         async with self.open_replica() as one, self.open_replica() as two:
             marks = {name: await open_session(one.sessions, name) for name in ("before", "before, elsewhere", "after")}
             async with one.sessions.watch() as earlier:
@@ -373,7 +379,7 @@ class SessionDirectorySuite(TestedStorage):
                 assert not {"before", "before, elsewhere", "control"} & set(await expect_hints(hints, "after"))
 
     async def test_all_watchers_of_sessions_are_told(self) -> None:
-        """All watchers are notified, also while another watcher leaves or cancels its wait."""
+        """Each watcher is notified of all changes, even if another watcher leaves or cancels its wait."""
         async with self.open_replica() as one, one.sessions.watch() as hints:
             mark = await open_session(one.sessions, "one")
             await open_session(one.sessions, "two")
@@ -386,7 +392,7 @@ class SessionDirectorySuite(TestedStorage):
             await expect_hints(hints, "two")
 
     async def test_watcher_of_sessions_that_does_not_read_holds_up_nobody(self) -> None:
-        """A watcher that doesn't read blocks no writer: lost notifications are reported, and later ones arrive."""
+        """A watcher that doesn't read doesn't block writers. Lost notifications are reported, and later ones arrive."""
         async with self.open_replica() as one, self.open_replica() as two, one.sessions.watch() as hints:
             mark: bytes | None = await open_session(one.sessions, "one")
             for name in ("last", "later"):
@@ -403,8 +409,9 @@ class SessionDirectorySuite(TestedStorage):
 async def open_session(
     sessions: SessionDirectory, session_id: str, facts: bytes = b"facts", *, caller: bytes | None = None, **options: Any
 ) -> bytes:
-    """Open a session, by default of a caller of its own, and return its mark. ``options`` are those of
-    `try_open_session`."""
+    """Open a session, by default for a new caller, and return its mark. ``options`` are the options of
+    `try_open_session`.
+    """
     mark = new_mark()
     caller = session_id.encode(errors="surrogatepass") if caller is None else caller
     await try_open_session(sessions, session_id, caller, facts=facts, mark=mark, **options)
@@ -422,8 +429,9 @@ async def try_open_session(
     limit: int = 1_000_000,
     is_used: bool = False,
 ) -> str | None:
-    """Open a session of ``caller``, by default without a limit that matters. Return the id of the session that was
-    evicted."""
+    """Open a session for ``caller``. Return the id of the session that was evicted, if any. The default limit is too
+    high to be reached.
+    """
     mark = new_mark() if mark is None else mark
     ended = await sessions.open(session_id, facts, caller=caller, mark=mark, idle_ms=idle_ms, limit=limit)
     if is_used:
@@ -432,12 +440,12 @@ async def try_open_session(
 
 
 async def existing_sessions(sessions: SessionDirectory, *names: str) -> list[str]:
-    """Return the ids of the sessions that exist. This neither extends their lifetimes nor counts as use."""
+    """Return which of the given session ids exist. This neither extends the sessions' lifetimes nor counts as use."""
     return [name for name in names if await sessions.exists(name)]
 
 
 async def read(sessions: SessionDirectory, session_id: str) -> StoredSession | None:
-    """Return the session, and extend its lifetime."""
+    """Return the session, and extend its lifetime as `SessionDirectory.read` does."""
     return await sessions.read(session_id, idle_ms=HOUR)
 
 
@@ -448,7 +456,7 @@ async def change_session(sessions: SessionDirectory, session_id: str, facts: byt
 
 
 async def wait_until_gone(sessions: SessionDirectory, session_id: str) -> float:
-    """Wait until the session has ended, without extending its lifetime, and return the time."""
+    """Wait until the session has ended, without extending its lifetime. Return the time."""
 
     async def is_gone() -> bool:
         return not await existing_sessions(sessions, session_id)

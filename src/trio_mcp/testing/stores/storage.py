@@ -1,4 +1,4 @@
-"""SharedStorageSuite: all tests of a storage that replicas share.
+"""SharedStorageSuite: all tests of a storage that the replicas of a server share.
 
 ReplayGuardSuite and RateLimitsSuite test what is counted for all replicas together, so that a client gains nothing by
 using another replica.
@@ -31,10 +31,12 @@ from .tested_storage import (
 
 
 class ReplayGuardSuite(TestedStorage):
-    """The tests that every `ReplayGuard` must pass, for each sentence of its docstrings. See `SharedStorageSuite`."""
+    """Tests for each guarantee in the docstrings of `ReplayGuard`. Every `ReplayGuard` must pass them. See
+    `SharedStorageSuite`.
+    """
 
     async def test_value_is_new_once(self) -> None:
-        """A value is new only once, on whichever replica it is used first."""
+        """A one-time value is accepted only once, on whichever replica it is used first."""
         async with self.open_replica() as one, self.open_replica() as two:
             digests = [bytes(32), bytes([0] * 31 + [1]), ALL_BYTES[:32], ALL_BYTES[-32:], b"*" * 32, sha256().digest()]
             for number, digest in enumerate(digests):
@@ -43,14 +45,14 @@ class ReplayGuardSuite(TestedStorage):
                 assert [await use(each, digest) for digest in digests] == [False] * len(digests)
 
     async def test_one_of_many_who_use_a_value_succeeds(self) -> None:
-        """Of twenty concurrent uses of a value on two replicas, one succeeds."""
+        """If a value is used twenty times concurrently on two replicas, it is accepted once."""
         async with self.open_replica() as one, self.open_replica() as two:
             for number in range(10):
                 calls = [partial(use, (one, two)[n % 2], digest(f"{number}")) for n in range(20)]
                 assert sorted(map(str, await run_concurrently(calls))) == ["False"] * 19 + ["True"]
 
     async def test_value_is_forgotten_after_its_time(self) -> None:
-        """A value is forgotten after its time and not before, and further attempts to use it don't change that time."""
+        """A value is stored exactly for its time to live. Further attempts to use it don't extend that time."""
         async with self.open_replica() as one, self.open_replica() as two:
             for ttl in LENGTHS:
                 begun = trio.current_time()
@@ -62,7 +64,7 @@ class ReplayGuardSuite(TestedStorage):
         raise AssertionError("each value was forgotten before it could be used again; the storage is too slow")
 
     async def test_cancelled_use_of_a_value_is_whole_or_nothing(self) -> None:
-        """`add` stores the value if it returned, and stores nothing if it was cancelled."""
+        """If `add` is cancelled, the value isn't stored."""
         async with self.open_replica() as one:
             for at in interruptions():
                 returned = await at.call(use, one, digest(f"{at.step}"))
@@ -70,11 +72,14 @@ class ReplayGuardSuite(TestedStorage):
 
 
 class RateLimitsSuite(TestedStorage):
-    """The tests that every `RateLimits` must pass, for each sentence of its docstrings. See `SharedStorageSuite`."""
+    """Tests for each guarantee in the docstrings of `RateLimits`. Every `RateLimits` must pass them. See
+    `SharedStorageSuite`.
+    """
 
     async def test_bucket_has_its_burst_at_first(self) -> None:
-        """A new bucket holds ``burst`` tokens for all replicas together; then `acquire` returns the time until the next
-        token."""
+        """A new bucket holds ``burst`` tokens, for all replicas together. When it is empty, `acquire` returns the time
+        until the next token.
+        """
         async with self.open_replica() as one, self.open_replica() as two:
             for burst in (1, 2, 5):
                 key = b"burst %d" % burst
@@ -92,7 +97,7 @@ class RateLimitsSuite(TestedStorage):
                 assert taken == [0] * 300
 
     async def test_tokens_come_one_after_the_other(self) -> None:
-        """The time until the next token is ``period_ms / limit``, rounded up."""
+        """An empty bucket gets its next token after ``period_ms / limit``, rounded up."""
         async with self.open_replica() as one:
             for most, longest in ((2, HOUR // 2), (7, HOUR // 7 + 1), (1000, HOUR // 1000)):
                 key = b"most %d" % most
@@ -100,7 +105,7 @@ class RateLimitsSuite(TestedStorage):
                 assert longest * 0.5 < await acquire(one, key, limit=most) <= longest
 
     async def test_bucket_may_have_any_bytes_as_its_key(self) -> None:
-        """A bucket can have any bytes as its key, and no key is mistaken for another."""
+        """The key of a bucket can be any bytes, and no key is mistaken for another."""
         async with self.open_replica() as one, self.open_replica() as two:
             texts = [text.encode(errors="surrogatepass") for text in HOSTILE]
             keys = [*texts, b"\0\0", ALL_BYTES, bytes(2**16)]
@@ -109,7 +114,7 @@ class RateLimitsSuite(TestedStorage):
                     assert (await acquire(each, key) == 0) == is_free
 
     async def test_token_is_there_after_the_time_that_was_told(self) -> None:
-        """One token is available after the time that `acquire` returned, and not earlier."""
+        """After the time that `acquire` returned, one token is available, and none earlier."""
         async with self.open_replica() as one, self.open_replica() as two:
             begun = trio.current_time()
             assert await acquire(one, b"key", period_ms=200) == 0
@@ -117,7 +122,7 @@ class RateLimitsSuite(TestedStorage):
             assert trio.current_time() - begun > 0.19
 
     async def test_tokens_come_at_their_rate(self) -> None:
-        """An empty bucket refills at its rate, also with more than one token in each millisecond."""
+        """An empty bucket refills at its rate, even if that is more than one token per millisecond."""
         async with self.open_replica() as one:
             for most, count in ((100, 30), (2000, 200)):
                 begun = trio.current_time()
@@ -134,13 +139,13 @@ class RateLimitsSuite(TestedStorage):
             assert [wait == 0 for wait in taken] == [True, True, True, False]
 
     async def test_many_take_no_more_than_there_is(self) -> None:
-        """Of thirty concurrent calls on two replicas, as many get a token as the bucket holds."""
+        """Of thirty concurrent `acquire` calls on two replicas, exactly as many get a token as the bucket holds."""
         async with self.open_replica() as one, self.open_replica() as two:
             calls = [partial(acquire, (one, two)[n % 2], b"key", burst=7) for n in range(30)]
             assert (await run_concurrently(calls)).count(0) == 7
 
     async def test_cancelled_take_of_a_token_is_whole_or_nothing(self) -> None:
-        """`acquire` takes a token if it returned, and takes none if it was cancelled."""
+        """If `acquire` is cancelled, it takes no token."""
         async with self.open_replica() as one:
             for at in interruptions():
                 key = b"key %d" % at.step
@@ -149,10 +154,10 @@ class RateLimitsSuite(TestedStorage):
 
 
 class _JoinTests(TestedStorage):
-    """The tests of `join`."""
+    """Tests of `SharedStorage.join`."""
 
     async def test_each_replica_has_an_id_of_its_own(self) -> None:
-        """Each replica gets a new id, which is never reused."""
+        """Each replica that joins gets a new id, which is never reused."""
         ids = list[str]()
         for _ in range(3):
             async with self.open_replica() as one, self.open_replica() as two:
@@ -160,7 +165,7 @@ class _JoinTests(TestedStorage):
         assert len(set(ids)) == 6
 
     async def test_replicas_have_one_secret(self) -> None:
-        """All replicas, from the first to the last, have the same secret of 32 bytes."""
+        """All replicas that join have the same secret of 32 bytes."""
         secrets = list[bytes]()
 
         async def join() -> None:
@@ -173,12 +178,12 @@ class _JoinTests(TestedStorage):
         assert len(set(secrets)) == 1
 
     async def test_secret_is_not_shown(self) -> None:
-        """The ``repr`` of a replica doesn't contain the secret."""
+        """The ``repr`` of a `Replica` doesn't contain its secret."""
         async with self.open_replica() as one:
             assert str(one.secret)[2:-1] not in repr(one)
 
     async def test_replicas_share_tasks(self) -> None:
-        """A replica reads the task records of another, and is notified of them."""
+        """A replica reads the task records of other replicas, and is notified of their changes."""
         async with self.open_replica() as one, self.open_replica() as two, two.tasks.watch() as hints:
             created = await create(one.tasks, record("task"))
             assert await read_record(two.tasks, "task") == created
@@ -206,8 +211,7 @@ class _JoinTests(TestedStorage):
             assert await acquire(two, b"key") > 0
 
     async def test_state_of_callers_has_nothing_in_common_with_sessions(self) -> None:
-        """The state of callers is stored separately from sessions, in the same way, if the storage keeps state at
-        all."""
+        """If the storage keeps the state of callers, that state is stored like sessions, but separately from them."""
         async with self.open_replica() as one, self.open_replica() as two:
             if one.state is None or two.state is None:
                 return
@@ -250,7 +254,7 @@ class _JoinTests(TestedStorage):
 class SharedStorageSuite(
     _JoinTests, SessionDirectorySuite, EventLogSuite, ChangeLogSuite, CourierSuite, ReplayGuardSuite, RateLimitsSuite
 ):
-    """The tests that every `SharedStorage` must pass, for each sentence of its docstrings, except those of
+    """Tests for each guarantee in the docstrings of `SharedStorage`. Every `SharedStorage` must pass these tests and
     `TaskStoreSuite`.
 
     Inherit the suite in a test class that opens replicas. pytest needs ``pytest-trio`` and ``trio_mode = true``::
@@ -272,17 +276,19 @@ class SharedStorageSuite(
 
 
 def digest(text: str) -> bytes:
-    """Return a digest of 32 bytes."""
+    """Return a digest of 32 bytes, to use as a value of a `ReplayGuard`."""
     return sha256(text.encode()).digest()
 
 
 async def use(replica: Replica, value: bytes, *, ttl_ms: int = HOUR) -> bool:
-    """Store the value, and return whether it was new."""
+    """Add a value to the replay guard, and return whether it was new."""
     return await replica.replay_guard.add(value, ttl_ms=ttl_ms)
 
 
 async def acquire(replica: Replica, key: bytes, *, limit: int = 1, period_ms: int = HOUR, burst: int = 1) -> int:
-    """Take a token and return 0, or return the whole milliseconds until there is one."""
+    """Take a token from a rate limit bucket, and return 0. If the bucket is empty, return the milliseconds until its
+    next token.
+    """
     wait = await replica.rate_limits.acquire(key, limit=limit, period_ms=period_ms, burst=burst)
     assert isinstance(wait, int)
     assert wait >= 0
@@ -290,7 +296,7 @@ async def acquire(replica: Replica, key: bytes, *, limit: int = 1, period_ms: in
 
 
 async def _acquire_in_time(replica: Replica, key: str, count: int, *, limit: int, period_ms: int, burst: int) -> None:
-    """Take ``count`` tokens. For each, wait as long as `acquire` says."""
+    """Take ``count`` tokens from a bucket. If it is empty, wait for as long as `acquire` returns."""
     with trio.fail_after(PATIENCE):
         for _ in range(count):
             while wait := await acquire(replica, key.encode(), limit=limit, period_ms=period_ms, burst=burst):

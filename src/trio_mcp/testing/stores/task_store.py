@@ -29,10 +29,10 @@ from .tested_storage import PATIENCE, cancel_one_wait, expect_hints
 
 
 class PageTests(TestedTaskStorage):
-    """The tests of `page` and `expire`."""
+    """Tests of `TaskStore.page` and `TaskStore.expire`."""
 
     async def test_page_is_in_the_order_of_creation(self) -> None:
-        """Pages list records in the order of creation, even within one millisecond and from two stores."""
+        """Pages list task records in the order of creation, even within one millisecond and from two stores."""
         async with self.open_store() as store, self.open_store() as other:
             names = [f"{99 - number}" for number in range(40)]
             for number, name in enumerate(names):
@@ -40,7 +40,7 @@ class PageTests(TestedTaskStorage):
             assert await ids(store, None) == names
 
     async def test_page_has_records_of_its_scope_alone(self) -> None:
-        """A page lists only the records of one scope; the empty scope is a scope like any other."""
+        """A page lists only the task records of one scope. The empty scope is a scope like any other."""
         async with self.open_store() as store:
             anns = await create(store, record("a"))
             await create(store, record("b", scope="bob"))
@@ -50,7 +50,7 @@ class PageTests(TestedTaskStorage):
             assert list(await store.page("carol", None, 9)) == []
 
     async def test_pages_follow_each_other(self) -> None:
-        """A page has at most ``limit`` records, and the next page begins after the given position."""
+        """A page has at most ``limit`` task records, and the next page begins after the given cursor."""
         async with self.open_store() as store:
             at = [cursor_of(await create(store, record(f"task {number}"))) for number in range(8)]
             for most in (0, -1):
@@ -61,7 +61,9 @@ class PageTests(TestedTaskStorage):
             assert await ids(store, at[7], 3) == []
 
     async def test_paging_is_stable_while_records_come_go_and_change(self) -> None:
-        """A record that exists the whole time is listed exactly once while others are created, changed and deleted."""
+        """A task record that exists the whole time is listed exactly once, while others are created, changed and
+        deleted.
+        """
         async with self.open_store() as store, self.open_store() as other:
             created = [await create(store, record(f"task {number}")) for number in range(6)]
             first = await store.page("ann", None, 2)
@@ -73,7 +75,7 @@ class PageTests(TestedTaskStorage):
             assert names == [*(f"task {number}" for number in range(6)), "late"]
 
     async def test_position_is_good_when_its_record_is_gone(self) -> None:
-        """A position stays valid if its record is deleted, belongs to another scope, or never existed."""
+        """A cursor stays valid if its task record is deleted, belongs to another scope, or never existed."""
         async with self.open_store() as store:
             created = [await create(store, record(f"task {number}")) for number in range(3)]
             gone = cursor_of(created[1])
@@ -83,7 +85,9 @@ class PageTests(TestedTaskStorage):
             assert await ids(store, (2**62, "\ud800")) == []
 
     async def test_records_are_deleted_after_their_time(self) -> None:
-        """`expire` deletes records after their time, whatever their phase and holder; a record without a time stays."""
+        """`expire` deletes task records after their deletion time, whatever their phase and holder. A record without
+        such a time stays.
+        """
         async with self.open_store() as store, self.open_store() as other:
             past = await create(store, record("past", holder="one"), ttl_ms=1, retention_ms=0)
             end = await create(store, record("end"), ttl_ms=0, retention_ms=1)
@@ -97,14 +101,14 @@ class PageTests(TestedTaskStorage):
             assert await other.read(None, "past") is None
 
     async def test_expire_deletes_no_more_than_it_is_asked_for(self) -> None:
-        """`expire` deletes at most ``limit`` records, and leaves the rest to the next call."""
+        """`expire` deletes at most ``limit`` task records, and leaves the rest to the next call."""
         async with self.open_store() as store:
             created = [await create(store, record(f"task {number}"), ttl_ms=1, retention_ms=0) for number in range(5)]
             await wait_past(store, created[-1], created[-1].kept_until or 0)
             assert [await store.expire(limit=most) for most in (0, 2, 2, 2, 2)] == [0, 2, 2, 1, 0]
 
     async def test_record_that_may_be_deleted_is_not_listed(self) -> None:
-        """An expired record isn't listed, even before it is deleted."""
+        """An expired task record isn't listed, even before it is deleted."""
         async with self.open_store() as store:
             past = await create(store, record("past"), ttl_ms=1, retention_ms=0)
             await create(store, record("present"))
@@ -112,7 +116,7 @@ class PageTests(TestedTaskStorage):
             assert await ids(store, None, 1) == ["present"]
 
     async def test_latest_time_counts(self) -> None:
-        """A change can set another time to delete the record: later, earlier or never."""
+        """A `change` can set another deletion time of a task record: later, earlier or none."""
         async with self.open_store() as store:
             for name in ("later", "earlier", "never"):
                 one = await create(store, record(name), ttl_ms=1 if name == "later" else HOUR, retention_ms=0)
@@ -123,7 +127,7 @@ class PageTests(TestedTaskStorage):
             assert await ids(store, None) == ["later", "never"]
 
     async def test_deleted_records_leave_room(self) -> None:
-        """A deleted record no longer counts towards any limit."""
+        """A deleted task record no longer counts towards any limit."""
         async with self.open_store() as store:
             for turn in range(3):
                 one = await create(store, record(f"task {turn}"), ttl_ms=0, retention_ms=0, limit=1, scope_limit=1)
@@ -131,7 +135,7 @@ class PageTests(TestedTaskStorage):
                 assert await store.expire(limit=9) == 1
 
     async def test_cancelled_expire_is_whole_or_nothing(self) -> None:
-        """`expire` deletes all expired records if it returned, and none if it was cancelled."""
+        """If `expire` is cancelled, it deletes no task record."""
         async with self.open_store() as store:
 
             async def expire() -> int:
@@ -150,20 +154,20 @@ class PageTests(TestedTaskStorage):
 
 
 def cursor_of(record: TaskRecord) -> TaskCursor:
-    """Return the position of a record in the listing."""
+    """Return the cursor from which a page begins after ``record``."""
     return record.position, record.id
 
 
 async def ids(store: TaskStore, after: TaskCursor | None, limit: int = 99) -> list[str]:
-    """Return the ids of the records on one page."""
+    """Return the ids of the task records on one page."""
     return [each.id for each in await store.page("ann", after, limit)]
 
 
 class LeaseTests(TestedTaskStorage):
-    """The tests of `claim` and `renew`, and of the lease after a `change`."""
+    """Tests of `TaskStore.claim` and `TaskStore.renew`, and of the lease after `TaskStore.change`."""
 
     async def test_task_without_a_holder_is_claimed(self) -> None:
-        """`claim` stores and returns the record with the holder, the lease, and the next epoch and version."""
+        """`claim` stores and returns the task record with the new holder, its lease, and the next epoch and version."""
         async with self.open_store() as store, self.open_store() as other:
             one = await create(store, record("one", epoch=2, version=5))
             claimed = (await claim(store, "me:1", lease_ms=1000))["one"]
@@ -173,7 +177,7 @@ class LeaseTests(TestedTaskStorage):
             assert await read_record(other, "one") == claimed
 
     async def test_task_is_claimed_when_its_lease_is_over(self) -> None:
-        """A task can be claimed once its lease has expired, also while it waits for an answer."""
+        """A task can be claimed after its lease has expired, even if it waits for an answer of the client."""
         async with self.open_store() as store:
             await create(store, record("alive", holder="alive"))
             late = await create(store, record("over", holder="dead"), lease_ms=1)
@@ -183,7 +187,7 @@ class LeaseTests(TestedTaskStorage):
             assert await claim(store, "you") == {}
 
     async def test_lease_lasts_until_its_time_has_passed(self) -> None:
-        """A task isn't claimed in the last millisecond of its lease."""
+        """A task can't be claimed in the last millisecond of its lease."""
         async with self.open_store() as store:
             for number in range(20):
                 one = await create(store, record(f"task {number}", holder="me"), lease_ms=2)
@@ -192,7 +196,7 @@ class LeaseTests(TestedTaskStorage):
                 assert (await read_stored(store, one.id)).now > one.leased_until
 
     async def test_task_that_nobody_may_run_is_not_claimed(self) -> None:
-        """Ended, cancelled and external tasks aren't claimed."""
+        """`claim` skips tasks that have ended, are cancelled or run externally."""
         async with self.open_store() as store:
             await create(store, record("ended", phase=TaskPhase.ENDED))
             await create(store, record("cancelled", phase=TaskPhase.CANCELLED))
@@ -204,7 +208,7 @@ class LeaseTests(TestedTaskStorage):
             assert await claim(store, "me") == {}
 
     async def test_only_tasks_of_the_named_tools_are_claimed(self) -> None:
-        """Only tasks of the named tools are claimed; the others wait for a process that has their tools."""
+        """`claim` takes only tasks of the given tools. The other tasks wait for a process that has their tools."""
         async with self.open_store() as store, self.open_store() as other:
             for number in range(5):
                 await create(store, record(f"old {number}", name="other"))
@@ -217,7 +221,7 @@ class LeaseTests(TestedTaskStorage):
             assert len(await claim(other, "you", names=("other",))) == 5
 
     async def test_claim_takes_no_more_than_it_asks_for(self) -> None:
-        """`claim` takes at most ``limit`` tasks, those that have waited longest first, and leaves the rest."""
+        """`claim` takes at most ``limit`` tasks, starting with those that have waited longest, and leaves the rest."""
         async with self.open_store() as store:
             leases = [await create(store, record(f"over {number}", holder="dead"), lease_ms=1) for number in range(2)]
             await wait_past(store, leases[-1], leases[-1].leased_until)
@@ -231,7 +235,7 @@ class LeaseTests(TestedTaskStorage):
             assert set(second) == {"over 0", "over 1"}
 
     async def test_no_task_is_claimed_twice(self) -> None:
-        """Of ten concurrent claims in two stores, each task is claimed by one."""
+        """If two stores make ten `claim` calls concurrently, each task is claimed by exactly one call."""
         async with self.open_store() as store, self.open_store() as other:
             for number in range(50):
                 await create(store, record(str(number)))
@@ -248,8 +252,7 @@ class LeaseTests(TestedTaskStorage):
             assert sorted(claimed) == sorted([(each.id, each.holder, 1) for each in await store.page("ann", None, 99)])
 
     async def test_task_that_was_given_up_is_claimed_at_once(self) -> None:
-        """A task whose holder gave it up can be claimed at once, and the change that gives it up can change other
-        fields."""
+        """If a `change` gives up a task, the task can be claimed at once. The same `change` can set other fields."""
         async with self.open_store() as store:
             await create(store, record("one"))
             claimed = (await claim(store, "me"))["one"]
@@ -261,7 +264,8 @@ class LeaseTests(TestedTaskStorage):
             assert await change(store, again, holder="me") is None
 
     async def test_renewed_lease_is_longer(self) -> None:
-        """`renew` extends the lease and keeps the mark, so that the next change of the holder succeeds."""
+        """`renew` extends the lease of a task and keeps the record's mark, so that the holder's next `change` succeeds.
+        """
         async with self.open_store() as store, self.open_store() as other:
             await create(store, record("one"))
             await create(store, record("two"))
@@ -276,8 +280,9 @@ class LeaseTests(TestedTaskStorage):
             assert await change(store, claimed["one"], holder="me") is not None
 
     async def test_renewal_tells_which_tasks_are_lost(self) -> None:
-        """`renew` returns the lost tasks: those with another holder, and those that have ended, were given up or away,
-        or are gone."""
+        """`renew` returns the lost tasks: those that have another holder, have ended, were given up, became external or
+        were deleted.
+        """
         async with self.open_store() as store:
             names = ("mine", "taken", "ended", "cancelled", "given up", "given away", "gone")
             for name in names:
@@ -294,7 +299,7 @@ class LeaseTests(TestedTaskStorage):
             assert set(lost) == {*names, "never"} - {"mine"}
 
     async def test_renewal_names_the_holder_of_each_task(self) -> None:
-        """`renew` takes a holder for each task, because a process has one holder for each of its claims."""
+        """`renew` takes a holder for each task, because a process uses a new holder name for each of its claims."""
         async with self.open_store() as store:
             for number in range(2):
                 await create(store, record(f"task {number}"))
@@ -304,7 +309,7 @@ class LeaseTests(TestedTaskStorage):
             assert await claim(store, "you") == {}
 
     async def test_thousands_of_leases_are_renewed_at_once(self) -> None:
-        """`renew` has no limit on the number of tasks."""
+        """`renew` accepts thousands of tasks in one call."""
         async with self.open_store() as store:
             for number in range(40):
                 await create(store, record(f"task {number}", holder="me"))
@@ -313,7 +318,7 @@ class LeaseTests(TestedTaskStorage):
             assert set(lost) == {f"task {number}" for number in range(40, 40_000)}
 
     async def test_lease_that_is_over_and_not_claimed_is_renewed(self) -> None:
-        """An expired lease can be renewed until another holder claims the task."""
+        """An expired lease can be renewed until another holder has claimed the task."""
         async with self.open_store() as store:
             one = await create(store, record("one", holder="me"), lease_ms=1)
             await wait_past(store, one, one.leased_until)
@@ -321,12 +326,12 @@ class LeaseTests(TestedTaskStorage):
             assert await claim(store, "you") == {}
 
     async def test_renewal_of_nothing_loses_nothing(self) -> None:
-        """A process without tasks can call `renew`, which returns no lost tasks."""
+        """`renew` can be called without tasks, and then returns no lost tasks."""
         async with self.open_store() as store:
             assert set(await store.renew({}, lease_ms=HOUR)) == set()
 
     async def test_cancelled_claim_is_whole_or_nothing(self) -> None:
-        """A cancelled `claim` leaves every task unclaimed."""
+        """If `claim` is cancelled, no task is claimed."""
         async with self.open_store() as store:
             for at in interruptions():
                 for number in range(3):
@@ -335,7 +340,7 @@ class LeaseTests(TestedTaskStorage):
                 assert len(await claim(store, f"you {at.step}")) == (0 if returned else 3)
 
     async def test_cancelled_renewal_is_whole_or_nothing(self) -> None:
-        """A cancelled `renew` leaves every lease unchanged."""
+        """If `renew` is cancelled, every lease is unchanged."""
         async with self.open_store() as store:
             held = {"one": "me", "two": "me"}
             for name in held:
@@ -355,20 +360,20 @@ class LeaseTests(TestedTaskStorage):
 
 
 class HintTests(TestedTaskStorage):
-    """The tests of `watch`."""
+    """Tests of `TaskStore.watch`."""
 
     async def test_watcher_is_told_of_each_kind_of_change(self) -> None:
-        """Creating, changing, claiming or deleting a record notifies the watchers."""
+        """A watcher is notified when a task record is created, changed, claimed or deleted."""
         async with self.open_store() as store:
             await _expect_all_hints(store, store)
 
     async def test_watcher_is_told_of_changes_in_other_stores(self) -> None:
-        """A watcher is notified of changes in another store of the same storage, which simulates another process."""
+        """A watcher is notified of changes through another store of the same storage, as if made by another process."""
         async with self.open_store() as store, self.open_store() as other:
             await _expect_all_hints(store, other)
 
     async def test_watcher_is_not_told_of_the_past(self) -> None:
-        """The first notification is about a change after `watch` was entered."""
+        """A watcher isn't notified of changes that were made before `watch` was entered."""
         async with self.open_store() as store, self.open_store() as other:
             await create(store, record("before"))
             await create(other, record("before, elsewhere"))
@@ -378,7 +383,7 @@ class HintTests(TestedTaskStorage):
                     assert await anext(hints) == "after"
 
     async def test_all_watchers_are_told(self) -> None:
-        """All watchers are notified, and a watcher that leaves takes no notification from another."""
+        """Each watcher is notified of all changes, even if another watcher leaves."""
         async with self.open_store() as store, store.watch() as hints:
             async with store.watch() as others:
                 await create(store, record("one"))
@@ -388,7 +393,7 @@ class HintTests(TestedTaskStorage):
             await expect_hints(hints, "two")
 
     async def test_watcher_that_does_not_read_holds_up_nobody(self) -> None:
-        """A watcher that doesn't read blocks no writer: lost notifications are reported, and later ones arrive."""
+        """A watcher that doesn't read doesn't block writers. Lost notifications are reported, and later ones arrive."""
         async with self.open_store() as store, store.watch() as hints:
             one = await create(store, record("one"))
             with trio.fail_after(PATIENCE):
@@ -398,7 +403,7 @@ class HintTests(TestedTaskStorage):
                     one = changed
                 gaps, is_over = 0, False
                 while not is_over:
-                    # If no loss has been reported yet, the machine may just be slow.
+                    # If no lost notification has been reported yet, the machine may just be slow.
                     with trio.move_on_after(0.1 if gaps else 2.0) as scope:
                         gaps += isinstance(await anext(hints), HintsLost)
                     is_over = scope.cancelled_caught
@@ -432,7 +437,7 @@ async def _expect_all_hints(store: TaskStore, other: TaskStore) -> None:
 
 
 class TaskStoreSuite(RecordTests, PageTests, LeaseTests, HintTests):
-    """The tests that every `TaskStore` must pass, for each sentence of its docstrings.
+    """Tests for each guarantee in the docstrings of `TaskStore`. Every `TaskStore` must pass them.
 
     Inherit the suite in a test class that opens the store. pytest needs ``pytest-trio`` and ``trio_mode = true``::
 

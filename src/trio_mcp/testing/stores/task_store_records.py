@@ -1,5 +1,5 @@
-"""RecordTests: tests that task records are stored whole, found only by their own scope, and changed by one writer at a
-time.
+"""RecordTests: tests that a `TaskStore` stores task records unchanged, keeps scopes apart, and changes records by
+compare-and-set.
 
 `TestedTaskStorage` opens the store under test. All groups of tests use the functions in this module.
 """
@@ -24,15 +24,15 @@ T = TypeVar("T")
 
 
 class TestedTaskStorage:
-    """The storage under test, which is empty when a test begins."""
+    """Base class of the task store tests: opens stores of the storage under test, which is empty when a test begins."""
 
     def open_store(self) -> AbstractAsyncContextManager[TaskStore]:
-        """Open a store. All stores that one test opens share the same storage."""
+        """Open a task store. All stores that one test opens share the same storage."""
         raise NotImplementedError("a test class that inherits this suite must define open_store()")
 
 
 def record(task_id: str, **changes: Any) -> TaskRecord:
-    """Return a new record, as a caller of `TaskStore.create` makes it. ``changes`` override the usual values."""
+    """Return a new task record to pass to `TaskStore.create`. ``changes`` override the default fields."""
     usual = TaskRecord(
         id=task_id,
         scope="ann",
@@ -48,26 +48,29 @@ def record(task_id: str, **changes: Any) -> TaskRecord:
 
 
 async def create(store: TaskStore, new: TaskRecord, **changes: Any) -> TaskRecord:
-    """Create a record that lasts an hour, without a limit that matters. ``changes`` override these options."""
+    """Create a task record that lasts an hour. The default limit is too high to be reached. ``changes`` override these
+    options.
+    """
     times = dict.fromkeys(("lease_ms", "ttl_ms", "retention_ms"), HOUR)
     return await store.create(new, **{**times, "limit": 1_000_000, "scope_limit": 1_000_000, **changes})
 
 
 def next_of(record: TaskRecord, **changes: Any) -> TaskRecord:
-    """Return the next version of ``record``, with a new mark."""
+    """Return the next version of the task record ``record``, with a new mark and without storing it."""
     return attrs.evolve(record, version=record.version + 1, mark=new_mark(), **changes)
 
 
 def finished(record: TaskRecord) -> TaskRecord:
-    """Return the next version of the record, in which the task has ended."""
+    """Return the next version of a task record, in which the task has ended, without storing it."""
     return next_of(record, phase=TaskPhase.ENDED, outcome=Outcome(b"{}"), holder=None, leased_until=0)
 
 
 async def change(
     store: TaskStore, record: TaskRecord, *, holder: str | None = None, give_up: bool = False, **changes: Any
 ) -> TaskRecord | None:
-    """Change a stored record, as ``holder`` or, with `None`, as anyone. Return the new record; `None` if the store
-    refuses."""
+    """Change a stored task record, as ``holder`` or, with `None`, as any process. Return the new record; `None` if the
+    store refuses.
+    """
     following = next_of(record, **changes)
     is_kept = await store.change(following, expected_mark=record.mark, holder=holder, give_up=give_up)
     return following if is_kept else None
@@ -76,30 +79,30 @@ async def change(
 async def claim(
     store: TaskStore, holder: str, *, lease_ms: int = HOUR, limit: int = 1000, names: Collection[str] = ("report",)
 ) -> dict[str, TaskRecord]:
-    """Claim tasks for ``holder``, and return their records by id."""
+    """Claim tasks for ``holder``, and return their task records by id."""
     return {each.id: each for each in await store.claim(holder, lease_ms=lease_ms, limit=limit, names=names)}
 
 
 async def read_stored(store: TaskStore, task_id: str) -> StoredTask:
-    """Return the stored record, with the current time of the store's clock."""
+    """Return the stored task record, with the current time of the store's clock."""
     found = await store.read(None, task_id)
     assert found is not None, f"{task_id} is not kept"
     return found
 
 
 async def read_record(store: TaskStore, task_id: str) -> TaskRecord:
-    """Return the stored record."""
+    """Return the stored task record."""
     return (await read_stored(store, task_id)).record
 
 
 async def wait_past(store: TaskStore, record: TaskRecord, moment: int) -> None:
-    """Wait until ``moment`` has passed on the clock of the store. ``record`` is any record in that store."""
+    """Wait until ``moment`` has passed on the clock of the store. ``record`` can be any task record in that store."""
     while (await read_stored(store, record.id)).now <= moment:  # noqa: ASYNC110 - the store has its own clock
         await trio.sleep(0.001)
 
 
 async def expect_error(error: type[Exception], call: Awaitable[object]) -> None:
-    """Fail unless ``call`` raises ``error``."""
+    """Check that awaiting ``call`` raises ``error``."""
     try:
         result = await call
     except error:
@@ -109,14 +112,14 @@ async def expect_error(error: type[Exception], call: Awaitable[object]) -> None:
 
 @define(eq=False)
 class Interruption:
-    """Cancels calls when their task waits for the ``step``-th time. ``has_waited`` is true if any call waited that
-    often."""
+    """Cancels a call when it waits for the ``step``-th time. ``has_waited`` is true if any call waited that often."""
 
     step: int
     has_waited: bool = False
 
     async def call(self, function: Callable[..., Awaitable[T]], *args: Any) -> list[T]:
-        """Call ``function`` with ``args``. Return a list with its result; an empty list if the call was cancelled."""
+        """Call ``function`` with ``args``. Return a list with its result, or an empty list if the call was cancelled.
+        """
 
         class Cancelling(trio.abc.Instrument):
             left = self.step
@@ -138,7 +141,7 @@ class Interruption:
 
 
 def interruptions() -> Iterator[Interruption]:
-    """Yield an `Interruption` for each step, up to the first one that no call reached."""
+    """Yield an `Interruption` for step 1, 2, 3 …, up to the first step that no call reached."""
     for step in count(1):
         yield (interruption := Interruption(step))
         if not interruption.has_waited:
@@ -146,10 +149,10 @@ def interruptions() -> Iterator[Interruption]:
 
 
 class RecordTests(TestedTaskStorage):
-    """The tests of `create`, `discard`, `read`, `marks` and `change`."""
+    """Tests of `create`, `discard`, `read`, `marks` and `change` of a `TaskStore`."""
 
     async def test_record_is_read_as_it_was_created(self) -> None:
-        """Every store of the storage reads each field of a record as it was created."""
+        """Every store of the storage reads all fields of a task record as they were created."""
         whole = record(
             "whole",
             scope="\N{SNOWMAN} ann\0",
@@ -192,25 +195,25 @@ class RecordTests(TestedTaskStorage):
             await wait_past(store, one, now)
 
     async def test_task_without_a_time_to_live_is_for_ever(self) -> None:
-        """A task without a time to live never expires and is never deleted."""
+        """A task without a time to live never expires, and its record is never deleted."""
         async with self.open_store() as store:
             one = await create(store, record("one"), ttl_ms=None, retention_ms=5)
             assert (one.expires_at, one.kept_until) == (None, None)
 
     async def test_task_without_a_holder_has_no_lease(self) -> None:
-        """The lease of a task without a holder is 0."""
+        """A task without a holder has no lease: the record's lease time is 0."""
         async with self.open_store() as store:
             assert (await create(store, record("one"))).leased_until == 0
 
     async def test_large_record_is_kept_whole(self) -> None:
-        """A large record is stored whole, because the caller enforces the limits of a record."""
+        """A large task record is stored whole, because the caller of the store enforces the size limit."""
         large = record("large", params=bytes(2**20), questions={str(number): bytes(100) for number in range(1000)})
         async with self.open_store() as store:
             assert await read_record(store, (await create(store, large)).id) == await read_record(store, "large")
             assert (await read_record(store, "large")).size == large.size
 
     async def test_unknown_id_is_no_record(self) -> None:
-        """An unknown id has no record, whatever string a peer sends."""
+        """`read` returns `None` for an unknown task id, whatever string a client sends."""
         async with self.open_store() as store:
             await create(store, record("known"))
             for text in ("", "unknown", "KNOWN", "known\0", "%", "*", "\ud800", "x" * 100_000):
@@ -218,8 +221,7 @@ class RecordTests(TestedTaskStorage):
                 assert await store.read(None, text) is None
 
     async def test_record_of_another_scope_does_not_exist(self) -> None:
-        """A record is only found with its own scope, which can be empty, or with `None`: the server itself, which sees
-        all scopes."""
+        """`read` finds a task record only with the record's own scope, or with `None`, which stands for all scopes."""
         async with self.open_store() as store:
             anns, nobodys = await create(store, record("a")), await create(store, record("n", scope=""))
             assert await store.read("", "a") is None
@@ -231,7 +233,9 @@ class RecordTests(TestedTaskStorage):
                 assert read.record == one
 
     async def test_record_with_a_taken_id_is_refused(self) -> None:
-        """A second record with the same id is refused and doesn't count; the first stays."""
+        """Creating a second task record with the same id raises an error. The first is unchanged, and the second
+        doesn't count.
+        """
         async with self.open_store() as store:
             one = await create(store, record("same"))
             await expect_error(ValueError, create(store, record("same", scope="bob")))
@@ -239,7 +243,7 @@ class RecordTests(TestedTaskStorage):
             await create(store, record("bobs", scope="bob"), limit=2, scope_limit=1)
 
     async def test_full_store_keeps_no_other_record(self) -> None:
-        """`create` raises `StoreFull` if there are ``limit`` records, of one scope or of many."""
+        """`create` raises `StoreFull` if ``limit`` task records exist, of one scope or of many."""
         async with self.open_store() as store:
             for name in ("one", "two"):
                 await create(store, record(name, scope=name), limit=2, scope_limit=2)
@@ -248,8 +252,9 @@ class RecordTests(TestedTaskStorage):
             await create(store, record("three", scope="three"), limit=3, scope_limit=2)
 
     async def test_full_scope_leaves_room_for_others(self) -> None:
-        """`create` raises `StoreFull` if the scope has ``scope_limit`` records, and still creates records of other
-        scopes."""
+        """`create` raises `StoreFull` if the scope has ``scope_limit`` task records. Records of other scopes can still
+        be created.
+        """
         async with self.open_store() as store:
             await create(store, record("anns"), limit=9, scope_limit=1)
             await expect_error(StoreFull, create(store, record("more"), limit=9, scope_limit=1))
@@ -257,7 +262,7 @@ class RecordTests(TestedTaskStorage):
             await create(store, record("bobs", scope="bob"), limit=9, scope_limit=1)
 
     async def test_bounds_hold_while_many_create(self) -> None:
-        """Of twenty concurrent `create` calls in two stores, as many succeed as the limits allow."""
+        """Of twenty concurrent `create` calls in two stores, exactly as many succeed as the limits allow."""
         async with self.open_store() as store, self.open_store() as other:
             created: list[str] = []
 
@@ -276,7 +281,7 @@ class RecordTests(TestedTaskStorage):
             assert {each.id for each in await store.page("ann", None, 99)} == set(created)
 
     async def test_void_deletes_a_record(self) -> None:
-        """`discard` deletes a record, returns true, and the record no longer counts."""
+        """`discard` deletes a task record, which then no longer counts, and returns true."""
         async with self.open_store() as store, self.open_store() as other:
             await create(store, record("one", holder="me"))
             assert await other.discard("one", retention_ms=HOUR) is True
@@ -285,7 +290,8 @@ class RecordTests(TestedTaskStorage):
             await create(store, record("two"), limit=1, scope_limit=1)
 
     async def test_void_refuses_a_creation_that_is_still_under_way(self) -> None:
-        """`discard` of an unknown id returns false, and refuses this id, and no other, for a while.
+        """If the id is unknown, `discard` returns false, and for a while `create` refuses this id, because the creation
+        may still be under way.
 
         A `create` call that is still under way then fails.
         """
@@ -300,8 +306,9 @@ class RecordTests(TestedTaskStorage):
             await create(store, record("soon"))
 
     async def test_marks_are_those_of_the_records_that_are_kept(self) -> None:
-        """`marks` returns the marks of the stored records, from every store of the storage; each write changes the
-        mark."""
+        """`marks` returns the current marks of the stored task records, in every store of the storage. Each write
+        changes the mark.
+        """
         async with self.open_store() as store, self.open_store() as other:
             one, two = await create(store, record("one")), await create(store, record("two", scope="bob"))
             assert dict(await other.marks(["one", "two", "never", "\ud800"])) == {"one": one.mark, "two": two.mark}
@@ -311,14 +318,14 @@ class RecordTests(TestedTaskStorage):
             assert dict(await store.marks([])) == {}
 
     async def test_marks_of_thousands_are_told(self) -> None:
-        """`marks` has no limit on the number of ids."""
+        """`marks` accepts thousands of ids in one call."""
         async with self.open_store() as store:
             created = [await create(store, record(f"task {number}")) for number in range(40)]
             asked = [*(each.id for each in created), *(f"never {number}" for number in range(40_000))]
             assert dict(await store.marks(asked)) == {each.id: each.mark for each in created}
 
     async def test_change_replaces_the_record(self) -> None:
-        """`change` replaces each field of the record, for every store of the storage."""
+        """`change` replaces all fields of a task record, for every store of the storage."""
         async with self.open_store() as store, self.open_store() as other:
             one = await create(store, record("one", message="old", answers={"a": b"1"}))
             new = await change(store, one, message="new", poll_ms=5, questions={"b": b"2"}, kept_until=None)
@@ -327,7 +334,9 @@ class RecordTests(TestedTaskStorage):
             assert await read_record(other, "one") == new
 
     async def test_change_of_a_record_with_another_mark_is_refused(self) -> None:
-        """`change` compares only the mark: equal version numbers don't make it succeed."""
+        """`change` compares only the mark. If the mark differs, `change` refuses, even if the version number is the
+        same.
+        """
         async with self.open_store() as store:
             one = await create(store, record("one"))
             new = await change(store, one, message="new")
@@ -338,14 +347,14 @@ class RecordTests(TestedTaskStorage):
             assert await read_record(store, "one") == new
 
     async def test_change_of_an_unknown_record_is_refused(self) -> None:
-        """`change` doesn't create a record."""
+        """`change` of an unknown task record is refused, and creates no record."""
         async with self.open_store() as store:
             one = record("one")
             assert not await store.change(next_of(one), expected_mark=one.mark, holder=None)
             assert await store.read(None, "one") is None
 
     async def test_change_by_the_holder_is_kept(self) -> None:
-        """The holder that was set by `claim` or `create` can change the record."""
+        """The holder that `claim` or `create` has set can change the task record."""
         async with self.open_store() as store:
             one = await create(store, record("one", holder="me"))
             new = await change(store, one, holder="me", message="new")
@@ -353,7 +362,7 @@ class RecordTests(TestedTaskStorage):
             assert await read_record(store, "one") == new
 
     async def test_change_by_another_holder_is_refused(self) -> None:
-        """A process that lost the task to another holder can't change the record, even with the current mark.
+        """A process that lost a task to another holder can't change its record, even with the current mark.
 
         A call without a holder can always change it.
         """
@@ -367,7 +376,7 @@ class RecordTests(TestedTaskStorage):
             assert await change(store, new, message="an answer") is not None
 
     async def test_holder_changes_nothing_of_a_task_that_has_ended(self) -> None:
-        """After a task is cancelled, its holder can't change the record any more."""
+        """After a task is cancelled, its holder can no longer change the record."""
         async with self.open_store() as store:
             one = await create(store, record("one", holder="me"))
             cancelled = await change(store, one, phase=TaskPhase.CANCELLED)
@@ -375,7 +384,9 @@ class RecordTests(TestedTaskStorage):
             assert await change(store, cancelled, holder="me", message="but I") is None
 
     async def test_change_leaves_the_lease_as_it_is_kept(self) -> None:
-        """`change` keeps the stored holder, epoch and lease, because the caller may have outdated ones."""
+        """`change` ignores the holder, epoch and lease that are passed, because they may be outdated, and keeps the
+        stored ones.
+        """
         async with self.open_store() as store:
             await create(store, record("one"))
             one = before = (await claim(store, "me"))["one"]
@@ -387,7 +398,7 @@ class RecordTests(TestedTaskStorage):
                 assert one.mark == following.mark
 
     async def test_task_that_ends_has_no_holder(self) -> None:
-        """A task that has ended, or has become external, has no holder."""
+        """When a task ends or becomes external, its record no longer has a holder."""
         async with self.open_store() as store:
             for name, phase in (("ends", TaskPhase.CANCELLED), ("leaves", TaskPhase.WORKING)):
                 one = await create(store, record(name, holder="me"))
@@ -396,7 +407,7 @@ class RecordTests(TestedTaskStorage):
                 assert (kept.holder, kept.leased_until) == (None, 0)
 
     async def test_first_of_many_changes_wins(self) -> None:
-        """Of twenty concurrent changes of one record in two stores, one succeeds."""
+        """Of twenty concurrent `change` calls for one task record in two stores, one succeeds."""
         async with self.open_store() as store, self.open_store() as other:
             one, won = await create(store, record("one")), list[str]()
 
@@ -410,14 +421,14 @@ class RecordTests(TestedTaskStorage):
             assert [(await read_record(store, "one")).message] == won
 
     async def test_cancelled_create_is_whole_or_nothing(self) -> None:
-        """`create` stores the record if it returned, and stores nothing if it was cancelled."""
+        """If `create` is cancelled, the task record isn't stored."""
         async with self.open_store() as store:
             for at in interruptions():
                 returned = await at.call(create, store, record(f"task {at.step}"))
                 assert (await store.read("ann", f"task {at.step}") is not None) == bool(returned)
 
     async def test_cancelled_void_is_whole_or_nothing(self) -> None:
-        """`discard` deletes the record if it returned, and changes nothing if it was cancelled."""
+        """If `discard` is cancelled, nothing changes."""
 
         async def void(task_id: str) -> bool:
             return await store.discard(task_id, retention_ms=HOUR)
@@ -429,7 +440,7 @@ class RecordTests(TestedTaskStorage):
                 assert (await store.read(None, f"task {at.step}") is None) == bool(returned)
 
     async def test_cancelled_change_is_whole_or_nothing(self) -> None:
-        """`change` stores the next version if it returned, and changes nothing if it was cancelled."""
+        """If `change` is cancelled, the task record is unchanged."""
         async with self.open_store() as store:
             await create(store, record("one"))
 

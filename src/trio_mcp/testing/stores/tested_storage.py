@@ -1,5 +1,4 @@
-"""TestedStorage opens replicas of the storage under test. All suites of `SharedStorage` use the functions in this
-module."""
+"""TestedStorage: the base class of the storage test suites, which opens replicas of the storage under test."""
 
 from __future__ import annotations
 
@@ -30,7 +29,9 @@ LENGTHS: Final = (100, 1000, 10_000, 100_000)
 
 
 class TestedStorage:
-    """The storage under test, which is empty when a test begins."""
+    """Base class of the storage test suites: opens replicas of the storage under test, which is empty when a test
+    begins.
+    """
 
     def open_replica(self, name: str = "tested") -> AbstractAsyncContextManager[Replica]:
         """Open a replica of the server ``name``. All replicas that one test opens share the same storage."""
@@ -38,7 +39,7 @@ class TestedStorage:
 
 
 async def run_concurrently(calls: Sequence[Callable[[], Awaitable[T]]]) -> list[T | Exception]:
-    """Make ``calls`` concurrently, and return the result or the exception of each."""
+    """Run ``calls`` concurrently, and return the result or the exception of each."""
     results = dict[int, T | Exception]()
 
     async def make(number: int, call: Callable[[], Awaitable[T]]) -> None:
@@ -54,7 +55,7 @@ async def run_concurrently(calls: Sequence[Callable[[], Awaitable[T]]]) -> list[
 
 
 async def wait_until(holds: Callable[[], Awaitable[bool]]) -> float:
-    """Call ``holds`` repeatedly until it returns true, and return the time then, in trio's seconds."""
+    """Call ``holds`` repeatedly until it returns true. Return the time at that moment, on trio's clock."""
     with trio.fail_after(PATIENCE):
         while not await holds():  # noqa: ASYNC110 - the storage has its own clock
             await trio.sleep(0.005)
@@ -62,7 +63,7 @@ async def wait_until(holds: Callable[[], Awaitable[bool]]) -> float:
 
 
 async def expect_hints(hints: AsyncIterator[T | HintsLost], *wanted: T) -> list[T]:
-    """Wait until all notifications in ``wanted`` have arrived, and return all that arrived."""
+    """Wait until all notifications in ``wanted`` have arrived. Return all notifications that arrived."""
     seen = list[T]()
     with trio.fail_after(PATIENCE):
         while not all(each in seen for each in wanted):
@@ -73,7 +74,7 @@ async def expect_hints(hints: AsyncIterator[T | HintsLost], *wanted: T) -> list[
 
 
 async def expect_hint_or_loss(hints: AsyncIterator[T | HintsLost], last: T) -> None:
-    """Wait for the notification ``last``, or for the one that says that notifications were lost."""
+    """Wait for the notification ``last``, or for `HINTS_LOST`, which reports that notifications were lost."""
     with trio.fail_after(PATIENCE):
         async for hint in hints:
             if isinstance(hint, HintsLost) or hint == last:
@@ -81,7 +82,7 @@ async def expect_hint_or_loss(hints: AsyncIterator[T | HintsLost], last: T) -> N
 
 
 async def cancel_one_wait(hints: AsyncIterator[object]) -> None:
-    """Cancel a task that waits for a notification."""
+    """Wait for a notification, and cancel that wait."""
     with trio.move_on_after(0.01) as scope:
         while True:
             await anext(hints)
