@@ -1,4 +1,4 @@
-"""OAuth documents that this package reads: metadata, client registrations and token responses.
+"""OAuth documents that this package reads: server metadata, client registrations and token responses.
 
 The rule of this file: **any bytes give either an object or one `InvalidDocument`**. Unknown members are skipped. The
 others are limited in size. If an optional member has the wrong type, it is read leniently, or else counts as absent.
@@ -30,11 +30,11 @@ _Code: TypeAlias = Annotated[str, Meta(min_length=1, max_length=200, pattern=r"\
 
 
 class InvalidDocument(ValueError):
-    """The bytes aren't a valid OAuth document. The message gives the reason, without any values of the document."""
+    """Raised if bytes aren't a valid OAuth document. The message gives the reason, but no values of the document."""
 
 
 class _Document:
-    """The base class of the OAuth documents."""
+    """Base class of the OAuth documents in this module."""
 
     __slots__ = ()
 
@@ -46,7 +46,7 @@ class _Document:
 
     @classmethod
     def from_json(cls, data: bytes) -> Self:
-        """Return the document that JSON bytes contain. Raises `InvalidDocument` if they aren't a valid document."""
+        """Parse JSON bytes as an OAuth document of this class. Raises `InvalidDocument` if they aren't valid."""
         if len(data) > _LONGEST:
             raise InvalidDocument(f"{cls._COMPLAINT}: longer than {_LONGEST} bytes")
         data = data.removeprefix(BOM_UTF8)
@@ -58,7 +58,7 @@ class _Document:
             check_levels(data)
             return document
         except msgspec.ValidationError as error:
-            reason = str(error)  # names the wrong member, and what was expected
+            reason = str(error)  # the text names the invalid member and the expected type
         except RecursionError:
             reason = "nested too deeply"
         except (msgspec.DecodeError, UnicodeDecodeError):
@@ -67,8 +67,9 @@ class _Document:
 
     @classmethod
     def _read_leniently(cls, members: dict[str, msgspec.Raw]) -> Self:
-        """Return the document, reading each member separately. Many servers write strings for numbers and lists, lists
-        for strings, or null in lists."""
+        """Parse each member of an OAuth document separately. Many servers write strings for numbers and lists, lists
+        for strings, or null in lists.
+        """
         members = cls._usual(members)
         optional = [name for name, field in attrs.fields_dict(cls).items() if field.default is not attrs.NOTHING]
         required = {name: value for name, value in members.items() if name not in optional}
@@ -84,7 +85,7 @@ class _Document:
 
     @classmethod
     def _usual(cls, members: dict[str, msgspec.Raw]) -> dict[str, msgspec.Raw]:
-        """Return the members of a document in the usual form, converted from an unusual one."""
+        """Return the document's members in the standard form, if a server wrote them in another known form."""
         return members
 
 
@@ -159,8 +160,9 @@ class ServerMetadata(_Document):
 
 @frozen(kw_only=True)
 class ClientMetadata(_Document):
-    """Client metadata, sent to register, or published at the URL that is the client's id (RFC 7591 section 2; OpenID
-    Connect Registration section 2)."""
+    """OAuth client metadata, either sent to the registration endpoint, or published at the URL that is the client id
+    (RFC 7591 section 2; OpenID Connect Registration section 2).
+    """
 
     _COMPLAINT: ClassVar = "invalid client metadata"
 
@@ -224,8 +226,9 @@ class TokenResponse(_Document):
 
     @classmethod
     def _usual(cls, members: dict[str, msgspec.Raw]) -> dict[str, msgspec.Raw]:
-        """Return the members of a token response. Some servers wrap them as in ``{"code": 0, "data": {"access_token":
-        ...}}``."""
+        """Return the members of a token response. Some servers wrap them in another object: ``{"code": 0, "data":
+        {"access_token": ...}}``.
+        """
         if "access_token" in members:
             return members
         objects = [each for each in members.values() if bytes(each).startswith(b"{")]

@@ -1,4 +1,4 @@
-"""`CancelAcknowledged` is an extension with which a caller finds out whether a cancelled call has really stopped.
+"""`CancelAcknowledged`: an extension that confirms to the caller that a cancelled call has stopped.
 
 CANCEL_ACKNOWLEDGED.md, in the transports folder, specifies the extension for other implementations.
 """
@@ -29,15 +29,16 @@ CANCEL_STATES: Final[frozenset[object]] = frozenset(get_args(CancelState))
 
 @frozen
 class CancelSettings:
-    """Settings that a server declares: it waits for at most ``max_wait_ms`` milliseconds."""
+    """The settings that a server declares for `CancelAcknowledged`: how long it waits for a cancelled call to stop."""
 
     max_wait_ms: int = 30_000
 
 
 @frozen
 class CancelParams:
-    """The parameters of `CANCEL`: the token of the call, why it was cancelled, and how long the other side should
-    wait."""
+    """The parameters of a `CANCEL` request: the cancel token of the call, the reason, and how long the receiver should
+    wait for the call to stop.
+    """
 
     cancel_token: str
     reason: str | None = None
@@ -104,5 +105,5 @@ class CancelAcknowledged(Extension[CancelSettings, dict[str, Any]]):
         )
 
     def _register(self, server: Any) -> None:
-        """Register a handler on ``server`` that reports how calls end."""
+        """Register the handler of `CANCEL` requests on ``server``."""
         server._acknowledge_cancels(self)

@@ -1,4 +1,4 @@
-"""cattrs converters, for attrs classes that authors write for extensions, and for locating faults in any data.
+"""cattrs converters: they convert the attrs classes of extensions, and find the invalid parts of any data.
 
 Importing cattrs takes a twentieth of a server's startup time, and few servers need it. For the classes of the
 specification, see `readers.py` and `writers.py`.
@@ -44,8 +44,9 @@ _Refusal: TypeAlias = Callable[[Any, Revision], Callable[[Any], Any] | None]
 
 
 def faults_in(data: Any, kind: Any) -> list[str]:
-    """Return the faults that prevent data from being read as a ``kind``, each with its place in JSON names. Return an
-    empty list if the data is valid."""
+    """Return the faults that make JSON data invalid as a ``kind``, each with its JSON path. Return an empty list if the
+    data is valid.
+    """
     try:
         structurer(None, detailed=True).structure(data, kind)
     except (TypeError, ValueError, cattrs.BaseValidationError) as error:
@@ -54,7 +55,7 @@ def faults_in(data: Any, kind: Any) -> list[str]:
 
 
 def faults_text(error: BaseException, _: type | None) -> str:
-    """Return the error of a reader as text."""
+    """Return the error that a reader raised as text."""
     return f"missing {wire_name(error.args[0])!r}" if isinstance(error, KeyError) else str(error)
 
 
@@ -64,14 +65,16 @@ once."""
 
 
 def _on_the_wire(fault: str) -> str:
-    """Return the same fault with its place in JSON names: ``$.maxTokens``, not ``$.max_tokens``."""
+    """Return the fault with its path in JSON names: ``$.maxTokens``, not ``$.max_tokens``."""
     words, at, place = fault.rpartition(" @ ")
     return words + at + _PART.sub(lambda m: f".{wire_name(m[1])}" if m[1] else m[0], place)
 
 
 @cache
 def structurer(revision: Revision | None, *, detailed: bool = False) -> cattrs.Converter:
-    """Return a cattrs converter that reads like `Readers`. A ``detailed`` converter collects all faults."""
+    """Return a cattrs converter that parses JSON data by the same rules as `Readers`. A ``detailed`` converter collects
+    all faults.
+    """
     converter = cattrs.Converter(detailed_validation=detailed)
     for kind in (str, bool, int, float, LogLevel):
         converter.register_structure_hook(kind, LEAVES[kind])
@@ -124,8 +127,10 @@ def _read_class(revision: Revision | None, kind: Any, converter: cattrs.Converte
 
 @cache
 def unstructurer(revision: Revision, write_ours: _Writer, refusal: _Refusal) -> cattrs.Converter:
-    """Return a cattrs converter that writes in the form of ``revision``. ``write_ours`` returns the writer of a class
-    of this package. ``refusal`` returns the writer of a subclass of a class that the revision doesn't have."""
+    """Return a cattrs converter that encodes objects as JSON data for the protocol ``revision``. ``write_ours`` returns
+    the encoder of a class of this package. ``refusal`` returns an encoder that raises, for a subclass of a class that
+    the revision doesn't have.
+    """
     converter = cattrs.Converter()
     converter.register_unstructure_hook(Enum, lambda member: member.value)
     converter.register_unstructure_hook_func(lambda kind: kind == dict[str, Any], lambda value: value)

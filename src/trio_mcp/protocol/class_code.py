@@ -26,8 +26,9 @@ def is_ours(kind: Any) -> bool:
 
 
 def fields_of(kind: Any) -> Sequence[Field]:
-    """Return the fields of an attrs class, or an empty sequence for another type. Their types may be strings: see
-    `hints_of`."""
+    """Return the fields of an attrs class, or an empty sequence for any other type. The types of the fields may be
+    strings: see `hints_of`.
+    """
     return (_fields_of(kind) or ()) if isinstance(kind, type) else ()
 
 
@@ -40,13 +41,13 @@ def _fields_of(kind: type) -> Sequence[Field] | None:
 
 @cache
 def hints_of(kind: type) -> dict[str, Any]:
-    """Return the types of the fields of a class, by field name."""
+    """Return the type annotations of the fields of a class, by field name."""
     return get_type_hints(kind, include_extras=True)
 
 
 def reader_of(kind: Any, revision: str | None, hook_for: Callable[[Any], Any], skipped: str | None) -> Any:
-    """Return a function that makes an instance of ``kind`` from JSON data, with the signature of a reader. It raises
-    `TypeError` for data that isn't an object, and `KeyError` for a missing member.
+    """Return a generated function that parses JSON data as an instance of ``kind``. It raises `TypeError` for data that
+    isn't an object, and `KeyError` for a missing member.
 
     ``hook_for`` returns the reader of a type. The field ``skipped``, and fields that ``revision`` doesn't have, aren't
     read.
@@ -74,7 +75,7 @@ def reader_of(kind: Any, revision: str | None, hook_for: Callable[[Any], Any], s
 
 
 def writer_of(kind: Any, revision: str, hook_for: Callable[[Any], Any], unchanged: Any) -> Any:
-    """Return a function that makes a JSON object from an instance of ``kind``, in the form of ``revision``.
+    """Return a generated function that encodes an instance of ``kind`` as a JSON object for the protocol ``revision``.
 
     ``hook_for`` returns the writer of a type, or ``unchanged`` if values stay as they are. A field whose default is
     `None` is omitted while it is `None`.
@@ -100,8 +101,9 @@ def writer_of(kind: Any, revision: str, hook_for: Callable[[Any], Any], unchange
 
 
 def _hook(names: dict[str, Any], name: str, field: Field, hint: Any, hook_for: Callable[[Any], Any]) -> Any:
-    """Return the reader or writer of a field. For an optional field with a class as its type, the reader or writer is
-    made when the first value occurs, and stored under its ``name``, because most capabilities are never declared."""
+    """Return the reader or writer of a field. For an optional field whose type is a class, create it when the first
+    value occurs, because most capabilities are never declared.
+    """
     if field.default is not None or not _has_class(hint):
         return hook_for(hint)
 

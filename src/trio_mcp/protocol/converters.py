@@ -1,4 +1,4 @@
-"""Converters between JSON data and objects of the specification, per revision.
+"""Converters between JSON data and the classes of the MCP specification, for each protocol revision.
 
 Data is read strictly (`readers.py`): JSON types are never coerced, and the rules are the same for all revisions. If a
 revision is given, members that it doesn't have are ignored. Objects are written in the form of one revision, which
@@ -32,23 +32,25 @@ _MOST_FAULTS: Final = 20
 
 
 def structure(data: Any, kind: type[T]) -> T:
-    """Return an object of ``kind`` made from JSON data. Raises `ValueError` with each fault and its place. For large
-    data, the error has only the first fault, without a place."""
+    """Parse JSON data as an instance of ``kind``. Raises `ValueError` with each fault and its JSON path. For large
+    data, the error has only the first fault, without its path.
+    """
     try:
         return _hook_for(kind)(data, kind)
     except (KeyError, TypeError, ValueError) as error:
         if not is_small(data, _PARTS, _CHARACTERS, MOST_LEVELS):
             words = f"missing {wire_name(error.args[0])!r}" if isinstance(error, KeyError) else str(error)
             raise ValueError(clean(words)) from None
-    from .cattrs_converters import faults_in  # imported late: needed only for data with faults
+    from .cattrs_converters import faults_in  # imported late: needed only for invalid data
 
-    # Read again with the converter that reports places. It collects all faults, each with a traceback.
+    # Parse again with the converter that reports paths. It collects all faults, each with a traceback.
     raise ValueError(clean("; ".join(faults_in(data, kind))))
 
 
 def structure_notification(params: Any, kind: type[T]) -> T:
-    """Return an object of ``kind`` made from the parameters of a notification, without optional members that can't be
-    read. Raises `ValueError` if the rest can't be read either."""
+    """Parse the parameters of a notification as an instance of ``kind``. Invalid optional members are omitted. Raises
+    `ValueError` if the rest is invalid too.
+    """
     hook = _hook_for(kind)
     try:
         return hook(params, kind)
@@ -63,13 +65,14 @@ logger = logging.getLogger("trio_mcp")
 
 
 def log_faults(method: str, faults: str) -> None:
-    """Log the parts of a result that can't be read."""
+    """Log the parts of a result that were invalid, and were omitted or replaced."""
     logger.warning("the result of %s breaks the specification; left out or replaced: %s", method, faults)
 
 
 def structure_result(method: str, result: Any, kind: type[T], report: Report = log_faults) -> T:
-    """Return an object of ``kind`` made from the result of a request of ``method``, without the parts that can't be
-    read: see `repaired_result`. Raises `ProtocolViolation` if too much of the result can't be read."""
+    """Parse the result of a ``method`` request as an instance of ``kind``. Invalid parts are omitted: see
+    `repaired_result`. Raises `ProtocolViolation` if too much of the result is invalid.
+    """
     hook = _hook_for(kind)
     try:
         return hook(result, kind)
@@ -78,9 +81,10 @@ def structure_result(method: str, result: Any, kind: type[T], report: Report = l
 
 
 def repaired_result(method: str, result: Any, kind: Any, report: Report = log_faults) -> Any:
-    """Return ``result`` in a form that can be read as a ``kind``, without the items and optional members that can't be
-    read. These are passed to ``report``. Unreadable content blocks become `UnknownContent`. Raises `ProtocolViolation`
-    if too much can't be read."""
+    """Return ``result`` without its invalid items and optional members, so that it can be parsed as a ``kind``. The
+    invalid parts are passed to ``report``, and invalid content blocks become `UnknownContent`. Raises
+    `ProtocolViolation` if too much is invalid.
+    """
     try:
         mended, faults = _repaired(result, kind)
     except ValueError as error:
@@ -91,12 +95,12 @@ def repaired_result(method: str, result: Any, kind: Any, report: Report = log_fa
 
 
 def _repaired(data: Any, kind: Any, limit: int = 10_000) -> tuple[Any, str]:
-    """Return data that can be read as a ``kind``, and a description of the parts that were left out or replaced.
+    """Return data without its invalid parts, so that it can be parsed as a ``kind``, and a description of these parts.
 
     Raises `ValueError` with all faults if the data can't be repaired, or if there are more than ``limit`` faults. A
     server may have the same fault in each of its tools.
     """
-    from .lenient_reading import LenientReading  # imported late: needed only for peers that break the specification
+    from .lenient_reading import LenientReading  # imported late: needed only for peers that violate the specification
 
     reading = LenientReading(_hook_for, limit)
     try:
@@ -107,8 +111,9 @@ def _repaired(data: Any, kind: Any, limit: int = 10_000) -> tuple[Any, str]:
 
 
 def structure_params(data: Any, kind: type[T], revision: Revision) -> T:
-    """Return an object of ``kind`` made from received parameters, without members that ``revision`` doesn't have.
-    Raises `CodedError` -32602 if the parameters are invalid."""
+    """Parse received parameters as an instance of ``kind``. Members that ``revision`` doesn't have are ignored. Raises
+    `CodedError` -32602 if the parameters are invalid.
+    """
     members: Any = {} if data is None else data
     try:
         return _hook_for(kind)(members, kind)
@@ -116,10 +121,10 @@ def structure_params(data: Any, kind: type[T], revision: Revision) -> T:
         with suppress(KeyError, TypeError, ValueError):
             return _hook_for(kind, revision)(members, kind)
     try:
-        # Some clients omit required members that don't matter.
+        # Accept parameters without required members that don't matter, because some clients omit them.
         if kind is InitializeParams and is_small(members, _PARTS, _CHARACTERS, MOST_LEVELS):
             members, _ = _repaired(members, kind, _MOST_FAULTS)
-        elif as_object(members).get("arguments") == []:  # PHP writes an empty object this way
+        elif as_object(members).get("arguments") == []:  # PHP encodes an empty object as a list
             members = {**members, "arguments": {}}
         return structure(members, kind)
     except ValueError as error:
@@ -127,8 +132,9 @@ def structure_params(data: Any, kind: type[T], revision: Revision) -> T:
 
 
 def unstructure(value: Any, revision: Revision) -> Any:
-    """Return an object as plain data in the form of ``revision``. Raises `NotExpressible` if the revision can't express
-    it."""
+    """Encode an object as JSON data for the protocol ``revision``. Raises `NotExpressible` if the revision can't
+    express it.
+    """
     return _unhook_for(revision, cast("Any", type(value)))(value)
 
 

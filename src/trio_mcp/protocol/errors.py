@@ -1,4 +1,4 @@
-"""The error codes that MCP adds to JSON-RPC, and the errors that carry them."""
+"""The error codes that MCP adds to JSON-RPC, and the exception classes that carry them."""
 
 from __future__ import annotations
 
@@ -28,13 +28,14 @@ should call again."""
 
 @value
 class URLElicitationRequiredData:
-    """The data of the error `URL_ELICITATION_REQUIRED`: what the user must do before the request can succeed."""
+    """The data of a `URL_ELICITATION_REQUIRED` error: the URLs that the user must visit before the request can succeed.
+    """
 
     elicitations: list[ElicitURLParams]
 
 
 class CapabilityMissing(CodedError):
-    """The client hasn't declared the ``missing`` capability or capabilities, so nothing was sent.
+    """Raised if the client hasn't declared the ``missing`` capability or capabilities. Nothing was sent.
 
     The code is -32600 in legacy revisions. In modern revisions it is -32021, with all missing capabilities in
     ``data.requiredCapabilities`` (2026-07-28 basic, Per-request protocol fields).
@@ -65,23 +66,24 @@ def _what_is_missing(missing: Sequence[str], revision: Revision) -> str:
 
 
 class BadAnswer(ProtocolViolation, CodedError):
-    """In a modern revision, the client's answer doesn't match the input request. The code is -32602, because modern
-    answers are parameters of a request."""
+    """Raised in modern revisions if a client's answer doesn't match the input request. The code is -32602, because
+    modern answers are request parameters.
+    """
 
     def __init__(self, reason: str) -> None:
         CodedError.__init__(self, INVALID_PARAMS, f"Invalid params: {reason}")
 
 
 class NoBackChannel(CodedError):
-    """The handler can't send requests to its client (-32603). Nothing was sent."""
+    """Raised if the handler can't send requests to its client (error -32603). Nothing was sent."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(INTERNAL_ERROR, reason)
 
 
 class MethodUnavailable(CodedError):
-    """The revision of this connection doesn't have the method, or the peer hasn't declared its extension. Nothing was
-    sent.
+    """Raised if the connection's protocol revision doesn't have the method, or the peer hasn't declared its extension.
+    Nothing was sent.
 
     If a handler doesn't catch this error, its own request is answered with -32603, because that request's method
     exists.

@@ -1,5 +1,4 @@
-"""`Extension` is an agreement between client and server in addition to the specification (SEP-2133), with its own
-methods.
+"""`Extension`: a protocol extension (SEP-2133), with methods of its own that client and server agree on.
 
 An extension is data, and the same object is used by both sides. Its handlers are registered where a server or a client
 is created. `vocabulary_of` adds the methods of extensions to those of the specification. `with_unknown` also adds the
@@ -24,12 +23,12 @@ from .methods import METHODS, Method, Sender
 from .revisions import CORE, LATEST_MODERN, REVISIONS, Revision, Rows, Vocabulary
 
 if TYPE_CHECKING:
-    from typing_extensions import TypeVar as TypeVarWithDefault  # always available to type checkers
+    from typing_extensions import TypeVar as TypeVarWithDefault  # type checkers always have it
 
     S = TypeVarWithDefault("S", default=JSONObject)
     C = TypeVarWithDefault("C", default=JSONObject)
 else:
-    S, C = TypeVar("S"), TypeVar("C")  # defaults exist since Python 3.13, and aren't used at run time
+    S, C = TypeVar("S"), TypeVar("C")  # TypeVar defaults need Python 3.13, and aren't used at run time
 
 logger = logging.getLogger("trio_mcp")
 
@@ -45,7 +44,7 @@ _OURS: Final = __name__.partition(".")[0]
 
 
 def check_name(name: str) -> None:
-    """Raise `ValueError` if ``name`` isn't a valid name of an extension."""
+    """Raise `ValueError` if ``name`` isn't a valid extension name."""
     if _NAME.fullmatch(name) is None:
         raise ValueError(
             f"{name!r} is not a valid name of an extension: write a reversed domain, a slash and a name, as in "
@@ -55,19 +54,21 @@ def check_name(name: str) -> None:
 
 @frozen(eq=False)
 class ExtensionRequest(Method, Generic[P, R]):
-    """A request method of an extension, with parameters of class ``P`` and a result of class ``R``. Compared by
-    identity. Created by `Extension.method`."""
+    """A request method of an extension, with parameters of class ``P`` and a result of class ``R``. `Extension.method`
+    creates it. Compared by identity.
+    """
 
 
 @frozen(eq=False)
 class ExtensionNotification(Method, Generic[P]):
-    """A notification method of an extension, with parameters of class ``P``. Compared by identity. Created by
-    `Extension.notification`."""
+    """A notification method of an extension, with parameters of class ``P``. `Extension.notification` creates it.
+    Compared by identity.
+    """
 
 
 @define(eq=False)
 class Extension(Generic[S, C]):
-    """An extension of the protocol, for servers and clients.
+    """A protocol extension with its own methods and settings, for servers and clients (SEP-2133).
 
         search = Extension("com.example/search", server=SearchSettings(max_hits=100))
         query = search.method("com.example/search/query", Query, Hits)
@@ -111,7 +112,8 @@ class Extension(Generic[S, C]):
         requires_client: bool = True,
         scopes: Iterable[str] = (),
     ) -> ExtensionRequest[P, R]:
-        """Declare a request of this extension. Pass the returned object to `Server.handles` and `Client.request`.
+        """Declare a request method of this extension. Pass the returned object to `Server.handles` and
+        `Client.request`.
 
         Args:
           params: an attrs class, or ``dict[str, Any]``.
@@ -155,8 +157,8 @@ class Extension(Generic[S, C]):
         requires_client: bool = True,
         scopes: Iterable[str] = (),
     ) -> ExtensionNotification[P]:
-        """Declare a notification of this extension. Pass the returned object to `RequestContext.send_notification`,
-        `Client.send_notification` and `Server.handles`.
+        """Declare a notification method of this extension. Pass the returned object to
+        `RequestContext.send_notification`, `Client.send_notification` and `Server.handles`.
 
         Args:
           params: see `method`.
@@ -195,17 +197,20 @@ class Extension(Generic[S, C]):
         self._rows.append(row)
 
     def _register(self, server: Any) -> None:
-        """Register the extension's own handlers on ``server``, a `Server` that is being created. By default, do
-        nothing: the handlers of most extensions are registered by `Server.handles`."""
+        """Register the extension's own handlers on ``server``, a `Server` that is being created. The default does
+        nothing, because the author of a server registers handlers with `Server.handles`.
+        """
 
     def _check(self, server: Any) -> None:
-        """Raise `RuntimeError` if ``server``, which is about to start, offers something that the extension doesn't
-        allow. By default, do nothing."""
+        """Raise `RuntimeError` if ``server``, which is about to start, has a feature that the extension doesn't allow.
+        The default does nothing.
+        """
 
     def _settings_in(self, declared: Mapping[str, Any] | None, role: Literal["client", "server"]) -> Any:
-        """Return the settings that the other side ``declared`` for this extension in its ``role``, as an instance of
-        the class of `server` or `client`. Return `None` if the extension isn't declared. Invalid settings count as no
-        declaration, and are logged once."""
+        """Return the settings that the other side ``declared`` for this extension, as an instance of the class of
+        `server` or `client`, depending on its ``role``. Return `None` if the extension isn't declared. Invalid settings
+        count as not declared, and are logged once.
+        """
         found = None if declared is None else declared.get(self.name)
         if found is None:
             return None
@@ -220,8 +225,9 @@ class Extension(Generic[S, C]):
 
 
 def vocabulary_of(extensions: Collection[Extension[Any, Any]]) -> Vocabulary:
-    """Return the methods of the specification and of ``extensions``. Raises `ValueError` if two extensions have the
-    same name or the same method."""
+    """Return the methods of the specification together with those of ``extensions``. Raises `ValueError` if two
+    extensions have the same name or method.
+    """
     if not extensions:
         return CORE
     names = [extension.name for extension in extensions]
@@ -253,7 +259,9 @@ LONGEST_METHOD: Final = 256
 
 
 class _RowsAndUnknown(Mapping[str, Method]):
-    """The method rows ``known``, and a row for every other method name that isn't in the specification."""
+    """A mapping of method names to `Method` rows. It has the rows of ``known``, and makes a row for any other method
+    name that isn't in the specification.
+    """
 
     def __init__(self, known: Mapping[str, Method], result: Any) -> None:
         self._known = known
@@ -275,9 +283,9 @@ class _RowsAndUnknown(Mapping[str, Method]):
 
 
 def with_unknown(vocabulary: Vocabulary) -> Vocabulary:
-    """Return ``vocabulary`` with the methods of all unknown extensions, with names of up to 256 characters. Either side
-    may send them as requests and as notifications, with objects as parameters and results. For code that forwards
-    messages."""
+    """Return ``vocabulary`` with all unknown extension methods added, for code that forwards messages. Either side may
+    send them, as requests or notifications. Their names can have up to 256 characters.
+    """
 
     def and_unknown(rows: Rows, result: Any) -> Rows:
         @cache
@@ -300,7 +308,9 @@ UNKNOWN: Final = with_unknown(CORE)
 def declared_in(
     revision: Revision, extensions: Collection[Extension[Any, Any]], role: Literal["client", "server"]
 ) -> JSONObject:
-    """Return the settings that a side in this ``role`` declares for ``extensions`` in ``revision``, by name."""
+    """Return the settings that a client or server (``role``) declares for ``extensions`` in ``revision``, by extension
+    name.
+    """
     return {
         each.name: unstructure(each.client if role == "client" else each.server, LATEST_MODERN)
         for each in extensions

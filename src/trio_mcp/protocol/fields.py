@@ -1,4 +1,4 @@
-"""How the classes of the specification declare fields, with the first and last protocol revision that have a field."""
+"""Field definitions for the classes of the specification: each field has a first and a last protocol revision."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ JSONObject: TypeAlias = dict[str, Any]
 
 
 def as_object(value: object) -> JSONObject:
-    """Return the JSON value if it is an object. Otherwise, return an empty object."""
+    """Return ``value`` if it is a JSON object. Otherwise return an empty object."""
     return cast("JSONObject", value) if isinstance(value, dict) else {}
 
 
@@ -27,24 +27,26 @@ _UNTIL: Final = "trio_mcp.until"
 
 
 def json_type(value: Any) -> str:
-    """Return the name of the type of JSON data, from `JSON_TYPES`, or an empty string for anything else."""
+    """Return the name of the JSON type of a value, one of `JSON_TYPES`. Return an empty string if the value isn't JSON
+    data.
+    """
     return "null" if value is None else _TYPES.get(cast("Any", type(value)), "")
 
 
 def hint_parts(hint: Any) -> Iterator[Any]:
-    """Yield a type annotation, and all annotations and metadata that it consists of."""
+    """Yield a type annotation and, recursively, its arguments and metadata."""
     yield hint
     for part in () if get_origin(hint) is Literal else get_args(hint):
         yield from hint_parts(part)
 
 
 def union_parts(kind: Any) -> tuple[Any, ...]:
-    """Return the types of a union, or nothing for any other type."""
+    """Return the members of a union type, or nothing for any other type."""
     return get_args(kind) if get_origin(kind) in (Union, UnionType) else ()
 
 
 def since(revision: str, *, until: str | None = None, default: Any = None) -> Any:
-    """Return an attrs field that exists from protocol ``revision`` on, up to and including ``until``.
+    """Return an attrs field that exists in the protocol revisions from ``revision`` up to and including ``until``.
 
     Converters of other revisions omit the field. The field always has a default, because older peers never send it.
     """
@@ -52,24 +54,25 @@ def since(revision: str, *, until: str | None = None, default: Any = None) -> An
 
 
 def local() -> Any:
-    """Return an attrs field that is never sent, because no revision has it. `OPEN` in ``readers.py`` keeps it from
-    being read."""
+    """Return an attrs field that exists only in memory: no protocol revision sends it, and `OPEN` in ``readers.py``
+    keeps it from being read.
+    """
     return attrs.field(default=None, metadata={_SINCE: "never"})
 
 
 def history_of(field: attrs.Attribute[Any] | Field) -> tuple[str | None, str | None]:
-    """Return the first and the last protocol revision that have ``field``. `None` means that there is no limit."""
+    """Return the first and the last protocol revision of ``field``. `None` means no limit."""
     return cast("tuple[str | None, str | None]", (field.metadata.get(_SINCE), field.metadata.get(_UNTIL)))
 
 
 def is_in_revision(field: attrs.Attribute[Any] | Field, revision: str) -> bool:
-    """Return true if the protocol ``revision`` has ``field``."""
+    """Return true if ``field`` exists in the protocol ``revision``."""
     first, last = history_of(field)
     return (first is None or first <= revision) and (last is None or revision <= last)
 
 
 def wire_name(name: str) -> str:
-    """Return the JSON name of an attribute: in camelCase, and ``_meta`` for ``meta``."""
+    """Return the JSON name of an attribute: its name in camelCase, or ``_meta`` for ``meta``."""
     if name == "meta":
         return "_meta"
     first, *rest = name.rstrip("_").split("_")

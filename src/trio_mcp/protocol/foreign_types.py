@@ -1,4 +1,4 @@
-"""Reading, writing and describing values of classes that msgspec doesn't know, such as pydantic models.
+"""Support for values of classes that msgspec doesn't know, such as pydantic models: parsing, encoding, JSON Schemas.
 
 A library is looked up among the modules that were already imported, and is never imported here: a class of the library
 can come only from a file that has imported it.
@@ -23,7 +23,7 @@ from .type_adapters import Adapter, adapted
 
 
 def _pydantic() -> Any:
-    """Return the module `pydantic_models` if pydantic 2 or later was imported. Otherwise, return `None`."""
+    """Return the module `pydantic_models` if the program has imported pydantic 2 or later. Otherwise return `None`."""
     return _models() if "pydantic" in sys.modules else None
 
 
@@ -37,13 +37,15 @@ def _models() -> Any:
 
 
 def is_model(kind: Any) -> bool:
-    """Return true if ``kind`` is a class that pydantic reads and writes."""
+    """Return true if ``kind`` is a class that pydantic parses and encodes, such as a pydantic model."""
     return (models := _pydantic()) is not None and models.knows(kind)
 
 
 def readable(hint: Any) -> Any:
-    """Return the annotation ``hint``, or a class that reads it instead if pydantic must read all of it or msgspec
-    rejects it (see `Adapter`). Raises `TypeError` for an annotation that pydantic can't read."""
+    """Return an annotation that msgspec can parse. This is ``hint`` itself, or a substitute class if pydantic must
+    parse all of it or msgspec rejects it (see `Adapter`). Raises `TypeError` for an annotation that pydantic can't
+    parse.
+    """
     models = _pydantic()
     try:
         read = hint if models is None else models.readable(hint)
@@ -54,8 +56,9 @@ def readable(hint: Any) -> Any:
 
 
 def read_foreign(kind: type, value: Any) -> Any:
-    """Return JSON data as a value of a class that msgspec doesn't know. Raises `TypeError` or `ValueError` if the data
-    can't be read."""
+    """Parse JSON data as an instance of a class that msgspec doesn't know. Raises `TypeError` or `ValueError` for
+    invalid data.
+    """
     if (models := _pydantic()) is not None and models.knows(kind):
         return models.read(kind, value)
     if issubclass(kind, PurePath) and isinstance(value, str):
@@ -66,9 +69,10 @@ def read_foreign(kind: type, value: Any) -> Any:
 
 
 def write_foreign(value: Any, inner: Callable[[Any], Any] = lambda items: items) -> Any:
-    """Return a value of a class that msgspec doesn't know as JSON data. These are paths, numbers and strings of other
-    classes, pydantic models, numpy scalars and arrays, and other collections, whose items ``inner`` writes. Raises
-    `TypeError` for anything else."""
+    """Encode a value of a class that msgspec doesn't know as JSON data: a path, number, string, pydantic model, numpy
+    scalar or array, or another collection. ``inner`` encodes the items of a collection. Raises `TypeError` for anything
+    else.
+    """
     if (models := _pydantic()) is not None and models.knows(type(value)):
         return models.write(value)
     if isinstance(value, PurePath):
@@ -89,8 +93,9 @@ _MOST_ITEMS: Final = 1_000_000
 
 
 def collected(value: Any) -> list[Any] | dict[Any, Any]:
-    """Return a collection as a list or dict. Raises `NotSerializable` for too many items, because iterators may be
-    endless."""
+    """Return a collection as a list or dict. Raises `NotSerializable` if there are too many items, because an iterator
+    may be endless.
+    """
     if isinstance(value, Mapping):
         return dict(cast("Mapping[Any, Any]", value))
     items: list[Any] = list(islice(value, _MOST_ITEMS + 1))
@@ -100,8 +105,9 @@ def collected(value: Any) -> list[Any] | dict[Any, Any]:
 
 
 def schema_of_foreign(kind: type, *, read: bool, prefix: str = "") -> JSONObject:
-    """Return the JSON Schema of a class that msgspec doesn't know, as it is ``read`` or written. For ``prefix``, see
-    `schema_of_model`. Raises `TypeError` if the class has no schema."""
+    """Return the JSON Schema of a class that msgspec doesn't know, for values that are parsed (``read``) or encoded.
+    See `schema_of_model` for ``prefix``. Raises `TypeError` if the class has no schema.
+    """
     if issubclass(kind, PurePath):
         return {"type": "string"}
     if (models := _pydantic()) is not None and models.knows(kind):

@@ -1,4 +1,4 @@
-"""Default values in elicitation forms, and which of them an answer can contain."""
+"""Default values in elicitation forms: which of them are valid, and how they complete an answer."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ CHECKS_FORMATS: Final = "http://json-schema.org/draft-07/schema#"
 
 
 def with_defaults(answer: ElicitResult, schema: JSONObject) -> ElicitResult:
-    """Return the accepted answer to an elicitation form, with the defaults of ``schema`` in the fields that it omits.
-    Return other answers unchanged.
+    """Return an elicitation answer, completed with the defaults of the form ``schema`` if the user accepted. Other
+    answers are returned unchanged.
 
     2025-11-25 elicitation, Requested Schema: defaults are the initial values of a form. A field that is `None` is
     omitted, and gets no default. If it is required and may be null, it is null instead.
@@ -31,8 +31,9 @@ def with_defaults(answer: ElicitResult, schema: JSONObject) -> ElicitResult:
 
 
 def required_nullable(schema: JSONObject) -> list[str]:
-    """Return the required fields of the form ``schema`` that may be null. The specification doesn't have such fields,
-    but python-sdk writes them for an ``Optional`` without a default."""
+    """Return the names of the required fields of the form ``schema`` that may be null. The specification doesn't allow
+    them, but python-sdk sends them for an ``Optional`` field without a default.
+    """
     fields, needed = _fields_of(schema), schema.get("required")
     names = cast("list[object]", needed) if isinstance(needed, list) else []
     return [name for name in names if isinstance(name, str) and _may_be_null(fields.get(name, {}))]
@@ -46,8 +47,9 @@ def _may_be_null(field: JSONObject) -> bool:
 
 
 def fitting_defaults(schema: JSONObject) -> JSONObject:
-    """Return the defaults in the form ``schema``, keyed by field, without those that are invalid for their field or
-    that an answer can't contain, such as null."""
+    """Return the valid default values of the form ``schema``, by field name. A default is invalid if it doesn't match
+    its field, or if an answer can't contain it, such as null.
+    """
     from .schema_validator import SchemaValidator  # imported late: few clients fill in forms
 
     found: JSONObject = {}
@@ -56,7 +58,7 @@ def fitting_defaults(schema: JSONObject) -> JSONObject:
         for name, field in _fields_of(schema).items():
             if (default := field.get("default")) is None or not content_fits({name: default}):
                 continue
-            with suppress(ValueError):  # raised for a field that can't be checked separately
+            with suppress(ValueError):  # raised for a field that can't be validated separately
                 if SchemaValidator({**field, "$schema": CHECKS_FORMATS}).faults(default) is not None:
                     continue
             found[name] = default
@@ -64,7 +66,7 @@ def fitting_defaults(schema: JSONObject) -> JSONObject:
 
 
 def with_fitting_defaults(schema: JSONObject) -> JSONObject:
-    """Return the form ``schema`` with only its `fitting_defaults`."""
+    """Return the form ``schema`` without its invalid defaults. See `fitting_defaults`."""
     fields, fitting = _fields_of(schema), fitting_defaults(schema)
     without = {name: {**field} for name, field in fields.items() if name not in fitting}
     for field in without.values():

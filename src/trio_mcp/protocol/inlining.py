@@ -35,7 +35,7 @@ class _TooLarge(Exception):
 
 
 def inlined(schema: JSONObject) -> JSONObject:
-    """Return ``schema`` with local references replaced with their definitions.
+    """Return ``schema`` with each local reference (``$ref``) replaced by its definition.
 
     Definitions that refer to themselves, directly or indirectly, stay, with all definitions that they need. The same
     object is returned if there is nothing to replace, if the result would be too large, or if the schema has
@@ -58,12 +58,12 @@ def inlined(schema: JSONObject) -> JSONObject:
 
 
 def _endless(definitions: dict[str, Any], names: set[str]) -> set[str]:
-    """Return those ``names`` of definitions that refer to themselves, directly or indirectly."""
+    """Return which of the definitions ``names`` refer to themselves, directly or indirectly."""
     return {name for name in names if name in _reached(definitions, name)}
 
 
 class _Inlining:
-    """Replaces references to those ``definitions`` that don't refer to themselves."""
+    """Replaces the references to ``definitions`` with their content, except for recursive definitions."""
 
     def __init__(self, definitions: dict[str, Any]) -> None:
         self._definitions = definitions
@@ -97,7 +97,7 @@ class _Inlining:
 
 
 def _named_by(reference: Any) -> str | None:
-    """Return the name of the definition that ``reference`` refers to, or `None` if it refers to anything else."""
+    """Return the name of the definition that ``reference`` points to, or `None` if it points to something else."""
     if isinstance(reference, str):
         for prefix in _PREFIXES:
             name = reference.removeprefix(prefix)
@@ -129,7 +129,7 @@ _ENCODINGS: Final = {"byte": "base64", "base64": "base64", "base64url": "base64u
 
 
 def portable(schema: T) -> T:
-    """Return ``schema`` with portable keywords only, or the same object if nothing changes.
+    """Return ``schema`` with only the keywords that all hosts accept. If nothing changes, return the same object.
 
     An ``enum`` or ``const`` gets the ``type`` of its values. Repeated values of an ``enum``, unknown formats, OpenAPI's
     ``discriminator``, infinite bounds and defaults, and conditions on names that no name can meet are removed.
@@ -145,7 +145,7 @@ def portable(schema: T) -> T:
 
 
 def _fixed(node: JSONObject) -> JSONObject:
-    """Return one schema with portable keywords only. Its subschemas stay unchanged."""
+    """Return ``schema`` with only the keywords that all hosts accept, without changing its subschemas."""
     made = {
         key: value
         for key, value in node.items()
@@ -175,7 +175,7 @@ def _fixed(node: JSONObject) -> JSONObject:
 
 
 def schemas_in(schema: Any) -> Iterator[JSONObject]:
-    """Yield ``schema`` and all its subschemas that are objects."""
+    """Yield ``schema`` and all its subschemas, except boolean ones."""
     ahead = [schema]
     while ahead:
         each = ahead.pop()
@@ -192,8 +192,9 @@ def schemas_in(schema: Any) -> Iterator[JSONObject]:
 
 
 def at_pointer(root: JSONObject, pointer: str) -> Any:
-    """Return the value to which a JSON Pointer (RFC 6901), with or without a leading ``#``, refers in ``root``. Return
-    `None` if there is no such value."""
+    """Return the value in ``root`` at a JSON Pointer (RFC 6901), with or without a leading ``#``. Return `None` if
+    there is no such value.
+    """
     node: Any = root
     for token in pointer.split("/")[1:]:
         token = token.replace("~1", "/").replace("~0", "~")

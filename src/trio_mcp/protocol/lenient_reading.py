@@ -1,4 +1,4 @@
-"""Lenient reading of a peer's data, so that one invalid part doesn't make the rest unusable.
+"""Lenient parsing of a peer's data: invalid parts are removed or replaced, so that the rest can be used.
 
 Code reads strictly first, and uses this module only if that has failed. `LenientReading` returns a copy of the data in
 which parts that can't be read are removed or replaced, so that strict reading succeeds. Classes that aren't in the
@@ -30,11 +30,13 @@ _TYPES: Final = f"{__package__}.types."
 
 
 class Fault(ValueError):
-    """A part of the data can't be read. The message contains the reason and the place in the data."""
+    """Raised if part of the data is invalid. The message contains the reason and the JSON path."""
 
 
 class LenientReading:
-    """Removes or replaces up to ``limit`` faults in data, so that the strict readers of ``hook_for`` can read it."""
+    """Removes or replaces up to ``limit`` invalid parts of data, so that the strict readers from ``hook_for`` accept
+    the rest.
+    """
 
     def __init__(self, hook_for: HookFor, limit: int) -> None:
         self._hook_for = hook_for
@@ -42,14 +44,16 @@ class LenientReading:
         self._faults: list[str] = []
 
     def summary(self) -> str:
-        """Return a description of the removed or replaced parts: the first parts, each with its place, and the number
-        of others."""
+        """Return a description of the removed and replaced parts: the paths of the first ones, and the number of the
+        others.
+        """
         more = len(self._faults) - _SHOWN
         return clean("; ".join(self._faults[:_SHOWN]) + (f"; and {more:,} more" if more > 0 else ""))
 
     def repair(self, value: Any, kind: Any, place: str = "$") -> Any:
-        """Return ``value`` in a form that can be read as a ``kind``. Raises `Fault` if that is impossible, or if there
-        are too many faults."""
+        """Return ``value`` with invalid parts removed or replaced, so that it can be parsed as a ``kind``. Raises
+        `Fault` if that is impossible, or if there are too many faults.
+        """
         if (fault := self._fault(value, kind, place)) is None:
             return value
         parts = [part for part in union_parts(kind) or (kind,) if part is not NoneType]
@@ -63,7 +67,7 @@ class LenientReading:
         if content.UnknownContent in parts:
             return self._content(value, {tag_of(part): part for part in parts}, place, fault)
         part: Any = parts[0] if len(parts) == 1 else None
-        # A user's answer is read strictly, because an answer with a part removed is another answer.
+        # A user's answer is parsed strictly, because removing a part would change its meaning.
         if attrs.has(part) and part.__module__.startswith(_TYPES) and part is not elicitation.ElicitResult:
             return self._object(value, part, place, fault)
         raise fault
@@ -85,8 +89,9 @@ class LenientReading:
         self._faults.append(f"{fault} ({name[:_LONGEST_NAME]!r})" if isinstance(name, str) else str(fault))
 
     def _list(self, value: Any, kind: Any, place: str, fault: Fault) -> list[Any]:
-        """Return a list without the items that can't be read. Null counts as an empty list, because Go writes a nil
-        slice this way. An object counts as a list with one item, and so does a string that can replace an object."""
+        """Return a list without its invalid items. Null becomes an empty list, because Go encodes a nil slice as null.
+        An object becomes a list with one item, and so does a string that can replace an object.
+        """
         if type(value) is not list:
             takes_text = kind in (str, content.ResourceContents, *_TEXTS) or content.UnknownContent in get_args(kind)
             if value is not None and type(value) is not dict and not (takes_text and type(value) is str):
@@ -102,7 +107,7 @@ class LenientReading:
         return items
 
     def _content(self, value: Any, kinds: Mapping[Any, Any], place: str, fault: Fault) -> Any:
-        """Return a content block. An unreadable block stays unchanged, and a string becomes a text block."""
+        """Return a content block. An invalid block stays unchanged, and a string becomes a text block."""
         if value is None:
             raise fault
         block: Any = {"text": value} if type(value) is str else value
@@ -119,7 +124,7 @@ class LenientReading:
         return block
 
     def _object(self, value: Any, kind: Any, place: str, fault: Fault) -> JSONObject:
-        """Return an object without the optional members that can't be read, and with replacements for others."""
+        """Return an object without its invalid optional members, and with replacements for invalid required members."""
         if type(value) is str and kind in _TEXTS:
             value = {_TEXTS[kind]: value}
         given = _with_one_block_each(value) if kind is prompts.GetPromptResult else as_object(value)
@@ -157,12 +162,14 @@ class LenientReading:
 
 
 def _is_true(value: object) -> bool:
-    """Return true if a value means true where a boolean is expected."""
+    """Interpret any value as a boolean. The strings "false", "no", "0" and "" are false."""
     return value.lower() not in ("", "0", "false", "no") if isinstance(value, str) else bool(value)
 
 
 def _with_one_block_each(prompt: Any) -> JSONObject:
-    """Return a prompt in which each message has one content block. Some servers send several, as models accept them."""
+    """Return a prompt with one content block in each message. Some servers send several blocks, because model APIs
+    accept that.
+    """
     messages: list[Any] = []
     given = as_object(prompt)
     for each in cast("list[Any]", given["messages"]) if type(given.get("messages")) is list else ():
@@ -197,8 +204,9 @@ def _as_text(contents: JSONObject) -> str:
 
 
 def _is_error(result: JSONObject) -> bool:
-    """Return true if a tool failed. Any value that doesn't clearly mean false counts as a failure, because a failure
-    that looks like a success is worse."""
+    """Return true if ``isError`` of a tool result means a failure. Unclear values count as failures, because a failure
+    that looks like a success is worse.
+    """
     return _is_true(result["isError"])
 
 

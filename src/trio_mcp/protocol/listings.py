@@ -1,4 +1,4 @@
-"""Pages of a list such as ``tools/list``, whose items are encoded once per revision and not for each client."""
+"""Pages of lists such as ``tools/list``. Their items are encoded once per protocol revision, not once per client."""
 
 from __future__ import annotations
 
@@ -18,8 +18,9 @@ _LEVELS: Final = 3
 
 
 class ListedTexts:
-    """Caches the JSON texts of the items of one list, in each revision. Only items that were passed to `add` are
-    cached, from their first page until `drop`."""
+    """Caches the JSON texts of the items of one list, for each protocol revision. Only items passed to `add` are
+    cached, until `drop`.
+    """
 
     def __init__(self) -> None:
         self._items: dict[int, Any] = {}
@@ -29,7 +30,7 @@ class ListedTexts:
         self._left = _MOST_KEPT
 
     def add(self, item: Any) -> None:
-        """Cache the JSON texts of ``item`` from now on."""
+        """Allow the JSON texts of ``item`` to be cached."""
         self._items[id(item)] = item
 
     def drop(self, item: Any) -> None:
@@ -40,8 +41,9 @@ class ListedTexts:
                 self._left += len(found[1])
 
     def of(self, page: list[Any], revision: Revision) -> msgspec.Raw:
-        """Return the JSON text of a ``page`` of items in ``revision``. Raises `NotExpressible` or `NotSerializable` if
-        an item can't be written."""
+        """Return the JSON text of a ``page`` of items for the protocol ``revision``. Raises `NotExpressible` or
+        `NotSerializable` if an item can't be encoded.
+        """
         known = self._texts.setdefault(revision, {})
         texts = [found[1] if (found := known.get(id(item))) else self._written(item, revision) for item in page]
         return msgspec.Raw(b"[%b]" % b",".join(texts))
@@ -55,8 +57,9 @@ class ListedTexts:
 
 
 class CachedPage(list[Any]):
-    """A page of a list with cached JSON ``texts`` of its items. Items without a text aren't cached, so the page can be
-    changed like any list."""
+    """A page of a list, with a cache (``texts``) of its items' JSON texts. It can be changed like any list, because
+    items without a cached text are simply encoded.
+    """
 
     __slots__ = ("texts",)
 
@@ -65,4 +68,4 @@ class CachedPage(list[Any]):
         self.texts = texts
 
     def __reduce_ex__(self, _: Any) -> Any:
-        return list, (list(self),)  # copies of items aren't cached
+        return list, (list(self),)  # the cache isn't used for copied items

@@ -41,7 +41,7 @@ _DEFINED: Final = frozenset(
 
 
 def check_meta_keys(meta: Iterable[str] | None) -> None:
-    """Raise `ValueError` for a key that a server or client must not put into ``_meta`` (2026-07-28 basic, ``_meta``).
+    """Raise `ValueError` for a ``_meta`` key that a server or client must not use (2026-07-28 basic, ``_meta``).
 
     Such a key is malformed, or has a prefix that is reserved for MCP without being defined by MCP. Keys from peers
     aren't checked, and are kept unchanged.
@@ -62,7 +62,7 @@ def check_meta_keys(meta: Iterable[str] | None) -> None:
 
 
 def progress_token_of(meta: object) -> ProgressToken | None:
-    """Return the progress token in ``meta``, or `None` if there is no valid token.
+    """Return the progress token in the ``meta`` of a request, or `None` if there is no valid token.
 
     ``0`` and ``""`` are valid tokens. Any value other than a string or an integer is ignored, and the request is served
     without progress (2025-11-25 progress, Progress Flow: MUST be a string or integer value).
@@ -74,7 +74,7 @@ def progress_token_of(meta: object) -> ProgressToken | None:
 
 
 def related_task_of(params: dict[str, Any]) -> str | None:
-    """Return the id of the background task that a message with these parameters belongs to, or `None`."""
+    """Return the id of the background task to which a message with these ``params`` belongs, or `None`."""
     meta: Any = params.get("_meta")
     related: Any = cast("dict[str, Any]", meta).get(RELATED_TASK) if type(meta) is dict else None
     task_id: Any = cast("dict[str, Any]", related).get("taskId") if type(related) is dict else None
@@ -82,8 +82,9 @@ def related_task_of(params: dict[str, Any]) -> str | None:
 
 
 def with_related_task(members: dict[str, Any] | None, task_id: str) -> dict[str, Any]:
-    """Return parameters or a result with the id of their background task in ``_meta`` (2025-11-25 tasks, Related Task
-    Metadata)."""
+    """Return request parameters or a result with a background task's id added to ``_meta`` (2025-11-25 tasks, Related
+    Task Metadata).
+    """
     members = members or {}
     return {**members, "_meta": {**(members.get("_meta") or {}), RELATED_TASK: {"taskId": task_id}}}
 
@@ -91,7 +92,7 @@ def with_related_task(members: dict[str, Any] | None, task_id: str) -> dict[str,
 _LONGEST: Final = 8192
 """Maximum number of characters of each of the three texts of a trace context. W3C Baggage, Limits, requires this much
 to be propagated. A longer text is ignored."""
-_MOST_STATES: Final = 32  # W3C Trace Context, tracestate Header Field Values
+_MOST_STATES: Final = 32  # W3C Trace Context, section "tracestate Header Field Values"
 
 _TRACEPARENT: Final = lazy_pattern(
     r"(?!ff|00.{54})[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}(-[\x21-\x7e]*+)?"
@@ -99,7 +100,7 @@ _TRACEPARENT: Final = lazy_pattern(
 """Length of a version 00 ``traceparent`` (W3C Trace Context, traceparent Header Field Values). Later versions may be
 longer."""
 _STATE: Final = lazy_pattern(r"([a-z0-9][a-z0-9_\-*/@]{0,255})=[\x20-\x2b\x2d-\x3c\x3e-\x7e]{1,256}")
-# The quantifiers are possessive, so that every value takes a single pass.
+# The quantifiers are possessive, so that matching takes a single pass over any value.
 _TOKEN: Final = r"[ \t]*+[!#$%&'*+\-.^_`|~0-9A-Za-z]++[ \t]*+"  # $%&'*+\-.^_`|~0-9A-Za-z]++[ \t]*+"  # noqa: S105 - a token of RFC 9110
 _VALUE: Final = r"[ \t]*+[\x21\x23-\x2b\x2d-\x3a\x3c-\x5b\x5d-\x7e]*+[ \t]*+"
 _BAGGAGE: Final = lazy_pattern(rf"{_TOKEN}={_VALUE}(?:;{_TOKEN}(?:={_VALUE})?)*+")
@@ -107,7 +108,8 @@ _BAGGAGE: Final = lazy_pattern(rf"{_TOKEN}={_VALUE}(?:;{_TOKEN}(?:={_VALUE})?)*+
 
 @frozen
 class TraceContext:
-    """The trace context of a request, unchanged (2026-07-28 basic, OpenTelemetry trace context).
+    """The trace context in the ``_meta`` of a request, with its values unchanged (2026-07-28 basic, OpenTelemetry trace
+    context).
 
     Each member is well-formed or `None`. There is no ``tracestate`` without a ``traceparent``.
     """
@@ -121,34 +123,34 @@ class TraceContext:
 
     @classmethod
     def of(cls, meta: Mapping[str, Any]) -> TraceContext | None:
-        """Return the trace context in ``meta``, or `None` if there is none. A malformed member counts as absent, and is
-        never an error."""
+        """Return the trace context in ``meta``, or `None` if there is none. Malformed members are ignored."""
         if TRACEPARENT not in meta and BAGGAGE not in meta:
             return None
         traceparent = _text(meta.get(TRACEPARENT), lambda text: _TRACEPARENT.fullmatch(text) is not None)
-        # W3C Trace Context, Processing Model: without a valid traceparent the tracestate is discarded.
+        # W3C Trace Context, Processing Model: ignore tracestate if traceparent is missing or invalid.
         tracestate = _text(meta.get(TRACESTATE), _is_tracestate) if traceparent is not None else None
         baggage = _text(meta.get(BAGGAGE), lambda text: all(map(_BAGGAGE.fullmatch, text.split(","))))
         return cls(traceparent, tracestate, baggage) if traceparent is not None or baggage is not None else None
 
     @property
     def trace_id(self) -> str | None:
-        """The id of the trace: 32 hexadecimal digits that all requests of one trace share."""
+        """The trace id: 32 hexadecimal digits, the same in all requests of a trace."""
         return None if self.traceparent is None else self.traceparent[3:35]
 
     @property
     def parent_id(self) -> str | None:
-        """The id of the span that sent the request: 16 hexadecimal digits."""
+        """The id of the span in which the request was sent: 16 hexadecimal digits."""
         return None if self.traceparent is None else self.traceparent[36:52]
 
     @property
     def is_sampled(self) -> bool:
-        """True if the caller may have recorded the request."""
+        """True if the caller may have recorded this trace (the ``sampled`` flag)."""
         return self.traceparent is not None and bool(int(self.traceparent[53:55], 16) & 1)
 
     def inject_into(self, meta: Mapping[str, Any]) -> dict[str, Any]:
-        """Return ``meta`` with this trace context added, so that a nested request belongs to the same trace. A trace in
-        ``meta`` takes precedence, because our ``tracestate`` doesn't belong to another ``traceparent``."""
+        """Return ``meta`` with this trace context added, so that a nested request belongs to the same trace. Trace
+        members that ``meta`` already has are kept.
+        """
         carried: dict[str, Any] = {}
         if self.traceparent is not None and TRACEPARENT not in meta and TRACESTATE not in meta:
             carried[TRACEPARENT] = self.traceparent

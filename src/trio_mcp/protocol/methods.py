@@ -1,4 +1,5 @@
-"""Table of the MCP methods, with their sender, parameters and result, and the protocol revisions that have them."""
+"""A table of all MCP methods: who sends them, their parameters and results, and the protocol revisions that have them.
+"""
 
 from __future__ import annotations
 
@@ -52,8 +53,8 @@ class Method:
         return self.result is not None
 
     def is_in(self, revision: str) -> bool:
-        """Return true if the protocol revision with this name has the method."""
-        # Dates are compared only inside this package. ISO dates sort as strings.
+        """Return true if the method exists in the protocol revision named ``revision``."""
+        # Compare the dates as strings: this works for ISO dates. Only this package compares them.
         return self.since <= revision and (self.until is None or revision <= self.until)
 
     def sent_by(self, role: Literal["client", "server"]) -> bool:
@@ -116,7 +117,7 @@ ROWS: Final = (
         notifications.SubscriptionsAcknowledgedParams,
         since=_MODERN,
     ),
-    # Requests of servers, and notifications of clients
+    # Requests from the server, and notifications from the client
     Method(
         "sampling/createMessage", "server", sampling.CreateMessageParams, sampling.CreateMessageResult, until=_LEGACY
     ),
@@ -137,7 +138,7 @@ ROWS: Final = (
         since="2025-11-25",
         until=_LEGACY,
     ),
-    # Tasks: in 2025-11-25 for both sides, and later in the form of the extension
+    # Task methods: of 2025-11-25 for both sides, and of the tasks extension in later revisions
     Method("tasks/get", "both", tools.TaskParams, tools.Task, since="2025-11-25", until=_LEGACY),
     Method("tasks/result", "both", tools.TaskParams, dict[str, Any], since="2025-11-25", until=_LEGACY),
     Method("tasks/list", "both", _PAGE, tools.ListTasksResult, since="2025-11-25", until=_LEGACY),
@@ -155,7 +156,7 @@ METHODS: Final[dict[str, Method]] = {row.name: row for row in ROWS}
 
 
 def next_cursor(page: object, seen: set[int]) -> str | None:
-    """Return the cursor of the page of ``tools/list`` that follows ``page``, a result as JSON data.
+    """Return the cursor of the next page of ``tools/list``, given a ``page``: a result of that method as JSON data.
 
     Return `None` at the end, if the cursor isn't a string or was returned before, and if no tool of the page is new,
     because a list may be endless. ``seen`` has the hashes of all cursors and names of one list, which may be long.

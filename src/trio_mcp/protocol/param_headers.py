@@ -1,6 +1,6 @@
-"""HTTP headers that repeat arguments of a tool (2026-07-28 Streamable HTTP, Custom Headers from Tool Parameters;
-SEP-2243). This module reads them from schemas, encodes and decodes their values, and compares them with the
-arguments."""
+"""HTTP headers that repeat arguments of a tool call (2026-07-28 Streamable HTTP, Custom Headers from Tool Parameters;
+SEP-2243). This module finds them in schemas, encodes and decodes their values, and compares them with the arguments.
+"""
 
 from __future__ import annotations
 
@@ -64,8 +64,9 @@ peer's schemas request must be limited, too."""
 
 @value
 class ParamHeader:
-    """An HTTP header that repeats one argument of a tool. ``path`` has the names of properties that lead to the
-    argument. ``name`` is the full name of the header, such as ``Mcp-Param-Region``."""
+    """An HTTP header that repeats one argument of a tool. ``path`` lists the property names that lead to the argument.
+    ``name`` is the full header name, such as ``Mcp-Param-Region``.
+    """
 
     path: tuple[str, ...]
     name: str
@@ -76,11 +77,11 @@ class ParamHeader:
         return repr(".".join(self.path)[:_SHOWN])
 
 
-# The headers that a schema requests
+# Finding the headers that a schema requests
 
 
 def Header(name: str) -> msgspec.Meta:
-    """Mirror an argument of a tool in the HTTP header ``Mcp-Param-NAME``. This is metadata for an annotation.
+    """Annotation metadata: repeat an argument of a tool in the HTTP header ``Mcp-Param-NAME``.
 
         @server.tool
         async def forecast(region: Annotated[str, Header("Region")]) -> str: ...
@@ -98,8 +99,9 @@ def Header(name: str) -> msgspec.Meta:
 
 
 def param_headers(input_schema: Mapping[str, Any]) -> tuple[ParamHeader, ...]:
-    """Return the HTTP headers that ``input_schema`` requests with ``x-mcp-header``. Raises `ValueError` if one
-    annotation is invalid, because this makes the whole tool invalid (Schema Extension)."""
+    """Return the HTTP headers that ``input_schema`` requests with ``x-mcp-header``. Raises `ValueError` if any of these
+    annotations is invalid, because the whole tool is invalid then (Schema Extension).
+    """
     found: dict[str, ParamHeader] = {}
     for place in _places_in(input_schema) if _may_ask(input_schema) else ():
         if _ANNOTATION not in place.schema:
@@ -126,8 +128,9 @@ def param_headers(input_schema: Mapping[str, Any]) -> tuple[ParamHeader, ...]:
 
 
 def _may_ask(schema: Mapping[str, Any]) -> bool:
-    """Return true if ``x-mcp-header`` occurs anywhere in the text of ``schema``. Searching the text is a hundred times
-    faster than searching the objects."""
+    """Return true if the text of ``schema`` contains ``x-mcp-header``. Searching the text is a hundred times faster
+    than searching the objects.
+    """
     try:
         return _ANNOTATION.encode() in msgspec.json.encode(schema, enc_hook=plain_scalar)
     except (TypeError, ValueError, RecursionError):  # the schema can't be encoded, or is nested too deeply
@@ -135,13 +138,13 @@ def _may_ask(schema: Mapping[str, Any]) -> bool:
 
 
 class _SchemaPlace:
-    """A subschema with its position: the keyword, and the name after the keyword, that lead to it."""
+    """A subschema with its position in the schema: the keyword that leads to it, and the name after that keyword."""
 
     __slots__ = ("_keys", "_outer", "is_property", "schema")
 
     def __init__(self, schema: dict[str, Any], outer: _SchemaPlace | None, *keys: str) -> None:
         self.schema = schema
-        self._outer = outer  # tuples of all keys would be much larger than the schema
+        self._outer = outer  # a tuple of all keys for each subschema would need much more memory than the schema
         self._keys = keys
         self.is_property = outer is not None and (outer._outer is None or outer.is_property) and keys[0] == "properties"
         """True if only properties lead from the root to the subschema."""
@@ -156,8 +159,7 @@ class _SchemaPlace:
         return found[::-1]
 
     def inside(self) -> Iterator[tuple[Any, tuple[str, ...]]]:
-        """Yield the subschemas, each with the keys that lead to it. References aren't followed, because their targets
-        are elsewhere in the schema."""
+        """Yield the subschemas, each with the keys that lead to it. References (``$ref``) aren't followed."""
         for keyword, content in self.schema.items():
             if isinstance(content, dict) and keyword in _NAMED_SCHEMAS:
                 yield from ((inner, (keyword, name)) for name, inner in cast("dict[str, Any]", content).items())
@@ -168,9 +170,9 @@ class _SchemaPlace:
 
 
 def _places_in(root: Mapping[str, Any]) -> Iterator[_SchemaPlace]:
-    """Yield the schema ``root`` and each subschema, outer ones first."""
+    """Yield the schema ``root`` and all its subschemas, outer ones first."""
     ahead = deque([_SchemaPlace(dict(root), None)])
-    while ahead:  # without recursion, because a peer's schema may be deep
+    while ahead:  # a loop, not recursion, because a peer's schema may be deeply nested
         place = ahead.popleft()
         yield place
         for inner, keys in place.inside():
@@ -182,9 +184,10 @@ def _places_in(root: Mapping[str, Any]) -> Iterator[_SchemaPlace]:
 
 
 def header_value(value: object) -> str | None:
-    """Return the value of an HTTP header that repeats ``value`` (Value Encoding). Return `None` for null, and for
-    anything but strings, whole numbers and booleans, which can't be mirrored. Raises `ValueError` for a number beyond
-    ±(2^53 - 1), because readers of the header and of the body might read different numbers."""
+    """Return ``value`` encoded as an HTTP header value (Value Encoding). Return `None` for null, and for anything but
+    strings, whole numbers and booleans. Raises `ValueError` for a number beyond ±(2^53 - 1), which some readers can't
+    represent exactly.
+    """
     match _plain(value):
         case bool() as truth:
             return "true" if truth else "false"
@@ -199,9 +202,9 @@ def header_value(value: object) -> str | None:
 
 
 def encoded_name(text: str) -> str:
-    """Return ``text`` as the value of an HTTP header, for ``Mcp-Name`` and for arguments. The text is unchanged, or in
-    base64 if it couldn't be transferred unchanged or looks like base64 itself. Raises `ValueError` for lone
-    surrogates."""
+    """Encode ``text`` as an HTTP header value, for ``Mcp-Name`` and for arguments. Text that a header can't carry
+    unchanged, or that looks like base64 itself, is encoded in base64. Raises `ValueError` for lone surrogates.
+    """
     looks_encoded = text.startswith("=?base64?") and text.endswith("?=")
     if _PLAIN.fullmatch(text) and text == text.strip(" ") and not looks_encoded:
         return text
@@ -209,8 +212,9 @@ def encoded_name(text: str) -> str:
 
 
 def decoded(text: str) -> str:
-    """Return the text that the value of an HTTP header encodes. Raises `ValueError` for invalid characters, and for
-    base64 that `encoded_name` wouldn't write, because each text has only one form."""
+    """Decode the text in an HTTP header value. Raises `ValueError` for invalid characters, and for base64 that
+    `encoded_name` wouldn't produce, because each text has only one valid encoding.
+    """
     if not _SENDABLE.fullmatch(text):
         raise ValueError("has characters that a header value can't have")
     if (match := _SENTINEL.fullmatch(text)) is None:
@@ -225,8 +229,9 @@ def decoded(text: str) -> str:
 
 
 def headers_for(table: Iterable[ParamHeader], arguments: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Return the HTTP headers for a tool call (Client Behavior). Raises `ValueError` for an argument that a header
-    can't carry."""
+    """Return the HTTP headers to send with a tool call (Client Behavior). Raises `ValueError` for an argument that a
+    header can't carry.
+    """
     headers: list[tuple[str, str]] = []
     for header in table:
         try:
@@ -238,7 +243,7 @@ def headers_for(table: Iterable[ParamHeader], arguments: Mapping[str, Any]) -> l
     return headers
 
 
-# Comparison of headers and arguments
+# Comparing received headers with arguments
 
 
 def check(
@@ -247,12 +252,13 @@ def check(
     table: Iterable[ParamHeader],
     repeated: Collection[str] = (),
 ) -> str | None:
-    """Return a text for the `HEADER_MISMATCH` error that says where headers and arguments of a call differ. Return
-    `None` if they agree (Server Behavior for Custom Headers). Names in ``headers`` are in lower case. Those in
-    ``repeated`` occurred more than once."""
+    """Return the text of a `HEADER_MISMATCH` error if headers and arguments of a tool call differ, or `None` if they
+    agree (Server Behavior for Custom Headers). The names in ``headers`` are in lower case, and those in ``repeated``
+    occurred more than once.
+    """
     for header in table:
         name = header.name.lower()
-        if name in repeated:  # one reader might use the first value, and another the last
+        if name in repeated:  # one recipient might use the first value, and another the last
             return f"{header.name} occurs more than once"
         text, argument = headers.get(name), _plain(_at(header.path, arguments))
         if not isinstance(argument, str | int) and not (isinstance(argument, float) and argument.is_integer()):
@@ -275,13 +281,13 @@ def _agree(text: str, argument: str | float) -> bool:
         return text == argument
     if isinstance(argument, bool):
         return text == ("true" if argument else "false")
-    # Server Validation: numbers are compared exactly, as numbers; 42.0 equals 42.
+    # Server Validation: numbers must be compared by value, so that 42.0 equals 42.
     match = _WHOLE.fullmatch(text)
     return match is not None and int(match[1]) == argument
 
 
 def _at(path: tuple[str, ...], arguments: Mapping[str, Any]) -> object:
-    """Return the argument at ``path``, or `None` if there is none."""
+    """Return the value in the arguments at ``path``, or `None` if there is none."""
     found: Any = arguments
     for name in path:
         found = _plain(found)
@@ -292,10 +298,10 @@ def _at(path: tuple[str, ...], arguments: Mapping[str, Any]) -> object:
 
 
 def _plain(value: object) -> Any:
-    """Return ``value`` as JSON data. Callers may pass enums, dates, etc."""
+    """Return ``value`` as JSON data, because callers may pass enums, dates, etc."""
     if type(value) in (str, int, bool, float, dict, list, type(None)):
         return value
     try:
         return msgspec.to_builtins(value, enc_hook=plain_scalar)
     except (TypeError, ValueError):
-        return None  # encoding the body will report what is wrong
+        return None  # the error is raised later, when the body is encoded

@@ -1,4 +1,4 @@
-"""Reads JSON data as plain classes that users write, such as dataclasses and TypedDicts.
+"""Parses JSON data as plain classes of the user, such as dataclasses and TypedDicts.
 
 msgspec reads them strictly: JSON types are never coerced. One exception: 3.0 is a valid integer in JSON Schema (2020-12
 validation, 6.1.1), but not in msgspec, so it is converted first. A peer decides how much data must be searched for such
@@ -31,8 +31,9 @@ def is_plain_class(kind: Any) -> bool:
 
 
 def convert(data: Any, kind: type[T]) -> T:
-    """Return JSON data as a value of the type ``kind``. Raises `ValueError` with the place of the fault if it isn't
-    valid."""
+    """Parse JSON data as a value of the type ``kind``. Raises `ValueError` with the JSON path of the fault if the data
+    is invalid.
+    """
     kind = readable(kind)
     try:
         return msgspec.convert(data, kind, dec_hook=read_foreign)
@@ -44,7 +45,7 @@ def convert(data: Any, kind: type[T]) -> T:
 
 
 def optional_fields(kind: Any) -> list[str]:
-    """Return the JSON names of those fields of a class that may be `None` and have no default."""
+    """Return the JSON names of the fields of a class that may be `None` but have no default."""
     schema = _schema_of(readable(kind))
     fields = schema.get("properties", {})
     return [name for name in schema.get("required", ()) if {"type": "null"} in fields[name].get("anyOf", ())]
@@ -55,7 +56,7 @@ _MOST_PARTS: Final = 250_000
 
 
 def with_whole_numbers(data: Any, kind: Any, fault: Exception) -> Any:
-    """Return ``data`` with an `int` for each float without a fraction where a ``kind`` has an integer.
+    """Return ``data`` with floats such as 3.0 converted to `int` wherever the type ``kind`` has an integer.
 
     ``fault`` is msgspec's error for ``data``. msgspec stops at the first fault, so converting floats can help only if
     it is about a float. ``data`` is never changed. The same object is returned if there is nothing to change, if there

@@ -47,13 +47,13 @@ _BOUNDS: Final = ("gt", "ge", "lt", "le", "multiple_of", "pattern", "min_length"
 
 
 class Adapted(metaclass=AnyInstance):
-    """Class that represents an annotation that pydantic reads as a whole."""
+    """Base class of the classes that represent an annotation, when pydantic must parse all of it."""
 
     adapter: TypeAdapter[Any]
 
 
 def knows(kind: Any) -> bool:
-    """Return true if pydantic reads and writes values of the class ``kind``, and other libraries don't."""
+    """Return true if pydantic parses and encodes values of the class ``kind``, and no other library does."""
     return isinstance(kind, type) and (
         hasattr(kind, "__get_pydantic_core_schema__") or Adapted in kind.__mro__ or _is_dataclass(kind)
     )
@@ -64,8 +64,8 @@ def _is_dataclass(kind: Any) -> bool:
 
 
 def readable(hint: Any) -> Any:
-    """Return the annotation ``hint``, or a class that reads it instead if pydantic must read all of it. That's the case
-    because of its metadata or dataclasses, or to read models inside other types all at once.
+    """Return ``hint``, or a class that represents it if pydantic must parse all of it. Pydantic must, because of
+    metadata or dataclasses, or to parse models inside other types in one step.
 
     Raises `TypeError` for an annotation that pydantic can't read.
     """
@@ -77,7 +77,7 @@ def readable(hint: Any) -> Any:
         return hint
     try:
         return _adapted(hint)
-    except TypeError:  # the metadata of the annotation can't be hashed
+    except TypeError:  # the annotation has metadata that can't be hashed
         return _adapted.__wrapped__(hint)
 
 
@@ -87,7 +87,7 @@ def _adapted(hint: Any) -> Any:
         adapter = TypeAdapter[Any](hint)
     except (PydanticSchemaGenerationError, PydanticUserError) as error:
         if not any(_is_note(part) for part in hint_parts(hint)):
-            with suppress(TypeError):  # raised for attrs classes inside, which msgspec reads
+            with suppress(TypeError):  # raised if it contains attrs classes, which msgspec parses
                 msgspec.inspect.type_info(hint)
                 return hint
         raise TypeError(f"pydantic can't read it: {str(error).splitlines()[0]}") from None
@@ -119,15 +119,16 @@ def _parts_limit(kind: Any) -> int:
 def _validator_of(kind: Any) -> Any:
     adapter = _adapter_of(kind)
     core: Any = SchemaValidator
-    for options in ({"_use_prebuilt": False}, {}):  # prebuilt validators of models don't stop at the first fault
-        with suppress(SchemaError, TypeError):  # older releases don't have the option
+    for options in ({"_use_prebuilt": False}, {}):  # the prebuilt validators of models don't stop at the first fault
+        with suppress(SchemaError, TypeError):  # older releases of pydantic lack this option
             return core(_stopping(adapter.core_schema), **options)
     return adapter.validator
 
 
 def _stopping(schema: Any) -> Any:
-    """Return a pydantic-core schema whose lists and similar types stop at the first invalid item. Thousands of items
-    with a fault in each field would otherwise take a hundred times as long as parsing their JSON."""
+    """Return a pydantic-core schema that stops at the first invalid item of a list, set, etc. Otherwise, validating
+    thousands of invalid items would take a hundred times as long as parsing their JSON.
+    """
     if isinstance(schema, dict):
         members = cast("dict[str, Any]", schema)
         stopping = {name: member if name in _VALUES else _stopping(member) for name, member in members.items()}
@@ -143,7 +144,7 @@ _VALUES: Final = ("default", "expected", "members", "metadata", "serialization")
 
 
 def _hashes_others(schema: Any) -> bool:
-    """Return true if a pydantic-core schema contains a set, or a dict with keys other than strings."""
+    """Return true if a pydantic-core schema contains a set, or a dict whose keys aren't strings."""
     if isinstance(schema, dict):
         members = cast("dict[str, Any]", schema)
         kind, keys = members.get("type"), members.get("keys_schema", {"type": "str"})
@@ -154,8 +155,9 @@ def _hashes_others(schema: Any) -> bool:
 
 
 def read(kind: Any, value: Any) -> Any:
-    """Return JSON data as a value of the class ``kind``. Raises `ValueError` with the invalid fields, and
-    `RuntimeError` if a validator raises a `TypeError`, which is an error of the validator and not of the data."""
+    """Parse JSON data as an instance of the class ``kind``. Raises `ValueError` with the invalid fields. Raises
+    `RuntimeError` if a validator raises a `TypeError`, which is a bug in the validator.
+    """
     text = _encoder.encode(value)
     if len(text) > _SMALL and not is_checkable(value, most := _parts_limit(kind)):
         raise ValueError(f"too large: more than {most:,} items and members")
@@ -182,7 +184,7 @@ def _error_text(place: tuple[int | str, ...], message: str) -> str:
 
 
 def write(value: Any) -> Any:
-    """Return a value of a class that pydantic knows as JSON data, with wire names."""
+    """Encode a value of a class that pydantic knows as JSON data, with the aliases of its fields."""
     if isinstance(value, BaseModel):
         return value.model_dump(mode="json", by_alias=True)
     return _adapter_of(cast("Any", type(value))).dump_python(value, mode="json", by_alias=True)
@@ -190,7 +192,7 @@ def write(value: Any) -> Any:
 
 class _Schema(GenerateJsonSchema):
     def field_title_should_be_set(self, schema: Any) -> bool:
-        return False  # the capitalized name of a field isn't a useful title
+        return False  # the title is just the capitalized field name
 
     def enum_schema(self, schema: Any) -> JSONObject:
         if self.mode == "serialization" and issubclass(schema["cls"], Flag):
@@ -199,8 +201,9 @@ class _Schema(GenerateJsonSchema):
 
 
 def schema_of_model(kind: Any, mode: Literal["validation", "serialization"], prefix: str) -> JSONObject:
-    """Return the JSON Schema of a class that pydantic knows, as it is read or written. References to its ``$defs``
-    begin with ``prefix``. Raises `TypeError` for a class without a schema."""
+    """Return the JSON Schema of a class that pydantic knows, for values that are parsed (``read``) or encoded.
+    References to its ``$defs`` begin with ``prefix``. Raises `TypeError` if the class has no schema.
+    """
     template = f"#/$defs/{prefix}{{model}}"
     try:
         return _adapter_of(kind).json_schema(mode=mode, ref_template=template, schema_generator=_Schema)

@@ -1,4 +1,4 @@
-"""Strict readers of the specification's types: functions that make an object from JSON data.
+"""Strict readers: functions that parse JSON data as the types of the MCP specification.
 
 A reader takes the data and the type, like a cattrs hook. JSON types are never coerced. `Readers` has the readers of one
 revision. cattrs uses the functions of this module, too (`cattrs_converters.py`).
@@ -30,8 +30,10 @@ HookOf: TypeAlias = Callable[[Any], Hook]
 
 
 class Readers:
-    """The readers of one protocol revision. Members that ``revision`` doesn't have are ignored. Without a revision,
-    members of all revisions are read. ``others`` returns the reader of a type that isn't in the specification."""
+    """Creates the strict readers for one protocol revision, keyed by type. Members that ``revision`` doesn't have are
+    ignored. Without a revision, members of all revisions are parsed. ``others`` returns the reader of a type outside
+    the specification.
+    """
 
     def __init__(self, revision: Revision | None, others: Callable[[Any], Hook]) -> None:
         self._revision = revision
@@ -42,7 +44,7 @@ class Readers:
         }
 
     def get_structure_hook(self, kind: Any, /) -> Hook:
-        """Return the reader of the type ``kind``."""
+        """Return the reader for the type ``kind``."""
         if (hook := self._known.get(kind)) is None:
             hook = self._known[kind] = self._made(kind)
         return hook
@@ -104,12 +106,13 @@ _SCALARS: Final[dict[Any, str]] = {
 
 
 def is_plain(kind: Any) -> bool:
-    """Return true if values of the type ``kind`` are kept unchanged: scalars, whole objects, and unions of these."""
+    """Return true if JSON values of the type ``kind`` need no conversion: scalars, whole objects, and unions of these.
+    """
     return all(part in _SCALARS or part == dict[str, Any] for part in union_parts(kind) or (kind,))
 
 
 def plain(kind: Any) -> Hook:
-    """Return the reader of a type for which `is_plain` returns true."""
+    """Return the reader for a type whose values need no conversion. See `is_plain`."""
     parts = union_parts(kind) or (kind,)
     accepted = {dict if part == dict[str, Any] else part for part in parts}
     words = "an object" if dict in accepted else " or ".join(_SCALARS[part] for part in parts)
@@ -117,12 +120,12 @@ def plain(kind: Any) -> Hook:
     accepted -= {int} if takes_floats else set()  # integers are checked below
 
     def check(value: Any, _: Any) -> Any:
-        # In Python, but not in JSON, a bool is an int. In both, an integer is a number.
+        # In Python, unlike JSON, a bool is an int. In both, an integer is a number.
         if type(value) in accepted or (takes_floats and type(value) is int and abs(value) <= _LARGEST_FLOAT):
             return value
         if (
             takes_integers and type(value) is float and value.is_integer()
-        ):  # 3.0 is an integer: 2020-12 validation, 6.1.1
+        ):  # JSON Schema 2020-12 validation, 6.1.1: 3.0 is an integer
             return int(value)
         raise TypeError(f"expected {words}")
 
@@ -155,7 +158,8 @@ def not_a_list(item_kind: Any) -> TypeError:
 
 
 def tag_of(kind: Any) -> str | None:
-    """Return the value of a class's ``type`` discriminator, or `None` if the class has no discriminator."""
+    """Return the value of the class's ``type`` discriminator, such as ``text``, or `None` if it has no discriminator.
+    """
     hint = hints_of(kind).get("type") if fields_of(kind) else None
     return get_args(hint)[0] if get_origin(hint) is Literal else None
 
@@ -176,12 +180,12 @@ def tagged_union(kind: Any, hook_of: HookOf) -> Hook:
             tag = members.get("type")
             if type(tag) is not str or tag not in by_tag:
                 raise ValueError(f"expected one of {', '.join(by_tag)} as its type")
-            if tag not in known:  # readers are made on first use, because the members of a union may contain the union
+            if tag not in known:  # created on first use, because a member of the union may contain the union itself
                 known[tag] = hook_of(by_tag[tag])
             return known[tag](members, by_tag[tag])
         if list_kind is not None and type(value) is list:
             return hook_of(list_kind)(cast("Any", value), list_kind)
-        if takes_unknown and type(value) is UnknownContent:  # made by lenient reading: not a JSON object
+        if takes_unknown and type(value) is UnknownContent:  # lenient parsing made it: not a JSON object
             return value
         raise TypeError("expected an object")
 
@@ -189,7 +193,9 @@ def tagged_union(kind: Any, hook_of: HookOf) -> Hook:
 
 
 def around_class(kind: Any, read: Hook) -> Hook:
-    """Return the reader of a class, which runs ``read`` and the additional steps of this class before and after."""
+    """Return a reader for the class ``kind``: it calls ``read``, and the steps before and after it that this class
+    needs.
+    """
     with_hints = any(field.name == "cache_scope" for field in fields_of(kind))
     before = _BEFORE.get(kind, with_good_hints if with_hints else None)
     if before is not None:
@@ -218,7 +224,7 @@ def _with_extensions(asked: SubscriptionFilter, value: JSONObject) -> Subscripti
 
 
 def _checked(result: ElicitResult, _: JSONObject) -> ElicitResult:
-    # python-sdk sends null for an empty field.
+    # python-sdk sends null for a field that wasn't filled in.
     if not content_fits({name: each for name, each in (result.content or {}).items() if each is not None}):
         raise ValueError(
             "the content of an elicitation may contain only strings, numbers, booleans and lists of strings"

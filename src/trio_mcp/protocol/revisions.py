@@ -1,4 +1,5 @@
-"""The five protocol revisions as rows of facts. Each is its predecessor plus the lines of the official changelog.
+"""The five protocol revisions as tables of facts. Each is defined as its predecessor plus the changes in the official
+changelog.
 
 `declares` returns whether a client has declared a capability, if the client's revision has it.
 """
@@ -17,7 +18,9 @@ from .types.lifecycle import ClientCapabilities
 
 @frozen(eq=False)
 class Revision:
-    """A revision of the MCP specification, as facts. Compared by identity: there is one instance of each."""
+    """A revision of the MCP specification, with attributes that describe its features. There is one instance of each
+    revision. Compared by identity.
+    """
 
     name: str
     handshake: bool
@@ -68,7 +71,7 @@ def _chain() -> list[Revision]:
         "2024-11-05",
         handshake=True,
         server_requests=True,
-        batches=True,  # from JSON-RPC; this revision doesn't mention batches
+        batches=True,  # required by JSON-RPC; this revision doesn't mention batches
         log_level="connection",
         changes="free",
         result_type=False,
@@ -77,7 +80,7 @@ def _chain() -> list[Revision]:
         resource_not_found=-32002,
         invalid_arguments="error",
         missing_capability=-32600,
-        # a proxy may forward a modern server's error about its client's capabilities
+        # A proxy may forward an error of a modern server about missing client capabilities.
         renamed_errors=MappingProxyType({-32021: -32600}),
         structured_content="none",
         progress_message=False,
@@ -107,11 +110,12 @@ def _chain() -> list[Revision]:
         server_info_in_meta=True,
         resource_not_found=-32602,
         missing_capability=-32021,
-        # basic, Error Codes: "replaced by -32602"; URLs are requested by returning InputRequiredResult
+        # basic, Error Codes: the code was "replaced by -32602". A server returns InputRequiredResult to request a visit
+        # to a URL.
         renamed_errors=MappingProxyType({-32002: -32602, -32042: -32603}),
         structured_content="any",
         polling=False,
-        tasks="extension",  # tasks were removed from the core, and are now an extension
+        tasks="extension",  # tasks were removed from the core, and became an extension
     )
     return [first, second, third, fourth, fifth]
 
@@ -147,7 +151,7 @@ Rows: TypeAlias = Callable[[Literal["client", "server"], Revision], Mapping[str,
 
 @frozen(eq=False)
 class Vocabulary:
-    """The methods of a connection: those of the specification, and those of extensions."""
+    """The methods that are known on a connection: those of the specification and of the connection's extensions."""
 
     requests_of: Rows
     """Function that returns the request methods that a role may send in a revision, keyed by name."""
@@ -162,14 +166,15 @@ CORE: Final = Vocabulary(requests_of, notifications_of, frozenset(METHODS))
 
 
 def lacks_notification(method: str, role: Literal["client", "server"], revision: Revision) -> bool:
-    """Return true if ``method`` is in the specification, but ``role`` can't send it as a notification in ``revision``.
-    Names outside the specification, such as those of extensions, are accepted."""
+    """Return true if ``role`` can't send ``method`` as a notification in ``revision``, although the specification has
+    the method. Return false for names outside the specification, such as those of extensions.
+    """
     return method in METHODS and method not in notifications_of(role, revision)
 
 
 def negotiate(requested: str) -> Revision:
-    """Return the legacy revision for the response to ``initialize``. That's the requested revision if it is known, or
-    else the server's latest.
+    """Return the legacy revision for the response to ``initialize``: the requested revision if it is known, otherwise
+    the server's latest.
 
     2025-11-25 lifecycle, Version Negotiation.
     """
@@ -214,8 +219,9 @@ def declares(capabilities: ClientCapabilities, path: str, revision: Revision) ->
 
 @lru_cache(maxsize=256)
 def _declared_path(revision: Revision, path: str) -> str | None:
-    """Return the capability path that a client of ``revision`` declares to support ``path``. Return `None` if there is
-    none."""
+    """Return the capability that a client of ``revision`` declares if it supports the capability ``path``. Return
+    `None` if there is none.
+    """
     if not has_capability(revision, path):
         return None
     return path if revision.sub_capabilities or path not in _ALWAYS else path.partition(".")[0]

@@ -1,4 +1,4 @@
-"""Estimates how often the parts of a JSON Schema may be evaluated for one value, before the value is checked.
+"""Estimates how many evaluations of subschemas the validation of a value with a JSON Schema takes, before it starts.
 
 References make a schema larger than its text. Forty definitions that each refer to the next one twice are evaluated
 10¹² times. Two alternatives that both refer to the schema itself are evaluated twice as often with each level of the
@@ -46,13 +46,14 @@ SCHEMA_KEYWORDS: Final = _EDGES | _NAMES | {"minContains", "maxContains", "$sche
 
 
 class SchemaGrowth:
-    """Calculates how many evaluations checking a value against ``schema`` takes. Raises `ValueError` for a schema that
-    takes too many in one place."""
+    """Estimates the cost of validating values with ``schema``. Raises `ValueError` if the schema needs too many
+    evaluations for a single part of a value.
+    """
 
     def __init__(self, schema: JSONObject) -> None:
         self._root, parts = _graph_of(schema)
         _calculate(parts)
-        # jsonschema-rs would take as long to compile some keywords.
+        # jsonschema-rs would take as long to compile some of these keywords.
         most = _MOST_COMPILED if any(part.is_dear for part in parts) else _MOST
         if max(part.most for part in parts) > most:
             raise ValueError("not a usable JSON Schema: its references multiply, beyond what can be checked")
@@ -61,8 +62,9 @@ class SchemaGrowth:
         )
 
     def exceeded(self, value: Any) -> bool:
-        """Return true if checking ``value`` may take too many evaluations. Alternatives that would end early count in
-        full."""
+        """Return true if validating ``value`` may take too many evaluations. The estimate counts all alternatives, even
+        if validation stops early.
+        """
         if self._is_harmless:
             return False
         evaluations = 0
@@ -84,8 +86,9 @@ class SchemaGrowth:
 
 
 class _Part:
-    """A subschema, with the subschemas that it refers to: those evaluated in the same place, for items, and for
-    members."""
+    """A subschema as a node of a graph, with links to the subschemas that are evaluated for the same value, its items,
+    and its members.
+    """
 
     __slots__ = (
         *("each_level", "here", "inside", "is_dear", "is_endless", "item"),
@@ -115,13 +118,14 @@ class _Part:
         """Number of evaluations of recursive subschemas in one place of the next level of a value."""
 
     def below(self) -> Iterator[_Part]:
-        """Yield the subschemas for items and members."""
+        """Yield the subschemas that are evaluated for items and members."""
         yield from (*self.item, *self.item_too, *self.named.values(), *self.other, *self.member_too)
 
 
 def _down(entries: Counter[_Part], name: str | None) -> Counter[_Part]:
-    """Return how often recursive subschemas are evaluated for an item, or for the member ``name``, if ``entries`` are
-    evaluated for the whole."""
+    """Return how often each recursive subschema is evaluated for an item, or for the member ``name``, if ``entries``
+    are evaluated for the list or object.
+    """
     found: Counter[_Part] = Counter()
     for entry, times in entries.items():
         for part, count in entry.inside.items():
@@ -142,10 +146,10 @@ _Add: TypeAlias = Callable[[Any], "_Part | None"]
 
 
 def _graph_of(schema: JSONObject) -> tuple[_Part, list[_Part]]:
-    """Return the `_Part` for ``schema``, and all parts of the graph."""
+    """Return the graph of ``schema``: the `_Part` of the whole schema, and all parts."""
     parts: dict[int, _Part] = {}
     pending: list[JSONObject] = []
-    leaf = _Part()  # shared, because most parts of large schemas are leaves
+    leaf = _Part()  # one shared instance, because most parts of large schemas are leaves
 
     def part_of(said: Any) -> _Part | None:
         if not isinstance(said, dict):
@@ -202,8 +206,9 @@ def _listed(said: Any) -> list[Any]:
 
 
 def anchors_in(schema: JSONObject) -> dict[str, list[JSONObject]]:
-    """Return the subschemas that have an anchor or an ``$id``, keyed by the anchor, or by the last part of the
-    ``$id``."""
+    """Return the subschemas that have an anchor or an ``$id``. The keys are the anchors, and the last parts of the
+    ``$id`` URIs.
+    """
     found: dict[str, list[JSONObject]] = {}
     for node in objects_in(schema):
         if _NAMES.isdisjoint(node):
@@ -217,7 +222,7 @@ def anchors_in(schema: JSONObject) -> dict[str, list[JSONObject]]:
 
 
 def objects_in(schema: JSONObject) -> Iterator[JSONObject]:
-    """Yield ``schema`` and each JSON object inside it, in reverse order."""
+    """Yield ``schema`` and each JSON object inside it, last ones first."""
     pending: list[Any] = [schema]
     while pending:
         item = pending.pop()
@@ -231,15 +236,16 @@ def _last(name: str) -> str:
 
 
 def targets_of(schema: JSONObject, reference: str, anchors: dict[str, list[JSONObject]]) -> list[Any]:
-    """Return all possible targets of ``reference`` in ``schema``, rather too many than too few. ``anchors`` is the
-    result of `anchors_in`."""
+    """Return all subschemas of ``schema`` that ``reference`` may point to. If in doubt, a subschema is included.
+    ``anchors`` is the result of `anchors_in`.
+    """
     document, _, fragment = reference.partition("#")
     roots = [schema] if not document else anchors.get(_last(document), [])
     if not fragment:
         return [*roots, *([] if document else anchors.get("", []))]
     if not fragment.startswith("/"):
         return list(anchors.get(fragment, []))
-    # A pointer may begin at any subschema that has an $id.
+    # A JSON Pointer may be relative to any subschema that has an $id.
     roots = [*roots, *(node for nodes in anchors.values() for node in nodes if "$id" in node or "id" in node)]
     return [target for root in roots if (target := at_pointer(root, unquote(fragment))) is not None]
 
@@ -248,8 +254,9 @@ def targets_of(schema: JSONObject, reference: str, anchors: dict[str, list[JSONO
 
 
 def _calculate(parts: list[_Part]) -> None:
-    """Calculate all ``parts`` that end, inner ones before outer ones. The others count as too many evaluations: they
-    lead to themselves in the same place of a value, or take too many steps to calculate."""
+    """Calculate the number of evaluations for all ``parts``, inner ones before outer ones. A part gets the value for
+    too many if it refers to itself for the same value, or if the calculation takes too many steps.
+    """
     work = _GrowthCalculator()
     for part in _innermost_first(parts, lambda part: [*part.here, *part.below()]):
         part.is_endless = False
@@ -262,8 +269,9 @@ def _calculate(parts: list[_Part]) -> None:
 
 
 def _innermost_first(parts: list[_Part], ahead_of: Callable[[_Part], list[_Part]]) -> list[_Part]:
-    """Return ``parts``, each after all parts that it leads to by ``ahead_of``. Parts on cycles, and those that lead to
-    cycles, are omitted."""
+    """Sort ``parts`` so that each comes after all parts that ``ahead_of`` returns for it. Parts on cycles, or leading
+    to cycles, are omitted.
+    """
     before: dict[_Part, list[_Part]] = {part: [] for part in parts}
     missing: dict[_Part, int] = {}
     for part in parts:
@@ -281,17 +289,21 @@ def _innermost_first(parts: list[_Part], ahead_of: Callable[[_Part], list[_Part]
 
 
 class _GrowthCalculator:
-    """Calculates the evaluations of subschemas, within limits, because a schema may come from anyone."""
+    """Calculates how often subschemas are evaluated. The number of steps is limited, because a schema may come from an
+    untrusted peer.
+    """
 
     def __init__(self) -> None:
         self._left = _MOST_STEPS
 
     def calculate(self, part: _Part) -> None:
-        """Calculate the evaluations of ``part``, after all parts that it leads to, except recursive ones below."""
+        """Calculate the number of evaluations of ``part``. All parts that it leads to must be calculated first, except
+        recursive ones for items and members.
+        """
         part.most = _TOO_MANY
         if self._left < 0:
             return
-        inside: Counter[_Part] = Counter()  # passing the part to it would take ten times as long
+        inside: Counter[_Part] = Counter()  # Counter({part: 1}) would take ten times as long
         inside[part] = 1
         for each in part.here:
             self._left -= len(each.inside)
@@ -300,11 +312,13 @@ class _GrowthCalculator:
         part.inside = inside
         below = self._in_one_place(inside, lambda each: 0 if each.is_endless else each.most)
         part.most = min(max(inside.total(), below), _TOO_MANY)
-        if part.is_endless:  # other parts don't lead to endless parts
+        if part.is_endless:  # a part that isn't endless doesn't lead to endless parts
             part.each_level = self._in_one_place(inside, lambda each: 1 if each.is_endless else 0)
 
     def _in_one_place(self, inside: Counter[_Part], weight: Callable[[_Part], int]) -> int:
-        """Return the largest sum of the weights of parts that are for the same item, or member, of a value."""
+        """Return the largest total ``weight`` of the parts that are evaluated for the same item, or the same member, of
+        a value.
+        """
         item, member = 0, 0
         names: Counter[str] = Counter()
         for part, count in inside.items():

@@ -1,4 +1,5 @@
-"""Converts values of the wrong JSON type to the type that a JSON Schema requires, and lists allowed choices in errors.
+"""Converts values of the wrong JSON type to the type that a JSON Schema requires, and adds the allowed values to error
+messages.
 
 The arguments of prompts are strings on the wire. Some hosts and models send strings for lists, objects and numbers,
 null for what they omit, or 3.0 for 3. This happens only after a strict reading has failed, so only invalid parts are
@@ -35,7 +36,8 @@ _EITHER: Final = ("anyOf", "oneOf")
 
 
 def read_leniently(schema: JSONObject, arguments: JSONObject) -> JSONObject:
-    """Return ``arguments`` with the JSON types of ``schema``, if their strings contain JSON of these types.
+    """Return tool ``arguments`` with strings replaced by the JSON that they contain, where ``schema`` requires another
+    type.
 
     - A string becomes a number, boolean, null, list or object if the schema doesn't allow strings.
     - An optional member that is null or blank is removed if the schema doesn't allow that.
@@ -47,9 +49,10 @@ def read_leniently(schema: JSONObject, arguments: JSONObject) -> JSONObject:
 
 
 def read_whole_numbers(schema: JSONObject, data: Any) -> Any:
-    """Return ``data`` with an `int` for each float without a fraction, where ``schema`` allows only integers as
-    numbers. Nothing is changed in place. The same object is returned if there is nothing to change, or too much to
-    read."""
+    """Return ``data`` with floats such as 3.0 converted to `int`, where ``schema`` allows integers but no other
+    numbers. The original isn't changed. If there is nothing to convert, or the data is too large, the same object is
+    returned.
+    """
     with suppress(ValueError):
         return _SchemaReader(schema, 5 * _MOST_STEPS).read(schema, data, MOST_LEVELS)
     return data
@@ -65,8 +68,9 @@ class _SchemaReader:
         """For each pair of a schema and a type, the schemas that together describe any value of the type."""
 
     def read(self, node: Any, value: Any, levels: int) -> Any:
-        """Return ``value`` with the JSON types that the schema ``node`` requires, or the same object if nothing
-        changes."""
+        """Return ``value`` converted to the JSON types that the schema ``node`` requires. If nothing changes, return
+        the same object.
+        """
         self._step(1)
         if self._reads_text and isinstance(value, str):
             types = self._types_of(node)
@@ -103,11 +107,12 @@ class _SchemaReader:
         return word == "" and limits
 
     def _value_of_text(self, text: str, types: frozenset[str]) -> Any:
-        """Return the JSON value that a string contains, if the value has one of these ``types`` and the string doesn't.
-        Otherwise return the string."""
+        """Return the JSON value in a string if its type is one of ``types``, and ``types`` doesn't allow the string
+        itself. Otherwise return the string.
+        """
         said, before = cast("Any", text), None
         while isinstance(said, str) and said is not before and "string" not in types:
-            said, before = _whole(self._decoded(said), types), said  # a JSON string may contain JSON again
+            said, before = _whole(self._decoded(said), types), said  # a JSON string may itself contain JSON
         return said if json_type(said) in types else text
 
     def _decoded(self, text: str) -> Any:
@@ -130,8 +135,9 @@ class _SchemaReader:
             )
 
     def _parts(self, node: Any, value: Any) -> list[JSONObject]:
-        """Return the schemas that together describe ``value``. Of several alternatives, use the first that seems to be
-        meant."""
+        """Return the schemas that together apply to ``value``. Of several alternatives, use the first that matches the
+        value's form.
+        """
         key = id(node), json_type(value)
         if (parts := self._known.get(key)) is not None:
             return parts
@@ -165,9 +171,9 @@ class _SchemaReader:
         return True
 
     def _types_of(self, node: Any) -> frozenset[str]:
-        """Return the names of the JSON types that a schema allows."""
+        """Return the names of the JSON types that the schema ``node`` allows."""
         if (types := self._types.get(id(node))) is None:
-            self._types[id(node)] = JSON_TYPES  # in case the schema refers to itself
+            self._types[id(node)] = JSON_TYPES  # a default, in case the schema refers to itself
             types = frozenset(_listed(node, "type") or JSON_TYPES)
             types |= {"integer"} if "number" in types else types
             if choices := _choices(node):
@@ -188,8 +194,9 @@ _LONGEST: Final = 1000
 
 
 def with_choices(fault: str, schema: JSONObject) -> str:
-    """Return a msgspec error as text, with the allowed values if the place of the fault has an ``enum`` in
-    ``schema``."""
+    """Return the text of a msgspec error. If ``schema`` has an ``enum`` for the invalid value, append the allowed
+    values.
+    """
     if (found := _PLACE.match(fault)) is None:
         return fault
     any_part = ("additionalProperties", "items")
@@ -198,8 +205,9 @@ def with_choices(fault: str, schema: JSONObject) -> str:
 
 
 def allowed_values(root: JSONObject, schema: JSONObject, place: Iterable[str | int | tuple[str, ...]]) -> str:
-    """Return ": must be one of …" for the values that ``schema``, a part of ``root``, allows at ``place``, or "" if
-    there is no choice. A step of ``place`` is a name, an index, or the keywords of the subschemas."""
+    """Return ": must be one of …" with the values that ``schema``, a part of ``root``, allows at ``place``. Return ""
+    if any value is allowed. Each step of ``place`` is a name, an index, or the keywords that lead to subschemas.
+    """
     nodes = _with_alternatives(root, [schema])
     for step in place:
         steps = step if isinstance(step, tuple) else ()
@@ -215,7 +223,7 @@ def allowed_values(root: JSONObject, schema: JSONObject, place: Iterable[str | i
 
 
 def _with_alternatives(root: JSONObject, schemas: list[Any]) -> list[JSONObject]:
-    """Return ``schemas`` together with those that their references and alternatives lead to."""
+    """Return ``schemas`` together with the schemas that they reference or list as alternatives."""
     found = schemas.copy()
     for node in found:  # grows
         if len(found) < _MOST:
@@ -223,17 +231,17 @@ def _with_alternatives(root: JSONObject, schemas: list[Any]) -> list[JSONObject]
     return [cast("JSONObject", each) for each in found if isinstance(each, dict)]
 
 
-# The subschemas that apply to one location of the value
+# The subschemas that apply to a value, its items, and its members
 
 
 def _beside(root: JSONObject, schema: Any) -> list[Any]:
-    """Return the schemas that also apply to a value to which ``schema`` applies."""
+    """Return the schemas that ``schema`` includes with ``$ref`` and ``allOf``."""
     targets = [target for reference in _listed(schema, "$ref") for target in targets_of(root, reference, {})]
     return targets + _listed(schema, "allOf")
 
 
 def _below(schema: JSONObject, step: Any) -> Any:
-    """Return the schema of one item of a list or one member of an object."""
+    """Return the schema of one item of a list (``step`` is an index), or of one member of an object."""
     if isinstance(step, int):
         first = _listed(schema, "prefixItems")
         return first[step] if step < len(first) else schema.get("items")

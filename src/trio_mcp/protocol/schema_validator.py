@@ -1,4 +1,4 @@
-"""Validation of values with JSON Schemas, which are compiled once. jsonschema-rs does the work.
+"""Validation of values with JSON Schemas. jsonschema-rs does the work, with schemas that are compiled once.
 
 The dialect is the schema's own ``$schema``, by default 2020-12. Drafts 4, 6, 7 and 2019-09 are supported too. No peer
 can block the server: references to other documents are never fetched (2026-07-28 basic, $ref Resolution: MUST NOT),
@@ -49,11 +49,13 @@ _Steps: TypeAlias = Generator[tuple[Any, Any], bool, bool]
 
 
 class TooManyEvaluations(Exception):
-    """The value can't be checked within the limit of evaluations."""
+    """Raised if a value can't be validated within the limit of evaluations."""
 
 
 class SchemaEvaluation:
-    """Evaluates one value against ``schema``. ``compiled`` makes validators for keywords that don't contain schemas."""
+    """Validates one value with ``schema``, evaluating each subschema only once for each part. ``compiled`` makes the
+    validators for keywords that don't contain schemas.
+    """
 
     def __init__(self, schema: JSONObject, compiled: Callable[[JSONObject], Any]) -> None:
         self._schema = schema
@@ -67,12 +69,12 @@ class SchemaEvaluation:
         self._validators: dict[int, Any] = {}
         self._patterns: dict[str, Any] = {}
         if any("$id" in node or "id" in node for nodes in self._anchors.values() for node in nodes if node != schema):
-            raise TooManyEvaluations  # references are relative to these keywords
+            raise TooManyEvaluations  # $id changes the base of references, which isn't supported here
 
     def fits(self, node: Any, value: Any) -> bool:
         """Return true if ``value`` is valid for the subschema ``node``. Raises `TooManyEvaluations` if the limit is
         exceeded."""
-        # Without recursion: a value has up to 256 levels, and each may take several steps through the schema.
+        # A loop, not recursion: a value has up to 256 levels, and each may take several steps through the schema.
         known = self._known
         fits = self._known_of(node, value)
         open_ones: list[tuple[tuple[int, int], _Steps]] = []
@@ -92,13 +94,14 @@ class SchemaEvaluation:
                 fits = self._known_of(node, value)
 
     def _known_of(self, node: Any, value: Any) -> bool | None:
-        """Return whether ``value`` is valid for the subschema ``node``. Return `None` if that isn't known yet."""
+        """Return the known result of validating ``value`` with the subschema ``node``, or `None` if it isn't known yet.
+        """
         if not isinstance(node, dict):
             return bool(node)
         key = id(cast("JSONObject", node)), id(value)
         if key in self._known:
             found = self._known[key]
-            if found is None:  # the schema refers to itself in the same place
+            if found is None:  # the schema refers to itself for the same value
                 raise TooManyEvaluations
             return found
         if len(self._known) >= _MOST_EVALUATIONS or not _DEPENDENT.isdisjoint(cast("JSONObject", node)):
@@ -106,14 +109,15 @@ class SchemaEvaluation:
         return None
 
     def _evaluated(self, node: JSONObject, value: Any) -> _Steps:
-        """Evaluate the subschema ``node``. This generator yields each relevant subschema with its value, and receives
-        the result."""
+        """Evaluate ``value`` with the subschema ``node``. This generator yields each inner subschema with its value,
+        and is sent the result.
+        """
         if "$ref" in node:
             targets = targets_of(self._schema, node["$ref"], self._anchors)
             if len(targets) != 1:
                 raise TooManyEvaluations
             fits = yield targets[0], value
-            if self._is_old or not fits:  # before 2019-09, keywords next to a $ref are ignored
+            if self._is_old or not fits:  # before 2019-09, keywords beside a $ref are ignored
                 return fits
         if not self._plainly_fits(node, value) or not (yield from self._fits_here(node, value)):
             return False
@@ -122,7 +126,7 @@ class SchemaEvaluation:
         return (yield from self._items_fit(node, cast("list[Any]", value))) if isinstance(value, list) else True
 
     def _plainly_fits(self, node: JSONObject, value: Any) -> bool:
-        """Return true if ``value`` is valid for the keywords that don't contain schemas."""
+        """Return true if ``value`` is valid for those keywords of ``node`` that don't contain schemas."""
         validator = self._validators.get(id(node))
         if validator is None:
             rest = {keyword: said for keyword, said in node.items() if keyword not in SCHEMA_KEYWORDS}
@@ -192,7 +196,7 @@ class SchemaEvaluation:
 
 
 def _count(listed: list[Any], value: Any, limit: int) -> Generator[tuple[Any, Any], bool, int]:
-    """Return for how many of the schemas in ``listed`` the value is valid, counting up to ``limit``."""
+    """Count the schemas in ``listed`` for which the value is valid, up to ``limit``. A generator like `_evaluated`."""
     count = 0
     for said in listed:
         count += yield said, value
@@ -202,11 +206,13 @@ def _count(listed: list[Any], value: Any, limit: int) -> Generator[tuple[Any, An
 
 
 class SchemaValidator:
-    """A compiled JSON Schema. Raises `ValueError` for an invalid schema, one that needs another document, or one whose
-    references multiply. ``pattern_limit`` is the maximum size of a compiled regular expression in bytes."""
+    """A compiled JSON Schema, to validate values. Raises `ValueError` if the schema is invalid, references another
+    document, or has references that multiply. ``pattern_limit`` is the maximum size of a compiled regular expression in
+    bytes.
+    """
 
     def __init__(self, schema: JSONObject, *, pattern_limit: int | None = None) -> None:
-        import jsonschema_rs  # imported late: most servers don't need it, and it takes long to load
+        import jsonschema_rs  # imported late: loading it takes long, and most servers don't need it
 
         patterns = jsonschema_rs.RegexOptions(size_limit=pattern_limit, dfa_size_limit=pattern_limit)
 
@@ -224,7 +230,7 @@ class SchemaValidator:
         self._faults = SchemaFaults(schema, lambda: compiled(jsonschema_rs.validator_map_for))
 
     def faults(self, value: Any) -> str | None:
-        """Return the faults of ``value`` in one line of text, or `None` for a valid value.
+        """Validate ``value``. Return its faults in one line of text, or `None` if it is valid.
 
         The text contains the first few faults, and fewer for a large value: see `SchemaFaults`. A value that is too
         large to be checked is a fault: see `SchemaBounds`.
@@ -238,7 +244,9 @@ class SchemaValidator:
         return None if self._validator.is_valid(value) else self._faults.describe(value)
 
     def _evaluated(self, value: Any) -> str | None:
-        """Return the faults, like `faults`, of a value with too many paths through the schema."""
+        """Validate a value that has too many paths through the schema, like `faults`, by evaluating each subschema
+        once.
+        """
         try:
             evaluation = SchemaEvaluation(self._schema, self._compiled)
             if evaluation.fits(self._schema, value):
@@ -269,8 +277,9 @@ _LISTS: Final = frozenset(("allOf", "anyOf", "enum", "oneOf", "patternProperties
 
 
 class SchemaBounds:
-    """The size limits of values that are checked against ``schema``, separately for each member of an object if the
-    schema allows that."""
+    """Size limits for values that are validated with ``schema``. If the schema allows it, each member of an object has
+    its own limit.
+    """
 
     def __init__(self, schema: JSONObject) -> None:
         tried = (_tried(said) for node in objects_in(schema) for keyword, said in node.items() if keyword in _LISTS)
@@ -280,7 +289,7 @@ class SchemaBounds:
         self._dear = [name for name, below in properties.items() if not _is_cheap(below)]
 
     def exceeded(self, value: Any) -> str | None:
-        """Return an error message if ``value`` is too large to be checked, and `None` otherwise."""
+        """Return an error message if ``value`` is too large to be validated. Otherwise return `None`."""
         dear: list[Any] = [value]
         if self._apart:
             members = as_object(value)
@@ -294,7 +303,9 @@ class SchemaBounds:
 
 
 def _is_cheap(schema: Any) -> bool:
-    """Return true if checking takes only a few steps for each part of a value, whatever the value is."""
+    """Return true if validation with this schema takes only a few steps for each part of a value, whatever the value
+    is.
+    """
     pending: list[Any] = [schema]
     while pending:
         node = pending.pop()
@@ -319,7 +330,9 @@ def _schemas(keyword: str, said: Any) -> list[Any]:
 
 
 def _tried(said: Any) -> int:
-    """Return how many entries of a keyword's list or object must be tried. Strings to choose from are looked up."""
+    """Return how many entries of a keyword, such as ``anyOf`` or ``enum``, a validator may have to try. A list of only
+    strings counts 0, because strings are looked up.
+    """
     if isinstance(said, list):
         choices = cast("list[Any]", said)
         return 0 if all(map(_is_looked_up, choices)) else len(choices)
@@ -349,7 +362,8 @@ _ALTERNATIVES: Final = frozenset(("allOf", "anyOf", "contains", "dependentSchema
 
 class SchemaFaults:
     """Explains why values are invalid for ``schema``. ``compiled`` returns the validators of the parts of the schema,
-    keyed by pointer, and is called on first use."""
+    keyed by JSON Pointer. It is called on first use.
+    """
 
     def __init__(self, schema: JSONObject, compiled: Callable[[], Any]) -> None:
         self._schema = schema
@@ -362,7 +376,7 @@ class SchemaFaults:
         fault."""
         if self._validators is None:
             self._validators = self._compiled()
-            # If alternatives refer to others, the faults of a value may be many times those of its parts.
+            # If alternatives contain alternatives, a value may have many times more faults than parts.
             found = set[str]().union(*objects_in(self._schema))
             if not found.isdisjoint(_REFERENCES) and not found.isdisjoint(_ALTERNATIVES):
                 self._levels = 1
@@ -388,13 +402,14 @@ class SchemaFaults:
         if error.kind.name not in ("anyOf", "oneOf") and not message.endswith(" other candidates"):
             return message
         choices = ""
-        with suppress(AttributeError, TypeError):  # keywords that the dialect doesn't have may contain anything
+        with suppress(AttributeError, TypeError):  # keywords outside the schema's dialect may contain anything
             choices = allowed_values(self._schema, _node(self._schema, pointer), error.instance_path)
         return message.partition(" is not one of ")[0][:_LONGEST_VALUE] + choices if choices else message
 
     def locate(self, value: Any, fits: Callable[[Any, Any], bool]) -> str:
-        """Return one line of text that says where an invalid ``value`` has its fault, if ``describe`` would take too
-        long. ``fits`` returns whether a part is valid for a subschema."""
+        """Return one line of text that locates a fault of an invalid ``value``, when `describe` would take too long.
+        ``fits`` returns whether a part is valid for a subschema.
+        """
         node, place, part = self._schema, "", value
         for _ in range(_STEPS):
             for step, below, item in _parts(node, "#", part):
@@ -407,7 +422,8 @@ class SchemaFaults:
         return _at(place, _short_fault(node, part))
 
     def _resolved(self, pointer: str) -> tuple[JSONObject, str]:
-        """Return the subschema at ``pointer``, or the target of its reference, together with its pointer."""
+        """Return the subschema at ``pointer`` with its JSON Pointer. If it is a reference, return the target instead.
+        """
         node = _node(self._schema, pointer)
         for _ in range(_HOPS):
             reference = node.get("$ref")
@@ -419,8 +435,9 @@ class SchemaFaults:
 
 
 def _parts(node: JSONObject, pointer: str, value: Any) -> Iterator[tuple[str, str, Any]]:
-    """Yield the parts of ``value`` that have a subschema. Each comes with the step that leads to it, and the schema's
-    pointer."""
+    """Yield the parts of ``value`` that have a subschema, each with the step that leads to it and the subschema's JSON
+    Pointer.
+    """
     if isinstance(value, dict):
         members = cast("JSONObject", value)
         for name in cast("JSONObject", node.get("properties") or {}):
@@ -437,7 +454,7 @@ def _node(schema: JSONObject, pointer: str) -> JSONObject:
 
 
 def _short_fault(node: JSONObject, part: Any) -> str:
-    """Return the fault of a large part whose own parts are valid, as far as they were searched."""
+    """Return the fault of a large invalid value, if none of its searched parts is invalid."""
     required: Any = node.get("required")
     if isinstance(part, dict) and isinstance(required, list):
         for name in cast("list[Any]", required):

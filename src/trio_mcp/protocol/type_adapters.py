@@ -1,5 +1,5 @@
-"""Adapters for reading annotations that msgspec rejects, such as unions of types that look alike in JSON, enums and
-literals of any JSON values, classes with such fields, and aliases.
+"""Adapters to parse annotations that msgspec rejects: unions of types that look alike in JSON, enums and literals of
+any JSON values, aliases, and classes with such fields.
 
 msgspec treats an `Adapter` as an unknown class, and leaves the reading to it. A client decides what is read, so an
 adapter reads each value only once, however many unions are around it.
@@ -31,15 +31,17 @@ _FIELDS: Final = ("__attrs_attrs__", "__dataclass_fields__", "__required_keys__"
 
 
 class AnyInstance(type):
-    """A class of which every object is an instance, because msgspec checks the class of a value that was read."""
+    """Metaclass that makes every object an instance of its classes, because msgspec checks the class of a parsed value.
+    """
 
     def __instancecheck__(cls, instance: object) -> bool:
         return True
 
 
 class Adapter(metaclass=AnyInstance):
-    """An annotation that is read by trying its parts, such as the types of a union, in order. A part that doesn't know
-    all members of an object is tried last."""
+    """Parses an annotation that msgspec rejects, by trying its parts in order, such as the types of a union. A part
+    that doesn't know all members of an object is tried last.
+    """
 
     hint: ClassVar[Any]
     """The annotation as written."""
@@ -51,8 +53,9 @@ class Adapter(metaclass=AnyInstance):
 
     @classmethod
     def read(cls, value: Any, hook: _Hook) -> Any:
-        """Return JSON data as a value of the annotation. ``hook`` reads other classes. Raises `ValueError` with the
-        faults of all parts."""
+        """Parse JSON data as a value of the annotation. ``hook`` parses other classes. Raises `ValueError` with the
+        faults of all parts.
+        """
         known: dict[Any, tuple[Any, str, Any]] = {}
 
         def read_once(kind: Any, value: Any) -> Any:
@@ -60,7 +63,7 @@ class Adapter(metaclass=AnyInstance):
                 return hook(kind, value)
             if (found := known.get((id(value), kind))) is None:
                 found = (*kind._read(value, read_once), value)  # keeping the value ensures that its id isn't reused
-                if isinstance(value, dict | list):  # other values are read quickly
+                if isinstance(value, dict | list):  # other values are parsed quickly, so no cache is needed
                     known[id(cast("Any", value)), kind] = found
             if found[1]:
                 raise ValueError(found[1])
@@ -70,8 +73,9 @@ class Adapter(metaclass=AnyInstance):
 
     @classmethod
     def _read(cls, value: Any, hook: _Hook) -> tuple[Any, str]:
-        """Return the value that the first matching part of the annotation reads, or otherwise the faults of all
-        parts."""
+        """Try the parts of the annotation in order, and return the value of the first one that matches. Otherwise
+        return the faults of all parts.
+        """
         faults: dict[str, None] = {}
         for part, _ in sorted(zip(cls.parts, cls.infos(), strict=True), key=lambda each: _lacks(each[1], value)):
             try:
@@ -82,13 +86,13 @@ class Adapter(metaclass=AnyInstance):
 
     @classmethod
     def infos(cls) -> list[msgspec.inspect.Type]:
-        """Return msgspec's information about the parts, the same objects in each call."""
+        """Return msgspec's type information about the parts. Each call returns the same objects."""
         cls._infos = cls._infos or list(map(msgspec.inspect.type_info, cls.parts))
         return cls._infos
 
     @classmethod
     def schema(cls, of: Callable[[Any], JSONObject]) -> JSONObject:
-        """Return the JSON Schema of the annotation, made from the schemas of its parts, which ``of`` returns."""
+        """Return the JSON Schema of the annotation, combined from the schemas of its parts, which ``of`` returns."""
         if cls._is_described:  # a recursive class
             return {"type": "array" if hasattr(cls.hint, "_fields") else "object"}
         cls._is_described = True
@@ -100,10 +104,12 @@ class Adapter(metaclass=AnyInstance):
 
 
 def adapted(hint: Any) -> Any:
-    """Return the annotation ``hint``, or an equivalent one with adapters for the parts that msgspec rejects."""
+    """Return ``hint`` with an adapter in place of each part that msgspec rejects. If there is none, return ``hint``
+    itself.
+    """
     try:
         found = _adapted(hint, repr(hint))  # with repr, because equal unions may have another order
-    except TypeError:  # its metadata can't be hashed
+    except TypeError:  # the annotation's metadata can't be hashed
         return _adapt(hint, {})
     return hint if found == hint else found  # callers check for identity, and an equal one may be cached
 
@@ -149,7 +155,7 @@ def _is_read(hint: Any) -> bool:
 
 
 def unaliased(hint: Any) -> Any:
-    """Return the annotation that a ``TypeAliasType`` names, or any other annotation unchanged."""
+    """If an annotation is a ``TypeAliasType``, return the annotation that it names. Otherwise return it unchanged."""
     alias: Any = get_origin(hint) or hint
     if type(alias).__name__ != "TypeAliasType":
         return hint
@@ -158,7 +164,7 @@ def unaliased(hint: Any) -> Any:
     holder = SimpleNamespace(__annotations__={"it": alias.__value__})
     try:
         value = typing.get_type_hints(holder, vars(sys.modules[alias.__module__]), include_extras=True)["it"]
-    except NameError:  # it refers to a class inside a function, or to itself there
+    except NameError:  # the alias refers to itself, or to a class, inside a function
         return Any
     return unaliased(value[get_args(hint)] if get_args(hint) else value)
 
@@ -169,8 +175,9 @@ def _adapter(hint: Any, parts: tuple[Any, ...], make: Callable[[Any], Any] = lam
 
 
 def _lacks(info: Any, value: Any) -> bool:
-    """Return true if a member of an object has no field in the class of ``info``. Return false for types without
-    fields."""
+    """Return true if an object has a member that isn't a field of the class of ``info``. Return false for types without
+    fields.
+    """
     if isinstance(info, msgspec.inspect.CustomType) and issubclass(info.cls, Adapter):
         return all(_lacks(part, value) for part in info.cls.infos())
     names = {field.encode_name for field in getattr(info, "fields", ())}
@@ -196,7 +203,7 @@ def _of_class(kind: Any, seen: dict[Any, Any]) -> type[Adapter]:
     is_struct = issubclass(kind, msgspec.Struct)
     fields: Any = msgspec.structs.fields(kind) if is_struct else attrs.fields(kind) if attrs.has(kind) else ()
     names = {getattr(field, "alias", field.name): getattr(field, "encode_name", field.name) for field in fields}
-    keys = cast("Any", getattr(kind, "__required_keys__", None))  # of a TypedDict, which has no signature
+    keys = cast("Any", getattr(kind, "__required_keys__", None))  # set for a TypedDict, which has no signature
     parameters = signature(kind).parameters if keys is None else dict.fromkeys(hints)
     members: list[Any] = []
     for name, parameter in parameters.items():
@@ -207,7 +214,7 @@ def _of_class(kind: Any, seen: dict[Any, Any]) -> type[Adapter]:
             hint, is_required = get_args(hint)[0], qualifier is typing.Required
         hint = _adapt(hint, {**seen, kind: made})
         optional = Union[hint, msgspec.UnsetType]  # noqa: UP007, made
-        is_required = is_required and not written.startswith("_")  # private attrs fields are never written
+        is_required = is_required and not written.startswith("_")  # private attrs fields aren't encoded
         members.append((name, hint) if is_required else (name, optional, msgspec.UNSET))
     doc = "" if (kind.__doc__ or "").startswith(f"{kind.__name__}(") else kind.__doc__  # that of a dataclass
     options: Any = {"kw_only": True, "rename": names, "array_like": hasattr(kind, "_fields")}

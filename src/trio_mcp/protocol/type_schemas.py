@@ -1,4 +1,5 @@
-"""Makes the JSON Schemas of types, as they are read or written, with values in the author's order."""
+"""Makes JSON Schemas from Python types, for values that are parsed or encoded. Allowed values keep the author's order.
+"""
 
 from __future__ import annotations
 
@@ -17,8 +18,8 @@ from .type_adapters import Adapter
 
 
 def schema_of(kind: Any, *, read: bool = True, encoders: Any = None) -> JSONObject:
-    """Return the JSON Schema of a type, as it is ``read`` or written, with ``encoders`` (`Encoders` of a server) if
-    necessary.
+    """Return the JSON Schema of a type, for values that are parsed (``read``) or encoded, if necessary with
+    ``encoders`` (the `Encoders` of a server).
 
     The root is never a reference, and references are replaced if possible (`inlined`). Raises `TypeError` for a type
     without a schema.
@@ -38,14 +39,14 @@ def schema_of(kind: Any, *, read: bool = True, encoders: Any = None) -> JSONObje
             schema = kind.schema(part)
         else:
             schema = _with_definitions(kind, read, prefix, inner)
-        return schema or {"description": kind.__name__}  # msgspec would take an empty schema for a missing one
+        return schema or {"description": kind.__name__}  # msgspec would treat an empty schema as missing
 
     try:
         infos: Any = [info for info in types_in(kind, adapted=False) if not isinstance(info, kinds.CustomType)]
         defined = {info.cls: info for info in infos if hasattr(info, "cls")}
         options: Any = {"schema_hook": foreign, "ref_template": "#/$defs/{name}"}
         (root, *references), definitions = msgspec.json.schema_components([kind, *defined], **options)
-        if not inner.keys().isdisjoint(definitions):  # a model and another class have the same name
+        if not inner.keys().isdisjoint(definitions):  # a pydantic model and another class have the same name
             inner.clear()
             prefix = "models."
             (root, *references), definitions = msgspec.json.schema_components([kind, *defined], **options)
@@ -71,8 +72,9 @@ second."""
 
 
 def _with_definitions(kind: type, read: bool, prefix: str, known: JSONObject) -> JSONObject:
-    """Return the schema of a foreign class, with its ``$defs`` moved to the ``known`` ones. Names that are already used
-    for something else are changed."""
+    """Move the ``$defs`` in the schema of a foreign class to ``known``, and return the schema. A definition whose name
+    is already used for something else is renamed.
+    """
     schema = schema_of_foreign(kind, read=read, prefix=prefix)
     new = {prefix + name: each for name, each in schema.pop("$defs", {}).items()}
     if any(known.get(name, each) != each for name, each in new.items()):
@@ -82,14 +84,14 @@ def _with_definitions(kind: type, read: bool, prefix: str, known: JSONObject) ->
 
 
 def _complete(schema: JSONObject, info: Any, hints: dict[str, Any], *, read: bool) -> None:
-    """Change ``schema``, which msgspec made for the class of ``info``, so that it describes the data that is ``read``
-    or written.
+    """Complete ``schema``, which msgspec made for the class of ``info``, so that it describes parsed (``read``) or
+    encoded values.
 
     ``hints`` are the annotations of the class, keyed by field name.
     """
     if not hasattr(info, "fields"):
         schema["enum"] = list(dict.fromkeys(member.value for member in info.cls.__members__.values()))
-        if not read and issubclass(info.cls, Flag):  # a combination isn't one of the values
+        if not read and issubclass(info.cls, Flag):  # a combination of flags isn't one of the values
             schema["type"] = "integer"
             del schema["enum"]
         return
@@ -104,10 +106,12 @@ def _complete(schema: JSONObject, info: Any, hints: dict[str, Any], *, read: boo
 
 
 def _put_in_order(schema: JSONObject, *hints: Any) -> None:
-    """Restore in each ``enum`` of ``schema`` the order of the `Literal` in ``hints``, because msgspec sorts it."""
+    """Restore the author's order of values in each ``enum`` of ``schema``, because msgspec sorts the values of a
+    `Literal`.
+    """
     order: dict[Any, int] = {}
     seen = list(hints)
-    for hint in seen:  # grows in the loop, but not for a recursive alias
+    for hint in seen:  # grows in the loop, but doesn't repeat a recursive alias
         if get_origin(hint) is Literal:
             for value in get_args(hint):
                 order.setdefault((cast("Any", type(value)), value), len(order))
@@ -121,8 +125,9 @@ def _put_in_order(schema: JSONObject, *hints: Any) -> None:
 
 
 def types_in(annotation: Any, *, adapted: bool = True) -> list[kinds.Type]:
-    """Return all types that ``annotation`` consists of, including the fields of its classes and, with ``adapted``, the
-    parts of adapters. Raises `NameError` for a name that can't be resolved, and `TypeError`."""
+    """Return all types that occur in ``annotation``, including the fields of its classes. With ``adapted``, include the
+    parts of adapters. Raises `TypeError`, or `NameError` for a name that can't be resolved.
+    """
     found: dict[int, kinds.Type] = {}
     ahead = [kinds.type_info(annotation)]
     while ahead:
@@ -134,7 +139,7 @@ def types_in(annotation: Any, *, adapted: bool = True) -> list[kinds.Type]:
 
 
 def inside(kind: kinds.Type) -> Iterator[kinds.Type]:
-    """Yield the types that ``kind`` directly consists of."""
+    """Yield the types that are direct parts of ``kind``."""
     if isinstance(kind, kinds.CustomType) and issubclass(kind.cls, Adapter):
         yield from kind.cls.infos()
     for name in kind.__struct_fields__:
@@ -147,7 +152,7 @@ def inside(kind: kinds.Type) -> Iterator[kinds.Type]:
 
 
 def hints_of(kind: type[Any]) -> dict[str, Any]:
-    """Return the annotations of a class, keyed by field."""
+    """Return the type annotations of a class, by field name."""
     try:
         return get_type_hints(kind, include_extras=True)
     except NameError:  # reported by `schema_of`

@@ -1,4 +1,4 @@
-"""Writers make JSON data from objects of the specification, in the form of one protocol revision.
+"""Writers: functions that encode objects of the specification as JSON data for one protocol revision.
 
 `Writers` derives the form from the history beside each field. `SHAPES` has the few classes of which not only the fields
 differ between revisions.
@@ -35,8 +35,10 @@ def _unchanged(value: Any) -> Any:
 
 
 class Writers:
-    """The writers of one protocol revision, keyed by type. If several types are declared, or any type, the class of a
-    value decides. Lists and objects are copied, except for a ``dict[str, Any]`` that a class keeps unchanged."""
+    """Creates the functions that encode objects for one protocol revision, keyed by type. If the declared type is a
+    union or `Any`, the class of the value decides. Lists and objects are copied, except for a ``dict[str, Any]`` that a
+    class keeps unchanged.
+    """
 
     def __init__(self, revision: Revision) -> None:
         self._revision = revision
@@ -49,7 +51,7 @@ class Writers:
         }
 
     def writer_of(self, kind: Any) -> Write:
-        """Return the writer of a type."""
+        """Return the function that encodes values of a type as JSON data."""
         if (write := self._known.get(kind)) is None:
             write = self._known[kind] = self._made(kind)
         return write
@@ -96,7 +98,7 @@ class Writers:
         if kind is UnknownContent:
             return attrgetter("raw")
         if kind is ResourceLink and self._revision.structured_content == "none":
-            # Links exist since 2025-06-18, together with structured content. Before that, the URI is sent as text.
+            # Links and structured content exist since 2025-06-18. In older revisions, send the URI of a link as text.
             return lambda link: {"type": "text", "text": link.uri}
         if (refuse := refusal(kind, self._revision)) is not None:
             return refuse
@@ -111,8 +113,9 @@ class Writers:
 
 
 def refusal(kind: Any, revision: Revision) -> Write | None:
-    """Return a writer that raises `NotExpressible`, if ``revision`` doesn't have the class ``kind``. Otherwise, return
-    `None`."""
+    """Return a function that raises `NotExpressible`, if ``revision`` doesn't have the class ``kind``. Otherwise return
+    `None`.
+    """
     first = getattr(kind, "_SINCE", revision.name)
     if first <= revision.name:
         return None
@@ -127,7 +130,7 @@ def _refuse(reason: str, _: Any) -> Any:
 
 
 class NotExpressible(ValueError):
-    """The protocol revision of this request can't express a value, such as audio in 2024-11-05."""
+    """Raised if the protocol revision of the request can't express a value, for example audio in 2024-11-05."""
 
 
 Make = Callable[[Any], dict[str, Any]]
@@ -169,7 +172,7 @@ def _filter(make: Make, asked: SubscriptionFilter, _: Revision) -> dict[str, Any
 
 
 def _page(make: Make, field: str, revision: Revision, result: Any) -> dict[str, Any]:
-    """Return a page of a list as JSON data. Its items are text if their texts are cached, as in a `CachedPage`."""
+    """Return a page of a list as JSON data. If the page is a `CachedPage`, its items are cached JSON texts."""
     items = getattr(result, field)
     if (texts := getattr(items, "texts", None)) is None:
         return make(result)
@@ -198,14 +201,12 @@ def _elicit_result(make: Make, result: ElicitResult, revision: Revision) -> dict
 
 
 def _wants_objects(revision: Revision) -> bool:
-    """Return true if structured content, and the root of an output schema, must be an object, as in revisions up to
-    2025-11-25."""
+    """Return true if structured content and output schemas must be objects, as in revisions up to 2025-11-25."""
     return revision.structured_content != "any"
 
 
 def _has_tool_use(revision: Revision) -> bool:
-    """Return true if a message may contain several content blocks, which is allowed in revisions that support tool
-    use."""
+    """Return true if a sampling message can contain several content blocks, as in revisions that support tool use."""
     return revision.name >= ToolUseContent._SINCE
 
 

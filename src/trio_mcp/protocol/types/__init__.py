@@ -1,1 +1,1 @@
-"""The types of the MCP specification: one class for each concept, grouped as in the specification."""
+"""The types of the MCP specification: one class for each concept, in modules grouped as in the specification."""

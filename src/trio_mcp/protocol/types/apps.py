@@ -1,5 +1,4 @@
-"""MCP Apps: views of tools, which are HTML documents that a host shows in a sandboxed frame (SEP-1865, revision
-2026-01-26).
+"""MCP Apps: HTML views of tools, which a host shows in a sandboxed frame (SEP-1865, revision 2026-01-26).
 
 A tool specifies its view, and whether the model and views may call the tool. The contents of the view specify the
 origins that the document may use. Messages between a view and its host don't involve a server or a client.
@@ -41,7 +40,7 @@ _PERMISSIONS: Final[dict[Permission, str]] = {
     "geolocation": "geolocation",
     "clipboard_write": "clipboardWrite",
 }
-# An origin must not contain characters that begin another directive or source of a Content-Security-Policy.
+# An origin must not contain a character that starts another directive or source of a Content-Security-Policy.
 _ORIGIN: Final = re.compile(r"[a-z][a-z0-9+.-]*://(?:\*\.)?[A-Za-z0-9_.-]+(?::[0-9]{1,5})?")
 _MOST_ORIGINS: Final = 100
 """Maximum number of origins of one kind that are read from a server."""
@@ -53,7 +52,7 @@ def _is_view(uri: object) -> bool:
 
 
 def check_view(uri: str) -> None:
-    """Raise `ValueError` if a view can't have this URI."""
+    """Raise `ValueError` if ``uri`` isn't a valid URI of a view."""
     # SEP-1865, Content Requirements: the URI MUST start with the ui:// scheme.
     if not _is_view(uri):
         raise ValueError(f"the URI of a view must begin with ui://, as in ui://weather/dashboard, not {uri[:200]!r}")
@@ -74,7 +73,7 @@ def _callers(visible_to: Iterable[str]) -> tuple[Caller, ...]:
 
 @frozen
 class UI:
-    """The view that shows the results of a tool, and who may call the tool.
+    """The view of a tool, an HTML document that shows its results, and who may call the tool.
 
     ``visible_to`` contains ``model`` if hosts should show the tool to the model, and ``app`` if views of the same
     server may call it. By default it contains both. Without a ``view``, the tool has no document of its own:
@@ -89,21 +88,24 @@ class UI:
 
     @classmethod
     def of(cls, tool: Tool) -> UI:
-        """Return the view of ``tool`` and its allowed callers, which a server may have filled with anything. An invalid
-        URI counts as missing, and so does an unknown kind of caller."""
+        """Return the view and the allowed callers of ``tool``, whose data comes from an untrusted server. An invalid
+        URI counts as missing, and an unknown caller is ignored.
+        """
         meta = tool.meta or {}
         ui = as_object(meta.get("ui"))
         view = ui.get("resourceUri", meta.get(_FLAT))
         visibility = ui.get("visibility")
-        # SEP-1865, Visibility: both if the member is omitted. If it is invalid, no caller is allowed.
+        # SEP-1865, Visibility: if the member is omitted, both callers are allowed. If it is invalid, no caller is
+        # allowed.
         named: Collection[Any] = _CALLERS if visibility is None else ()
         if isinstance(visibility, list):
             named = cast("list[Any]", visibility)
         return cls(view if _is_view(view) else None, visible_to=[caller for caller in _CALLERS if caller in named])
 
     def _in_meta(self, meta: Mapping[str, Any] | None) -> JSONObject:
-        """Return the ``meta`` of a tool with this view and these callers. Raises `ValueError` if ``meta`` already
-        specifies them, or if there are no callers."""
+        """Return the tool's ``meta`` with this view and its callers added. Raises `ValueError` if ``meta`` already
+        specifies them, or if there are no callers.
+        """
         if not self.visible_to:
             raise ValueError('visible_to must not be empty: write "model", "app" or both')
         if meta is not None and not meta.keys().isdisjoint(("ui", _FLAT)):
@@ -115,7 +117,9 @@ class UI:
 
 
 def with_view_renamed(tool: Tool, rename: Callable[[str], str]) -> Tool:
-    """Return ``tool`` with the URI of its view changed by ``rename``. Everything else in ``_meta`` is unchanged."""
+    """Return ``tool`` with the URI of its view replaced by the result of ``rename``. Everything else in ``_meta`` is
+    unchanged.
+    """
     meta = tool.meta
     if not meta:
         return tool
@@ -148,8 +152,8 @@ def _permissions(given: Iterable[str]) -> tuple[Permission, ...]:
 
 @frozen
 class AppPolicy:
-    """The origins and permissions that the document of a view needs. A host may grant less. By default it needs
-    nothing: it has its own scripts and styles, and communicates only with the host.
+    """The origins and permissions that a view's HTML document needs. A host may grant less. The default is nothing: the
+    document contains its own scripts and styles, and communicates only with the host.
 
     Origins are like ``https://api.example.com``, or ``wss://*.example.com`` for all subdomains. Raises `ValueError` for
     a malformed origin, and for an unknown permission.
@@ -172,8 +176,9 @@ class AppPolicy:
 
     @classmethod
     def of(cls, contents: ResourceContents) -> Self:
-        """Return the policy in the ``contents`` of a view, which the server may have filled with anything. Invalid
-        parts are omitted, so that the host grants less."""
+        """Return the policy in the ``contents`` of a view, which come from an untrusted server. Invalid parts are
+        omitted, so that the host grants less.
+        """
         said = as_object((contents.meta or {}).get("ui"))
         csp, permissions, domain = said.get("csp"), said.get("permissions"), said.get("domain")
         border = said.get("prefersBorder")
@@ -188,8 +193,9 @@ class AppPolicy:
 
     @property
     def content_security_policy(self) -> str:
-        """The ``Content-Security-Policy`` for a host that shows the document (SEP-1865, Content Security Policy
-        Enforcement). It allows only the declared origins."""
+        """The ``Content-Security-Policy`` with which a host shows the document (SEP-1865, Content Security Policy
+        Enforcement). It allows only the declared origins.
+        """
         own = ("'self'", "'unsafe-inline'", *self.resources)
         media = ("'self'", "data:", *self.resources)
         directives = {
@@ -207,8 +213,9 @@ class AppPolicy:
         return "; ".join(f"{name} {' '.join(sources)}" for name, sources in directives.items())
 
     def _type_of(self, uri: str, mime_type: str | None) -> str:
-        """Return the MIME type of the view ``uri``, for which its author has written ``mime_type``. Raises `ValueError`
-        for another type, and for an invalid URI."""
+        """Return the MIME type for the view ``uri``. Raises `ValueError` for an invalid URI, or if the author's
+        ``mime_type`` isn't the type of a view.
+        """
         check_view(uri)
         if mime_type not in (None, APP_TYPE):
             raise ValueError(
@@ -217,9 +224,10 @@ class AppPolicy:
         return APP_TYPE
 
     def _on(self, contents: ResourceContents) -> ResourceContents:
-        """Return ``contents`` with the type of a view, and with this policy unless they already have one. Raises
-        `ValueError` for another type, and for text that isn't an HTML document."""
-        # SEP-1865, Content Requirements: the type MUST be this one, and the content a valid HTML5 document.
+        """Return the ``contents`` of a view with the MIME type of views, and with this policy unless they have one.
+        Raises `ValueError` for another type, and for text that isn't an HTML document.
+        """
+        # SEP-1865, Content Requirements: the type MUST be APP_TYPE, and the content a valid HTML5 document.
         if contents.mime_type not in (None, APP_TYPE):
             raise ValueError(f"the contents of a view must have the type {APP_TYPE}, not {contents.mime_type[:200]!r}")
         if isinstance(contents, TextResourceContents) and _DOCUMENT.match(contents.text) is None:
@@ -239,6 +247,6 @@ class AppPolicy:
 
 
 def _read(origins: object) -> list[str]:
-    """Return the valid origins in ``origins``, which a server may have filled with anything."""
+    """Return the valid origins in ``origins``, a value from an untrusted server."""
     given = cast("list[Any]", origins)[:_MOST_ORIGINS] if isinstance(origins, list) else []
     return [each for each in given if isinstance(each, str) and _ORIGIN.fullmatch(each)]

@@ -17,7 +17,9 @@ Role: TypeAlias = Literal["user", "assistant"]
 
 @value
 class Annotations:
-    """Hints about content: whom it is for, how important it is (0 to 1), and when it changed (ISO 8601)."""
+    """Annotations of content for the client: its audience, its importance (0 to 1), and when it was modified (ISO
+    8601).
+    """
 
     audience: list[Role] | None = None
     priority: float | None = None
@@ -26,7 +28,7 @@ class Annotations:
 
 @value
 class TextContent:
-    """A block of text."""
+    """A content block with text."""
 
     text: str
     type: Literal["text"] = "text"
@@ -36,7 +38,7 @@ class TextContent:
 
 @value
 class ImageContent:
-    """An image, with ``data`` in base64."""
+    """A content block with an image: ``data`` is in base64."""
 
     data: str
     mime_type: str
@@ -47,7 +49,7 @@ class ImageContent:
 
 @value
 class AudioContent:
-    """Audio, with ``data`` in base64. Revision 2024-11-05 doesn't have it."""
+    """A content block with audio: ``data`` is in base64. Revision 2024-11-05 doesn't have it."""
 
     _SINCE: ClassVar = "2025-03-26"
 
@@ -60,7 +62,7 @@ class AudioContent:
 
 @value
 class ResourceLink:
-    """A link to a resource. Revisions before 2025-06-18 get the URI as text instead."""
+    """A content block with a link to a resource. Revisions before 2025-06-18 get the URI as a text block instead."""
 
     name: str
     uri: str
@@ -76,7 +78,7 @@ class ResourceLink:
 
 @value
 class TextResourceContents:
-    """A resource, or part of it, as text."""
+    """The contents of a resource, or a part of them, as text."""
 
     uri: str
     text: str
@@ -86,7 +88,7 @@ class TextResourceContents:
 
 @value
 class BlobResourceContents:
-    """A resource, or part of it, in base64."""
+    """The contents of a resource, or a part of them, in base64."""
 
     uri: str
     blob: str
@@ -100,7 +102,7 @@ ResourceContents: TypeAlias = TextResourceContents | BlobResourceContents
 
 @value
 class EmbeddedResource:
-    """A resource that is contained in the message."""
+    """A content block that contains a resource."""
 
     resource: ResourceContents
     type: Literal["resource"] = "resource"
@@ -110,7 +112,8 @@ class EmbeddedResource:
 
 @value
 class UnknownContent:
-    """A content block of an unknown type, or with a required member missing. ``raw`` is the block as received.
+    """A content block that can't be parsed: its type is unknown, or a required member is missing. ``raw`` is the block
+    as received.
 
     Clients keep such blocks, so that the other blocks of the result can be used. Servers and proxies send ``raw``.
     """
@@ -119,7 +122,7 @@ class UnknownContent:
 
     @property
     def type(self) -> str:
-        """The type of the block, as the peer has written it. Empty if the type is missing."""
+        """The type of the content block, as received. Empty if the block has no type."""
         name = as_object(self.raw).get("type")  # pyright: ignore[reportUnknownMemberType]
         return name if isinstance(name, str) else ""
 
@@ -129,13 +132,13 @@ ContentBlock: TypeAlias = TextContent | ImageContent | AudioContent | ResourceLi
 
 
 def text_in(blocks: Iterable[object]) -> str:
-    """Return the text blocks among ``blocks``, joined with newlines."""
+    """Return the texts of the text blocks in ``blocks``, joined with newlines."""
     return "\n".join([block.text for block in blocks if isinstance(block, TextContent)])
 
 
 @value
 class ToolUseContent:
-    """The model's request to call the tool ``name`` with ``input`` (sampling only)."""
+    """A content block in which the model requests a call of the tool ``name`` with ``input`` (sampling only)."""
 
     _SINCE: ClassVar = "2025-11-25"
 
@@ -148,7 +151,7 @@ class ToolUseContent:
 
 @value
 class ToolResultContent:
-    """The result of the tool call ``tool_use_id`` (sampling only)."""
+    """A content block with the result of the tool call ``tool_use_id``, for the model (sampling only)."""
 
     _SINCE: ClassVar = "2025-11-25"
 

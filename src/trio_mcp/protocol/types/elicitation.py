@@ -1,4 +1,4 @@
-"""Elicitation: a server asks the client's user for input, with a flat form or by sending the user to a URL."""
+"""Elicitation: a server requests input from the client's user, with a form or by sending the user to a URL."""
 
 from __future__ import annotations
 
@@ -23,7 +23,9 @@ _BEGINNING: Final = lazy_pattern(r"https?://[^/?#]{1,300}(?![^/?#])", re.IGNOREC
 
 @value
 class ElicitFormParams:
-    """An elicitation with a form. ``requested_schema`` is a flat JSON Schema object. The mode isn't sent."""
+    """Parameters of an elicitation request with a form. ``requested_schema`` is a JSON Schema object without nesting.
+    The mode isn't sent.
+    """
 
     message: str
     requested_schema: JSONObject
@@ -33,8 +35,9 @@ class ElicitFormParams:
 
 @value
 class ElicitURLParams:
-    """An elicitation that sends the user to ``url``. 2025-11-25 requires ``elicitation_id``, which identifies the
-    elicitation in the notification of its end."""
+    """Parameters of an elicitation request that sends the user to ``url``. In 2025-11-25, ``elicitation_id`` is
+    required: the notification that the user has finished contains it.
+    """
 
     _SINCE: ClassVar = "2025-11-25"
 
@@ -51,7 +54,7 @@ ElicitParams: TypeAlias = ElicitFormParams | ElicitURLParams
 
 @value
 class ElicitResult:
-    """The user's answer to an elicitation.
+    """The result of an elicitation request: the user's answer.
 
     ``content`` is present only with ``accept``, and contains strings, numbers, booleans and lists of strings.
     """
@@ -62,7 +65,7 @@ class ElicitResult:
 
 
 def check_form_schema(schema: object) -> None:
-    """Raise `CodedError` (-32602) if ``schema`` isn't a form: a flat object of primitive properties.
+    """Raise `CodedError` (-32602) if ``schema`` isn't a valid form: an object whose properties aren't nested.
 
     2025-11-25 elicitation, Requested Schema: strings, numbers, booleans, single-select enums and arrays of enum
     strings. Nothing may be nested, and no other keywords are allowed. The error names the field. A schema that is too
@@ -86,8 +89,8 @@ def check_form_schema(schema: object) -> None:
 
 
 def check_form_size(form: JSONObject) -> None:
-    """Raise `CodedError` (-32602) for a schema that is too large to be examined, and too large for people to fill
-    in."""
+    """Raise `CodedError` (-32602) if the form ``schema`` is too large to be checked. No user could fill in such a form.
+    """
     if not (is_small(form, _MOST_PARTS, _MOST_CHARACTERS, MOST_LEVELS) and is_checkable(form, _MOST_PARTS)):
         raise _bad(f"the form schema has more than {_MOST_PARTS} parts or {_MOST_CHARACTERS} characters")
 
@@ -169,9 +172,9 @@ _FIELDS: Final[Mapping[str, _Rules]] = {
 
 
 def first_form(schema: JSONObject) -> JSONObject:
-    """Return the form ``schema`` as 2025-06-18 writes it: titles of choices are in ``enumNames``, and only booleans
-    have defaults. Raises `ValueError` that names the field if a field is a list of choices, which 2025-06-18 can't
-    express."""
+    """Convert the form ``schema`` to the form of 2025-06-18: titles of choices are in ``enumNames``, and only booleans
+    have defaults. Raises `ValueError` if a field is a list of choices, which 2025-06-18 can't express.
+    """
     check_form_schema(schema)
     fields = {name: _first_field(name, field) for name, field in schema["properties"].items()}
     return {**schema, "properties": fields}
@@ -193,7 +196,7 @@ def check_url(url: object) -> None:
     backslash, which browsers read as a slash. The user must see the host that is visited.
     """
     try:
-        # For a long name, `urlsplit` takes quadratic time.
+        # `urlsplit` takes quadratic time for a long host name.
         parts = urlsplit(url) if isinstance(url, str) and _BEGINNING.match(url) else None
         good = parts is not None and parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
     except ValueError:
@@ -203,7 +206,7 @@ def check_url(url: object) -> None:
 
 
 def check_url_question(question: ElicitURLParams) -> None:
-    """Raise `CodedError` (-32602) if the URL elicitation ``question`` isn't valid.
+    """Raise `CodedError` (-32602) if ``question``, the parameters of a URL elicitation request, is invalid.
 
     The URL must pass `check_url`. The id, if there is one, must not be empty. Neither the id nor the message may
     contain control characters, except for line breaks and tabs of a message.
@@ -221,7 +224,7 @@ def _bad(reason: str) -> CodedError:
 
 
 def content_fits(content: dict[str, Any]) -> bool:
-    """Return true if every value in ``content`` is allowed in an elicitation result."""
+    """Return true if an elicitation result may contain the values in ``content``."""
     return all(
         isinstance(value, str | bool | int | float)
         or (isinstance(value, list) and all(isinstance(item, str) for item in cast("list[object]", value)))

@@ -1,5 +1,6 @@
-"""``InputRequiredResult`` of the modern revisions, with which a server returns requests to the client (elicitation,
-sampling, roots) as the result."""
+"""`InputRequiredResult` (modern revisions): the server's result contains requests to the client (elicitation, sampling,
+roots), and the client then calls again with the answers.
+"""
 
 from __future__ import annotations
 
@@ -16,8 +17,9 @@ ASKABLE: Final[tuple[str, ...]] = get_args(Askable)
 
 @value
 class InputRequest:
-    """A request to the client (elicitation, sampling, roots) in a result. ``params`` are plain data, as for any
-    request. Their type is in the method's row."""
+    """A request to the client (elicitation, sampling, roots) inside an `InputRequiredResult`. ``params`` are plain
+    data, of the type in the method's row.
+    """
 
     method: Askable
     params: JSONObject | None = None
@@ -25,8 +27,9 @@ class InputRequest:
 
 @value
 class InputRequiredResult:
-    """A result with requests to the client. The client calls again with the answers and with ``request_state``, exactly
-    as received."""
+    """A result that requests input from the client. The client calls again with the answers, and with ``request_state``
+    unchanged.
+    """
 
     input_requests: dict[str, InputRequest] | None = None
     request_state: str | None = None
@@ -34,8 +37,9 @@ class InputRequiredResult:
 
 
 def capability_for(request: InputRequest) -> tuple[str, ...]:
-    """Return the capabilities that a client must have declared to get this input request (2026-07-28 sampling,
-    elicitation and roots, Capabilities)."""
+    """Return the capabilities that a client must have declared for this input request (2026-07-28 sampling, elicitation
+    and roots, Capabilities).
+    """
     params = request.params or {}
     match request.method:
         case "roots/list":
@@ -56,18 +60,20 @@ _FOR_SAMPLING: Final = {
 
 
 def for_elicitation(mode: Literal["form", "url"]) -> tuple[str, ...]:
-    """Return the client capabilities that elicitation in this ``mode`` requires, the whole capability before its
-    part."""
+    """Return the client capabilities that elicitation in this ``mode`` requires, such as ``elicitation`` and
+    ``elicitation.url``.
+    """
     return "elicitation", f"elicitation.{mode}"
 
 
 def for_sampling(*, tools: bool, context: object) -> tuple[str, ...]:
-    """Return the client capabilities that sampling requires, with ``tools`` and the ``context`` of
-    ``includeContext``."""
+    """Return the client capabilities that a sampling request requires, depending on its ``tools`` and its ``context``
+    (``includeContext``).
+    """
     has_context = context in ("thisServer", "allServers")  # "none" is always allowed
     return _FOR_SAMPLING[tools, has_context]
 
 
 def asks_for_input(result: object) -> bool:
-    """Return true if a plain result of a modern revision is an `InputRequiredResult`, valid or not."""
+    """Return true if a result of a modern revision, as JSON data, is an `InputRequiredResult`, even an invalid one."""
     return isinstance(result, dict) and cast("dict[str, Any]", result).get("resultType") == "input_required"

@@ -1,5 +1,5 @@
-"""Types for opening a connection: ``initialize``, ``server/discover``, names and versions of the software on both
-sides, and the capabilities of clients and servers.
+"""Types for opening a connection: ``initialize``, ``server/discover``, the descriptions of client and server programs,
+and capabilities.
 
 This module also has the hints of cacheable results, because ``server/discover`` is the first of them (2026-07-28
 caching).
@@ -19,15 +19,18 @@ from ..fields import JSONObject, as_object, since, wire_name
 
 @value
 class Roots:
-    """Capability of a client to list its roots. ``list_changed``: it announces changes of the roots (legacy
-    revisions)."""
+    """The client capability ``roots``. If ``list_changed`` is true, the client notifies the server when its roots
+    change (legacy revisions).
+    """
 
     list_changed: bool | None = since("2024-11-05", until="2025-11-25")
 
 
 @value
 class Sampling:
-    """Capability of a client to sample. ``context`` and ``tools`` are sub-capabilities, declared by an empty object."""
+    """The client capability ``sampling``. The sub-capabilities ``context`` and ``tools`` are declared by an empty
+    object.
+    """
 
     context: JSONObject | None = since("2025-11-25")
     tools: JSONObject | None = since("2025-11-25")
@@ -35,8 +38,9 @@ class Sampling:
 
 @value
 class Elicitation:
-    """Capability of a client to ask its user. If it is empty, only ``form`` is supported (2025-11-25 elicitation,
-    Capabilities)."""
+    """The client capability ``elicitation``. An empty object declares only ``form`` (2025-11-25 elicitation,
+    Capabilities).
+    """
 
     form: JSONObject | None = since("2025-11-25")
     url: JSONObject | None = since("2025-11-25")
@@ -44,7 +48,9 @@ class Elicitation:
 
 @value
 class TasksCapability:
-    """Capability to run background tasks for the other side (2025-11-25 only)."""
+    """The capability ``tasks`` of a client or server: it can run the other side's requests as background tasks
+    (2025-11-25 only).
+    """
 
     list: JSONObject | None = None
     cancel: JSONObject | None = None
@@ -53,7 +59,7 @@ class TasksCapability:
 
 @value
 class ClientCapabilities:
-    """The capabilities that a client declares, in ``initialize`` or on every modern request."""
+    """The capabilities that a client declares, in ``initialize`` or in each modern request."""
 
     experimental: JSONObject | None = None
     roots: Roots | None = None
@@ -65,7 +71,7 @@ class ClientCapabilities:
     SEP-2133 uses it in ``initialize``."""
 
     def supports(self, path: str) -> bool:
-        """Return true if the client declared the capability ``path``, such as ``"sampling"``, ``"sampling.tools"``,
+        """Return true if the client declared the capability ``path``, such as ``"sampling"``, ``"sampling.tools"`` or
         ``"elicitation.url"``.
 
         Use wire names or attribute names. An empty ``elicitation`` object supports only ``elicitation.form``.
@@ -75,7 +81,7 @@ class ClientCapabilities:
 
 @cache
 def _attributes(kind: type) -> dict[str, str]:
-    """Return the attributes of a capability class, keyed by their own names and by their JSON names."""
+    """Return the attribute names of a capability class, keyed by these names and by their JSON names."""
     names = [field.name for field in attrs.fields(kind)] if attrs.has(kind) else []
     return {spelling: name for name in names for spelling in (name, wire_name(name))}
 
@@ -89,7 +95,7 @@ def _declares(owner: object, path: str) -> bool:
             member = {}
     elif isinstance(owner, dict):
         members = cast("JSONObject", owner)
-        if path in members:  # checked first, because names of extensions contain dots
+        if path in members:  # checked first, because extension names contain dots
             name, rest = path, ""
         member = members.get(name)
     if member is None or member is False:
@@ -99,14 +105,18 @@ def _declares(owner: object, path: str) -> bool:
 
 @value
 class PromptsCapability:
-    """Capability of a server that has prompts. ``list_changed``: it announces changes of the list."""
+    """The server capability ``prompts``. If ``list_changed`` is true, the server notifies clients when its list of
+    prompts changes.
+    """
 
     list_changed: bool | None = None
 
 
 @value
 class ResourcesCapability:
-    """Capability of a server that has resources. ``subscribe``: it announces changes of single resources."""
+    """The server capability ``resources``. If ``subscribe`` is true, the server notifies clients when a subscribed
+    resource changes.
+    """
 
     subscribe: bool | None = None
     list_changed: bool | None = None
@@ -114,7 +124,9 @@ class ResourcesCapability:
 
 @value
 class ToolsCapability:
-    """Capability of a server that has tools. ``list_changed``: it announces changes of the list."""
+    """The server capability ``tools``. If ``list_changed`` is true, the server notifies clients when its list of tools
+    changes.
+    """
 
     list_changed: bool | None = None
 
@@ -134,8 +146,9 @@ class ServerCapabilities:
     """The settings of each extension, keyed by its identifier. See `ClientCapabilities`."""
 
     def supports(self, path: str) -> bool:
-        """Return true if the server declared the capability ``path``, such as ``"tools.listChanged"``,
-        ``"tasks.requests.tools.call"``."""
+        """Return true if the server declared the capability ``path``, such as ``"tools.listChanged"`` or
+        ``"tasks.requests.tools.call"``.
+        """
         return _declares(self, path)
 
 
@@ -145,7 +158,7 @@ CacheScope: TypeAlias = Literal["public", "private"]
 
 @value
 class Icon:
-    """An image to show beside a name. ``src`` is an https or data URI. The theme is ``light`` or ``dark``."""
+    """An icon to show beside a name. ``src`` is an https or data URI. ``theme`` is ``light`` or ``dark``."""
 
     src: str
     mime_type: str | None = None
@@ -155,8 +168,9 @@ class Icon:
 
 @value
 class Implementation:
-    """Name and version of a client or server program. They are self-reported: display them, but don't base decisions on
-    them."""
+    """The name and version of a client or server program, as it reports them itself. Display them, but don't base
+    decisions on them.
+    """
 
     name: str
     version: str
@@ -168,7 +182,7 @@ class Implementation:
 
 @value
 class EmptyParams:
-    """Parameters of a request that has none of its own."""
+    """Parameters of a request without parameters of its own."""
 
 
 @value
@@ -189,7 +203,7 @@ class InitializeParams:
 
 @value
 class InitializeResult:
-    """Result of ``initialize``: the server's side of the legacy handshake."""
+    """Result of ``initialize``: the protocol revision, capabilities and name of a legacy server."""
 
     protocol_version: str
     capabilities: ServerCapabilities
@@ -199,8 +213,9 @@ class InitializeResult:
 
 
 def with_version(result: Any, offered: Any) -> Any:
-    """Return a result of ``initialize`` with a protocol version. If the server describes itself but omits the version,
-    it is ``offered``."""
+    """Return a result of ``initialize`` that has a protocol version. If a server sent its capabilities or name without
+    a version, the ``offered`` one is used.
+    """
     members = as_object(result)
     is_described = "capabilities" in members or "serverInfo" in members
     is_named = not is_described or members.get("protocolVersion") is not None
@@ -209,7 +224,9 @@ def with_version(result: Any, offered: Any) -> Any:
 
 @value
 class DiscoverResult:
-    """Result of ``server/discover``: the revisions and capabilities of a modern server (2026-07-28 server/discover)."""
+    """Result of ``server/discover``: the protocol revisions and capabilities of a modern server (2026-07-28
+    server/discover).
+    """
 
     supported_versions: list[str]
     capabilities: ServerCapabilities
@@ -220,7 +237,7 @@ class DiscoverResult:
 
 
 def ttl_ms_in(result: JSONObject) -> int:
-    """Return for how many milliseconds a cacheable result is fresh. Return 0 for a missing or invalid value.
+    """Return how many milliseconds a result may be cached. Return 0 for a missing or invalid value.
 
     TTL field: absent and negative SHOULD be 0. The schema has a number there, so fractions are valid.
     """
@@ -231,12 +248,14 @@ def ttl_ms_in(result: JSONObject) -> int:
 
 
 def scope_in(result: JSONObject) -> CacheScope:
-    """Return who may see a cached result. For a missing or invalid value, return ``private``, the safe scope."""
+    """Return the cache scope of a result: who may see it. For a missing or invalid value, return ``private``, the safe
+    scope.
+    """
     return "public" if result.get("cacheScope") == "public" else "private"
 
 
 def with_good_hints(result: JSONObject) -> JSONObject:
-    """Return ``result`` with valid cache hints. An invalid hint is replaced with the value that it counts as."""
+    """Return ``result`` with valid cache hints: an invalid lifetime becomes 0, and an invalid scope ``private``."""
     good: JSONObject = {}
     if "ttlMs" in result:
         good["ttlMs"] = ttl_ms_in(result)

@@ -1,4 +1,4 @@
-"""Parameters of notifications in both directions, and of ``subscriptions/listen``.
+"""Parameters of all notifications, and of ``subscriptions/listen``.
 
 This module also has the eight log levels of RFC 5424.
 """
@@ -15,7 +15,7 @@ from .lifecycle import ServerCapabilities
 
 
 class LogLevel(StrEnum):
-    """Severity of a log message, lowest first (RFC 5424, section 6.2.1)."""
+    """Severity of a log message, from the lowest to the highest (RFC 5424, section 6.2.1)."""
 
     DEBUG = "debug"
     INFO = "info"
@@ -40,7 +40,7 @@ def log_level_rank(level: str) -> int:
 
 
 def should_log(level: str, minimum: str) -> bool:
-    """Return true if a log message of ``level`` should be sent to a client with this ``minimum`` level.
+    """Return true if a log message of ``level`` should be sent to a client that requested the ``minimum`` level.
 
     Fails open: an unknown level always passes, and an unknown minimum lets everything pass, so that messages with
     custom levels aren't lost. Levels from the wire are checked strictly, elsewhere.
@@ -51,15 +51,16 @@ def should_log(level: str, minimum: str) -> bool:
 
 @value
 class NotificationParams:
-    """Parameters of a notification that has none of its own."""
+    """Parameters of a notification without parameters of its own."""
 
     meta: JSONObject | None = None
 
 
 @value
 class CancelledParams:
-    """Parameters of ``notifications/cancelled``, which cancels the request ``request_id``. ``reason`` is text for
-    people."""
+    """Parameters of ``notifications/cancelled``, which cancels the request ``request_id``. ``reason`` is a text to
+    display or log.
+    """
 
     request_id: int | str
     reason: str | None = None
@@ -68,7 +69,9 @@ class CancelledParams:
 
 @value
 class ProgressParams:
-    """Parameters of ``notifications/progress``. ``progress`` only increases. ``total`` has the same unit."""
+    """Parameters of ``notifications/progress``. ``progress`` increases with each notification, and ``total`` has the
+    same unit.
+    """
 
     progress_token: int | str
     progress: int | float
@@ -79,14 +82,18 @@ class ProgressParams:
 
 @value
 class SetLevelParams:
-    """Parameters of ``logging/setLevel``: the minimum log level to send from now on (legacy revisions)."""
+    """Parameters of ``logging/setLevel``: the minimum level of log messages that the client wants to get (legacy
+    revisions).
+    """
 
     level: LogLevel
 
 
 @value
 class LogParams:
-    """Parameters of ``notifications/message``. ``data`` is any JSON value, and is always written, even if null."""
+    """Parameters of ``notifications/message``, a log message. ``data`` is any JSON value, and is sent even if it is
+    null.
+    """
 
     level: str
     data: Any
@@ -112,7 +119,7 @@ class ElicitationCompleteParams:
 
 @value
 class SubscriptionFilter:
-    """The changes that a client subscribes to."""
+    """The changes of which a client wants to be notified, in ``subscriptions/listen``."""
 
     tools_list_changed: bool | None = None
     prompts_list_changed: bool | None = None
@@ -131,39 +138,46 @@ _LISTS: Final[tuple[ChangedList, ...]] = ("tools", "prompts", "resources")
 
 
 def changing_lists(declared: ServerCapabilities) -> list[ChangedList]:
-    """Return the lists (such as tools) whose changes a server announces."""
+    """Return the lists (tools, prompts, resources) for which a server that ``declared`` these capabilities sends change
+    notifications.
+    """
     capabilities: dict[ChangedList, Any] = {name: getattr(declared, name) for name in _LISTS}
     return [name for name, each in capabilities.items() if each is not None and each.list_changed]
 
 
 def lists_in(asked: SubscriptionFilter) -> list[ChangedList]:
-    """Return the lists whose changes a subscription filter contains."""
+    """Return the lists (tools, prompts, resources) that a subscription filter selects."""
     return [name for name in _LISTS if getattr(asked, f"{name}_list_changed")]
 
 
 def filter_of(lists: Collection[str], **others: list[str] | None) -> SubscriptionFilter:
-    """Return a subscription filter for ``lists``, and for ``others``, which are members that may be empty."""
+    """Return a subscription filter that selects the ``lists``. ``others`` are its other members, and empty ones are
+    omitted.
+    """
     wanted: Any = (name in lists or None for name in _LISTS)
     return SubscriptionFilter(*wanted, **{key: each or None for key, each in others.items()})
 
 
 @value
 class ListenParams:
-    """Parameters of ``subscriptions/listen``: the changes to subscribe to."""
+    """Parameters of ``subscriptions/listen``: the changes to which the client subscribes."""
 
     notifications: SubscriptionFilter
 
 
 @value
 class ListenResult:
-    """Result of ``subscriptions/listen`` when a subscription ends normally. ``meta`` contains its subscription id."""
+    """Result of ``subscriptions/listen``, sent when the subscription ends normally. ``meta`` contains the subscription
+    id.
+    """
 
     meta: JSONObject
 
 
 @value
 class SubscriptionsAcknowledgedParams:
-    """The first message of a subscription: the changes that the server will announce."""
+    """Parameters of the first notification of a subscription: the changes of which the server will notify the client.
+    """
 
     notifications: SubscriptionFilter
     meta: JSONObject | None = None

@@ -1,4 +1,4 @@
-"""Types for prompts, and for the completion of arguments of prompts and resource templates."""
+"""Types for prompts, and for the completion of prompt and resource template arguments."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from .lifecycle import CacheScope, Icon
 
 @value
 class PromptArgument:
-    """An argument of a prompt. Its values are strings on the wire."""
+    """An argument of a prompt. Its values are sent as strings."""
 
     name: str
     title: str | None = since("2025-06-18")
@@ -22,7 +22,7 @@ class PromptArgument:
 
 @value
 class Prompt:
-    """A prompt as clients see it in ``prompts/list``."""
+    """A prompt, as a server lists it in ``prompts/list``."""
 
     name: str
     title: str | None = since("2025-06-18")
@@ -63,7 +63,7 @@ class PromptMessage:
 
 @value
 class GetPromptResult:
-    """Result of ``prompts/get``: the messages of a prompt with its arguments filled in."""
+    """Result of ``prompts/get``: the messages of a prompt, with the arguments inserted."""
 
     messages: list[PromptMessage]
     description: str | None = None
@@ -71,7 +71,7 @@ class GetPromptResult:
 
     @property
     def text(self) -> str:
-        """The text blocks of ``messages``, joined with newlines. Empty if there are no text blocks."""
+        """The texts of the text blocks in ``messages``, joined with newlines. Empty if there are no text blocks."""
         return text_in(message.content for message in self.messages)
 
 
@@ -81,7 +81,7 @@ MAX_COMPLETION_VALUES = 100
 
 @value
 class PromptReference:
-    """The prompt whose argument is completed."""
+    """A reference to the prompt whose argument should be completed."""
 
     name: str
     type: Literal["ref/prompt"] = "ref/prompt"
@@ -90,7 +90,7 @@ class PromptReference:
 
 @value
 class ResourceTemplateReference:
-    """The resource template whose argument is completed."""
+    """A reference to the resource template whose argument should be completed."""
 
     uri: str
     type: Literal["ref/resource"] = "ref/resource"
@@ -98,7 +98,7 @@ class ResourceTemplateReference:
 
 @value
 class CompletionArgument:
-    """The argument to complete: its name, and what the user has typed so far."""
+    """The argument to complete: its name, and the text that the user has typed so far."""
 
     name: str
     value: str
@@ -106,14 +106,14 @@ class CompletionArgument:
 
 @value
 class CompletionContext:
-    """Other arguments of the completion, whose values are already known."""
+    """The values of other arguments of the same prompt or template, if they are already known."""
 
     arguments: dict[str, str] | None = None
 
 
 @value
 class CompleteParams:
-    """Parameters of ``completion/complete``: the argument to complete."""
+    """Parameters of ``completion/complete``: which argument to complete."""
 
     ref: PromptReference | ResourceTemplateReference
     argument: CompletionArgument
@@ -122,7 +122,7 @@ class CompleteParams:
 
 @value
 class Completion:
-    """Suggestions for an argument, best first, at most 100. ``total`` may be higher."""
+    """Suggestions for the value of an argument, best first, at most 100. ``total`` may be higher."""
 
     values: list[str]
     total: int | None = None
@@ -131,7 +131,7 @@ class Completion:
 
 @value
 class CompleteResult:
-    """The result of ``completion/complete``."""
+    """Result of ``completion/complete``: suggestions for the value of an argument."""
 
     completion: Completion
     meta: JSONObject | None = None

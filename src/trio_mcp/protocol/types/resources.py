@@ -10,7 +10,7 @@ from .lifecycle import CacheScope, Icon
 
 @value
 class Resource:
-    """A resource as clients see it in ``resources/list``. ``size`` is in bytes, before any encoding."""
+    """A resource, as a server lists it in ``resources/list``. ``size`` is in bytes, before any encoding."""
 
     uri: str
     name: str
@@ -39,8 +39,8 @@ class ResourceTemplate:
 
 @value
 class PageParams:
-    """Parameters of a request for a page of a list: the opaque cursor from the previous page, or none for the first
-    page."""
+    """Parameters of a list request: the cursor from the previous page. Without a cursor, the first page is requested.
+    """
 
     cursor: str | None = None
 
@@ -69,7 +69,7 @@ class ListResourceTemplatesResult:
 
 @value
 class ReadResourceParams:
-    """Parameters of ``resources/read``: the resource to read."""
+    """Parameters of ``resources/read``: the URI of the resource to read."""
 
     uri: str
     input_responses: JSONObject | None = since("2026-07-28")
@@ -78,8 +78,9 @@ class ReadResourceParams:
 
 @value
 class ReadResourceResult:
-    """Result of ``resources/read``: the contents of a resource, in one or more parts. Absent cache hints are `None`. If
-    a handler returns such a result, its server adds the hints in modern revisions."""
+    """Result of ``resources/read``: the contents of a resource, in one or more parts. Cache hints are `None` if absent.
+    In modern revisions, the server adds them if the handler doesn't.
+    """
 
     contents: list[ResourceContents]
     ttl_ms: int | None = since("2026-07-28")
@@ -88,12 +89,12 @@ class ReadResourceResult:
 
     @property
     def text(self) -> str:
-        """The text parts of the contents, joined with newlines. Empty if there are no text parts."""
+        """The texts of all parts, joined with newlines. Empty if there are no text parts."""
         return "\n".join(part.text for part in self.contents if isinstance(part, TextResourceContents))
 
 
 @value
 class SubscribeParams:
-    """Parameters of ``resources/subscribe`` and ``resources/unsubscribe``: the resource."""
+    """Parameters of ``resources/subscribe`` and ``resources/unsubscribe``: the URI of the resource."""
 
     uri: str

@@ -1,5 +1,5 @@
-"""Sampling and roots: a server asks the client for a completion from its model, or for the directories that the client
-shares with a server."""
+"""Sampling and roots: a server requests a message from the client's model, or the directories that the client shares.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SamplingContent: TypeAlias = TextContent | ImageContent | AudioContent | ToolUse
 
 @value
 class SamplingMessage:
-    """A message of a conversation. Several blocks are allowed since 2025-11-25."""
+    """A message of the conversation in a sampling request. Several content blocks are allowed since 2025-11-25."""
 
     role: Role
     content: SamplingContent | list[SamplingContent]
@@ -25,13 +25,13 @@ class SamplingMessage:
 
     @property
     def text(self) -> str:
-        """The text blocks of ``content``, joined with newlines. Empty if there are no text blocks."""
+        """The texts of the text blocks in ``content``, joined with newlines. Empty if there are no text blocks."""
         return text_in(self.content if isinstance(self.content, list) else [self.content])
 
 
 @value
 class ModelHint:
-    """A hint for the choice of a model: part of a model's name."""
+    """A part of a model's name, as a preference in a sampling request."""
 
     name: str | None = None
 
@@ -43,7 +43,7 @@ def _priority(_: Any, attribute: attrs.Attribute[float | None], value: float | N
 
 @value
 class ModelPreferences:
-    """Preferences for the choice of a model, with priorities from 0 to 1."""
+    """Preferences for the model that answers a sampling request, with priorities from 0 to 1."""
 
     hints: list[ModelHint] | None = None
     cost_priority: float | None = attrs.field(default=None, validator=_priority)
@@ -53,14 +53,14 @@ class ModelPreferences:
 
 @value
 class ToolChoice:
-    """Setting of a sampling request: whether the model may, must or must not use tools."""
+    """Whether the model that answers a sampling request may, must or must not use tools."""
 
     mode: Literal["auto", "required", "none"] | None = None
 
 
 @value
 class CreateMessageParams:
-    """Parameters of ``sampling/createMessage``. ``max_tokens`` is a limit in tokens."""
+    """Parameters of ``sampling/createMessage``. ``max_tokens`` limits the length of the answer."""
 
     messages: list[SamplingMessage]
     max_tokens: int
@@ -82,8 +82,9 @@ def _nothing() -> JSONObject:
 
 @value
 class CreateMessageResult:
-    """Result of ``sampling/createMessage``: the model's answer. ``stop_reason`` may have other values than those known.
-    ``extra`` contains unknown members."""
+    """Result of ``sampling/createMessage``: the model's answer. ``stop_reason`` can also have values that this version
+    doesn't know. ``extra`` contains unknown members.
+    """
 
     role: Role
     content: SamplingContent | list[SamplingContent]
@@ -94,7 +95,7 @@ class CreateMessageResult:
 
     @property
     def text(self) -> str:
-        """The text blocks of ``content``, joined with newlines. Empty if there are no text blocks."""
+        """The texts of the text blocks in ``content``, joined with newlines. Empty if there are no text blocks."""
         return text_in(self.content if isinstance(self.content, list) else [self.content])
 
 
@@ -109,7 +110,7 @@ class Root:
 
 @value
 class ListRootsResult:
-    """Result of ``roots/list``: the roots of a client."""
+    """Result of ``roots/list``: the directories and files that the client shares."""
 
     roots: list[Root]
     meta: JSONObject | None = since("2024-11-05", until="2025-11-25")

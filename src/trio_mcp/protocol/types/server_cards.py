@@ -1,5 +1,5 @@
-"""Server cards, which describe a server before a client connects, and catalogs, which list the cards of a domain
-(SEP-2127, docs/discovery.md and schema.ts). Registries use the same description of a server.
+"""Server cards, which describe a server to clients that aren't connected yet, and catalogs, which list the cards of a
+domain (SEP-2127, docs/discovery.md and schema.ts). Registries use the same format.
 
 Cards and catalogs are public. No access decision may depend on them: the live server is authoritative.
 """
@@ -29,7 +29,8 @@ LARGEST_CARD: Final = 64 * 1024
 @value
 class SourceRepository:
     """The repository of a server's source code. ``source`` is the hosting service, such as ``github``. ``subfolder`` is
-    the server's folder in it. ``id`` is the service's own identifier of the repository."""
+    the server's folder in the repository. ``id`` is the hosting service's identifier of the repository.
+    """
 
     url: str
     source: str
@@ -39,8 +40,9 @@ class SourceRepository:
 
 @value
 class CardRemote:
-    """An endpoint of a server. ``url`` may contain ``{variables}``. ``headers`` and ``variables`` describe what the
-    user must provide."""
+    """An HTTP endpoint of a server, as listed in a server card. ``url`` may contain ``{variables}``. ``headers`` and
+    ``variables`` describe the values that the user must provide.
+    """
 
     type: str
     url: str
@@ -51,8 +53,9 @@ class CardRemote:
 
 @value
 class ServerCard:
-    """A description of a server, for clients that haven't connected yet. Use it for display and to find the endpoint.
-    Its claims are unverified; if the live server differs, trust the server."""
+    """A description of a server for clients that aren't connected yet. Use it for display, and to find the endpoint.
+    Its claims are unverified: if the running server differs, trust the server.
+    """
 
     name: str
     version: str
@@ -66,7 +69,7 @@ class ServerCard:
 
     @property
     def endpoint(self) -> CardRemote | None:
-        """The first Streamable HTTP remote with a URL without variables, or `None`."""
+        """The first Streamable HTTP endpoint whose URL has no variables. `None` if there is none."""
         return next(
             (each for each in self.remotes or () if each.type == "streamable-http" and "{" not in each.url), None
         )
@@ -74,7 +77,7 @@ class ServerCard:
 
 @value
 class Catalog:
-    """The catalog of a domain, which lists server cards. It may also have entries that aren't servers."""
+    """The catalog of a domain, which lists server cards. It may also list other things."""
 
     entries: list[JSONObject]
 
@@ -90,8 +93,9 @@ class CardEntry:
 
 
 def card_url(endpoint: str) -> str:
-    """Return the reserved URL of the server card for the server at ``endpoint``. The query, and one slash at the end of
-    the path, are dropped."""
+    """Return the well-known URL of the server card for the server at ``endpoint``. The query, and a slash at the end of
+    the path, are ignored.
+    """
     parts = urlsplit(endpoint)
     return f"{parts.scheme}://{parts.netloc}{parts.path.removesuffix('/')}{CARD_SUFFIX}"
 
@@ -105,7 +109,7 @@ _RANGE: Final = re.compile(r"[\^~<>=*|,\s]|(?:^|\.)[xX](?:\.|$)")
 
 
 def check_name(name: str) -> None:
-    """Raise `ValueError` if the server's ``name`` isn't a reversed domain, a slash and a name."""
+    """Raise `ValueError` if ``name`` isn't a valid server name: a reversed domain, a slash and a name."""
     if not (_SHORTEST_NAME <= len(name) <= _LONGEST_NAME and _NAME.fullmatch(name)):
         raise ValueError(
             "the name of a server must be your reversed domain, a slash and a name, like com.example/weather, "
@@ -114,13 +118,13 @@ def check_name(name: str) -> None:
 
 
 def check_version(version: str) -> None:
-    """Raise `ValueError` if ``version`` isn't a single version."""
+    """Raise `ValueError` if ``version`` isn't a single version, such as 1.0.2."""
     if not 0 < len(version) <= _LONGEST_VERSION or _RANGE.search(version) or version == "latest":
         raise ValueError(f"a version must be a single version, like 1.0.2, not {version[:300]!r}")
 
 
 def check_text(what: str, text: str) -> None:
-    """Raise `ValueError` if ``text``, a description or a title, doesn't have 1 to 100 characters."""
+    """Raise `ValueError` if ``text``, a server's description or title, doesn't have 1 to 100 characters."""
     if not 0 < len(text) <= _LONGEST_TEXT:
         told = f"this one has {len(text)}" if text else "this one is empty"
         raise ValueError(
@@ -129,10 +133,10 @@ def check_text(what: str, text: str) -> None:
 
 
 def name_in(name: str) -> str:
-    """Return the part of a server's ``name`` after the slash, without its domain."""
+    """Return the part of a server's ``name`` after the slash, for example ``weather``."""
     return name.rpartition("/")[2]
 
 
 def domain_in(name: str) -> str:
-    """Return the domain in a server's ``name``, in the usual order of its labels."""
+    """Return the domain in a server's ``name`` in its usual order: ``example.com`` for ``com.example/weather``."""
     return ".".join(reversed(name.partition("/")[0].split(".")))

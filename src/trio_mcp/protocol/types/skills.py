@@ -1,4 +1,4 @@
-"""Skills: folders of instructions and files for a model, served as resources (SEP-2640)."""
+"""Skills: folders with instructions and files for a model, which a server provides as resources (SEP-2640)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _DIGEST: Final = re.compile(r"sha256:[0-9a-f]{64}")
 
 @value
 class SkillFile:
-    """A file of a skill. ``digest`` is ``sha256:`` and 64 hexadecimal digits. ``size`` is in bytes."""
+    """A file of a skill. ``digest`` is ``sha256:`` followed by 64 hexadecimal digits. ``size`` is in bytes."""
 
     uri: str
     digest: str
@@ -34,8 +34,9 @@ class SkillFile:
 
 @value
 class Skill:
-    """A skill as servers list it: the URI of its ``SKILL.md``, the front matter of that file as JSON, and its files, or
-    ``"dynamic"`` if they can't be listed. All of it comes from the server, and is untrusted."""
+    """A skill, as a server lists it: the URI of its ``SKILL.md``, the front matter of that file as JSON, and its files,
+    or ``"dynamic"`` if they can't be listed. Don't trust the contents, which come from the server.
+    """
 
     uri: str
     frontmatter: JSONObject
@@ -49,7 +50,7 @@ class Skill:
 
     @property
     def description(self) -> str:
-        """What the skill does, and when to use it. Empty if the front matter has no description."""
+        """The description in the front matter: what the skill does, and when to use it. Empty if there is none."""
         description = self.frontmatter.get("description")
         return description if isinstance(description, str) else ""
 
@@ -59,11 +60,12 @@ class Skill:
         return self.uri.removesuffix(SKILL_FILE)
 
     def files(self) -> dict[str, SkillFile] | None:
-        """Return the files of the skill, keyed by their paths in it. Return `None` if the files aren't listed. Raises
-        `ValueError` if the list is invalid (SEP-2640, Resources)."""
+        """Return the files of the skill, keyed by their relative paths. Return `None` if the server doesn't list the
+        files. Raises `ValueError` if the list is invalid (SEP-2640, Resources).
+        """
         if self.resources == "dynamic":
             return None
-        # Resource Mapping: servers SHOULD use the scheme skill://, but no scheme has special rights.
+        # SEP-2640, Resource Mapping: servers SHOULD use the scheme skill://, but clients must treat all schemes alike.
         if "://" not in self.uri or not self.uri.endswith(f"/{SKILL_FILE}"):
             raise ValueError(f"{self.uri[:200]!r} is not the URI of a skill")
         resources: Any = self.resources
@@ -88,8 +90,9 @@ def digest_of(contents: bytes) -> str:
 
 
 def is_inside(path: str) -> bool:
-    """Return true if the relative ``path`` stays inside its folder. No part of it may be empty, ``.`` or ``..``, or
-    contain a backslash, a control character or a lone surrogate."""
+    """Return true if the relative ``path`` can't lead out of its folder. No part of the path may be empty, ``.`` or
+    ``..``, or contain a backslash, a control character or a lone surrogate.
+    """
     parts = path.split("/")
     return all(part not in ("", ".", "..") for part in parts) and _UNFIT.search(path) is None
 
@@ -108,7 +111,7 @@ def _file(said: Any) -> SkillFile:
 
 @value
 class ListSkillsResult:
-    """A page of skills."""
+    """Result of listing skills: a page of skills."""
 
     skills: list[Skill]
     next_cursor: str | None = None
@@ -118,14 +121,14 @@ class ListSkillsResult:
 
 @value
 class GetSkillParams:
-    """The skill to describe, by the URI of its ``SKILL.md``."""
+    """Parameters of the request for one skill: the URI of its ``SKILL.md``."""
 
     uri: str
 
 
 @value
 class GetSkillResult:
-    """The description of a skill."""
+    """Result of the request for one skill: its description."""
 
     skill: Skill
     ttl_ms: int = since("2026-07-28", default=0)
@@ -134,7 +137,9 @@ class GetSkillResult:
 
 @value
 class ReadDirectoryParams:
-    """The folder to list: its URI, without a slash at the end. ``cursor`` works as in all lists."""
+    """Parameters of the request to list a folder of a skill: its URI, without a slash at the end, and the cursor of the
+    page.
+    """
 
     uri: str
     cursor: str | None = None
@@ -142,7 +147,7 @@ class ReadDirectoryParams:
 
 @value
 class ReadDirectoryResult:
-    """A page of the entries of a folder. Subfolders have the type ``inode/directory``."""
+    """Result of listing a folder of a skill: a page of its entries. Subfolders have the type ``inode/directory``."""
 
     resources: list[Resource]
     next_cursor: str | None = None

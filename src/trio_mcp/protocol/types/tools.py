@@ -1,5 +1,4 @@
-"""Types for tools, and for the background tasks that run their calls, in the form of 2025-11-25 and in that of the
-extension."""
+"""Types for tools, and for background tasks: those of 2025-11-25, and those of the tasks extension."""
 
 from __future__ import annotations
 
@@ -23,14 +22,14 @@ TaskStatus: TypeAlias = Literal["working", "input_required", "completed", "faile
 
 @value
 class TaskMetadata:
-    """Member of a request that asks to run as a background task. ``ttl`` is in milliseconds."""
+    """Parameter of a request that should run as a background task (2025-11-25). ``ttl`` is in milliseconds."""
 
     ttl: float | None = None
 
 
 @value
 class Task:
-    """The state of a background task. Times are in ISO 8601, and ``poll_interval`` is in milliseconds."""
+    """The state of a background task (2025-11-25). Times are in ISO 8601, and ``poll_interval`` is in milliseconds."""
 
     task_id: str
     status: TaskStatus
@@ -45,7 +44,7 @@ class Task:
 
 @value
 class CreateTaskResult:
-    """The response to a request that asked to run as a task. ``tasks/result`` returns the result itself."""
+    """The response to a request that runs as a background task (2025-11-25). Get its result with ``tasks/result``."""
 
     task: Task
     meta: JSONObject | None = None
@@ -53,7 +52,9 @@ class CreateTaskResult:
 
 @value
 class TaskParams:
-    """Parameters of ``tasks/get``, ``tasks/result`` and ``tasks/cancel``, in both forms of tasks: the task's id."""
+    """Parameters of ``tasks/get``, ``tasks/result`` and ``tasks/cancel``, in 2025-11-25 and the tasks extension: the
+    task's id.
+    """
 
     task_id: str
 
@@ -74,8 +75,7 @@ TASKS_CAPABILITY: Final = f"extensions.{TASKS_EXTENSION}"
 
 @value
 class CreatedTask:
-    """The result of a request that continues as a background task (``resultType`` is ``task``). Times are in ISO
-    8601."""
+    """The response to a request that continues as a background task (tasks extension). Times are in ISO 8601."""
 
     task_id: str
     status: TaskStatus
@@ -90,8 +90,9 @@ class CreatedTask:
 
 @value
 class DetailedTask:
-    """The state of a background task, with its result, its error, or all unanswered input requests. It is the result of
-    ``tasks/get``, and the parameters of ``notifications/tasks``."""
+    """The state of a background task (tasks extension), with its result, its error, or its unanswered input requests:
+    the result of ``tasks/get``, and the parameters of ``notifications/tasks``.
+    """
 
     task_id: str
     status: TaskStatus
@@ -108,20 +109,21 @@ class DetailedTask:
 
 @value
 class UpdateTaskParams:
-    """Parameters of ``tasks/update``: answers to input requests of the task, by their keys."""
+    """Parameters of ``tasks/update``: the answers to a task's input requests, keyed as in these requests."""
 
     task_id: str
     input_responses: dict[str, Any]
 
 
 def is_task(result: object) -> bool:
-    """Return true if a plain result of a modern revision is a `CreatedTask`, valid or not."""
+    """Return true if a result of a modern revision, as JSON data, is a `CreatedTask`, even an invalid one."""
     return isinstance(result, dict) and cast("JSONObject", result).get("resultType") == "task"
 
 
 def created_id(result: object, *, is_flat: bool) -> str | None:
-    """Return the id of the background task that a plain ``result`` creates. With ``is_flat``, the result is a
-    `CreatedTask`, or else a `CreateTaskResult`. Return `None` if ``result`` creates no task."""
+    """Return the id of the background task that ``result``, a response as JSON data, has created. Return `None` if it
+    isn't about a task. With ``is_flat``, the response is a `CreatedTask`, otherwise a `CreateTaskResult`.
+    """
     if not isinstance(result, dict):
         return None
     task: Any = cast("JSONObject", result)
@@ -135,7 +137,8 @@ def created_id(result: object, *, is_flat: bool) -> str | None:
 
 @value
 class ToolAnnotations:
-    """Hints about a tool. Don't base decisions on hints from a server that you don't trust.
+    """A server's hints about a tool, such as ``read_only``. If you don't trust the server, don't base decisions on
+    them.
 
     Absent hints mean: not read-only, destructive, not idempotent, open world (`resolved`). ``destructive_hint`` and
     ``idempotent_hint`` have a meaning only if the tool isn't read-only.
@@ -148,7 +151,7 @@ class ToolAnnotations:
     open_world_hint: bool | None = None
 
     def resolved(self) -> ToolAnnotations:
-        """Return the same hints with the specification's defaults filled in. This form is never sent."""
+        """Return these annotations with the specification's defaults filled in. They are never sent in this form."""
         return ToolAnnotations(
             self.title,
             self.read_only_hint if self.read_only_hint is not None else False,
@@ -160,14 +163,14 @@ class ToolAnnotations:
 
 @value
 class ToolExecution:
-    """How a tool may be run (2025-11-25 only)."""
+    """Whether a call of the tool may, must or must not run as a background task (2025-11-25 only)."""
 
     task_support: Literal["forbidden", "optional", "required"] | None = None
 
 
 @value
 class Tool:
-    """A tool as clients see it in ``tools/list``. The schemas are kept unchanged."""
+    """A tool, as a server lists it in ``tools/list``. Its schemas are kept unchanged."""
 
     name: str
     input_schema: JSONObject
@@ -179,7 +182,7 @@ class Tool:
     execution: ToolExecution | None = since("2025-11-25", until="2025-11-25")
     meta: JSONObject | None = since("2025-06-18")
 
-    if not TYPE_CHECKING:  # type checkers should see only the real attributes
+    if not TYPE_CHECKING:  # hidden from type checkers, which should see only the real attributes
         inputSchema = Renamed("input_schema")
         outputSchema = Renamed("output_schema")
 
@@ -216,7 +219,8 @@ class CallToolParams:
 
 @value
 class CallToolResult:
-    """Result of ``tools/call``. If ``is_error`` is true, the tool failed, and ``content`` tells the model why.
+    """Result of ``tools/call``. If ``is_error`` is true, the tool failed, and ``content`` explains the failure to the
+    model.
 
     ``structured_content`` is omitted if it is `None`. Legacy revisions can carry only objects there; for other values
     they have only ``content``.
@@ -231,18 +235,18 @@ class CallToolResult:
     tool. A client sets it, and it is never sent. `None` if the content matches, or if the client hasn't listed the
     tool."""
 
-    if not TYPE_CHECKING:  # type checkers should see only the real attributes
+    if not TYPE_CHECKING:  # hidden from type checkers, which should see only the real attributes
         isError = Renamed("is_error")
         structuredContent = Renamed("structured_content")
         data = Renamed("structured_content")
 
     @property
     def text(self) -> str:
-        """The text blocks of ``content``, joined with newlines. Empty if there are no text blocks."""
+        """The texts of the text blocks in ``content``, joined with newlines. Empty if there are no text blocks."""
         return text_in(self.content)
 
     def as_(self, kind: type[T]) -> T:
-        """Return the data of the result as a value of the type ``kind``.
+        """Parse the data of the result as a value of the type ``kind``.
 
         The data is the structured content or, if there is none, the text, which is parsed as JSON unless ``kind`` is
         `str`. A server wraps a value that isn't an object as ``{"result": …}``. It is unwrapped if the whole isn't a
