@@ -1,4 +1,4 @@
-"""Host and Origin checks for HTTP and WebSocket clients, which protect a server from foreign web pages.
+"""Host and Origin checks for HTTP and WebSocket servers, to protect them from requests by foreign web pages.
 
 A browser lets any page send requests to any address, including the user's own machine. The page's owner can also make a
 domain name point to that machine (DNS rebinding). The browser sends the page's origin and the requested host name, so
@@ -36,7 +36,7 @@ _PLAIN: Final = lazy_pattern(r"[a-zA-Z0-9_.:/\[\]+-]{1,300}")
 
 @frozen
 class HostChecks:
-    """The Origin and Host headers that a server accepts. ``"*"`` accepts any.
+    """The Origin and Host header values that a server accepts. ``"*"`` accepts any value.
 
     An origin is ``scheme://host`` or ``scheme://host:port``. The port ``*`` means any port or none. ``null`` is an
     opaque origin, such as a local file. A host is ``name`` or ``name:*``, both with any port, or ``name:port``. An IPv6
@@ -48,8 +48,9 @@ class HostChecks:
     allowed_hosts: tuple[str, ...] | Literal["*"]
 
     def allows_origin(self, origin: str) -> bool:
-        """Return whether a web page of ``origin`` may connect. A client without an Origin header isn't a web page, and
-        may connect."""
+        """Return whether a web page of ``origin`` may connect. Without an Origin header the client isn't a web page,
+        and may connect.
+        """
         if self.allowed_origins == "*":
             return True
         origin = origin.lower()
@@ -59,7 +60,7 @@ class HostChecks:
         )
 
     def allows_host(self, host: str) -> bool:
-        """Return whether ``host`` is a name under which clients may reach this server."""
+        """Return whether ``host``, from a Host header, is an allowed name of this server."""
         host = host.lower()
         return (
             self.allowed_hosts == "*"
@@ -71,15 +72,16 @@ class HostChecks:
         )
 
     def _allows_below_localhost(self, host: str) -> bool:
-        """Return whether ``localhost`` is allowed and ``host`` is a subdomain of it. Such a name can't point to another
-        machine (RFC 6761 section 6.3)."""
+        """Return whether ``localhost`` is allowed and ``host`` is a subdomain of it, which can't point to another
+        machine (RFC 6761 section 6.3).
+        """
         name, _, port = host.partition(":")
         if not name.removesuffix(".").endswith(".localhost"):
             return False
         return self.allows_host(f"localhost:{port}" if port else "localhost")
 
     def refused_host(self, host: str) -> str:
-        """Return the error message for a client whose ``host`` isn't allowed, and log the host."""
+        """Return the error message for a client whose Host header isn't allowed, and log the header."""
         shown = _shown(host)
         logger.warning("refused a request (403): its Host %s is not in allowed_hosts=", shown)
         return (
@@ -88,15 +90,16 @@ class HostChecks:
         )
 
     def refused_origin(self, origin: str) -> str:
-        """Return the error message for a web page whose ``origin`` isn't allowed, and log the origin."""
+        """Return the error message for a web page whose Origin header isn't allowed, and log the header."""
         shown = _shown(origin)
         logger.warning("refused a request (403): its Origin %s is not in allowed_origins=", shown)
         return f"the Origin {shown} is not allowed: add this web page to allowed_origins= of the server"
 
 
 def _shown(value: str) -> str:
-    """Return a refused header as it is shown to the client and in the log. Anything but a name is hidden, because it
-    may be a secret."""
+    """Return a refused header value for the error message and the log. Anything but a host name is hidden, because it
+    may be a secret.
+    """
     return repr(value) if _PLAIN.fullmatch(value) else f"({len(value)} characters that are not a name)"
 
 
@@ -110,7 +113,7 @@ def _leaves_out_port(host: str, allowed: str) -> bool:
 
 
 def is_loopback(host: str | None) -> bool:
-    """Return whether a listener on ``host`` can be reached only from this machine."""
+    """Return whether a server that listens on ``host`` can be reached only from this machine."""
     try:
         return host == "localhost" or ip_address(host or "").is_loopback
     except ValueError:
@@ -118,8 +121,9 @@ def is_loopback(host: str | None) -> bool:
 
 
 def host_checks_for(host: str | None, allowed_origins: Allowed, allowed_hosts: Allowed) -> HostChecks:
-    """Return the checks for a server on ``host``. Raises `ValueError` if other machines can reach ``host`` and
-    ``allowed_origins`` or ``allowed_hosts`` is missing, or if an entry can't match any client."""
+    """Return the Host and Origin checks for a server that listens on ``host``. Raises `ValueError` if other machines
+    can reach ``host`` and ``allowed_origins`` or ``allowed_hosts`` is missing, or if an entry can't match any client.
+    """
     for given in (allowed_origins, allowed_hosts):
         if isinstance(given, str | bytes) and given != "*":
             raise ValueError(

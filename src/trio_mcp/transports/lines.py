@@ -1,5 +1,6 @@
-"""LineTransport: one message per line, over any byte stream (2026-07-28 stdio, which recommends this framing for every
-reliable stream). `memory_transport_pair` carries messages within a process, without a stream."""
+"""LineTransport: one message per line over any byte stream (recommended for reliable streams by 2026-07-28 stdio).
+`memory_transport_pair` connects two transports within a process, without a stream.
+"""
 
 from __future__ import annotations
 
@@ -24,13 +25,13 @@ _NO_ROOM: Final = "incomplete messages take too many bytes; try again later"
 
 
 class ByteStream(Protocol):
-    """The stream methods that `LineTransport` needs. Every `trio.abc.Stream` has them."""
+    """The methods of a byte stream that `LineTransport` uses. Every `trio.abc.Stream` has them."""
 
     async def send_all(self, data: bytes | bytearray | memoryview) -> None:
         """Send all of ``data``."""
 
     async def receive_some(self, max_bytes: int | None = None) -> bytes | bytearray:
-        """Wait for some bytes, and return them. The bytes are empty at the end of the stream."""
+        """Wait for some bytes, and return them. Empty bytes mean the end of the stream."""
         ...
 
     async def aclose(self) -> None:
@@ -75,7 +76,7 @@ class LineTransport(FramedTransport):
             while self._lines:
                 line = self._lines.pop()
                 if line.startswith(b"{") and len(line) <= self._max and not self._first:
-                    return line  # nearly all lines take this path
+                    return line  # the fast path for nearly all lines
                 if (message := self._message(line)) is not None:
                     return message
             if self.buffered:
@@ -87,16 +88,16 @@ class LineTransport(FramedTransport):
             await self._fill()
 
     async def until_first(self) -> None:
-        """Wait until `receive` would return a message or raise. Call this before the first `receive`, in the same
-        task."""
+        """Wait until `receive` would return or raise at once. Call this before the first `receive`, in the same task.
+        """
         while not (self._ended or any(line.removeprefix(_BOM).strip() for line in self._lines)):
             if len(self._unfinished) > self._max:
                 return
-            self._lines.clear()  # all lines are blank, and are skipped
+            self._lines.clear()  # all lines were blank
             await self._fill()
 
     def _message(self, line: bytes | bytearray) -> bytes | bytearray | None:
-        """Return the message in ``line``, or `None` for a blank line."""
+        """Return the message in ``line``, or `None` if the line is blank."""
         if self._first:
             self._first = False
             if line.startswith(_BOM):
@@ -119,8 +120,9 @@ class LineTransport(FramedTransport):
             self._count_unfinished()
 
     def _count_unfinished(self) -> None:
-        """Count the bytes of an incomplete line. Raises `ConnectionLost` if these bytes exceed the share of the
-        caller."""
+        """Count the bytes of an incomplete line towards the caller's limit. Raises `ConnectionLost` if the caller
+        exceeds it.
+        """
         if self._unread is None:
             return
         size = len(self._unfinished) + len(self._head or b"")
@@ -132,7 +134,7 @@ class LineTransport(FramedTransport):
         return UnreadableFrame(f"the message is longer than {self._max} bytes", head, tail)
 
     async def _fill(self) -> None:
-        """Wait for more bytes. Call this when no complete line is left."""
+        """Wait for more bytes, and split them into lines. Call this when no complete line is left."""
         try:
             data = await self._stream.receive_some(_CHUNK)
         except (trio.BrokenResourceError, trio.ClosedResourceError) as error:
@@ -140,7 +142,7 @@ class LineTransport(FramedTransport):
             raise ConnectionLost(f"the connection broke: {error.__cause__ or error}") from error
         self._ended = not data
         self.received += len(data)
-        if self._unfinished and data and b"\n" not in data:  # a piece of a long line: this is faster
+        if self._unfinished and data and b"\n" not in data:  # a fast path for parts of a long line
             self._unfinished += data
             self._count_unfinished()
             return
@@ -153,7 +155,7 @@ class LineTransport(FramedTransport):
         if self._unfinished:
             self._unfinished += whole[0]
             whole[0] = self._unfinished
-        # Replies to messages that arrived together are sent together, which saves system calls on both sides.
+        # Send the replies to messages that arrived together in one piece, which saves system calls on both sides.
         self._at_once = AT_ONCE if len(whole) == 1 else 0
         whole.reverse()
         if len(whole) > 1 and self._are_plain(whole, len(data)):
@@ -162,7 +164,7 @@ class LineTransport(FramedTransport):
             self._lines = whole
         if self._unfinished or last:
             self._unfinished = bytearray(last)
-            # If a line that is too long ends here, its last bytes are in `_unfinished`.
+            # If this is the end of a line that is too long, its last bytes are in `_unfinished`.
             head, self._head = self._head, None
             self._count_unfinished()
             if head is not None:
@@ -171,11 +173,12 @@ class LineTransport(FramedTransport):
                     raise self._too_long(head, end[-_TAIL:])
 
     def _are_plain(self, lines: list[bytes | bytearray], longest: int) -> bool:
-        """Return whether `receive` would return all ``lines`` unchanged. The next line is the last in the list. No
-        other line is longer than ``longest``."""
+        """Return whether `receive` would return all ``lines`` unchanged. They are in reverse order, and only the first
+        to be returned may be longer than ``longest``.
+        """
         if self._first or self._head is not None or max(longest, len(lines[-1])) > self._max:
             return False
-        return min(lines) >= b"{" and max(lines) < b"|"  # all begin with a brace
+        return min(lines) >= b"{" and max(lines) < b"|"  # all lines begin with a brace
 
     async def send(self, messages: bytes | bytearray) -> None:
         """Send the messages as lines: see `Transport.send`."""
@@ -187,9 +190,9 @@ class LineTransport(FramedTransport):
         self._at_once = AT_ONCE
 
     def send_nowait(self, message: bytes) -> int:
-        """Send the beginning of the message without waiting: see `FramedTransport.send_nowait`. Only a few messages are
-        sent this way, and none while lines arrive together, because successive lines cost less if the writer sends them
-        all at once."""
+        """Send as much of the message as possible without waiting: see `FramedTransport.send_nowait`. If lines arrive
+        together, nothing is sent this way, because it costs less when the writer sends all replies at once.
+        """
         if not self._at_once:
             return 0
         self._at_once -= 1
@@ -201,8 +204,9 @@ class LineTransport(FramedTransport):
 
 
 class _Pipe:
-    """One direction of a pair of memory transports. A sender waits while ``capacity`` bytes are stored, as with an
-    operating system's pipe. A larger batch passes if the direction is empty."""
+    """One direction of a pair of memory transports. If ``capacity`` bytes are buffered, senders wait, as with an
+    operating system's pipe. A larger batch is accepted if nothing is buffered.
+    """
 
     def __init__(self, capacity: int) -> None:
         self.capacity = capacity
@@ -223,7 +227,7 @@ class _Pipe:
 
 
 class MemoryTransport(FramedTransport):
-    """One end of a pair of transports in memory. Closing either end closes both directions."""
+    """One of two connected transports in memory. Closing either of them closes both directions."""
 
     def __init__(self, incoming: _Pipe, outgoing: _Pipe) -> None:
         self._incoming = incoming
@@ -252,7 +256,7 @@ class MemoryTransport(FramedTransport):
         pipe.put(messages)
 
     def send_nowait(self, message: bytes) -> int:
-        """Send the whole message or nothing: see `FramedTransport.send_nowait`."""
+        """Send either the whole message or nothing, without waiting: see `FramedTransport.send_nowait`."""
         pipe = self._outgoing
         if pipe.closed or pipe.is_full_for(message):
             return 0
@@ -268,11 +272,13 @@ class MemoryTransport(FramedTransport):
 
 
 def memory_transport_pair(capacity: int = 65536) -> tuple[Transport, Transport]:
-    """Return two transports that are connected to each other, with room for ``capacity`` bytes in each direction."""
+    """Return two transports in memory that are connected to each other, with a buffer of ``capacity`` bytes in each
+    direction.
+    """
     return memory_transports(capacity)
 
 
 def memory_transports(capacity: int = 65536) -> tuple[MemoryTransport, MemoryTransport]:
-    """Return a `memory_transport_pair`, typed for use in this package."""
+    """Return two connected transports in memory, like `memory_transport_pair`, but typed for use in this package."""
     there, back = _Pipe(capacity), _Pipe(capacity)
     return MemoryTransport(there, back), MemoryTransport(back, there)

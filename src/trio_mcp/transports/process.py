@@ -1,5 +1,6 @@
-"""The client side of stdio. It runs a child process, from its start until the last process of its group has ended. It
-keeps the last lines of standard error to explain a failure, such as a failed start."""
+"""The client side of stdio: runs a server as a child process, from its start until all processes in its group have
+ended. The last lines on standard error are kept to explain failures.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +41,7 @@ _LONGEST: Final = 100
 
 
 class ProcessTransport(FramedTransport):
-    """A transport to a child process over its standard streams, created by `start_process`.
+    """A transport to a child process over its standard input and output, created by `start_process`.
 
     The task that starts the process runs `drain_stderr` in the background. At the end it calls `shut_down`, with
     `discard_output` in the background, and `kill` if `shut_down` was interrupted.
@@ -85,12 +86,12 @@ class ProcessTransport(FramedTransport):
             raise await self.exit_error("the server closed its input") from None
 
     def send_nowait(self, message: bytes) -> int:
-        """Send the beginning of the message without waiting: see `FramedTransport.send_nowait`."""
+        """Send as much of the message as possible without waiting: see `FramedTransport.send_nowait`."""
         return self._lines.send_nowait(message)
 
     async def exited(self) -> None:
-        """Wait until the child process itself has exited. Processes that it started may still run, and keep its output
-        open."""
+        """Wait until the child process has exited. Processes that it started may still run, and keep its output open.
+        """
         await self._process.wait()
 
     @property
@@ -99,9 +100,9 @@ class ProcessTransport(FramedTransport):
         return self._lines.received
 
     async def exit_error(self, reason: str) -> ConnectionLost:
-        """Return an error that explains why the child process has ended. The child's exit status and last lines may
-        arrive a moment after the end of its output, so this method waits up to 0.3 seconds. ``reason`` is used if the
-        child hasn't exited."""
+        """Return a `ConnectionLost` that explains why the child process has ended. Wait up to 0.3 seconds for its exit
+        status and last lines. If it hasn't exited, the error contains ``reason``.
+        """
         with trio.move_on_after(_OBITUARY_WAIT):
             await self._process.wait()
             reason = "the server exited"
@@ -109,34 +110,37 @@ class ProcessTransport(FramedTransport):
         return ConnectionLost(reason, exit_status=self._process.returncode, stderr=self._tail.lines)
 
     def stop_recording_output(self) -> None:
-        """Stop keeping the child's output for error messages, because the connection is open."""
+        """Stop keeping the child's standard output for error messages. Call this when the connection has been opened.
+        """
         self._pipes.receive_stream = cast("trio.abc.ReceiveStream", self._process.stdout)
         self._discarded.set()
 
     @property
     def last_lines(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """The child's last lines on standard error. Lines of its output before `stop_recording_output` that aren't
-        messages are included."""
+        """The child's last lines on standard error, and the last lines on standard output that aren't messages and were
+        written before `stop_recording_output`.
+        """
         said = (
             line for line in self._early_lines.lines if '"jsonrpc"' not in line and not line.startswith('{"result"')
         )
         return self._tail.lines, tuple(said)
 
     def keep_input(self, *, open: bool) -> None:
-        """Decide whether `aclose` leaves the child's input ``open``, so that only `shut_down` closes it. If `aclose`
-        closed it, an interrupt between the close and the wait for the child would interrupt something else, and not
-        shorten the wait."""
+        """If ``open``, `aclose` leaves the child's input open, so that `shut_down` closes it. Otherwise, a
+        KeyboardInterrupt between `aclose` and `shut_down` would not shorten the wait for the child.
+        """
         self._keeps_input = open
 
     async def aclose(self) -> None:
-        """Close the child's input, which makes the child exit, unless `shut_down` will do that."""
+        """Close the child's input, so that the child exits. After ``keep_input(open=True)``, leave that to `shut_down`.
+        """
         if self._keeps_input:
             await trio.lowlevel.checkpoint()
         else:
             await self._stdin.aclose()
 
     async def drain_stderr(self) -> None:
-        """Read the child's standard error until it ends, so that the child never blocks, and keep the last lines."""
+        """Read the child's standard error until it ends, so that the child doesn't block, and keep the last lines."""
         stream = self._process.stderr
         assert stream is not None
         text = codecs.getincrementaldecoder("utf-8")("replace")  # a read may end inside a character
@@ -188,12 +192,12 @@ class ProcessTransport(FramedTransport):
                     await stream.aclose()
 
     def kill(self) -> None:
-        """Send SIGKILL to the processes that are left in the child's process group. Synchronous and idempotent."""
+        """Send SIGKILL to all remaining processes of the child's process group. Synchronous and idempotent."""
         self._group.kill()
 
     async def discard_output(self) -> None:
-        """Read and discard the child's output until it ends. If the pipe were full, a child that still writes couldn't
-        exit."""
+        """Read and discard the child's output until it ends, because a child that writes to a full pipe couldn't exit.
+        """
         with suppress(trio.BrokenResourceError, trio.ClosedResourceError, trio.BusyResourceError):
             async for _ in self._pipes.receive_stream:
                 pass
@@ -209,8 +213,8 @@ async def start_process(
     stderr: TextSink | None,
     max_message_bytes: int,
 ) -> ProcessTransport:
-    """Start ``command`` in its own process group, with its three standard streams connected to this process, and return
-    the transport.
+    """Start ``command`` in a process group of its own, with pipes to its three standard streams, and return the
+    transport.
 
     Raises `ConnectionLost` if the command can't be started.
     """
@@ -236,7 +240,7 @@ async def start_process(
         raise ConnectionLost(
             f"{Path(command[0]).name[:_LONGEST]} could not be started{where}: {error.strerror}{hint}",
             command=shown_command(command),
-        ) from error.with_traceback(None)  # its frames would refer to trio's threads, and back to the error
+        ) from error.with_traceback(None)  # the frames refer to trio's threads, which refer to the error
     return ProcessTransport(process, max_message_bytes, stderr)
 
 
@@ -245,7 +249,7 @@ _LENGTH: Final = 500
 
 
 class TextSink(Protocol):
-    """Any object with a method that writes text. It needs no file descriptor."""
+    """Any object with a ``write`` method for text. It needs no file descriptor."""
 
     def write(self, text: str, /) -> object:
         """Write ``text`` to the sink."""
@@ -265,7 +269,7 @@ class LastLines:
         self._rest = ""
 
     def write(self, text: str, /) -> None:
-        """Add ``text``, which may end in the middle of a line."""
+        """Add ``text``, which may start and end in the middle of a line."""
         *lines, rest = (self._rest + text).split("\n")
         for line in lines[-self._limit :]:
             if line := line.rstrip():
@@ -276,7 +280,7 @@ class LastLines:
 
     @property
     def lines(self) -> tuple[str, ...]:
-        """The kept lines, oldest first, with an unfinished line at the end."""
+        """The last lines, oldest first. The last one may be incomplete."""
         rest = clean(self._rest.rstrip())
         return (*self._whole, rest)[-self._limit :] if rest else tuple(self._whole)
 
@@ -286,13 +290,13 @@ _LONGEST_SHOWN: Final = 300
 
 
 def shown_command(command: Sequence[str | os.PathLike[str]]) -> str:
-    """Return the command as you would type it in a shell, printable and truncated."""
+    """Return the command as you would type it in a shell, truncated, and without unprintable characters."""
     text = shlex.join(os.fsdecode(word) for word in command)
     return clean(text[:_LONGEST_SHOWN]) + ("…" if len(text) > _LONGEST_SHOWN else "")
 
 
 def start_hint(program: str, cwd: str | os.PathLike[str] | None, search_path: str | None) -> str:
-    """Return a hint on why the operating system couldn't start ``program``, or an empty string."""
+    """Return a hint why ``program`` couldn't be started, to append to the error, or an empty string."""
     if program.startswith("~"):
         return f"; only a shell expands '~': write {os.path.expanduser(program)[:_LONGEST_SHOWN]!r}"
     beside = Path(cwd or ".", program)
@@ -319,8 +323,9 @@ log."""
 
 
 class EarlyOutput(trio.abc.ReceiveStream):
-    """The stream ``source``, with a copy of its text in ``sink``. If an answer follows text on the same line, the
-    answer is moved to a line of its own."""
+    """The stream ``source`` of a child that prints text between its messages. The text is also written to ``sink``. If
+    a response follows text on the same line, a line break is inserted before it.
+    """
 
     def __init__(self, source: trio.abc.ReceiveStream, sink: Callable[[str], object]) -> None:
         self._source = source

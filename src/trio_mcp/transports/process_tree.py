@@ -1,5 +1,6 @@
-"""run_process_tree: runs a process that ends with the handler that has started it. Its descendants, which are in its
-`ProcessGroup`, end as well."""
+"""run_process_tree: runs a process on behalf of a handler. When the handler ends, the process and its descendants (its
+`ProcessGroup`) end as well.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +28,7 @@ async def run_process_tree(
     task_status: trio.TaskStatus[trio.Process] = trio.TASK_STATUS_IGNORED,
     **options: Any,
 ) -> subprocess.CompletedProcess[bytes]:
-    """Run ``command`` as `trio.run_process` does, with the same ``options``, and leave no process running.
+    """Run ``command`` like `trio.run_process`, with the same ``options``, and end all its processes before returning.
 
     The process gets its own session, and so a process group that includes its descendants. If this function is
     cancelled, for example because the request has ended, the group gets SIGTERM, and SIGKILL ``grace`` seconds later.
@@ -62,8 +63,9 @@ def _known_options() -> tuple[str, ...]:
 
 
 class _Tree:
-    """A process with its descendants. The process is reported to ``status``, a `trio.TaskStatus`, when it has
-    started."""
+    """Tracks a process and its descendants. When the process has started, it is passed on to ``status``, a
+    `trio.TaskStatus`.
+    """
 
     def __init__(self, status: trio.TaskStatus[trio.Process], grace: float, nursery: ServiceNursery) -> None:
         self._status = status
@@ -77,8 +79,9 @@ class _Tree:
         self._status.started(value)
 
     async def _terminate_after(self, process: trio.Process) -> None:
-        """Terminate the rest of the process group after ``process`` has ended. Its members may keep pipes open that are
-        read to the end."""
+        """Wait for ``process`` to end, then terminate the rest of its group. Its members may keep pipes open that are
+        still being read.
+        """
         await process.wait()
         await self.terminate()
 
@@ -91,14 +94,15 @@ class _Tree:
                 await self._group.wait_gone()
 
     def kill(self) -> None:
-        """Send SIGKILL to the processes that are left in the group. No signal is sent later, when another group may
-        have the same number."""
+        """Send SIGKILL to the remaining processes of the group. Send no signals afterwards, because the group's number
+        may be reused.
+        """
         if self._group is not None:
             self._group.kill()
 
 
 class ProcessGroup:
-    """The process group of a child that was started in its own session: the child and its descendants.
+    """The process group of a child that was started in a new session: the child and its descendants.
 
     The group gets SIGKILL at the latest when this object is garbage-collected or our process ends, because an interrupt
     between two lines may have prevented anything earlier.
@@ -110,7 +114,7 @@ class ProcessGroup:
         """Finalizer that sends SIGKILL to the processes that are left in the group. Synchronous and idempotent."""
 
     def signal(self, number: int) -> bool:
-        """Send a signal to the processes that are left in the group. Return false if there are none."""
+        """Send a signal to the remaining processes of the group. Return false if there are none."""
         try:
             os.killpg(self._number, number)
         except (ProcessLookupError, PermissionError):  # on macOS, PermissionError means that only zombies are left
@@ -125,14 +129,15 @@ class ProcessGroup:
 
 
 def _kill_group(group: int, owner: int) -> None:
-    if os.getpid() == owner:  # a forked process must not signal the group
+    if os.getpid() == owner:  # a forked process must not send signals to its parent's group
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(group, signal.SIGKILL)
 
 
 def _all_exited(group: int) -> bool:
-    """Return whether all processes that are left in a group are zombies. Orphans are reaped by the init process, which
-    doesn't happen in many containers. Without /proc, return false."""
+    """Return whether all remaining processes of a group are zombies. The init process should reap them, but in many
+    containers it doesn't. Without /proc, return false.
+    """
     found = False
     for path in Path("/proc").glob("[0-9]*/stat"):
         try:

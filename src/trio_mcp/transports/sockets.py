@@ -1,5 +1,6 @@
-"""SocketLineTransport: carries messages as lines over TCP and Unix sockets. This module also connects to and listens on
-Unix sockets."""
+"""SocketLineTransport: sends and receives messages as lines over TCP and Unix sockets. This module also connects to
+Unix sockets, and listens on them.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +40,7 @@ _PROBES: Final = 4
 _LONGEST_WAIT: Final = 32767
 """Maximum number of seconds that the operating system accepts for a keep-alive option."""
 _KEEP_IDLE: Final[int] = getattr(socket, "TCP_KEEPIDLE", 0x10)  # macOS calls it TCP_KEEPALIVE
-_BACKLOG: Final = 0xFFFF  # the operating system has a lower limit
+_BACKLOG: Final = 0xFFFF  # Maximum length; the operating system may have a lower one
 _LONGEST_PATH: Final = 107 if sys.platform == "linux" else 103
 """Maximum number of bytes of a Unix socket's address: unix(7) on Linux; other systems have the limit of BSD."""
 _ROOM_WAIT: Final = 0.01
@@ -50,7 +51,7 @@ _LOCK_WAIT: Final = 0.01
 
 
 class SocketLineTransport(LineTransport):
-    """A transport that carries messages as lines over a socket.
+    """A transport that sends and receives messages as lines over a TCP or Unix socket.
 
     If the first line isn't a JSON message, the connection ends. A web page can make a browser send HTTP or TLS to any
     port of this machine. Lines in the body of the HTTP request, or inside the TLS hello, could otherwise be taken for
@@ -83,8 +84,9 @@ class SocketLineTransport(LineTransport):
         return line
 
     async def aclose(self) -> None:
-        """Wait at most half a second until the peer has read everything that was sent, and close the socket.
-        Cancellation doesn't skip these steps."""
+        """Wait up to half a second until the peer has read everything, then close the socket. Cancellation doesn't skip
+        these steps.
+        """
         if self._closed:
             return
         self._closed = True
@@ -103,7 +105,8 @@ def _wrong_protocol() -> ConnectionLost:
 
 
 def keep_alive(stream: trio.abc.Stream, interval: float, timeout: float) -> None:
-    """Make the operating system detect that the peer's machine has vanished, on a TCP connection with or without TLS.
+    """Enable TCP keep-alive, with or without TLS, so that the operating system detects when the peer's machine has
+    vanished.
 
     This takes about `Limits.ping_interval` plus `Limits.ping_timeout` seconds. While the connection is idle, the system
     sends probes. Otherwise it checks that the peer acknowledges bytes, or has room for them, within both times
@@ -114,7 +117,7 @@ def keep_alive(stream: trio.abc.Stream, interval: float, timeout: float) -> None
     below = socket_below(stream)
     if below is None or below.socket.family == socket.AF_UNIX or math.isinf(interval):
         return
-    with suppress(OSError):  # the connection is already broken, which its reader will find out
+    with suppress(OSError):  # the connection is already broken, which the next read reports
         below.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         below.setsockopt(socket.IPPROTO_TCP, _KEEP_IDLE, _accepted(interval))
         below.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, _accepted(timeout / _PROBES))
@@ -129,8 +132,9 @@ def _accepted(seconds: float) -> int:
 
 
 def socket_path(path: str | os.PathLike[str]) -> str:
-    """Return the path ``name`` of a Unix socket in the form that the operating system needs. Raises `ValueError` if a
-    file can't have this name, and `OSError` if the name is too long for a socket."""
+    """Return the path ``name`` of a Unix socket in the form for the operating system. Raises `ValueError` if a file
+    can't have this name, and `OSError` if the name is too long for a socket.
+    """
     name = os.fsdecode(path)
     try:
         size = len(os.fsencode(name))
@@ -154,8 +158,8 @@ async def connect_unix(name: str) -> trio.SocketStream:
         for attempt in count(1):
             if _connected(connecting, name):
                 break
-            # There is no event for free room in the backlog, and `trio.open_unix_socket` takes a full backlog for
-            # success.
+            # trio offers no event for a backlog with free places, and `trio.open_unix_socket` mistakes a full backlog
+            # for success.
             await trio.sleep(growing_delay(attempt, first=_ROOM_WAIT, longest=_LONGEST_ROOM_WAIT))
     except BaseException:
         connecting.close()
@@ -178,14 +182,15 @@ def _connected(connecting: socket.socket, name: str) -> bool:
 
 @contextmanager
 def unix_listener(path: str | os.PathLike[str]) -> Generator[trio.SocketListener]:
-    """Listen on the Unix socket ``path``, with mode 0600, while inside the block, and remove the socket afterwards.
-    Raises `OSError` for the same reasons as `serve_unix`, and `ValueError` if no file can have this path."""
+    """Listen on the Unix socket ``path`` while inside the block, with mode 0600, and remove the socket file afterwards.
+    Raises `OSError` for the same reasons as `serve_unix`, and `ValueError` if no file can have this path.
+    """
     name = socket_path(path)
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as bound:
         with _exclusive(name):
             _remove_stale(name)
             bound.bind(name)
-            # No client can connect before the socket listens, so the mode applies from the start.
+            # The mode is set before the socket listens, so that no other user can connect in between.
             os.chmod(name, 0o600)
             bound.listen(_BACKLOG)
         ours = os.stat(name)
@@ -199,8 +204,8 @@ def unix_listener(path: str | os.PathLike[str]) -> Generator[trio.SocketListener
 
 @contextmanager
 def _exclusive(name: str) -> Generator[None]:
-    """Lock out other servers of this user that check for a stale socket at ``name``, while inside the block. Without
-    the lock, another server would take a socket that is bound but doesn't listen yet for stale.
+    """Hold a lock while inside the block, so that other servers of this user don't remove the socket at ``name`` as
+    stale. They would mistake a socket that is bound, but doesn't listen yet, for a stale one.
 
     The lock is on a separate file, ``name`` + ``.lock``, which other users can't open. A lock on the directory could be
     held for ever by any user who may read the directory.
@@ -218,7 +223,7 @@ def _locked(path: str) -> int:
     """Lock the lock file at ``path``, and return its descriptor."""
     from fcntl import LOCK_EX, LOCK_NB, flock  # Windows has none
 
-    # A lock is held only for a few system calls, so polling is good enough.
+    # Poll for the lock, because it is held only during a few system calls.
     for _ in range(_LOCK_TRIES):
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, 0o600)
         try:
@@ -236,7 +241,7 @@ def _locked(path: str) -> int:
 
 
 def _check_lock(path: str, status: os.stat_result) -> None:
-    if not stat.S_ISREG(status.st_mode) or status.st_size:  # our lock files are empty, and are removed
+    if not stat.S_ISREG(status.st_mode) or status.st_size:  # lock files of this package are empty, and are removed
         raise OSError(errno.EEXIST, "this is not a lock file, so it is not removed", path)
     if status.st_uid != os.geteuid():
         raise OSError(errno.EPERM, "this lock file belongs to another user, so it is not removed", path)
@@ -258,6 +263,6 @@ def _remove_stale(name: str) -> None:
         except ConnectionRefusedError:
             os.unlink(name)
             return
-        except BlockingIOError:  # the backlog is full, so a server is listening
+        except BlockingIOError:  # a server is listening, because the backlog is full
             pass
     raise OSError(errno.EADDRINUSE, "another server is already listening on this address", name)

@@ -1,5 +1,6 @@
-"""Server-sent events (WHATWG HTML, section 9.2.6). A server converts JSON lines to events, and `EventReader` parses
-events from bytes, however the bytes are split. This module has no I/O and no clocks."""
+"""Server-sent events (WHATWG HTML, section 9.2.6): encodes JSON lines as events, and parses events from bytes
+(`EventReader`). This module has no I/O and no timers.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ events."""
 STREAM_HEADERS: Final = (
     b"Content-Type: text/event-stream\r\n"
     b"Cache-Control: no-cache, no-transform\r\n"
-    b"X-Accel-Buffering: no\r\n"  # nginx must not buffer events: 2026-07-28 Streamable HTTP, Receiving Messages
+    b"X-Accel-Buffering: no\r\n"  # keeps nginx from buffering events: 2026-07-28 Streamable HTTP, Receiving Messages
 )
 """The headers of a response that is a stream of events."""
 
@@ -24,7 +25,7 @@ _BETWEEN: Final = b"\n\nevent: message\ndata: "
 
 
 def events(lines: bytes | bytearray) -> bytes:
-    """Return an event for each of ``lines``, which are JSON texts with a single newline at the end."""
+    """Encode each of ``lines``, JSON texts that end in a newline, as a server-sent event."""
     if not lines.isascii():
         lines = _escaped(lines)
     if lines.find(b"\n") < len(lines) - 1:
@@ -33,7 +34,9 @@ def events(lines: bytes | bytearray) -> bytes:
 
 
 def identified_events(pairs: Iterable[tuple[str, bytes]]) -> bytes:
-    """Return an event with an id for each pair of an event id and a JSON line. Clients resume with the id."""
+    """Encode each pair of an event id and a JSON line as a server-sent event with that id. Clients send the id to
+    resume.
+    """
     return b"".join(
         [
             b"id: %b\nevent: message\ndata: %b\n" % (event_id.encode(), line if line.isascii() else _escaped(line))
@@ -43,7 +46,7 @@ def identified_events(pairs: Iterable[tuple[str, bytes]]) -> bytes:
 
 
 def numbered_events(name: str, first: int, lines: Sequence[bytes]) -> bytes:
-    """Return the `identified_events` of ``lines`` with ids ``NAME-NUMBER``, where numbers start at ``first``."""
+    """Encode ``lines`` as server-sent events with the ids ``NAME-NUMBER``. The first event has the number ``first``."""
     head = b"id: %b-" % name.encode()
     texts = lines if all(map(bytes.isascii, lines)) else map(_escaped, lines)
     return b"".join(
@@ -52,20 +55,23 @@ def numbered_events(name: str, first: int, lines: Sequence[bytes]) -> bytes:
 
 
 def priming_event(event_id: str) -> bytes:
-    """Return an event without data, which gives a client an id with which it can resume (2025-11-25 transports, Sending
-    Messages to the Server)."""
+    """Return an event without data. Its id allows the client to resume the stream before the first message (2025-11-25
+    transports, Sending Messages to the Server).
+    """
     return b"id: %b\ndata: \n\n" % event_id.encode()
 
 
 def retry_line(milliseconds: int) -> bytes:
-    """Return the line that sets how long a client should wait before it reconnects. The line must directly precede an
-    event: older clients would take a separate line for an event without data."""
+    """Return a ``retry`` line, which sets how long clients wait before they reconnect. An event must follow directly,
+    because older clients would interpret a separate line as an event without data.
+    """
     return b"retry: %d\n" % milliseconds
 
 
 def _escaped(lines: bytes | bytearray) -> bytes | bytearray:
-    """Return ``text`` with the characters U+2028, U+2029 and U+0085 escaped, because some deployed parsers treat them
-    as line ends. In JSON they occur only inside strings."""
+    """Return ``text`` with U+2028, U+2029 and U+0085 escaped, because some deployed parsers mistake them for line ends.
+    In JSON they occur only inside strings.
+    """
     if b"\xe2\x80" in lines:
         lines = lines.replace(b"\xe2\x80\xa8", rb"\u2028").replace(b"\xe2\x80\xa9", rb"\u2029")
     return lines.replace(b"\xc2\x85", rb"\u0085")
@@ -80,7 +86,7 @@ _FIRST: Final = frozenset(b"deir")
 
 
 class EventTooLong(Exception):
-    """The server sent an event of more than ``limit`` bytes. Nothing more can be read from this stream."""
+    """Raised if the server has sent an event of more than ``limit`` bytes. The stream can't be read any further."""
 
     def __init__(self, limit: int) -> None:
         super().__init__(f"the event is longer than {limit} bytes")
@@ -89,7 +95,9 @@ class EventTooLong(Exception):
 
 @value
 class Event:
-    """A complete event. ``id`` is the last event id that the server has sent so far, or empty if it has sent none."""
+    """A complete server-sent event. ``id`` is the latest event id that the server has sent, or empty if it has sent
+    none.
+    """
 
     name: str
     data: bytes
@@ -97,7 +105,7 @@ class Event:
 
 
 class EventReader:
-    """Parses one stream of events, which may use several connections.
+    """Parses a stream of server-sent events, which may continue over several connections.
 
     The lines of one event may have ``max_event_bytes`` together, without comments. Each comment may have as many.
     """
@@ -127,16 +135,18 @@ class EventReader:
         self._too_long = False
 
     def drop_unfinished(self) -> None:
-        """Drop an incomplete event, because the connection has ended. The cursor and ``retry`` are kept. Bytes that are
-        fed from now on come from a new connection."""
+        """Drop an incomplete event, because the connection has ended. The cursor and ``retry`` are kept. Then feed
+        bytes of a new connection.
+        """
         self._reset()
 
     def feed(self, chunk: bytes | bytearray) -> list[Event]:
-        """Return the events that the bytes in ``chunk`` complete. Raises `EventTooLong` if an event is too long, after
-        the events before it were returned."""
+        """Parse more bytes, and return the events that are now complete. If an event is too long, the events before it
+        are returned first, then `EventTooLong` is raised.
+        """
         if self._too_long:
             raise EventTooLong(self._max)
-        if self._unfinished and b"\n" not in chunk and b"\r" not in chunk:  # a piece of a long line
+        if self._unfinished and b"\n" not in chunk and b"\r" not in chunk:  # a fast path for parts of a long line
             lines, last = list[bytes](), chunk
         else:
             *lines, last = self._cut(bytes(chunk))
@@ -158,7 +168,7 @@ class EventReader:
         return found
 
     def _cut(self, text: bytes) -> list[bytes]:
-        """Return the lines of ``text``. The last line is incomplete."""
+        """Split ``text`` into lines. The last one is incomplete."""
         if self._after_cr and text:
             self._after_cr = False
             text = text.removeprefix(b"\n")
@@ -184,7 +194,9 @@ class EventReader:
                 self._dispatch(found)
 
     def _dispatch(self, found: list[Event]) -> None:
-        """End the current event at a blank line. Without data there is no event, but an id still counts."""
+        """End the current event at a blank line, and add it to ``found`` if it has data. Its id is stored even without
+        data.
+        """
         if self._id is not None:
             self.last_event_id, self._id = self._id, None
         if self._data:
@@ -199,7 +211,7 @@ class EventReader:
         field = line if colon < 0 else line[:colon]
         if field not in _FIELDS:
             return
-        # Copy the content only once.
+        # Concatenate only once, because the content may be long.
         content = b"" if colon < 0 else line[colon + (2 if line.startswith(b" ", colon + 1) else 1) :]
         if field == b"data":
             self._data.append(content)
@@ -209,5 +221,5 @@ class EventReader:
             if b"\0" not in content:
                 self._id = content.decode("utf-8", "replace")
         elif content.isdigit():
-            # Ten digits of milliseconds are 115 days. Python refuses to convert thousands of digits.
+            # At most ten digits, or 115 days in milliseconds: Python refuses to convert thousands of digits.
             self.retry = int(content.lstrip(b"0")[:_MOST_DIGITS] or b"0")

@@ -1,4 +1,4 @@
-"""The server side of stdio: carries messages over this process's own standard input and output.
+"""The server side of stdio: sends and receives messages over this process's own standard input and output.
 
 Both are shared with the process that started us, and with the terminal. Making the descriptors non-blocking would
 affect every process, because the flag belongs to the open file, not to our descriptor. So `DescriptorStream` opens each
@@ -30,7 +30,8 @@ from .lines import LineTransport
 
 @contextmanager
 def own_stdio(max_message_bytes: int) -> Generator[LineTransport]:
-    """Use standard input and output for messages, and keep all other code away from them.
+    """Reserve standard input and output for messages. ``print`` and child processes get other descriptors while inside
+    the block.
 
     Inside the block, descriptor 1 is standard error and descriptor 0 is empty, for this process and its children. So a
     stray ``print``, ``os.write(1, …)`` or a child's output can't corrupt the wire, and no child consumes input
@@ -52,7 +53,8 @@ def own_stdio(max_message_bytes: int) -> Generator[LineTransport]:
         if is_writable(1):
             os.dup2(saved_output, 1)
         else:
-            # A thread may be inside a print, and would write the rest of it to the descriptor's new target.
+            # Don't restore standard output: a thread may be blocked inside a print, and the rest of its text would be
+            # sent to the peer.
             os.dup2(null, 1)
         for fd in (saved_input, saved_output, null):
             os.close(fd)
@@ -61,7 +63,7 @@ def own_stdio(max_message_bytes: int) -> Generator[LineTransport]:
 
 @contextmanager
 def _printing_line_by_line() -> Generator[None]:
-    """Flush standard output after each printed line while inside the block, even if it wasn't a terminal."""
+    """While inside the block, flush standard output after each printed line, as for a terminal."""
     printing = sys.stdout
     if not (isinstance(printing, io.TextIOWrapper) and _is_standard_output(sys.stdout)):
         yield
@@ -72,20 +74,20 @@ def _printing_line_by_line() -> Generator[None]:
         yield
     finally:
         if is_writable(1):
-            with suppress(OSError, ValueError):  # flushes text that print has left in the buffer, to standard error
+            with suppress(OSError, ValueError):  # flushes the text that print has left in the buffer to standard error
                 printing.reconfigure(line_buffering=before)
 
 
 def _is_standard_output(stream: TextIO) -> bool:
     try:
         return stream.fileno() == 1
-    except ValueError:  # the stream is closed, detached or in memory (`io.UnsupportedOperation`)
+    except ValueError:  # the stream is closed, detached, or in memory (`io.UnsupportedOperation`)
         return False
 
 
 def _check_open() -> None:
-    # If the stream was closed when Python started, its descriptor may have been reused, for example by trio's poll. The
-    # operating system would report it as open, so Python's check at startup decides.
+    # Rely on Python's check at startup. If the stream was closed then, its descriptor may have been reused since, for
+    # example by trio's poll, so the operating system would report it as open.
     for name, opened in (("input", sys.__stdin__), ("output", sys.__stdout__)):
         if opened is None:
             raise OSError(errno.EBADF, f"standard {name} is not open")
@@ -99,9 +101,10 @@ _SMALL_WRITE: Final = select.PIPE_BUF
 
 @frozen
 class _Descriptor:
-    """A descriptor of this process's own, with the way to use it. ``waits``: the descriptor would block, and must be
-    polled before each use. ``never``: the descriptor is always ready and can't be polled. ``tries``: a call reports if
-    the descriptor isn't ready."""
+    """A duplicate of a standard descriptor, owned by this module. ``readiness`` says how to avoid blocking: ``waits``
+    (poll before each use, because it would block), ``never`` (always ready, and can't be polled), or ``tries`` (a call
+    fails if it isn't ready).
+    """
 
     fd: int
     readiness: Literal["tries", "waits", "never"]
@@ -114,11 +117,10 @@ class _Descriptor:
 
 
 def _own(fd: int, mode: Literal["r", "w"]) -> _Descriptor:
-    """Return a new descriptor for the file of ``fd``. The new descriptor never blocks if the operating system allows
-    that."""
+    """Return a new descriptor for the file of ``fd``, which is non-blocking if the operating system allows that."""
     kind = os.fstat(fd).st_mode
     if stat.S_ISSOCK(kind):
-        # A socket can't be opened by name, but each call can be non-blocking.
+        # Only individual calls can be non-blocking, because a socket can't be reopened by name.
         ours = socket.socket(fileno=os.dup(fd))
         own_fd = ours.detach()
         return _Descriptor(
@@ -133,7 +135,7 @@ def _own(fd: int, mode: Literal["r", "w"]) -> _Descriptor:
     for name in _names(fd):
         with suppress(OSError):  # there is no /proc, or the file belongs to another user
             return _plain(os.open(name, flags), "tries")
-    return _plain(os.dup(fd), "waits")  # polled before each use, for small pieces
+    return _plain(os.dup(fd), "waits")  # polled before each use, and used in small pieces
 
 
 def _names(fd: int) -> Iterator[str]:
@@ -158,13 +160,14 @@ def _socket_call(fd: int, call: Callable[[socket.socket], T]) -> T:
 
 
 class DescriptorStream:
-    """A stream that reads ``read_fd`` and writes ``write_fd``. Both descriptors stay open and unchanged.
+    """A stream that reads from ``read_fd`` and writes to ``write_fd``, through duplicates. The given descriptors stay
+    open and unchanged.
 
     Raises `OSError` if a descriptor isn't open.
     """
 
     def __init__(self, read_fd: int, write_fd: int) -> None:
-        os.fstat(write_fd)  # checked first, because our own reader could get the number of a closed descriptor
+        os.fstat(write_fd)  # checked first: the number of a closed descriptor could be reused for our reader
         self._reader = _own(read_fd, "r")
         try:
             self._writer = _own(write_fd, "w")
@@ -175,8 +178,7 @@ class DescriptorStream:
         self._wait_first = self._reader.readiness == "waits"
 
     async def receive_some(self, max_bytes: int | None = None) -> bytes:
-        """Wait for bytes, and return at most ``max_bytes`` (default 65,536). The bytes are empty at the end of the
-        file.
+        """Wait for bytes, and return at most ``max_bytes`` (65,536 by default). Empty bytes mean the end of the file.
 
         This always lets other tasks run. A cancelled call has read nothing.
         """
@@ -197,15 +199,16 @@ class DescriptorStream:
                     return b""
                 raise trio.BrokenResourceError(str(error)) from error
             else:
-                # After a short read there is rarely more, so another attempt before waiting would usually fail.
+                # After a short read, wait first: another attempt to read would usually find nothing.
                 self._wait_first = reader.readiness != "never" and (reader.readiness == "waits" or len(data) < most)
-                if not waited:  # the bytes were already read, and must not be lost if this is cancelled
+                if not waited:  # not cancellable, so that bytes that were read aren't lost
                     await trio.lowlevel.cancel_shielded_checkpoint()
                 return data
 
     async def send_all(self, data: bytes | bytearray | memoryview) -> None:
-        """Write all of ``data``. A cancelled call may have written a part of it. The call is a checkpoint only if it
-        has to wait."""
+        """Write all of ``data``. If cancelled, a part may have been written. The call is a checkpoint only if it has to
+        wait.
+        """
         writer, rest = self._writer, memoryview(data)
         while rest:
             self._check_open()
@@ -220,8 +223,8 @@ class DescriptorStream:
 
     def send_nowait(self, data: bytes | bytearray) -> int:
         """Write as much of ``data`` as possible without waiting, and return the number of bytes written. Return ``0``
-        if the descriptor would have to be polled first. Also return ``0`` if writing fails; `send_all` will raise that
-        error."""
+        if the descriptor must be polled first, or if writing fails: `send_all` will then raise the error.
+        """
         writer = self._writer
         if self._closed or writer.readiness == "waits":
             return 0
@@ -235,13 +238,13 @@ class DescriptorStream:
             raise trio.ClosedResourceError("this stream was closed")
 
     def close(self) -> None:
-        """Close the stream's own descriptors. Idempotent."""
+        """Close the descriptors that this stream has duplicated. Idempotent."""
         if not self._closed:
             self._closed = True
             self._reader.close()
             self._writer.close()
 
     async def aclose(self) -> None:
-        """Close the stream's own descriptors, as `close` does."""
+        """Close the descriptors that this stream has duplicated. See `close`."""
         self.close()
         await trio.lowlevel.checkpoint()

@@ -1,5 +1,6 @@
-"""Faster use of trio's streams: bytes that the operating system accepts at once are written without a task, sockets are
-awaited before they are read, and errors of broken streams keep no frames alive."""
+"""Faster use of trio's streams: write without waiting, wait for sockets before reading them, and drop the tracebacks of
+broken streams.
+"""
 
 from __future__ import annotations
 
@@ -33,9 +34,9 @@ class NowaitStream(Protocol):
 
 
 def nowait_writer(stream: object) -> Callable[[bytes | bytearray], int]:
-    """Return a function that writes to ``stream`` without waiting: see `NowaitStream.send_nowait`. It also works for
-    trio's streams that write straight to a non-blocking descriptor. For all other streams, the function writes
-    nothing."""
+    """Return a function that writes to ``stream`` without waiting: see `NowaitStream.send_nowait`. It supports
+    `NowaitStream`, and trio's streams over a non-blocking descriptor. For other streams, the function writes nothing.
+    """
     match stream:
         case trio.StapledStream():
             return nowait_writer(stream.send_stream)
@@ -51,22 +52,23 @@ def nowait_writer(stream: object) -> Callable[[bytes | bytearray], int]:
 
 def _write_to(fileno: Callable[[], int], data: bytes | bytearray) -> int:
     try:
-        return os.write(fileno(), data)  # os.write fails for the -1 of a closed stream
+        return os.write(fileno(), data)  # the file descriptor of a closed stream is -1, for which os.write fails
     except OSError:
         return 0
 
 
 def socket_below(stream: object) -> trio.SocketStream | None:
-    """Return the socket stream of ``stream``, even below TLS, or `None` if ``stream`` doesn't use a socket."""
+    """Return the socket stream under ``stream``, with or without TLS. Return `None` if there is no socket."""
     while isinstance(stream, trio.SSLStream):
         stream = cast("trio.SSLStream[trio.abc.Stream]", stream).transport_stream
     return stream if isinstance(stream, trio.SocketStream) else None
 
 
 def is_readable(socket: int) -> bool:
-    """Return whether bytes, a connection, the end or an error have arrived at the socket with the number ``socket``.
-    Doesn't wait."""
-    if not IS_POSIX:  # on POSIX systems, `select.select` doesn't accept numbers above 1023
+    """Return whether the socket with the number ``socket`` has anything to read: bytes, a connection, the end, or an
+    error. Doesn't wait.
+    """
+    if not IS_POSIX:  # on POSIX systems, `select.select` rejects numbers above 1023
         return bool(select.select([socket], [], [], 0)[0])
     poll = select.poll()
     poll.register(socket, select.POLLIN)
@@ -74,8 +76,9 @@ def is_readable(socket: int) -> bool:
 
 
 async def linger(stream: trio.abc.Stream) -> None:
-    """Send the end of this side of the connection, and read until the end of the peer's side. Closing with unread bytes
-    would reset the connection, and the bytes sent last might be lost."""
+    """Shut down this side's direction of the connection, and read until the peer closes its own. Closing with unread
+    bytes would reset the connection, and the bytes sent last might be lost.
+    """
     if isinstance(stream, trio.abc.HalfCloseableStream):
         await stream.send_eof()
     while await stream.receive_some(_READ):
@@ -83,25 +86,26 @@ async def linger(stream: trio.abc.Stream) -> None:
 
 
 def unacknowledged(stream: object) -> int:
-    """Return the number of bytes that the operating system has accepted and the peer's system hasn't acknowledged, for
-    a socket ``stream`` with or without TLS. Return 0 if the number is unknown, as for all streams on systems other than
-    Linux."""
+    """Return the number of bytes sent on ``stream``, a socket with or without TLS, that the peer's operating system
+    hasn't acknowledged. Return 0 if the number is unknown, as on all systems other than Linux.
+    """
     below, count = socket_below(stream), bytearray(4)
     if below is None:
         return 0
     try:
-        import termios  # imported late: most servers don't need it, and Windows doesn't have it
+        import termios  # imported late: most servers don't need it, and Windows lacks it
         from fcntl import ioctl
 
         ioctl(below.socket.fileno(), termios.TIOCOUTQ, count)
-    except (ImportError, OSError, ValueError):  # another system; or -1 for a closed stream
+    except (ImportError, OSError, ValueError):  # raised on other systems, and for the -1 of a closed stream
         return 0
     return int.from_bytes(count, sys.byteorder)
 
 
 def receiver(stream: trio.abc.Stream) -> Callable[[], Awaitable[bytes]]:
-    """Return a function that waits for the next bytes of ``stream`` and returns them. The bytes are empty at the end of
-    the stream."""
+    """Return a function that waits for the next bytes of ``stream`` and returns them. Empty bytes mean the end of the
+    stream.
+    """
     if not IS_POSIX or not isinstance(stream, trio.SocketStream):
 
         async def receive_some() -> bytes:
@@ -111,8 +115,8 @@ def receiver(stream: trio.abc.Stream) -> Callable[[], Awaitable[bytes]]:
     fileno = stream.socket.fileno
 
     async def receive() -> bytes:
-        # trio's streams read first and then wait. Between requests there is nothing to read, so that would cost a
-        # system call and an exception per request.
+        # Wait before reading. trio's streams try to read first, which costs a system call and an exception per request,
+        # because there is nothing to read between requests.
         while True:
             await trio.lowlevel.wait_readable(fileno())
             try:
@@ -126,7 +130,7 @@ def receiver(stream: trio.abc.Stream) -> Callable[[], Awaitable[bytes]]:
 
 
 def drop_tracebacks(error: trio.BrokenResourceError | trio.ClosedResourceError) -> None:
-    """Drop the tracebacks of the errors that trio has translated into ``error``, but keep their messages.
+    """Drop the tracebacks of the original errors that trio has converted to ``error``, but keep their messages.
 
     This is for callers that catch ``error``. trio's sockets translate errors in a generator whose frame, in CPython
     3.12 and later, leads to a frame that holds the original error, and to all frames that waited for the stream. Only
@@ -140,7 +144,7 @@ def drop_tracebacks(error: trio.BrokenResourceError | trio.ClosedResourceError) 
 
 @contextmanager
 def until_broken() -> Generator[None]:
-    """End the block without an error if a stream turns out to be broken or closed."""
+    """Suppress the error if a stream turns out to be broken or closed inside the block, and end the block."""
     try:
         yield
     except (trio.BrokenResourceError, trio.ClosedResourceError) as error:

@@ -1,2 +1,3 @@
-"""The server side of HTTP/1.1, without knowledge of MCP. It converts bytes to requests and answers to bytes, serves one
-connection, and keeps events for clients that reconnect."""
+"""The server side of HTTP/1.1, independent of MCP. It parses requests, writes responses, serves one connection, and
+stores events for clients that reconnect.
+"""

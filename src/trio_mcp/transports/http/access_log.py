@@ -25,8 +25,9 @@ the head, the caller that the application has admitted, and the peer of the conn
 
 
 class LoggedConnection(HttpConnection):
-    """A connection that logs each response to the logger ``trio_mcp.access`` at level info. It logs when the last byte
-    was written or the client has disconnected. ``who`` identifies the sender of the request."""
+    """An HTTP connection that logs each response to the logger ``trio_mcp.access`` at level info, when its last byte is
+    written or the client has disconnected. ``who`` identifies the sender of the request.
+    """
 
     __slots__ = ("_begun", "_sent", "_status", "_who")
 
@@ -46,12 +47,12 @@ class LoggedConnection(HttpConnection):
         super()._advance()
 
     def respond(self, response: HttpResponse, answer: Answer, *, close: bool) -> None:
-        """Write ``answer``, and log it when it was sent: see `ResponseWriter.respond`."""
+        """Write the response ``answer``, and log it when it was sent. See `ResponseWriter.respond`."""
         self._status, self._sent = answer.status, _SentBytes(len(answer.body))
         super().respond(response, answer, close=close)
 
     def respond_with(self, response: HttpResponse, status: int, headers: bytes, source: ResponseBody) -> None:
-        """Begin to write a stream, and log it when it ends: see `ResponseWriter.respond_with`."""
+        """Start to write a streamed response, and log it when it ends. See `ResponseWriter.respond_with`."""
         self._status, self._sent = status, _SentBytes()
         super().respond_with(response, status, headers, _CountedBody(source, self._sent))
 
@@ -90,7 +91,7 @@ class LoggedConnection(HttpConnection):
 
 
 class _SentBytes:
-    """The number of bytes of a response body that were sent so far."""
+    """Holds the number of bytes of a response body that were sent so far."""
 
     __slots__ = ("size",)
 
@@ -99,7 +100,7 @@ class _SentBytes:
 
 
 class _CountedBody:
-    """A response body that forwards ``source`` and counts its bytes: see `ResponseBody`."""
+    """A response body that returns the chunks of ``source``, and counts their bytes."""
 
     __slots__ = ("_count", "_source")
 
@@ -115,7 +116,7 @@ class _CountedBody:
 
 
 def _word(text: str | None) -> str:
-    """Return ``text`` as a single field of a log line."""
+    """Return ``text`` in the form of one field of a log line."""
     if not text:
         return "-"
     short = text[:_LONGEST]

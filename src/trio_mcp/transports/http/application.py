@@ -1,6 +1,7 @@
-"""HttpApplication: the interface that an HTTP connection calls with each request. ResponseHandle sends the response.
-`UnservedBody` keeps the beginning and the end of a refused body, so that the application can find out which answer it
-contained."""
+"""`HttpApplication`: the interface that an HTTP connection calls for each request. `ResponseHandle` sends the response.
+`UnservedBody` keeps the beginning and the end of a refused request body, so that the application can identify the
+message in it.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +30,7 @@ class Answer:
 
 @define(eq=False)
 class Admitted:
-    """The decision to read the body of a request, and to serve the request."""
+    """Returned by `HttpApplication.admit`: read the body of the request, and serve the request."""
 
     caller: object | None = attrs.field(default=None, repr=False)
     """The sender of the request, an object of the application. It is passed to `HttpApplication.serve`."""
@@ -40,16 +41,17 @@ HeadDecision: TypeAlias = Answer | Admitted | DeferredDecision
 
 
 class ResponseBody(Protocol):
-    """The body of a response that is sent in pieces."""
+    """The body of a streamed response, returned in chunks."""
 
     async def next_chunk(self) -> bytes | bytearray:
-        """Wait for the next bytes of the body and return them. The bytes are empty at the end of the body. The wait is
-        cancelled when the client disconnects."""
+        """Wait for the next chunk of the body and return it. Empty bytes mean the end of the body. The wait is
+        cancelled if the client disconnects.
+        """
         ...
 
 
 class ResponseHandle(ABC):
-    """Sends the response to one request. The application calls `answer` or `stream` once."""
+    """Sends the response to one HTTP request. The application calls either `answer` or `stream`, once."""
 
     __slots__ = ("client", "is_gone", "on_gone")
 
@@ -63,24 +65,25 @@ class ResponseHandle(ABC):
 
     @abstractmethod
     def answer(self, answer: Answer, *, close: bool = False) -> None:
-        """Send ``answer`` as the response, and close the connection afterwards if ``close``. Synchronous. Does nothing
-        if the response has begun, or the client has disconnected."""
+        """Send ``answer`` as the response. If ``close`` is true, close the connection afterwards. Synchronous. Does
+        nothing if a response was started, or the client has disconnected.
+        """
 
     @abstractmethod
     def stream(self, status: int, headers: bytes, source: ResponseBody) -> None:
-        """Send a response whose body ``source`` returns in pieces, until it ends. For ``headers``, see `Answer`.
-        Synchronous. Does nothing if the response has begun, or the client has disconnected.
+        """Send a streamed response, with the chunks of ``source`` as its body. For ``headers``, see `Answer`.
+        Synchronous. Does nothing if a response was started, or the client has disconnected.
 
         If the request is a HEAD request, only the head is sent, ``source`` isn't used, and `on_gone` is called.
         """
 
 
 def do_nothing() -> None:
-    """Do nothing, as the default for `ResponseHandle.on_gone`."""
+    """Do nothing. This is the default of `ResponseHandle.on_gone`."""
 
 
 class HttpApplication(ABC):
-    """Interface of an object that handles the requests of a connection, one after another."""
+    """Interface of an object that handles the requests of an HTTP connection, one after another."""
 
     expects_end: bool = False
     """Whether the application is shutting down. Each connection is then closed after its next answer, and that answer
@@ -88,7 +91,7 @@ class HttpApplication(ABC):
 
     @abstractmethod
     def admit(self, head: RequestHead) -> HeadDecision:
-        """Decide from the head, before the body is read, whether to refuse the request or to admit its caller.
+        """Decide from the request head, before the body is read, whether to refuse the request or to admit its caller.
 
         A decision that takes time is returned as a function. The connection awaits it before it processes more of the
         request, and cancels it if the client disconnects. If the function raises, the connection ends.
@@ -96,23 +99,27 @@ class HttpApplication(ABC):
 
     @abstractmethod
     def serve(self, head: RequestHead, body: bytes, response: ResponseHandle, caller: object | None) -> None:
-        """Serve a request of ``caller``, which `admit` has admitted. Synchronous. Implementations must not raise, and
-        must eventually call ``response``."""
+        """Serve a request of ``caller``, as returned by `admit`. Synchronous. Implementations must not raise, and must
+        eventually call `ResponseHandle.answer` or `ResponseHandle.stream`.
+        """
 
     @abstractmethod
     def refusal(self, status: HTTPStatus, reason: str, head: RequestHead | None) -> Answer:
-        """Return the answer to an invalid request, for an error that the connection has found. ``head`` is `None` if
-        the error is in the head."""
+        """Return the response to a request in which the connection has found an error. ``head`` is `None` if the error
+        is in the request head.
+        """
 
     @abstractmethod
     def hold(self, head: RequestHead | None, caller: object | None, client: object) -> HeldBytes:
-        """Return a counter for the bytes of ``client`` that are read but not served. ``caller`` was admitted with
-        ``head``, the last head received. Both are `None` if no caller was admitted."""
+        """Return a counter for bytes of requests that were read from ``client`` but not served yet. ``caller`` was
+        admitted with ``head``, the last head received. Both are `None` if no caller was admitted.
+        """
 
     @abstractmethod
     def report_unserved(self, body: UnservedBody) -> None:
-        """Handle an admitted request whose body was refused by `refusal`. Called once, when no more of ``body`` will
-        arrive. Synchronous. Implementations must not raise."""
+        """Handle an admitted request whose body was refused, when no more of ``body`` will arrive. Called once.
+        Synchronous. Implementations must not raise.
+        """
 
 
 _KEPT: Final = 65536
@@ -121,8 +128,9 @@ _MOST_DIGITS: Final = 20
 
 
 class UnservedBody:
-    """The beginning and the end of a refused request body. The request was sent by ``caller`` and admitted with
-    ``head``. The body was refused with ``status`` for ``reason``, when ``part`` of it had arrived."""
+    """The beginning and the end of a request body that was refused with ``status`` and ``reason``. The request had
+    ``head`` and was admitted as a request of ``caller``. ``part`` is the part of the body that had arrived.
+    """
 
     __slots__ = ("_came", "_end", "_length", "beginning", "caller", "head", "reason", "status")
 
@@ -140,7 +148,7 @@ class UnservedBody:
         """The length of the body in bytes, or `None` if the length isn't known beforehand."""
 
     def feed(self, data: bytes) -> None:
-        """Process more bytes of the body, which arrive and are discarded."""
+        """Add bytes of the refused body that have arrived. Only the beginning and the end are kept."""
         if self._length is None:
             return
         data = data[: self._length - self._came]
@@ -151,12 +159,12 @@ class UnservedBody:
 
     @property
     def tail(self) -> bytes:
-        """The last bytes of the body, or no bytes if these haven't arrived."""
+        """The last bytes of the refused body. Empty if the end of the body hasn't arrived."""
         return bytes(self._end) if self._came == self._length else b""
 
 
 def _length_of(head: RequestHead) -> int | None:
     told = head.headers.get("content-length", "")
     is_number = told.isascii() and told.isdecimal() and len(told) <= _MOST_DIGITS
-    # After a part of a chunked body, the stream contains more than the body: sizes of chunks, for example.
+    # The last bytes of a chunked body aren't content: they also contain chunk sizes, for example.
     return int(told) if is_number and "transfer-encoding" not in head.headers else None

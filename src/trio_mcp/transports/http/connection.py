@@ -1,4 +1,4 @@
-"""HttpConnection: the connection of one client to an HTTP server, from its first byte until it ends."""
+"""HttpConnection: the connection of one client to an HTTP server, from the first byte until the connection ends."""
 
 from __future__ import annotations
 
@@ -30,7 +30,8 @@ _RECEIVE, _ASK, _AWAIT, _SERVE, _REFUSE, _GO_ON, _DROP, _LINGER, _CLOSE, _END = 
 
 
 class HttpConnection(ResponseWriter):
-    """Passes the requests of a client over ``stream`` to ``application``, one after another.
+    """Passes the requests of one client to ``application``, one after another. ``stream`` is the connection to the
+    client.
 
     The task of `serve` keeps reading while a request is served, so that it detects a disconnect at once. A task that
     has an answer writes as much of it as the operating system accepts without waiting. A second task writes the rest,
@@ -71,19 +72,21 @@ class HttpConnection(ResponseWriter):
 
     @property
     def is_idle(self) -> bool:
-        """True if no request with a complete head is unanswered, and the client has nothing to read except a
-        refusal."""
+        """True if no request is being served: no complete request head is unanswered, and the client has at most a
+        refusal to read.
+        """
         return self.phase <= _HEAD or self.phase is _DROPPING
 
     @property
     def awaits_request(self) -> bool:
-        """True if a head has partly arrived, or the first head hasn't arrived yet. In these cases `shut_down` would cut
-        off a request."""
+        """True if the next request head has partly arrived, or no byte has arrived yet. `shut_down` would then
+        interrupt a request.
+        """
         return self.phase <= _HEAD and self.phase is not _IDLE
 
     async def serve(self) -> bytes | None:
-        """Serve the client until the connection has ended, and close the stream. Exceptions of the application and of
-        its response bodies propagate.
+        """Serve the client until the connection has ended, then close the stream. Exceptions of the application and of
+        response bodies propagate.
 
         If the first request asks for a WebSocket, return the bytes read so far, and leave the stream open.
         """
@@ -94,7 +97,7 @@ class HttpConnection(ResponseWriter):
                 self._context = contextvars.copy_context()
                 if not self._is_last:
                     await self._read()
-                # The writing task, if there is one, ends on its own after the last answer.
+                # The task that writes responses, if there is one, ends after the last response.
                 if nursery.child_tasks and not (self._writing and self._reads_no_request):
                     nursery.cancel_scope.cancel(reason="the HTTP connection has ended")
             clean = True
@@ -116,16 +119,17 @@ class HttpConnection(ResponseWriter):
             # First run the handlers that were cancelled because the connection ended.
             await trio.lowlevel.cancel_shielded_checkpoint()
             self._stream.socket.close()
-        elif not clean:  # the connection was cancelled, so don't wait
+        elif not clean:  # cancelled, so close without waiting
             await trio.aclose_forcefully(self._stream)
-        else:  # a TLS close message proves to the client that a body without a length is complete
+        else:  # TLS's close message proves that a body without a length is complete
             deadline = trio.current_time() + self._bounds.linger_timeout
             with trio.CancelScope(shield=True, deadline=deadline), until_broken():
                 await self._stream.aclose()
 
     def tick(self, now: float) -> None:
-        """End the connection if the time limit of its phase has passed at ``now``, by trio's clock. Call this about
-        once a second."""
+        """End the connection if it has exceeded the time limit of its current phase. ``now`` is the time on trio's
+        clock. Call this about once a second.
+        """
         outgoing = self._outgoing
         if outgoing.is_waiting:
             if outgoing.stalled(now) >= self._bounds.write_timeout:
@@ -154,12 +158,11 @@ class HttpConnection(ResponseWriter):
                 return bounds.body_timeout
             case ConnectionPhase.LINGERING | ConnectionPhase.CLOSING:
                 return bounds.linger_timeout
-            case _:  # in this phase, the application sets the time limit
+            case _:  # the application is responsible for the time limit
                 return math.inf
 
     def shut_down(self, *, now: bool = False) -> None:
-        """End the connection after the current request. End it at once if there is no request, or if ``now`` is
-        true."""
+        """End the connection after the current request. If there is no request, or ``now`` is true, end it at once."""
         self._is_last = True
         if now or self.phase <= _HEAD:
             self._cancel("the server ends")
@@ -177,14 +180,13 @@ class HttpConnection(ResponseWriter):
                         return
                     continue
                 reader.feed(data)
-                del data  # otherwise a streaming response would keep its request in memory
+                del data  # otherwise a streamed response would keep its request in memory
                 if self.phase < _SERVED and not self._resuming:
                     self._advance()
                     if self.phase is _OVER:
                         return
-                # The end of a connection arrives after everything that was sent before. So reading never pauses while a
-                # request is served. If a client keeps sending, its disconnect can't be detected, so the connection is
-                # ended.
+                # Continue reading while a request is served: a disconnect is received only after everything sent
+                # before. If a client keeps sending, its disconnect can't be detected, so the connection is ended.
                 is_counted = len(reader.unread) > UNCOUNTED or self.phase is _BODY or self._held is not None
                 if is_counted and not self._has_room():
                     return
@@ -199,7 +201,8 @@ class HttpConnection(ResponseWriter):
 
     def _has_room(self) -> bool:
         """Count the buffered bytes, and return whether to continue reading. If the server has no memory left for a
-        body, refuse the request. If the connection has read too far ahead, end it."""
+        body, refuse the request. If the client has sent too much ahead, end the connection.
+        """
         size = self._reader.size
         if self.phase >= _SERVED and size > self._bounds.max_pipelined_bytes:
             return False
@@ -226,8 +229,9 @@ class HttpConnection(ResponseWriter):
             self._held = None
 
     def _drop(self, data: bytes) -> bool:
-        """Discard bytes that arrived after the last answer, or before it was written. Return whether to continue
-        reading."""
+        """Discard bytes that arrive while a refusal is written, or after the last response. Return whether to continue
+        reading.
+        """
         if self._unserved is not None:
             self._unserved.feed(data)
         if self.phase is _REFUSED:
@@ -251,12 +255,12 @@ class HttpConnection(ResponseWriter):
         response = self._response
         if response is not None and response.begun and not self._outgoing.is_streaming:
             self._is_last = True
-            self.enter(_CLOSE)  # the answer is complete, and the client may still read what isn't written yet
+            self.enter(_CLOSE)  # the response is complete, but the client may still have to read some of it
         else:
             self._gone()
 
     def _advance(self) -> None:
-        """Serve all requests that have arrived. Synchronous."""
+        """Serve the requests that have arrived completely. Synchronous."""
         self._resuming = True
         for _ in range(_AT_ONCE):
             if not self._serve_next():
@@ -278,8 +282,9 @@ class HttpConnection(ResponseWriter):
         self._room.wake()
 
     def _serve_next(self) -> bool:
-        """Serve the next request if all of it has arrived. Return whether the request after it may be served at
-        once."""
+        """Serve the next request if it has arrived completely. Return whether the following request can be served
+        immediately.
+        """
         reader = self._reader
         waits_for_continue = False
         try:
@@ -313,8 +318,9 @@ class HttpConnection(ResponseWriter):
         return self.phase is _IDLE and bool(reader.unread)
 
     def _read_head(self) -> bool:
-        """Read the next head if all of it has arrived, and let the application decide on it. Return whether the
-        decision was made."""
+        """Parse the next request head if it has arrived completely, and let the application decide on it. Return
+        whether it has decided.
+        """
         reader, is_first = self._reader, self.phase <= _FIRST
         begun = bytes(reader.unread) if is_first else b""
         head = self._head = reader.head()
@@ -335,14 +341,15 @@ class HttpConnection(ResponseWriter):
         return True
 
     def _refuse_early(self) -> bool:
-        """Answer a request before its body is read. Return whether the next request may be served at once. This is only
-        possible if the whole body has already arrived: otherwise the start of the next request is unknown."""
+        """Refuse a request before its body is read. Return whether the next request can be served at once. This
+        requires that the whole body has arrived: otherwise it's unknown where the next request starts.
+        """
         head, refusal, reader = self._head, self._admission, self._reader
         assert head is not None
         assert isinstance(refusal, Answer)
         is_read = False
         try:
-            # A client that waits for status 100 (RFC 9110 section 10.1.1) may send the body now, or omit it.
+            # A client that waits for status 100 (RFC 9110 section 10.1.1) may now either send or omit the body.
             if "expect" in head.headers:
                 reader.discard()
             else:
@@ -353,12 +360,12 @@ class HttpConnection(ResponseWriter):
         return self.phase is _IDLE and bool(reader.unread)
 
     def _refuse(self, status: HTTPStatus, reason: str) -> None:
-        """Refuse a request whose body can't be read to the end."""
+        """Refuse a request whose body can't be read completely."""
         may_come_again = status is HTTPStatus.SERVICE_UNAVAILABLE
         if self._head is not None and isinstance(self._admission, Admitted) and not may_come_again:
             self._unserved = UnservedBody(self._head, self._admission.caller, status, reason, self._reader.part)
-        # A client that writes before it reads would lose the answer when the connection is reset. A client that waits
-        # for status 100 wouldn't.
+        # Most clients write the whole body before they read, and would lose the response if the connection were reset.
+        # Not so a client that waits for status 100.
         waits = self._head is not None and "expect" in self._head.headers and not self._reader.part
         is_sound = may_come_again or status is HTTPStatus.REQUEST_ENTITY_TOO_LARGE
         self._reader.discard(comes=is_sound and not waits)
@@ -374,7 +381,7 @@ class HttpConnection(ResponseWriter):
     # After a response
 
     def _finish(self) -> None:
-        """Continue after the current response was written completely."""
+        """Continue with the next request, or end the connection, after the current response was written completely."""
         response, self._response = self._response, None
         assert response is not None, "a response must be written only once"
         response.is_gone, response.on_gone = True, do_nothing

@@ -1,5 +1,5 @@
-"""RequestHead: the parsed head of a request. HeadCache keeps the last head of a connection, because a client sends the
-same head with each request, except for the length of the body.
+"""RequestHead: a parsed HTTP request line with its headers. HeadCache caches the last head of a connection, because
+many clients repeat the same head, except for the length of the body.
 
 `HttpBounds` limits what a client may send and how long that may take. `BadRequest` refuses a request that is invalid or
 exceeds a limit.
@@ -28,8 +28,9 @@ _LONGEST: Final = 4096
 
 
 class BadRequest(Exception):
-    """The error of a request that is refused with ``status``. The connection ends, because the start of the next
-    request is unknown."""
+    """Raised for an invalid request, which is refused with ``status``. The connection ends, because it's unknown where
+    the next request starts.
+    """
 
     def __init__(self, status: HTTPStatus, reason: str) -> None:
         super().__init__(reason)
@@ -39,8 +40,7 @@ class BadRequest(Exception):
 
 @frozen
 class HttpBounds:
-    """The limits of an HTTP connection. Times are in seconds, with the precision of the calls of
-    `HttpConnection.tick`."""
+    """The limits of an HTTP connection. Times are in seconds, and checked whenever `HttpConnection.tick` is called."""
 
     max_head_bytes: int = 16 * 1024
     """Maximum number of bytes from the request line to the empty line after the headers."""
@@ -74,7 +74,7 @@ class HttpBounds:
 
 @define(eq=False)
 class RequestHead:
-    """The request line and the headers of a request."""
+    """The head of an HTTP request: the request line and the headers."""
 
     method: str
     target: str = attrs.field(repr=False)
@@ -92,13 +92,13 @@ class RequestHead:
     any."""
 
     def with_length(self, digits: bytes) -> RequestHead:
-        """Return a copy of the head for a body of another length."""
+        """Return a copy of the head with another Content-Length."""
         headers = {**self.headers, "content-length": digits.decode("ascii")}
         return RequestHead(self.method, self.target, self.path, headers, self.repeated, self.http_1_0)
 
     @property
     def asks_for_websocket(self) -> bool:
-        """Whether the client asks to upgrade to a WebSocket."""
+        """Whether the request asks to upgrade the connection to a WebSocket."""
         upgrade = self.headers.get("upgrade")
         return (
             upgrade is not None
@@ -109,7 +109,7 @@ class RequestHead:
 
     @property
     def is_last(self) -> bool:
-        """Whether this is the client's last request on the connection (RFC 9112 section 9.6)."""
+        """Whether the request is the client's last one on this connection (RFC 9112 section 9.6)."""
         connection = self.headers.get("connection")
         return self.http_1_0 or (
             connection is not None
@@ -118,8 +118,9 @@ class RequestHead:
         )
 
     def waits_for_continue(self) -> bool:
-        """Return whether the client waits for status 100 before it sends the body. Raises `BadRequest` if the client
-        expects anything else."""
+        """Return whether the client waits for status 100 before it sends the body. Raises `BadRequest` for any other
+        expectation.
+        """
         expected = self.headers.get("expect")
         if expected is None or self.http_1_0:  # RFC 9110 section 10.1.1
             return False
@@ -129,8 +130,8 @@ class RequestHead:
 
 
 class HeadCache:
-    """Caches the last head of one connection. The first head isn't cached, because a stream is the only request of its
-    connection.
+    """Caches the last request head of one connection. The first head isn't cached, because many connections have only
+    one request: a stream.
 
     Only the parsed bytes of a head are cached. The decision whether to serve it is made for each request.
     """
@@ -144,8 +145,9 @@ class HeadCache:
         self._is_first = True
 
     def lookup(self, raw: bytes) -> RequestHead | None:
-        """Return the parsed head for the bytes ``raw``, if they differ from the last head only in the digits of the
-        Content-Length. Otherwise return `None`."""
+        """Return the parsed head for the bytes ``raw`` if these differ from the cached head at most in the digits of
+        the Content-Length. Otherwise return `None`.
+        """
         head, before, after = self._head, self._before, self._after
         if head is None or not (raw.startswith(before) and raw.endswith(after)):
             return None
@@ -153,9 +155,9 @@ class HeadCache:
         return head.with_length(digits) if digits.isdigit() and len(digits) <= _MOST_DIGITS else None
 
     def store(self, raw: bytes, head: RequestHead) -> None:
-        """Cache ``head``, which was parsed from ``raw`` and is valid."""
+        """Cache ``head``, a valid head that was parsed from ``raw``."""
         length = None if self._is_first or len(raw) > _LONGEST else _LENGTH.search(raw)
         self._is_first = False
         if length is not None:
-            self._head = head.with_length(length[1])  # a copy, because a route may change the headers that it gets
+            self._head = head.with_length(length[1])  # a copy, because a route may modify the headers that it receives
             self._before, self._after = raw[: length.start(1)], raw[length.end(1) :]

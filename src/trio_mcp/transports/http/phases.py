@@ -27,7 +27,7 @@ from typing import Final
 
 
 class ConnectionPhase(IntEnum):
-    """The phases in the life of an HTTP connection."""
+    """The phases of an HTTP connection. Each connection is always in one of them."""
 
     NEW = 0
     """The client hasn't sent anything."""
@@ -57,7 +57,7 @@ class ConnectionPhase(IntEnum):
 
 
 class ConnectionStep(IntEnum):
-    """The steps from phase to phase of an HTTP connection."""
+    """The steps that lead an HTTP connection from one phase to the next."""
 
     RECEIVE = 0
     """A part of a head has arrived."""
@@ -83,7 +83,7 @@ class ConnectionStep(IntEnum):
 
 
 class IllegalConnectionStep(RuntimeError):
-    """A step of a connection that isn't in the table of phases: a bug in this package."""
+    """Raised for a step that isn't allowed in the current phase of a connection. This is a bug in this package."""
 
 
 _P: Final = ConnectionPhase
@@ -106,7 +106,7 @@ _AFTER: Final[tuple[tuple[ConnectionPhase | None, ...], ...]] = (
 
 
 class ConnectionLife:
-    """The current phase of one connection. Only `enter` changes it."""
+    """The current phase of an HTTP connection. Only `enter` changes it."""
 
     __slots__ = ("phase", "since")
 
@@ -116,8 +116,9 @@ class ConnectionLife:
         """The time of the first clock check in the current phase."""
 
     def enter(self, step: ConnectionStep) -> None:
-        """Enter the phase that ``step`` leads to. If the table has no such step, raise `IllegalConnectionStep` without
-        changing anything."""
+        """Enter the phase that ``step`` leads to. Raises `IllegalConnectionStep`, without changing the phase, if the
+        step isn't allowed in the current one.
+        """
         after = _AFTER[self.phase][step]
         if after is None:
             raise IllegalConnectionStep(f"step {step.name} is not allowed in phase {self.phase.name}")

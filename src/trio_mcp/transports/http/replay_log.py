@@ -1,5 +1,6 @@
-"""ReplayLog: keeps the events of one session, so that clients that reconnect can receive them (2025-11-25 transports,
-Resumability and Redelivery)."""
+"""ReplayLog: stores the events of one session, so that clients that reconnect can receive missed events (2025-11-25
+transports, Resumability and Redelivery).
+"""
 
 from __future__ import annotations
 
@@ -21,14 +22,16 @@ _MOST_DIGITS: Final = 18
 
 
 class BadCursor(Exception):
-    """The error for a client that reconnects with an event id from which no stream of the session can continue. The
-    message says why. Another stream instead would make the client believe that it has missed nothing."""
+    """Raised if a client reconnects with an event id from which no stream of the session can continue. The message
+    gives the reason. Continuing another stream would hide that the client has missed events.
+    """
 
 
 @value
 class Replay:
-    """The events of one stream after a cursor, each with its id, oldest first. If ``finished`` is true, no more events
-    will follow."""
+    """The events of one stream after a given event id, with their ids, oldest first. If ``finished`` is true, no more
+    events will follow.
+    """
 
     stream: str
     events: list[tuple[str, bytes]]
@@ -37,7 +40,7 @@ class Replay:
 
 @define(eq=False)
 class _Piece:
-    """Kept events of one stream that were added to the log together."""
+    """Stored events of one stream that were added to the log together."""
 
     lines: list[bytes]
     """JSON lines of the events, newest first."""
@@ -62,13 +65,13 @@ class _ReplayStream:
 
     @property
     def dropped(self) -> int:
-        """The number of the last event of the stream that is no longer kept."""
+        """The number of the last event of the stream that was dropped from the log."""
         return self.last - self.count - (self.awaited is not None)
 
 
 class ReplayLog:
-    """The events of all streams of one session. The log keeps as many events as fit into ``max_stream_bytes`` for each
-    stream, ``max_bytes`` for all streams, and the room that ``held`` allows. The oldest events are dropped first.
+    """Stores the events of all streams of one session. Beyond ``max_stream_bytes`` for a stream, ``max_bytes`` for all
+    streams, or the memory limit that ``held`` counts against, the oldest events are dropped first.
 
     While the client of a stream is away, the newest event of the stream, such as the result of a call, is kept whatever
     its size, as long as ``held`` allows. It doesn't count against the limits of the stream and of the session.
@@ -96,7 +99,7 @@ class ReplayLog:
         """Approximate size of the whole log in bytes, without the events that clients will fetch."""
 
     def open(self) -> str:
-        """Open a new stream in the log, and return its name."""
+        """Add a new stream to the log, and return its name."""
         self._opened += 1
         stream = _ReplayStream(f"{self._session}.{self._opened}")
         self._streams[stream.name] = stream
@@ -105,14 +108,14 @@ class ReplayLog:
         return stream.name
 
     def cursor(self, name: str) -> str:
-        """Return the id after which the next event of a stream will follow. This is the id of its last event or, before
-        the first event, an id for a priming event."""
+        """Return the id of the last event of a stream. Before the first event, return the id for a priming event."""
         stream = self._streams[name]
         return stream.event_id(stream.last)
 
     def extend(self, name: str, lines: Sequence[bytes], *, awaited: bool = False) -> int:
-        """Add lines to a stream that isn't finished, and return the number of the first new event. Set ``awaited`` if
-        the client is disconnected, and will fetch the lines later."""
+        """Add lines to an unfinished stream as events, and return the number of the first new event. Set ``awaited`` if
+        the client is disconnected, and will fetch these events later.
+        """
         stream = self._streams[name]
         first = stream.last + 1
         if not lines:
@@ -140,19 +143,19 @@ class ReplayLog:
         return first
 
     def finish(self, name: str, keep_until: float) -> None:
-        """Mark a stream as complete. Keep it until `drop_finished` is called with this time or a later one."""
+        """Mark a stream as finished. It can be dropped after ``keep_until``: see `drop_finished`."""
         finished = self._finished if self._streams[name].awaited is None else self._fetched_later
         finished[name] = keep_until
         self._shrink()
 
     def drop_finished(self, now: float) -> None:
-        """Drop the finished streams that are kept no longer than until the given time."""
+        """Drop the finished streams whose ``keep_until`` (see `finish`) has passed at ``now``."""
         for finished in (self._finished, self._fetched_later):
             for name in [name for name, keep_until in finished.items() if keep_until <= now]:
                 self._forget(name)
 
     def close(self) -> None:
-        """Release all events, and keep no events from now on, because the session has ended."""
+        """Drop all events, and store no further ones, because the session has ended."""
         self._is_closed = True
         self._max_stream = self._max = 0
         self._shrink()
@@ -163,16 +166,18 @@ class ReplayLog:
             self._held = None
 
     def after(self, cursor: str) -> Replay:
-        """Return the events after ``cursor`` in its stream. Raises `BadCursor` if the stream can't continue from
-        there."""
+        """Return the events that follow the event id ``cursor`` in its stream. Raises `BadCursor` if the stream can't
+        continue from there.
+        """
         stream, number = self._find(cursor)
         if number < stream.dropped:
             raise BadCursor("events after this event id are no longer kept")
         return self._replay(stream, number)
 
     def retained_after(self, cursor: str) -> tuple[Replay, bool]:
-        """Return the events after ``cursor`` that are still kept, and whether any events are missing. Raises
-        `BadCursor` if no stream has this cursor."""
+        """Return the events that follow the event id ``cursor`` and are still stored, and whether any events are
+        missing. Raises `BadCursor` if no stream has this event id.
+        """
         stream, number = self._find(cursor)
         dropped = stream.dropped
         return self._replay(stream, max(number, dropped)), number < dropped
@@ -206,8 +211,10 @@ class ReplayLog:
         return self._held is not None and self._held.is_too_much
 
     def _shrink(self) -> None:
-        """Drop the oldest streams and events until the log is small enough: finished streams without events first, and
-        then events. Events that a client will fetch are dropped last, and only if the server has no room for them."""
+        """Drop streams and events until the log is within its limits: finished streams without events first, then the
+        oldest events. An event that a disconnected client will fetch is dropped last, and only if the server has no
+        memory for it.
+        """
         while self.size > self._max or self._is_too_much:
             finished = next(iter(self._finished), None)
             if finished is not None and not self._streams[finished].count:
@@ -221,7 +228,7 @@ class ReplayLog:
                 return
 
     def _pop_awaited(self, stream: _ReplayStream) -> bytes | None:
-        """Remove the newest event of a stream if the client will fetch it, and return its line."""
+        """Remove and return the newest event of a stream, if it is kept for a disconnected client."""
         line, stream.awaited = stream.awaited, None
         if line is not None:
             del self._awaited[stream.name]

@@ -1,5 +1,6 @@
-"""RequestReader: parses requests from the bytes of a client. llhttp reads a head, and further checks apply where llhttp
-isn't strict enough. RequestReader does no I/O: you feed bytes, and get heads and bodies."""
+"""RequestReader: parses HTTP requests from bytes, without I/O: you feed bytes, and get heads and bodies. llhttp parses
+the heads, and further checks apply where llhttp isn't strict enough.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +33,7 @@ _keys: dict[bytes, str] = {}
 
 
 class _Fields:
-    """Collects the headers that llhttp parses."""
+    """Collects the headers that llhttp has parsed."""
 
     __slots__ = ("complete", "headers", "repeated")
 
@@ -58,8 +59,9 @@ class _Fields:
 
 
 def check_beginning(beginning: bytes, *, is_first: bool) -> None:
-    """Raise `BadRequest` if ``beginning`` can't be part of a head. If ``is_first``, it must be the start of a head. So
-    a client of another protocol gets an answer at once."""
+    """Raise `BadRequest` if ``beginning`` can't be part of a request head. If ``is_first``, it must be the start of
+    one. So a client that speaks another protocol gets a response at once.
+    """
     if is_first and not _TOKEN_BEGINS.match(beginning):
         raise BadRequest(HTTPStatus.BAD_REQUEST, "this is not an HTTP request")
     if beginning.count(b"\n") != beginning.count(b"\r\n"):
@@ -67,8 +69,9 @@ def check_beginning(beginning: bytes, *, is_first: bool) -> None:
 
 
 def read_head(raw: bytes, bounds: HttpBounds) -> RequestHead:
-    """Return the head that the bytes of a request specify, including the empty line. Raises `BadRequest` if the head is
-    invalid."""
+    """Parse the bytes of a request head, including the empty line at its end. Raises `BadRequest` if the head is
+    invalid.
+    """
     lines = raw.count(b"\n")
     if lines != raw.count(b"\r\n"):
         raise BadRequest(HTTPStatus.BAD_REQUEST, _BARE_LF)
@@ -87,14 +90,14 @@ def read_head(raw: bytes, bounds: HttpBounds) -> RequestHead:
     if method not in _PARSED_AS_THEY_ARE:
         if len(method) > _LONGEST_METHOD or method == "CONNECT":
             raise BadRequest(HTTPStatus.NOT_IMPLEMENTED, "this method is not supported")  # RFC 9112 section 3
-        # llhttp rejects unknown methods, and parses the heads of some methods in a special way.
+        # llhttp rejects unknown methods, and parses some heads differently depending on the method.
         raw = b"GET" + raw[line.end(1) :]
-    # Each head gets a new parser, because a parser that is used again would expect the body first.
+    # Use a new parser for each head, because a reused parser would expect a body first.
     fields = _Fields()
     try:
         httptools.HttpRequestParser(fields).feed_data(raw)
     except httptools.HttpParserUpgrade:
-        pass  # llhttp raises after a head that asks for an upgrade, which a server may ignore
+        pass  # llhttp raises after a head that asks for an upgrade; a server may ignore the upgrade
     except httptools.HttpParserError as error:
         raise BadRequest(HTTPStatus.BAD_REQUEST, f"malformed HTTP request: {error}") from None
     if not fields.complete:
@@ -106,10 +109,12 @@ def read_head(raw: bytes, bounds: HttpBounds) -> RequestHead:
 
 
 def check_headers(headers: Mapping[str, str], repeated: Set[str], *, http_1_0: bool) -> None:
-    """Raise `BadRequest` if ``headers`` are ambiguous about the destination of a request, or about the end of its body.
-    Headers in ``repeated`` occurred more than once."""
+    """Raise `BadRequest` if ``headers`` leave the destination of the request or the end of its body ambiguous. The
+    headers in ``repeated`` occurred more than once.
+    """
     if "transfer-encoding" in headers:
-        # RFC 9112 section 6.1: invalid framing in HTTP/1.0; section 6.3: together with a Content-Length, too.
+        # RFC 9112 section 6.1: chunked framing is invalid in HTTP/1.0. Section 6.3: so is chunked framing with a
+        # Content-Length.
         if http_1_0 or "content-length" in headers:
             raise BadRequest(
                 HTTPStatus.BAD_REQUEST,
@@ -131,7 +136,7 @@ def _path_of(method: str, target: str, headers: dict[str, str]) -> str:
     absolute = _ABSOLUTE.match(target)
     if absolute is None or (absolute.end() < len(target) and target[absolute.end()] != "?"):
         raise BadRequest(HTTPStatus.BAD_REQUEST, "invalid request target")
-    headers["host"] = absolute[1]  # the Host header is ignored: RFC 9112 section 3.2.2
+    headers["host"] = absolute[1]  # RFC 9112 section 3.2.2: the Host header is ignored
     return absolute[2] or "/"
 
 
@@ -145,15 +150,16 @@ _LONGEST_SIZE: Final = 4 * 1024
 
 @cache
 def _small_chunks() -> re.Pattern[bytes]:
-    """Return a pattern that matches any number of chunks of up to 15 bytes. Skipping each of them separately would be
-    expensive for us, and cheap for a client that sends one byte per chunk."""
+    """Return a pattern that matches any number of chunks of up to 15 bytes each. Skipping them one by one would be
+    expensive, and a client can easily send one byte per chunk.
+    """
     extension = rb"(?:[^\r\n0-9A-Fa-f][^\r\n]*+)?+\r\n"
     sizes = b"|".join(b"(?i:%x)%b.{%d}" % (size, extension, size) for size in range(1, 16))
     return re.compile(b"(?:0*+(?:" + sizes + rb")\r\n)*+", re.DOTALL)
 
 
 class _Pieces:
-    """Collects the parts of a body that llhttp parses. Chunk extensions and trailers are ignored."""
+    """Collects the content of a chunked body that llhttp has parsed. Chunk extensions and trailers are ignored."""
 
     __slots__ = ("body", "complete", "on_body")
 
@@ -167,7 +173,7 @@ class _Pieces:
 
 
 class _EndOfBody:
-    """Finds the end of a chunked body. Only the sizes of chunks are read; llhttp reports other errors."""
+    """Finds the end of a chunked body. It parses only the chunk sizes, and leaves other errors to llhttp."""
 
     __slots__ = ("_is_last", "_line", "_skip")
 
@@ -180,8 +186,9 @@ class _EndOfBody:
         """Whether the first line of the last chunk was read."""
 
     def find(self, data: bytes) -> int | None:
-        """Return the index in ``data`` at which the body ends, or `None` if the body is incomplete. Raises `BadRequest`
-        if the size of a chunk is invalid."""
+        """Return the index in ``data`` at which the chunked body ends, or `None` if it is incomplete. Raises
+        `BadRequest` if a chunk size is invalid.
+        """
         before = len(self._line)
         window = self._line + data
         at = self._skip
@@ -207,7 +214,7 @@ class _EndOfBody:
 
 
 class ChunkedBody:
-    """A chunked request body, while it arrives.
+    """Parses a chunked request body while it arrives.
 
     llhttp doesn't report where a body ends, and would read on. So it gets only the bytes up to the end of the body.
     """
@@ -226,17 +233,18 @@ class ChunkedBody:
 
     @property
     def body(self) -> bytes:
-        """The part of the body that has arrived so far."""
+        """The content of the body that has arrived so far."""
         return bytes(self._pieces.body)
 
     @property
     def size(self) -> int:
-        """The length in bytes of the part that has arrived."""
+        """The number of bytes of content that have arrived so far."""
         return len(self._pieces.body)
 
     def feed(self, data: bytes) -> bytes | None:
-        """Parse more bytes of the body. If the body ends in ``data``, return the bytes after it; otherwise return
-        `None`. Raises `BadRequest` if the body is malformed or too large."""
+        """Add bytes of the body. If the body ends in ``data``, return the bytes after its end, otherwise `None`. Raises
+        `BadRequest` if the body is malformed or too large.
+        """
         end = self._end.find(data)
         self._parse(data[:end])
         if self._pieces.complete != (end is not None):
@@ -262,8 +270,9 @@ _MOST_EMPTY_LINES: Final = 8
 
 
 class RequestReader:
-    """Parses the requests of one connection. After each `feed`, call `head` and `body` in turn, until one returns
-    `None` because bytes are missing. After a `BadRequest`, nothing more can be read."""
+    """Parses the requests of one HTTP connection. After each `feed`, call `head` and `body` in turn, until one of them
+    returns `None` because bytes are missing. After a `BadRequest`, don't use the reader again.
+    """
 
     __slots__ = (
         *("_bounds", "_checked", "_chunks", "_empty_lines", "_forgotten", "_last_head", "_length", "_part"),
@@ -298,8 +307,9 @@ class RequestReader:
             self.unread += data
 
     def head(self) -> RequestHead | None:
-        """Return the next head, or `None` if it hasn't arrived completely. Raises `BadRequest` if the head is invalid
-        or too long."""
+        """Parse and return the next request head, or `None` if it hasn't arrived completely. Raises `BadRequest` if the
+        head is invalid or too long.
+        """
         data = self.unread
         while data.startswith(b"\r\n") and self._empty_lines < _MOST_EMPTY_LINES:
             self._empty_lines += 1
@@ -330,8 +340,9 @@ class RequestReader:
         return head
 
     def body(self) -> bytes | None:
-        """Return the body that belongs to the last head, or `None` if it hasn't arrived completely. Raises `BadRequest`
-        if the body is invalid. If the body is too large, this is raised even before it has arrived."""
+        """Return the body of the request whose head was returned last, or `None` if it hasn't arrived completely.
+        Raises `BadRequest` if the body is invalid. A body that is too large is refused before it has arrived.
+        """
         if self._chunks is not None:
             return self._chunked(self._chunks)
         length = self._length
@@ -347,7 +358,7 @@ class RequestReader:
         if self._part is None:
             body = bytes(data[:length])
             del data[:length]
-        else:  # the body may be long, so it should be copied only once
+        else:  # the body may be large, so copy it only once
             data = data[length:]
             del self._part[length:]
             body = bytes(self._part)
@@ -356,28 +367,30 @@ class RequestReader:
 
     @property
     def part(self) -> bytes | bytearray:
-        """The part that has arrived so far of the body for the last head."""
+        """The part of the current request's body that has arrived so far."""
         if self._chunks is not None:
             return self._chunks.body
         return self.unread if self._part is None else self._part
 
     @property
     def size(self) -> int:
-        """The number of buffered bytes."""
+        """The number of received bytes that are buffered."""
         part = 0 if self._part is None else len(self._part)
         return len(self.unread) + part + (0 if self._chunks is None else self._chunks.size)
 
     def discard(self, *, comes: bool = False) -> None:
-        """Drop the buffered bytes. Don't feed any more bytes afterwards. Set ``comes`` if the client still sends the
-        rest of the body, which `missing` counts."""
+        """Drop the buffered bytes, and don't feed further bytes. Set ``comes`` if the client still sends the rest of
+        the body, which `missing` counts.
+        """
         self._forgotten = self.missing if comes else 0
         self.is_over = True
         self.unread, self._part, self._chunks, self._length = bytearray(), None, None, 0
 
     @property
     def missing(self) -> int:
-        """Number of bytes of the last head's body that haven't arrived and should be read. At most
-        `HttpBounds.max_dropped_bytes`, which is also the value for a chunked body, whose length is unknown."""
+        """Number of bytes of the current body that haven't arrived and should be read, at most
+        `HttpBounds.max_dropped_bytes`. This maximum also applies to a chunked body, whose length is unknown.
+        """
         if self.is_over:
             return self._forgotten
         most = self._bounds.max_dropped_bytes

@@ -1,4 +1,4 @@
-"""ResponseWriter: writes the responses to a client, one after another.
+"""ResponseWriter: writes the HTTP responses to one client, one after another.
 
 A task that has an answer writes as much of it as the operating system accepts without waiting. A second task writes the
 rest, and streams; it exists only as long as that takes. Status line, Date, length and chunks are written without a
@@ -25,8 +25,9 @@ _WRITE: Final = 64 * 1024
 
 
 class OutgoingBytes:
-    """The bytes to be written to ``stream``. If `put` couldn't write everything, or `put_stream` got a source, all
-    further bytes must be written by `write_all`."""
+    """Bytes to be written to ``stream``. If `put` couldn't write everything at once, or `put_stream` was called, call
+    `write_all` for the rest.
+    """
 
     __slots__ = ("_chunked", "_pending", "_sending", "_since", "_source", "_stream", "_waiting", "_write_nowait")
 
@@ -48,18 +49,19 @@ class OutgoingBytes:
 
     @property
     def is_waiting(self) -> bool:
-        """Whether `write_all` has any bytes to write."""
+        """Whether there are bytes left for `write_all`."""
         return bool(self._waiting) or self._sending or self._source is not None
 
     @property
     def is_streaming(self) -> bool:
-        """Whether a streamed body hasn't ended yet."""
+        """Whether a streamed response body is being written."""
         return self._source is not None
 
-    @trio.lowlevel.enable_ki_protection  # an interrupt must not separate the beginning of an answer from its rest
+    @trio.lowlevel.enable_ki_protection  # KeyboardInterrupt must not leave a response half written
     def put(self, data: bytes, body: bytes = b"") -> bool:
-        """Write as much of ``data`` and then ``body`` as the operating system accepts at once. Return whether all was
-        written. The rest of ``body`` is left to `write_all`, because copying a long rest would take time."""
+        """Write as much of ``data`` and ``body`` as possible without waiting, and return whether all was written. Only
+        `write_all` writes ``body``, because copying a long body would take time.
+        """
         if self._waiting or self._sending or self._source is not None:
             self._waiting += (data, body)
             return False
@@ -70,17 +72,17 @@ class OutgoingBytes:
         return False
 
     def put_stream(self, head: bytes, source: ResponseBody, *, chunked: bool) -> None:
-        """Write ``head`` now; `write_all` will write the bytes from ``source``."""
+        """Write ``head``, and let `write_all` write the chunks of ``source`` after it."""
         self.put(head)
         self._source = source
         self._chunked = chunked
         self._pending = _Pending(self._stream)
 
     def stalled(self, now: float) -> float:
-        """Return for how many seconds, at ``now``, the client hasn't accepted any waiting bytes, as far as calls of
-        this method can tell. The bytes of a stream count as waiting until the client's operating system acknowledges
-        them. This is necessary because comments are too short to fill the buffers of a connection whose peer has
-        vanished."""
+        """Return for how many seconds before ``now`` the client hasn't accepted any bytes that are waiting, as far as
+        calls of this method can tell. In a stream, bytes count as waiting until the client's operating system
+        acknowledges them: keep-alive comments are too short to fill the buffers of a vanished client's connection.
+        """
         if not self._sending:
             return 0 if self._pending is None else self._pending.stalled(now)
         if self._since is None:
@@ -88,14 +90,14 @@ class OutgoingBytes:
         return now - self._since
 
     async def write_all(self) -> None:
-        """Write all waiting bytes, and then the bytes of the source until it ends. Only one task may do this at a
-        time."""
+        """Write all waiting bytes, and then the chunks of the source until it ends. Call this from one task at a time.
+        """
         await self._write_waiting()
         source = self._source
         if source is not None:
             while data := await source.next_chunk():
                 await (self._send_chunk(data) if self._chunked else self._send(data))
-                del data  # otherwise a silent stream would keep its last chunk in memory
+                del data  # while the source is silent, its last chunk would stay in memory
             if self._chunked:
                 await self._send(LAST_CHUNK)
             self._source = self._pending = None
@@ -128,7 +130,8 @@ class OutgoingBytes:
 
 
 class _Pending:
-    """The bytes of a stream that the local operating system has accepted, but the client's hasn't acknowledged."""
+    """Counts the bytes of a stream that this machine has sent, but the client's operating system hasn't acknowledged.
+    """
 
     __slots__ = ("_count", "_since", "_stream", "added")
 
@@ -141,8 +144,9 @@ class _Pending:
         """Bytes that were written since the last call of `stalled`."""
 
     def stalled(self, now: float) -> float:
-        """Return for how many seconds, at ``now``, no bytes were acknowledged, as far as calls of this method can
-        tell."""
+        """Return for how many seconds before ``now`` no bytes were acknowledged, as far as calls of this method can
+        tell.
+        """
         most = self._count + self.added
         if not most:
             return 0
@@ -165,21 +169,22 @@ _MONTHS: Final = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep",
 
 
 def http_date(second: float) -> str:
-    """Return a time in HTTP format (RFC 9110 section 5.6.7). `email.utils` can do this too, but imports a dozen
-    modules. `time.strftime` would use the language of the process."""
+    """Format a time for HTTP headers (RFC 9110 section 5.6.7). `email.utils` would import a dozen modules, and
+    `time.strftime` depends on the locale.
+    """
     year, month, day, hour, minute, at_second, weekday, *_ = time.gmtime(second)
     return f"{_DAYS[weekday]}, {day:02} {_MONTHS[month - 1]} {year:04} {hour:02}:{minute:02}:{at_second:02} GMT"
 
 
 class _ResponseHeads:
-    """The status line and Date header of responses in the current second, keyed by status."""
+    """Caches the status line and Date header of responses in the current second, keyed by status."""
 
     def __init__(self) -> None:
         self._second = 0
         self._lines: dict[int, bytes] = {}
 
     def of(self, status: int) -> bytes:
-        """Return the status line and the Date header of a response."""
+        """Return the status line and the Date header for a response with this status."""
         second = int(time.time())
         if second != self._second:
             self._second = second
@@ -199,8 +204,9 @@ _response_heads = _ResponseHeads().of
 
 
 def answer_bytes(answer: Answer, *, close: bool, has_body: bool) -> tuple[bytes, bytes]:
-    """Return all bytes of ``answer`` and, separately, the bytes of a long body. Without ``has_body``, as for HEAD, the
-    body is counted but not sent."""
+    """Encode ``answer`` as bytes, with a long body returned separately. Without ``has_body``, as for HEAD, the headers
+    contain the body's length, but the body isn't sent.
+    """
     body, apart = answer.body, b""
     # RFC 9110 section 8.6: no Content-Length in a 204; section 15.4.5: a 304 has no body
     length = b"" if answer.status in (204, 304) else b"Content-Length: %d\r\n" % len(body)
@@ -213,18 +219,20 @@ def answer_bytes(answer: Answer, *, close: bool, has_body: bool) -> tuple[bytes,
 
 
 def stream_head(status: int, headers: bytes, *, chunked: bool, close: bool) -> bytes:
-    """Return the head of a response whose body follows in chunks or, for HTTP/1.0, until the connection is closed."""
+    """Return the head of a streamed response. The body follows in chunks or, for HTTP/1.0, until the connection is
+    closed.
+    """
     framing = b"Transfer-Encoding: chunked\r\n" if chunked else b""
     return b"".join((_response_heads(status), headers, framing, _CLOSE if close else b"", b"\r\n"))
 
 
 def chunk(data: bytes | bytearray) -> bytes:
-    """Return ``data``, which must not be empty, as an HTTP chunk (RFC 9112 section 7.1)."""
+    """Encode ``data``, which must not be empty, as an HTTP chunk (RFC 9112 section 7.1)."""
     return b"%x\r\n%b\r\n" % (len(data), data)
 
 
 class HttpResponse(ResponseHandle):
-    """The response to one request over an HTTP connection."""
+    """The `ResponseHandle` for one request on an HTTP connection."""
 
     __slots__ = ("begun", "caller", "connection", "head")
 
@@ -243,7 +251,7 @@ class HttpResponse(ResponseHandle):
             self.connection.respond(self, answer, close=close)
 
     def finish(self) -> Callable[[], None]:
-        """Mark the response as complete, and return the callback that should be called if the client disconnects."""
+        """Mark the response as complete. Return the callback to call if the client disconnects."""
         self.is_gone = True
         on_gone, self.on_gone = self.on_gone, do_nothing
         return on_gone
@@ -259,8 +267,9 @@ _DROPPING, _LINGERING, _CLOSING = ConnectionPhase.DROPPING, ConnectionPhase.LING
 
 
 class ResponseWriter(ConnectionLife, ABC):
-    """The half of a connection over ``stream`` that writes responses. The other half, `HttpConnection`, reads requests,
-    and decides whether the connection stays open after a response."""
+    """Writes the responses of an HTTP connection over ``stream``. The subclass `HttpConnection` reads the requests, and
+    decides whether the connection stays open after a response.
+    """
 
     __slots__ = (
         *("_context", "_failure", "_is_last", "_nursery", "_outgoing", "_response", "_stream", "_writing", "client"),
@@ -284,15 +293,15 @@ class ResponseWriter(ConnectionLife, ABC):
 
     @property
     def _reads_no_request(self) -> bool:
-        """Whether no further request will be read. The writing task then ends the connection."""
+        """Whether no further request will be read on this connection. The writing task then ends the connection."""
         return self.phase is _CLOSING or self.phase is _LINGERING or self.phase is _DROPPING
 
     @abstractmethod
     def _finish(self) -> None:
-        """Continue after the current response was written completely."""
+        """Called when the current response was written completely. The subclass continues with the next request."""
 
     def respond(self, response: HttpResponse, answer: Answer, *, close: bool) -> None:
-        """Write ``answer`` as the current response. `HttpResponse` calls this once."""
+        """Write ``answer`` as the response to the current request. `HttpResponse` calls this once."""
         head = response.head
         if close or head is None or head.http_1_0 or ("connection" in head.headers and head.is_last):
             self._is_last = True
@@ -303,7 +312,7 @@ class ResponseWriter(ConnectionLife, ABC):
             self._start_writing()
 
     def respond_with(self, response: HttpResponse, status: int, headers: bytes, source: ResponseBody) -> None:
-        """Start writing a stream as the current response. `HttpResponse` calls this once."""
+        """Start writing a streamed response to the current request. `HttpResponse` calls this once."""
         head = response.head
         assert head is not None
         self._is_last = is_last = self._is_last or head.is_last
@@ -327,8 +336,9 @@ class ResponseWriter(ConnectionLife, ABC):
             self._start_soon(self._write)
 
     async def _write(self) -> None:
-        """Write what couldn't be written at once, until the current response has ended and perhaps the connection
-        too."""
+        """Write the waiting bytes, until the current response is complete. End the connection if it was the last
+        response.
+        """
         try:
             while self._outgoing.is_waiting:
                 await self._outgoing.write_all()
@@ -346,7 +356,8 @@ class ResponseWriter(ConnectionLife, ABC):
             self._writing = False
 
     async def _finish_writing(self) -> None:
-        # RFC 9112 section 9.6: the client may still be sending, and would lose the answer if the connection were reset.
+        # RFC 9112 section 9.6: if the connection were reset while the client is still sending, the client would lose
+        # the response.
         if isinstance(self._stream, trio.abc.HalfCloseableStream):
             await self._stream.send_eof()
         elif self.phase is _CLOSING:
@@ -357,7 +368,7 @@ class ResponseWriter(ConnectionLife, ABC):
             self._nursery.cancel_scope.cancel(reason=reason)
 
     def _gone(self) -> None:
-        """Notify the application that the client of the current response, if any, has disconnected."""
+        """Notify the application that the client has disconnected before its current response was complete."""
         response, self._response = self._response, None
         if response is not None:
             response.finish()()
@@ -367,7 +378,7 @@ class ResponseWriter(ConnectionLife, ABC):
         self._cancel("the application failed")
 
     def _start_soon(self, function: Callable[[], Awaitable[None]]) -> None:
-        # The current task may belong to a request, whose context must not leak into other requests.
+        # Don't use the current task's context: it may belong to a request, and must not leak into other requests.
         assert self._nursery is not None
         assert self._context is not None
         self._context.run(self._nursery.start_soon, function)

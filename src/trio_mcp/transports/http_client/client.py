@@ -1,5 +1,6 @@
-"""HttpClient: sends HTTP requests to one origin. Each exchange in flight has its own connection. Idle connections are
-kept for further requests. Redirects to another path of the same origin are followed with the same request."""
+"""HttpClient: sends HTTP requests to one origin. Each request in progress has its own connection, and idle connections
+are reused. Redirects within the origin are followed with the same method and body.
+"""
 
 from __future__ import annotations
 
@@ -137,7 +138,7 @@ class HttpClient:
     async def request(
         self, method: str, target: str, headers: Sequence[tuple[bytes, bytes]] = (), body: bytes = b""
     ) -> AsyncGenerator[Reply]:
-        """Send a request and wait for the head of the response. Read the body inside the block.
+        """Send a request, and wait for the head of the response. Read the response body inside the block.
 
         If the block is left before the whole response has arrived, the connection of this exchange is closed at once,
         without waiting. Other exchanges aren't affected. This tells the server that the response isn't needed any more.
@@ -188,9 +189,9 @@ class HttpClient:
             raise
 
     async def _sent(self, head: bytes, body: bytes) -> HttpClientConnection:
-        """Send a request on a connection, and return the connection."""
+        """Send a request on a new or idle connection, and return the connection."""
         await trio.lowlevel.checkpoint_if_cancelled()
-        # A request is sent again only if the server can't have seen it.
+        # Retry only if the server can't have received any of the request.
         while (connection := self._idle.pop()) is not None:
             await self._send(connection, head, body)
             if connection.has_sent:
@@ -216,7 +217,7 @@ class HttpClient:
 
     async def _answer_in_time(self, connection: HttpClientConnection, method: str, target: str) -> Reply:
         timeout = self._bounds.head_timeout
-        if timeout == math.inf:  # the usual case; a cancel scope would take a twentieth of a call
+        if timeout == math.inf:  # without a timeout, which is usual, save the cost of a cancel scope
             return await self._answer(connection, method, target)
         with trio.move_on_after(timeout):
             return await self._answer(connection, method, target)
@@ -233,7 +234,7 @@ class HttpClient:
         return reply
 
     def _release(self, connection: HttpClientConnection, reply: Reply) -> None:
-        """Keep ``connection`` for further requests if its exchange is complete. Otherwise close it."""
+        """Keep ``connection`` for further requests if its response was read completely. Otherwise close it."""
         if self._nursery is not None and not connection.is_sending and reply.finish():
             self._in_use.remove(connection)
             held = reply.keep_alive_timeout
@@ -249,8 +250,9 @@ class HttpClient:
 
 
 def _constants(origin: Origin, proxy: HttpProxy | None, user_agent: str) -> tuple[str, bytes]:
-    """Return the prefix of all request targets, and the headers of all requests. A proxy sees both, unless it only
-    makes a tunnel (RFC 9112 section 3.2.2)."""
+    """Return the prefix of all request targets, and the headers of all requests. A proxy receives both, unless it
+    tunnels the connection (RFC 9112 section 3.2.2).
+    """
     before, lines = "", f"Host: {origin.authority}\r\nAccept-Encoding: identity\r\n"
     if user_agent:
         lines += f"User-Agent: {user_agent}\r\n"
@@ -262,7 +264,7 @@ def _constants(origin: Origin, proxy: HttpProxy | None, user_agent: str) -> tupl
 
 
 class IdleConnections:
-    """A pool of up to ``limit`` idle connections. Each has a time at which ``alarms`` close it."""
+    """A pool of up to ``limit`` idle connections. Each is closed by ``alarms`` when its time has passed."""
 
     def __init__(self, limit: int, alarms: Alarms) -> None:
         self._limit = limit
@@ -271,16 +273,18 @@ class IdleConnections:
         """Idle connections in the order in which they became idle, so the last one is the freshest."""
 
     def put(self, connection: HttpClientConnection, seconds: float) -> None:
-        """Keep ``connection`` for ``seconds``. If there are too many connections, close the one that was idle
-        longest."""
+        """Keep ``connection`` in the pool for ``seconds``. If the pool is full, close the connection that was idle
+        longest.
+        """
         due = trio.current_time() + seconds
         self._waiting[connection] = self._alarms.set(due, lambda: self._close(connection))
         if len(self._waiting) > self._limit:
             self._close(next(iter(self._waiting)))
 
     def pop(self) -> HttpClientConnection | None:
-        """Remove and return the freshest usable connection, or return `None`. Close all unusable connections that are
-        found on the way."""
+        """Remove and return the usable connection that was added last, or return `None`. Unusable connections are
+        closed.
+        """
         while self._waiting:
             connection, alarm = self._waiting.popitem()
             alarm.stop()
@@ -307,7 +311,8 @@ _SAFE: Final = frozenset(("GET", "HEAD"))
 
 
 def redirected(origin: Origin, method: str, target: str, status: int, location: str | None) -> str | None:
-    """Return the target to which a redirect leads from ``target``, or `None` if the redirect must not be followed.
+    """Return the request target to which a redirect of ``target`` leads, or `None` if the redirect must not be
+    followed.
 
     The redirect must stay within ``origin``, because the request carries credentials for it, and must not change the
     request.
@@ -317,7 +322,7 @@ def redirected(origin: Origin, method: str, target: str, status: int, location: 
     if not location:
         return None
     try:
-        # RFC 9110 section 10.2.2: a fragment isn't sent.
+        # RFC 9110 section 10.2.2: a client doesn't send the fragment.
         elsewhere, path = split_url(urljoin(f"{origin}{target}", location).partition("#")[0])
     except ValueError:
         return None

@@ -1,6 +1,7 @@
 """HttpClientConnection: one TCP connection to a server or proxy, with or without TLS. It uses a `ClientSocket`, which
-counts the bytes that the operating system has accepted, and closes without waiting. The head of a request is written
-without a library, and checked so that no value can add a line. A `Reply` is parsed by h11."""
+counts the bytes that were sent, and closes without waiting. This module writes request heads itself, after checking
+that no value can add a line. h11 parses the responses.
+"""
 
 from __future__ import annotations
 
@@ -24,8 +25,9 @@ _WRITTEN_AT_ONCE: Final = 32768
 
 
 class HttpClientConnection:
-    """A connection of the HTTP client, over the socket ``wire``. ``stream`` speaks TLS over the socket, or is the
-    socket itself. Only one exchange at a time uses the connection. ``name`` is used in error messages."""
+    """A connection of the HTTP client over the socket ``wire``. ``stream`` is a TLS stream over this socket, or the
+    socket itself. One request at a time uses the connection. ``name`` is used in error messages.
+    """
 
     __slots__ = ("_sent_before", "_stream", "is_closed", "is_sending", "name", "wire")
 
@@ -41,18 +43,19 @@ class HttpClientConnection:
 
     @property
     def is_stale(self) -> bool:
-        """Whether an idle connection is unusable. Anything that arrives on an idle connection can only be its end."""
+        """Whether an idle connection can't be used again. If anything has arrived on it, the server has closed it."""
         return self.wire.is_readable()
 
     @property
     def has_sent(self) -> bool:
-        """Whether the operating system has accepted a byte since `send` was called."""
+        """Whether any byte was sent since `send` was called."""
         return self.wire.bytes_sent > self._sent_before
 
     async def send(self, head: bytes, body: bytes, nursery: ServiceNursery) -> None:
-        """Send ``head`` and ``body`` of a request. A task in ``nursery`` sends the rest of a long request in the
-        background, because a server may respond and stop reading before the request is complete. If sending fails,
-        `receive` raises the error, unless there is a response."""
+        """Send the ``head`` and ``body`` of a request. If they are long, a task in ``nursery`` sends the rest in the
+        background, because a server may respond without reading the whole request. A failure to send is raised by
+        `receive`, unless there is a response.
+        """
         self._sent_before = self.wire.bytes_sent
         rest = memoryview(body)[max(0, _WRITTEN_AT_ONCE - len(head)) :]  # without a copy
         await self._send(head + body[: len(body) - len(rest)])
@@ -70,8 +73,9 @@ class HttpClientConnection:
             self.is_sending = False
 
     async def receive(self, max_bytes: int) -> bytes:
-        """Wait for bytes of the response, and return up to ``max_bytes``. The bytes are empty at the end. Raises
-        `ConnectionLost` if the connection breaks."""
+        """Wait for bytes of the response, and return up to ``max_bytes``. Empty bytes mean the end. Raises
+        `ConnectionLost` if the connection breaks.
+        """
         if self.is_closed:
             raise self._closed()
         try:
@@ -87,12 +91,13 @@ class HttpClientConnection:
         return ConnectionLost(f"the connection to {self.name} was closed on this side")
 
     def lost(self, reason: str) -> ConnectionLost:
-        """Return the error for the last request, whose connection was lost."""
+        """Return the error to raise if the connection was lost during the last request."""
         return ConnectionLost(reason) if self.has_sent else RequestNotSent(reason)
 
     def close(self) -> None:
-        """Close the connection at once, without TLS's close message, which a server may be slow to accept.
-        Idempotent."""
+        """Close the connection at once, without TLS's close message, for which a slow server would have to be awaited.
+        Idempotent.
+        """
         self.is_closed = True
         self.wire.close()
 
@@ -101,7 +106,9 @@ _READ: Final = 65536
 
 
 class ClientSocket(trio.abc.Stream):
-    """The socket of ``stream``, which this object takes over. One task sends, and one task receives."""
+    """A stream over the socket of ``stream``, which it takes over. It counts sent bytes. One task sends, and one task
+    receives.
+    """
 
     def __init__(self, stream: trio.SocketStream) -> None:
         self._socket = stream.socket
@@ -112,9 +119,10 @@ class ClientSocket(trio.abc.Stream):
         """Number of bytes that the operating system has accepted so far."""
 
     async def send_all(self, data: bytes | bytearray | memoryview) -> None:
-        """Send all of ``data``. This is a checkpoint only if the operating system doesn't accept all bytes at once.
-        Raises `trio.BrokenResourceError` if the connection breaks, and `trio.ClosedResourceError` if `close` is called
-        in the meantime."""
+        """Send all of ``data``. This is a checkpoint only if not all bytes can be sent without waiting. Raises
+        `trio.BrokenResourceError` if the connection breaks, and `trio.ClosedResourceError` if `close` is called in the
+        meantime.
+        """
         rest = memoryview(data)
         while rest:
             try:
@@ -128,28 +136,29 @@ class ClientSocket(trio.abc.Stream):
                 rest = rest[taken:]
 
     async def wait_send_all_might_not_block(self) -> None:
-        """Wait until the operating system accepts some bytes."""
+        """Wait until some bytes can be sent."""
         await trio.lowlevel.wait_writable(self._fd)
 
     async def receive_some(self, max_bytes: int | None = None) -> bytes:
-        """Wait for bytes, and return up to ``max_bytes``. The bytes are empty at the end. Raises the same errors as
-        `send_all`."""
+        """Wait for bytes, and return up to ``max_bytes``. Empty bytes mean the end of the stream. Raises the same
+        errors as `send_all`.
+        """
         while True:
             await trio.lowlevel.wait_readable(self._fd)
             try:
                 wanted = max_bytes or _READ
                 return os.read(self._fd, wanted) if self._plain is None else self._plain.recv(wanted)
             except BlockingIOError:
-                pass  # Linux may report a socket as readable, and then find a wrong checksum: select(2)
+                pass  # select(2): Linux may report a socket as readable, and then find a wrong checksum
             except OSError as error:
                 raise trio.BrokenResourceError(str(error)) from None
 
     def is_readable(self) -> bool:
-        """Return whether bytes, the end of the stream or an error have arrived."""
+        """Return whether there is anything to receive: bytes, the end of the stream, or an error."""
         return is_readable(self._fd)
 
     def close(self) -> None:
-        """Close the socket at once, without notifying the peer. Tasks that send or receive fail. Idempotent."""
+        """Close the socket at once, without notifying the peer. Pending sends and receives fail. Idempotent."""
         self._fd = -1
         if self._plain is not None:
             self._plain.detach()
@@ -175,9 +184,9 @@ _OURS: Final = frozenset(
 
 
 def request_head(method: str, target: str, given: Sequence[tuple[bytes, bytes]], ours: bytes) -> bytes:
-    """Return the head of a request without the final empty line: the request line, the headers ``ours``, which are
-    already lines, and the ``given`` headers. Raises `ValueError` if a header can't be written as one line; the message
-    doesn't contain header values."""
+    """Return the head of a request without the final empty line: the request line, the header lines ``ours``, and the
+    ``given`` headers. Raises `ValueError` for an invalid header, without its value in the message.
+    """
     if not _TOKEN.fullmatch(method.encode()):
         raise ValueError(f"{method[:100]!r} is not an HTTP method")
     lines = [b"%s %s HTTP/1.1\r\n%s" % (method.encode("ascii"), target.encode("ascii"), ours)]
@@ -214,7 +223,7 @@ _END: Final = h11.EndOfMessage()
 
 
 class Reply:
-    """The head of a response, and its body while it arrives. Use it only in the block of the request."""
+    """An HTTP response: its head, and a body that can be read as it arrives. Use it only inside the request's block."""
 
     __slots__ = ("_connection", "_is_over", "_parser", "_place", "headers", "status")
 
@@ -236,11 +245,11 @@ class Reply:
 
     @property
     def url(self) -> str:
-        """The URL of the request."""
+        """The URL from which the response came."""
         return "{}{}".format(*self._place)
 
     async def receive_some(self) -> bytes | bytearray:
-        """Wait for the next bytes of the body, and return them. The bytes are empty at the end of the body.
+        """Wait for the next bytes of the body, and return them. Empty bytes mean the end of the body.
 
         Raises `ConnectionLost` if the body is cut short, and `BadResponse` if it is malformed.
         """
@@ -249,7 +258,7 @@ class Reply:
             event = _next_event(self._parser, self._connection)
             if isinstance(event, h11.Data):
                 parts.append(event.data)
-                if len(parts) % _MOST_CHUNKS == 0:  # for h11, a chunk of one byte takes as long as one of thousands
+                if len(parts) % _MOST_CHUNKS == 0:  # h11 takes as long for a chunk of one byte as for one of thousands
                     await trio.lowlevel.cancel_shielded_checkpoint()
             elif event is not h11.NEED_DATA:
                 self._is_over = True
@@ -260,8 +269,9 @@ class Reply:
         return parts[0] if len(parts) == 1 else b"".join(parts)
 
     async def read(self, limit: int) -> bytes:
-        """Read the body to its end, and return it. Raises the errors of `receive_some`, and `BodyTooLong` if the body
-        is longer than ``limit`` bytes."""
+        """Read the rest of the body, and return it. Raises the errors of `receive_some`, and `BodyTooLong` if the body
+        is longer than ``limit`` bytes.
+        """
         parts: list[bytes | bytearray] = []
         length = 0
         while data := await self.receive_some():
@@ -273,14 +283,16 @@ class Reply:
 
     @property
     def keep_alive_timeout(self) -> float | None:
-        """Number of seconds for which the server keeps an idle connection, or `None` if the server doesn't announce
-        it."""
+        """Number of seconds for which the server keeps an idle connection open, or `None` if the response doesn't
+        specify it.
+        """
         match = _HELD.search(self.headers.get("keep-alive", ""))
         return None if match is None else float(match[1])
 
     def finish(self) -> bool:
-        """Skip the part of the body that has arrived. Return whether the body is complete, and another request can
-        follow on the connection. Synchronous. Never raises."""
+        """Discard the part of the body that has arrived. Return whether the body is complete, and the connection can be
+        used for another request. Synchronous. Doesn't raise.
+        """
         parser = self._parser
         try:
             while not self._is_over:
@@ -290,8 +302,8 @@ class Reply:
                 self._is_over = type(event) is not h11.Data
         except h11.RemoteProtocolError:
             return False
-        # RFC 9112 section 6.3: a response with both kinds of length ends its connection. Bytes after the response don't
-        # belong to any request.
+        # RFC 9112 section 6.3: close the connection after a response with both Content-Length and Transfer-Encoding.
+        # Also close it if bytes follow the response, because these don't belong to any request.
         return (
             parser.their_state is h11.DONE
             and parser.trailing_data == (b"", False)
@@ -302,9 +314,10 @@ class Reply:
 async def read_head(
     connection: HttpClientConnection, method: bytes, longest: int
 ) -> tuple[h11.Connection, h11.Response]:
-    """Wait for the head of the response to a request with ``method``. Return the head, and the parser for the rest of
-    the response. A head of more than twice ``longest`` bytes is invalid. Raises `ConnectionLost` if the connection
-    breaks, and `BadResponse` if the head is invalid."""
+    """Wait for the head of the response to a ``method`` request. Return the head, and the h11 parser for the body. A
+    head of more than twice ``longest`` bytes is invalid. Raises `ConnectionLost` if the connection breaks, and
+    `BadResponse` if the head is invalid.
+    """
     parser = h11.Connection(h11.CLIENT, max_incomplete_event_size=longest)
     parser.send(_request(method))
     parser.send(_END)
@@ -318,13 +331,15 @@ async def read_head(
             if interim > _MOST_INTERIM:
                 raise BadResponse(f"more than {_MOST_INTERIM} interim responses, without a final one")
         else:
-            # h11 limits only incomplete heads, so each read is limited to the allowed size of a head.
+            # h11 limits only incomplete heads, so read at most as many bytes as a head may have.
             parser.receive_data(await connection.receive(longest))
 
 
 @lru_cache(maxsize=16)
 def _request(method: bytes) -> h11.Request:
-    """Return an h11 request that tells h11 the method of the request, which was written without h11."""
+    """Return a request for the h11 parser, which must know the method. The request that was sent was written without
+    h11.
+    """
     return h11.Request(method=method, target=b"/", headers=[(b"host", b"h11 demands one")])
 
 
@@ -344,7 +359,7 @@ def _next_event(
     try:
         return parser.next_event()
     except h11.RemoteProtocolError as error:
-        error.__traceback__ = None  # its frames refer to the error: avoid a cycle for the garbage collector
+        error.__traceback__ = None  # the frames refer to the error: avoid a reference cycle
         rest, is_closed = parser.trailing_data
         if rest.startswith(_ALERT):
             raise BadResponse(f"{connection.name} responds with TLS: use https://") from None
@@ -356,14 +371,14 @@ def _next_event(
 
 
 class RequestNotSent(ConnectionLost):
-    """The connection failed before the operating system accepted any byte of the request, so the server can't have seen
-    it."""
+    """Raised if connecting or sending failed before any byte of the request was sent, so the server can't have received
+    it.
+    """
 
 
 class BadResponse(ConnectionLost):
-    """The server's response isn't an HTTP response that this client can read, because it is malformed, too long, or
-    encoded."""
+    """Raised if the server's response can't be parsed, because it is malformed, too long, or compressed."""
 
 
 class BodyTooLong(BadResponse):
-    """The body of a response is longer than the caller of `Reply.read` allows."""
+    """Raised if the body of a response is longer than the caller of `Reply.read` allows."""

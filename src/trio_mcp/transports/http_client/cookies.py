@@ -1,5 +1,4 @@
-"""Cookies that one origin has set, stored in memory (RFC 6265). Load balancers use cookies to find the replica of a
-session.
+"""Stores cookies of one origin in memory (RFC 6265). Load balancers use cookies to route a session to its replica.
 
 `http.cookiejar` isn't used: for some attributes that a server may send, it writes a traceback to standard error, and it
 takes about 50 ms to import. Nothing here is logged.
@@ -25,7 +24,7 @@ _LONGEST_DATE: Final = 40
 
 
 class Cookies:
-    """The cookies of a client for ``origin``: the last 50 cookies, of up to 4 KiB each and up to 8 KiB in all."""
+    """The cookies that a client has received from ``origin``: the latest 50, of up to 4 KiB each and 8 KiB in all."""
 
     def __init__(self, origin: Origin) -> None:
         self._origin = origin
@@ -34,7 +33,7 @@ class Cookies:
         time of the cookie."""
 
     def store(self, target: str, lines: Sequence[str]) -> None:
-        """Store the cookies in ``lines``, which are the values of ``Set-Cookie`` in the response for ``target``."""
+        """Store the cookies in ``lines``, the values of the ``Set-Cookie`` headers in the response for ``target``."""
         for line in lines:
             if len(line) <= _LONGEST:
                 self._set(target.partition("?")[0], *line.split(";"))
@@ -56,8 +55,9 @@ class Cookies:
             del self._cookies[next(iter(self._cookies))]
 
     def add_to(self, target: str, headers: Headers) -> Headers:
-        """Return ``headers`` with the cookies for a request to ``target``. They follow the user's own cookies (RFC 6265
-        section 5.4)."""
+        """Return ``headers`` with the stored cookies for a request to ``target`` added, after the user's own cookies
+        (RFC 6265 section 5.4).
+        """
         asked = target.partition("?")[0]
         pairs = [
             text.encode("latin-1")
@@ -72,7 +72,7 @@ class Cookies:
 
 
 def _expiry(max_age: str, expires: str) -> float:
-    """Return the expiry time of a cookie, by the system clock (RFC 6265 section 5.3)."""
+    """Return the time at which a cookie expires, on the system clock (RFC 6265 section 5.3)."""
     with suppress(ValueError, OverflowError):
         return time.time() + int(max_age)
     with suppress(ValueError, TypeError, OverflowError, IndexError):

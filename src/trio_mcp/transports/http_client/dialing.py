@@ -1,5 +1,6 @@
-"""Dialer: opens connections to one origin, directly or through a proxy. It connects only to addresses that a rule
-allows. `Hooks` are a user's functions that see each request and response, or open the connections."""
+"""Dialer: opens connections to one origin, directly or through a proxy, and only to allowed IP addresses. `Hooks` call
+a user's functions for each request and response, or to open connections.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +30,9 @@ Headers: TypeAlias = Sequence[tuple[bytes, bytes]]
 
 @frozen(eq=False)
 class HTTPRequest:
-    """A client's HTTP request, before it is sent. A redirect, or a retry with a new token, is a separate request."""
+    """An HTTP request that a client is about to send. A redirect, or a retry with a new token, counts as a separate
+    request.
+    """
 
     method: str
     """The HTTP method: ``POST``, ``GET`` or ``DELETE``."""
@@ -41,7 +44,7 @@ class HTTPRequest:
 
 @frozen(eq=False)
 class HTTPResponse:
-    """The head of an HTTP response that a client has received. The body isn't read yet."""
+    """The head of an HTTP response that a client has received. Its body isn't read yet."""
 
     request: HTTPRequest
     """The request that the response belongs to, with the headers that were sent."""
@@ -63,7 +66,9 @@ Dial: TypeAlias = Callable[[str, int], Awaitable[trio.SocketStream]]
 
 @frozen(eq=False)
 class Hooks:
-    """The hooks of one client. ``check`` raises `ValueError` if a hook has set a header that it must not set."""
+    """The user's hook functions for one HTTP client. ``check`` raises `ValueError` if a hook has set a header that it
+    must not set.
+    """
 
     on_request: OnRequest | None
     on_response: OnResponse | None
@@ -72,8 +77,9 @@ class Hooks:
     check: Callable[[Mapping[str, str]], object]
 
     async def before(self, method: str, url: str, headers: Headers) -> tuple[HTTPRequest, Headers]:
-        """Call ``on_request``, and return the request with the headers to send. Raises `RequestNotSent` if
-        ``on_request`` fails."""
+        """Call the hook ``on_request``, and return the request with the headers to send. Raises `RequestNotSent` if the
+        hook fails.
+        """
         given = {name.decode("latin-1"): value.decode("latin-1") for name, value in headers}
         request = HTTPRequest(method, url, dict(given))
         if self.on_request is None:
@@ -91,7 +97,7 @@ class Hooks:
         return request, list(last.values())
 
     async def after(self, request: HTTPRequest, status: int, headers: Mapping[str, str], begun: float) -> None:
-        """Call ``on_response`` with the head of the response. Raises `ConnectionLost` if ``on_response`` fails."""
+        """Call the hook ``on_response`` with the head of the response. Raises `ConnectionLost` if the hook fails."""
         if self.on_response is not None:
             try:
                 await _called(self.on_response, HTTPResponse(request, status, headers, trio.current_time() - begun))
@@ -111,9 +117,10 @@ _LONGEST_HEAD: Final = 16 * 1024
 
 @frozen
 class Dialer:
-    """Opens connections to ``origin``, through ``proxy`` if there is one, each within ``timeout`` seconds. ``allows``
-    filters the addresses of ``origin``; a proxy has its own rules. ``via`` is the path of a Unix socket to which all
-    connections go, or a function that opens them. With ``via``, there is no proxy."""
+    """Opens connections to ``origin``, directly or through ``proxy``, each within ``timeout`` seconds. ``allows``
+    decides which addresses of ``origin`` may be used. ``via`` replaces this: the path of a Unix socket for all
+    connections, or a function that opens them.
+    """
 
     origin: Origin
     proxy: HttpProxy | None
@@ -125,8 +132,9 @@ class Dialer:
     via: str | Dial | None = None
 
     async def dial(self, nursery: ServiceNursery) -> HttpClientConnection:
-        """Open and return a connection. Raises `RequestNotSent` with the reason if no server listens, the name is
-        unknown, the proxy refuses, TLS fails, or connecting takes too long."""
+        """Open and return a connection. Raises `RequestNotSent` with the reason if the host is unknown, connecting
+        fails or takes too long, the proxy refuses, or TLS fails.
+        """
         with trio.move_on_after(self.timeout):
             wire = await self._connected()
             try:
@@ -146,7 +154,7 @@ class Dialer:
 
     @property
     def _first(self) -> Origin:
-        """The origin or the proxy to which the TCP connection is made."""
+        """The origin to which TCP connections are made: the proxy if there is one."""
         return self.origin if self.proxy is None else self.proxy.origin
 
     async def _connected(self) -> ClientSocket:
@@ -182,7 +190,7 @@ class Dialer:
         return stream
 
     async def _tunnel(self, connection: HttpClientConnection, nursery: ServiceNursery, proxy: HttpProxy) -> None:
-        """Make the proxy connect to the origin with CONNECT (RFC 9110 section 9.3.6)."""
+        """Send a CONNECT request, so that the proxy connects to the origin (RFC 9110 section 9.3.6)."""
         request = f"CONNECT {self.origin.address} HTTP/1.1\r\nHost: {self.origin.address}\r\n"
         if proxy.authorization is not None:
             request += f"Proxy-Authorization: {proxy.authorization}\r\n"
@@ -194,13 +202,14 @@ class Dialer:
         if not 200 <= head.status_code < 300:
             refusal = _phrase(head.status_code)
             raise RequestNotSent(f"{connection.name} refused to connect to {self.origin.address}: {refusal}")
-        if parser.trailing_data != (b"", False):  # in TLS the client sends first
+        if parser.trailing_data != (b"", False):  # the server must not send first in TLS
             raise RequestNotSent(f"{connection.name} sent unexpected bytes into the tunnel")
 
 
 async def dialed(dial: Dial, host: str, port: int) -> trio.SocketStream:
-    """Return the connection that a user's function opens. An `OSError` of the function is raised unchanged. Raises
-    `RequestNotSent` for any other exception, and for a connection of another type."""
+    """Return the connection that the user's function ``dial`` opens. An `OSError` of the function is raised unchanged.
+    Raises `RequestNotSent` for any other exception, or if the result isn't a stream.
+    """
     try:
         stream = await dial(host, port)
     except OSError:
@@ -213,8 +222,8 @@ async def dialed(dial: Dial, host: str, port: int) -> trio.SocketStream:
 
 
 async def _secured(stream: trio.abc.Stream, origin: Origin, context: ssl.SSLContext) -> trio.abc.Stream:
-    # This isn't "HTTPS-compatible" in trio's sense, because a connection that ends without TLS's close message must be
-    # distinguished from the end of a body without a length (RFC 9112 section 9.8).
+    # Don't set trio's https_compatible: a connection that ends without TLS's close message must not look like the end
+    # of a body without a length (RFC 9112 section 9.8).
     secured = trio.SSLStream(stream, context, server_hostname=origin.host)
     try:
         await secured.do_handshake()
@@ -231,8 +240,7 @@ async def _secured(stream: trio.abc.Stream, origin: Origin, context: ssl.SSLCont
 
 @cache
 def _usual_context() -> ssl.SSLContext:
-    """Return the system's default TLS context. It is cached, because reading the certificates of all authorities takes
-    a while."""
+    """Return the default TLS context. It is cached, because loading the certificates of all authorities takes long."""
     context = ssl.create_default_context()
     context.set_alpn_protocols([_HTTP])
     return context
@@ -246,13 +254,14 @@ def _phrase(status: int) -> str:
 
 
 def _reasons(error: OSError) -> str:
-    """Return the messages of all failed connection attempts. All addresses of a name were tried, and their errors are
-    in a group."""
+    """Return the error messages of all connection attempts. They are in a group, because trio tries all addresses of a
+    name.
+    """
     return "; ".join(dict.fromkeys(map(_error_text, _causes(error))))
 
 
 def _causes(error: OSError) -> list[OSError]:
-    error.__traceback__ = None  # its frames refer to the error: avoid a cycle for the garbage collector
+    error.__traceback__ = None  # the frames refer to the error: avoid a reference cycle
     match error.__cause__:
         case BaseExceptionGroup(exceptions=attempts):
             return [cause for attempt in attempts if isinstance(attempt, OSError) for cause in _causes(attempt)]
@@ -261,7 +270,7 @@ def _causes(error: OSError) -> list[OSError]:
 
 
 def _error_text(error: OSError) -> str:
-    # trio adds the address of each attempt. A negative number is an error of the name lookup.
+    # trio adds the address of each attempt to the message. Negative error numbers come from the name lookup.
     return os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror or str(error)
 
 
@@ -275,7 +284,7 @@ _MOST: Final = 8
 
 
 async def connect_where_allowed(host: str, port: int, allows: AddressRule) -> trio.SocketStream:
-    """Connect to the first address of ``host`` that ``allows`` permits and that accepts the connection.
+    """Connect to an address of ``host`` that ``allows`` permits, the first one that accepts the connection.
 
     The name is looked up once, and attempts use addresses. So a name that points elsewhere a moment later (DNS
     rebinding) has no effect. Raises `RequestNotSent` if no address is allowed, and `OSError` from an ExceptionGroup if
@@ -291,8 +300,9 @@ async def connect_where_allowed(host: str, port: int, allows: AddressRule) -> tr
 
 
 def _interleaved(addresses: Sequence[str]) -> list[str]:
-    """Return ``addresses``, with the first address of the other family (IPv4 or IPv6) in second place (RFC 8305 section
-    4), because one family may be unreachable as a whole."""
+    """Return ``addresses`` with the first one of the other family (IPv4 or IPv6) moved to second place, because a whole
+    family may be unreachable (RFC 8305 section 4).
+    """
     first, *rest = addresses
     other = next((address for address in rest if (":" in address) != (":" in first)), None)
     return [first, *rest] if other is None else [first, other, *(each for each in rest if each != other)]
@@ -325,7 +335,7 @@ async def _first_to_answer(addresses: Sequence[str], port: int) -> trio.SocketSt
 
 
 def _close_all(outcomes: trio.MemoryReceiveChannel[trio.SocketStream | OSError]) -> None:
-    """Close connections that were opened after another attempt had succeeded, or after a cancellation."""
+    """Close connections that aren't needed, because another attempt succeeded first or connecting was cancelled."""
     try:
         while True:
             outcome = outcomes.receive_nowait()

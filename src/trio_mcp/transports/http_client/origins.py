@@ -1,5 +1,6 @@
-"""Origin: the scheme, host and port to which requests are sent. Environment variables specify a proxy for an origin, by
-curl's rules."""
+"""Origin: the scheme, host and port of an HTTP server. Environment variables can specify a proxy for it, by curl's
+rules.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +36,7 @@ _LONGEST_PLACE: Final = 300
 
 @frozen
 class Origin:
-    """The server in a URL, without the path (RFC 9110 section 4.3.1)."""
+    """The scheme, host and port of an HTTP URL (RFC 9110 section 4.3.1)."""
 
     scheme: str
     host: str
@@ -49,7 +50,7 @@ class Origin:
 
     @property
     def address(self) -> str:
-        """The host and the port, separated by a colon."""
+        """The host and the port, as in ``example.com:443``."""
         return f"{self._bracketed}:{self.port}"
 
     @property
@@ -66,8 +67,8 @@ class Origin:
 
 
 def split_url(url: str) -> tuple[Origin, str]:
-    """Return the origin of an HTTP URL, and the target of a request to that URL. Raises `ValueError` if the URL is
-    invalid; the message never contains a password of the URL.
+    """Return the origin of an HTTP URL, and its request target (path and query). Raises `ValueError` if the URL is
+    invalid, without its password in the message.
 
     The cost is linear in the length. A non-ASCII name is converted to ASCII (RFC 5890) only up to the length that names
     can have, because the codec, and the normalization in `urlsplit`, take quadratic time.
@@ -105,13 +106,13 @@ _ON_SOCKET: Final = lazy_pattern(
 
 
 def names_socket(url: str) -> bool:
-    """Return whether ``url`` is meant to be an HTTP URL for a Unix socket."""
+    """Return whether ``url`` looks like an HTTP URL for a Unix socket (``http+unix://``)."""
     return url.partition(":")[0].lower() == "http+unix"
 
 
 def split_socket_url(url: str) -> tuple[str, str]:
-    """Return the path of the Unix socket in ``http+unix://%2Frun%2Fmcp.sock/mcp``, and the HTTP URL that is requested
-    over that socket. Raises `ValueError` if the URL is invalid.
+    """Split a URL such as ``http+unix://%2Frun%2Fmcp.sock/mcp`` into the path of the Unix socket, and the HTTP URL to
+    request over it. Raises `ValueError` if the URL is invalid.
 
     `split_url` refuses such URLs, so that a URL from a server can't lead to a socket of this machine.
     """
@@ -131,8 +132,9 @@ def split_socket_url(url: str) -> tuple[str, str]:
 
 
 def redirect_url(url: str, status: int, headers: Mapping[str, str]) -> str:
-    """Return the URL to which a redirect of ``url`` leads, with at most 300 characters, or an empty string if there is
-    none. The returned URL contains neither a user nor a query, because both may be secret."""
+    """Return the URL to which a redirect of ``url`` leads, for error messages: up to 300 characters, without user and
+    query, which may be secret. Return an empty string if there is none.
+    """
     location = headers.get("location", "")
     if not 0 < len(location) <= _LONGEST_LOCATION or status not in REDIRECTS:
         return ""
@@ -146,7 +148,9 @@ def redirect_url(url: str, status: int, headers: Mapping[str, str]) -> str:
 
 
 def origin_of(parts: SplitResult) -> Origin:
-    """Return the origin in the parts of a URL. Raises `ValueError` if the scheme, host or port is invalid."""
+    """Return the origin of a URL that was split into ``parts``. Raises `ValueError` if the scheme, host or port is
+    invalid.
+    """
     if parts.scheme not in _PORTS:
         raise ValueError(f"the scheme must be http or https, not {parts.scheme[:100]!r}")
     port = _PORTS[parts.scheme] if parts.port is None else parts.port
@@ -160,10 +164,10 @@ def _host_of(host: str) -> str:
     if len(host) > _LONGEST_NAME + 1:
         raise ValueError(f"{host[:300]!r} is not a valid host name")
     try:
-        if ":" in host and "%" not in host:  # zone identifiers (RFC 6874) are for link-local addresses only
+        if ":" in host and "%" not in host:  # only link-local addresses have zone identifiers (RFC 6874)
             return ipaddress.IPv6Address(host).compressed
         name = host.lower() if host.isascii() else host.encode("idna").decode("ascii")
-    except ValueError:  # including names that can't be encoded
+    except ValueError:  # also raised for names that can't be encoded
         name = ""
     if len(name.removesuffix(".")) > _LONGEST_NAME or not _NAME.fullmatch(name):
         raise ValueError(f"{host[:300]!r} is not a valid host name")
@@ -175,7 +179,7 @@ _SEPARATORS: Final = lazy_pattern(r"[,\s]+")
 
 @frozen
 class HttpProxy:
-    """An HTTP proxy at ``origin``."""
+    """An HTTP proxy at ``origin``, with the credentials for it."""
 
     origin: Origin
     authorization: str | None = attrs.field(default=None, repr=False)
@@ -183,8 +187,9 @@ class HttpProxy:
 
 
 def proxy_at(url: str) -> HttpProxy:
-    """Return the proxy at ``url``. The default scheme is ``http``. Raises `ValueError` if ``url`` is invalid; the
-    message doesn't contain the user and password of ``url``."""
+    """Return the proxy at ``url``, with ``http`` as the default scheme. Raises `ValueError` if ``url`` is invalid,
+    without its user and password in the message.
+    """
     try:
         parts = urlsplit(url if "://" in url else f"http://{url}")
         origin = origin_of(parts)
@@ -197,8 +202,8 @@ def proxy_at(url: str) -> HttpProxy:
 
 
 def proxy_from_environment(environ: Mapping[str, str], origin: Origin) -> HttpProxy | None:
-    """Return the proxy that ``environ`` specifies for ``origin``, or `None` if there is none. Raises the same errors as
-    `proxy_at`.
+    """Return the proxy for ``origin`` that the environment variables in ``environ`` specify, or `None`. Raises the
+    errors of `proxy_at`.
 
     ``http_proxy`` or ``https_proxy`` takes precedence over ``all_proxy``, and lower case over upper case. ``no_proxy``
     lists exceptions. This machine is always an exception: its local requests, which may contain tokens in plain text,
@@ -208,7 +213,7 @@ def proxy_from_environment(environ: Mapping[str, str], origin: Origin) -> HttpPr
         return None
     names = [f"{origin.scheme}_proxy", f"{origin.scheme}_proxy".upper(), "all_proxy", "ALL_PROXY"]
     if "REQUEST_METHOD" in environ:
-        # In a CGI program, HTTP_PROXY is the Proxy header of the client's request (CVE-2016-5385).
+        # In a CGI program, HTTP_PROXY contains the client's Proxy header, so an attacker could set it (CVE-2016-5385).
         names = [name for name in names if name != "HTTP_PROXY"]
     named = next((name for name in names if environ.get(name)), None)
     if named is None or _is_exempt(origin, environ.get("no_proxy") or environ.get("NO_PROXY") or ""):
@@ -247,8 +252,10 @@ def is_local_host(host: str) -> bool:
 
 
 def looked_up(host: str) -> str:
-    """Return the name to look up for ``host``: ``localhost`` for ``localhost.`` and all subdomains of ``localhost``.
-    Many resolvers don't know these names, and they must not be sent to a name server (RFC 6761 section 6.3)."""
+    """Return the name to look up in place of ``host``: ``localhost`` for ``localhost.`` and all subdomains of
+    ``localhost``. Many resolvers don't know these names, which must not be sent to a name server (RFC 6761 section
+    6.3).
+    """
     return "localhost" if _is_localhost(host) else host
 
 
@@ -257,8 +264,9 @@ def _is_localhost(name: str) -> bool:
 
 
 def _is_exempt(origin: Origin, exceptions: str) -> bool:
-    """Return whether ``exceptions`` (``no_proxy``) contain ``origin``: by its name, its domain (``x``, ``.x`` or
-    ``*.x``), its address or network, each with or without a port. A single ``*`` matches every origin."""
+    """Return whether ``exceptions`` (the value of ``no_proxy``) contain ``origin``: its name, its domain (``x``, ``.x``
+    or ``*.x``), its address or network, each with or without a port. A single ``*`` matches every origin.
+    """
     if exceptions.strip() == "*":
         return True
     entries = [_without_port(entry, origin.port) for entry in _SEPARATORS.split(exceptions.lower()) if entry]
@@ -272,7 +280,9 @@ def _is_exempt(origin: Origin, exceptions: str) -> bool:
 
 
 def _without_port(entry: str, port: int) -> str:
-    """Return ``entry`` without its port, if the port is ``port``. Return an empty string if the port is another one."""
+    """Return ``entry``, a host with or without a port, without its port. Return an empty string if it has another port
+    than ``port``.
+    """
     host, colon, number = entry.rpartition(":")
     if not colon or (":" in host and not host.endswith("]")):  # an IPv6 address
         return entry

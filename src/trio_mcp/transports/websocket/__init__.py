@@ -1,1 +1,1 @@
-"""WebSocket for clients and servers: the transport, the stream below trio-websocket, the handshake and the frames."""
+"""WebSocket for clients and servers: the transport, the stream under trio-websocket, the handshake, and frames."""

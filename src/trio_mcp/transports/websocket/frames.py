@@ -1,5 +1,4 @@
-"""WebSocket frames that this package writes and measures itself (RFC 6455 section 5.2), and the meanings of close
-codes.
+"""WebSocket frames that this package encodes and parses itself (RFC 6455 section 5.2), and the meanings of close codes.
 
 For each message, trio-websocket makes a frame, takes a lock and writes. Here all messages of a batch become frames in
 one piece of memory, which is written at once. Of incoming frames, only the headers are parsed, to check the size limit
@@ -38,8 +37,9 @@ _SHORT_HEADERS: Final = [_header(_TEXT, length, 0) for length in range(126)]
 
 
 def text_frames(messages: bytes | bytearray, *, masked: bool) -> bytearray:
-    """Return a text frame for each of ``messages``, which are separated by newlines. Clients mask frames (section
-    5.3)."""
+    """Encode ``messages``, which are separated by newlines, as one text frame each. Clients mask their frames (section
+    5.3).
+    """
     frames = bytearray()
     for message in messages.split(b"\n"):
         if not message:
@@ -58,7 +58,7 @@ def text_frames(messages: bytes | bytearray, *, masked: bool) -> bytearray:
 
 
 def close_frame(code: int, reason: str, *, masked: bool) -> bytes:
-    """Return the bytes of a close frame. ``reason`` is truncated to 123 bytes."""
+    """Encode a close frame. ``reason`` is truncated to 123 bytes."""
     words = reason.encode("utf-8", "replace")[:_LONGEST_REASON].decode("utf-8", "ignore").encode()
     payload = struct.pack("!H", code) + words
     if masked:
@@ -67,7 +67,9 @@ def close_frame(code: int, reason: str, *, masked: bool) -> bytes:
 
 
 def _mask(payload: bytes | bytearray) -> bytes:
-    """Return a new masking key, and ``payload`` masked with it. Integers are the fastest way to mask in Python."""
+    """Return a new masking key, and ``payload`` masked with it. In Python, masking is fastest as an operation on large
+    integers.
+    """
     key, length = os.urandom(4), len(payload)
     pattern = (key * (length // 4 + 1))[:length]
     mixed = int.from_bytes(payload, "little") ^ int.from_bytes(pattern, "little")
@@ -75,7 +77,7 @@ def _mask(payload: bytes | bytearray) -> bytes:
 
 
 class FrameGauge:
-    """Parses the headers of incoming frames, so that the size of a message is known before the message has arrived.
+    """Parses the headers of received frames, to determine the size of a message before it has arrived.
 
     `violation` is the close code and the reason after a frame that ends the connection: a binary frame, a message of
     more than ``max_message_bytes``, a message in so many small fragments that they would take much more memory than the
@@ -97,16 +99,16 @@ class FrameGauge:
 
     @property
     def inside_frame(self) -> bool:
-        """Whether the last frame is incomplete."""
+        """Whether the last received frame is incomplete."""
         return self._payload_left > 0 or bool(self._header)
 
     @property
     def received_bytes(self) -> int:
-        """Number of bytes of messages that have arrived so far."""
+        """Number of bytes of message content that have arrived so far."""
         return self.announced - self._payload_left
 
     def feed(self, data: bytes | bytearray | memoryview) -> None:
-        """Examine the next bytes of the stream. After a violation, nothing more is examined."""
+        """Parse the next bytes of the stream. After a violation of the protocol or a limit, nothing more is parsed."""
         at, end = 0, len(data)
         while at < end and self.violation is None:
             if self._payload_left:
@@ -144,14 +146,14 @@ class FrameGauge:
             if header[0] & 0x80:
                 self._before, self._fragments = self.announced, 0
         elif opcode >= _FIRST_CONTROL and length > _LONGEST_CONTROL:
-            # RFC 6455 section 5.5 limits control frames. trio-websocket handles only complete frames, so it would wait
+            # RFC 6455 section 5.5 limits the size of control frames. Check it early: trio-websocket would first wait
             # for the whole frame.
             self.violation = 1002, f"the control frame is longer than {_LONGEST_CONTROL} bytes"
         return length
 
 
 def _header_size(header: bytes) -> int:
-    """Return the number of bytes of a frame's header, according to the part of it in ``header``."""
+    """Return the size in bytes of a frame's header. ``header`` is the part of the header that has arrived."""
     if len(header) < 2:
         return 2
     length = header[1] & 0x7F
@@ -178,12 +180,14 @@ _MEANINGS: Final = {
 
 
 def closed_by_peer(code: int, reason: str | None) -> ConnectionLost:
-    """Return the error for a connection that the peer has closed with ``code``. Code 1006 means that the peer has
-    vanished."""
+    """Return the error to raise for a connection that the peer has closed with ``code``. Code 1006 means that the peer
+    has vanished.
+    """
     words = f"{_MEANINGS.get(code, 'the peer closed the connection')} (close code {code})"
     return ConnectionLost(f"{words}: {reason}" if reason else words)
 
 
 def closed_by_us(code: int, reason: str) -> ConnectionLost:
-    """Return the error for a connection that this side closes with ``code``, because of an error of the peer."""
+    """Return the error to raise for a connection that this side closes with ``code``, because of an error by the peer.
+    """
     return ConnectionLost(f"{reason} (close code {code})")

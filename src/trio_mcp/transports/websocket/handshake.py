@@ -1,5 +1,6 @@
-"""The opening handshake of a WebSocket, for clients and servers, and the errors of a failed handshake. A server reads
-the upgrade request, checks it and, if necessary, refuses it before trio-websocket is involved."""
+"""The opening handshake of a WebSocket, for clients and servers. A server parses and checks the upgrade request, and
+refuses it if necessary, before trio-websocket is used.
+"""
 
 from __future__ import annotations
 
@@ -29,8 +30,9 @@ _LONGEST_BODY: Final = 500
 
 
 class UpgradeRefused(ConnectionLost):
-    """The server has refused the upgrade to WebSocket with an HTTP ``status`` other than 101. ``headers`` are values
-    keyed by name in lower case, with the values of a repeated header joined with commas."""
+    """Raised if the server refuses the upgrade to WebSocket, with an HTTP ``status`` other than 101. The names in
+    ``headers`` are in lower case, and the values of a repeated header are joined with commas.
+    """
 
     def __init__(self, reason: str, status: int, headers: Mapping[str, str]) -> None:
         super().__init__(reason)
@@ -44,7 +46,9 @@ nursery."""
 
 
 def accepting(stream: CoalescingStream, max_message_bytes: int) -> Handshake:
-    """Return a function that makes the server's handshake, for an upgrade request that was already checked."""
+    """Return a function that performs the server's part of the handshake, for an upgrade request that was already
+    checked.
+    """
 
     async def accept(nursery: trio.Nursery) -> WebSocketConnection:
         request = await wrap_server_stream(
@@ -58,8 +62,9 @@ def accepting(stream: CoalescingStream, max_message_bytes: int) -> Handshake:
 def asking(
     stream: CoalescingStream, max_message_bytes: int, host: str, resource: str, headers: Sequence[tuple[bytes, bytes]]
 ) -> Handshake:
-    """Return a function that makes the client's handshake. It raises `ProtocolViolation` if the server doesn't speak
-    the subprotocol ``mcp``."""
+    """Return a function that performs the client's part of the handshake. It raises `ProtocolViolation` if the server
+    doesn't select the subprotocol ``mcp``.
+    """
 
     async def ask(nursery: trio.Nursery) -> WebSocketConnection:
         socket = await wrap_client_stream(
@@ -85,7 +90,7 @@ def asking(
 
 
 async def shake_hands(handshake: Handshake, stream: CoalescingStream, nursery: trio.Nursery) -> WebSocketConnection:
-    """Make the ``handshake`` over ``stream``, and return the connection.
+    """Perform the ``handshake`` over ``stream``, and return the WebSocket connection.
 
     Raises `ConnectionLost` if ``stream`` ends before it is done, with the HTTP status and text if the server has
     responded. Without this, trio-websocket would wait for ever.
@@ -94,7 +99,7 @@ async def shake_hands(handshake: Handshake, stream: CoalescingStream, nursery: t
     async with trio.open_nursery() as watch:
 
         async def give_up() -> None:
-            # trio-websocket reads the end of the stream only after it has processed everything before it.
+            # trio-websocket processes everything that it has read before it reads the end of the stream.
             await stream.ended.wait()
             watch.cancel_scope.cancel(reason="the peer closed the connection in the handshake")
 
@@ -107,8 +112,8 @@ async def shake_hands(handshake: Handshake, stream: CoalescingStream, nursery: t
 
 
 def _refused(answer: bytes) -> ConnectionLost | None:
-    """Return the refusal in an HTTP response whose body ended with the connection, or arrived only in part. Return
-    `None` if there was no response.
+    """Return the server's refusal of the upgrade from its HTTP response, whose body may be incomplete. Return `None` if
+    there was no response.
 
     wsproto finds the end of a body only by its length, although RFC 9112 section 6.3 has other ways, and trio-websocket
     waits for that end.
@@ -138,7 +143,7 @@ def _upgrade_refused(status: int, headers: Sequence[tuple[bytes, bytes]], body: 
 
 
 def refusal(error: Exception) -> Exception:
-    """Return the error for the caller whose connection failed in the handshake with ``error``."""
+    """Return the error to raise to the caller when the handshake has failed with ``error``."""
     match error:
         case ConnectionRejected():
             return _upgrade_refused(error.status_code, error.headers or (), error.body or b"")
@@ -159,7 +164,7 @@ _KEY_BYTES: Final = 16
 
 
 class Rejection(Exception):
-    """The upgrade to WebSocket is refused, and there is no connection. The client gets ``status`` and ``reason``."""
+    """Raised if a server refuses the upgrade to WebSocket. The client gets ``status`` and ``reason``."""
 
     def __init__(self, status: HTTPStatus, reason: str, **headers: str) -> None:
         super().__init__(reason)
@@ -170,7 +175,7 @@ class Rejection(Exception):
 
 @frozen
 class UpgradeRequest:
-    """The upgrade request of a client. ``received`` is the unparsed head."""
+    """A client's HTTP request to upgrade to WebSocket. ``received`` is the unparsed request head."""
 
     path: str = attrs.field(repr=False)
     headers: Mapping[str, str] = attrs.field(repr=False)
@@ -181,14 +186,16 @@ class UpgradeRequest:
     method: str = "GET"
 
     def tokens(self, name: str) -> list[str]:
-        """Return the tokens of the list header ``name``. Only its first characters are read."""
+        """Return the tokens in the comma-separated header ``name``. Only the first characters of the header are parsed.
+        """
         found = self.headers.get(name, "")[:_LONGEST_LIST].split(",")
         return [token.strip() for token in found if token.strip()]
 
 
 async def read_upgrade(stream: trio.abc.ReceiveStream, received: bytes = b"") -> UpgradeRequest:
-    """Read and return one upgrade request, which has no body. ``received`` was already read. Raises `Rejection` if the
-    client sends anything else, and `ConnectionLost` if it disconnects."""
+    """Read and parse an upgrade request. ``received`` is the part that was already read. Raises `Rejection` if the
+    client sends anything else, and `ConnectionLost` if it disconnects.
+    """
     head = await _read_head(stream, bytearray(received))
     event = _parse(head)
     headers: dict[str, str] = {}
@@ -206,7 +213,8 @@ async def read_upgrade(stream: trio.abc.ReceiveStream, received: bytes = b"") ->
 
 
 def _check_version(version: bytes) -> None:
-    # RFC 6455 section 4.2.1: HTTP/1.1 or higher. In later versions (RFC 8441), a head has another form.
+    # RFC 6455 section 4.2.1 requires HTTP/1.1 or higher. In HTTP/2 and later (RFC 8441), the upgrade takes another
+    # form.
     if not version.startswith(b"1."):
         raise Rejection(HTTPStatus.HTTP_VERSION_NOT_SUPPORTED, "a WebSocket must be requested with HTTP/1.1")
     # RFC 9110 section 7.8: a server MUST ignore an Upgrade header in HTTP/1.0.
@@ -252,16 +260,17 @@ def _parse(received: bytearray) -> h11.Request:
     except h11.RemoteProtocolError as error:
         raise Rejection(HTTPStatus.BAD_REQUEST, f"malformed HTTP request: {error}") from None
     assert isinstance(event, h11.Request), "the head is complete"
-    # RFC 6455 section 4.1: the client MUST wait for the response before it sends more. trio-websocket wouldn't process
-    # a frame that arrives with the request until the next one arrives.
+    # RFC 6455 section 4.1: the client MUST wait for the response before it sends more. trio-websocket wouldn't notice a
+    # frame that arrives with the request until another one arrives.
     if event.method == b"GET" and (not isinstance(end, h11.EndOfMessage) or parser.trailing_data[0]):
         raise Rejection(HTTPStatus.BAD_REQUEST, "the client must wait for the response before it sends more")
     return event
 
 
 def check_upgrade(request: UpgradeRequest, path: str, checks: HostChecks) -> None:
-    """Raise `Rejection` unless ``request`` asks for MCP over WebSocket at the right path, from an accepted origin and
-    host."""
+    """Raise `Rejection` unless ``request`` is a valid request for MCP over WebSocket, at the right path, and from an
+    allowed origin and host.
+    """
     headers = request.headers
     host = headers.get("host", "")
     if not checks.allows_host(host):
@@ -289,7 +298,8 @@ def check_upgrade(request: UpgradeRequest, path: str, checks: HostChecks) -> Non
 
 
 async def refuse(stream: trio.abc.Stream, refused: Rejection) -> None:
-    """Respond with an HTTP error and close the connection. Give the client a second to read the response first."""
+    """Respond with an HTTP error, and close the connection. The client has a second to read the response before that.
+    """
     body = f"{refused.reason}\n".encode()
     headers = {
         "Content-Type": "text/plain; charset=utf-8",

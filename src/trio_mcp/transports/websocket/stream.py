@@ -1,4 +1,5 @@
-"""CoalescingStream: the stream under a trio-websocket connection. Writers on the stream don't wait for each other.
+"""CoalescingStream: the stream under a trio-websocket connection. It buffers what is written, so that writers don't
+wait for each other.
 
 trio-websocket writes from any task that has something to send, holds a lock during the write, and doesn't read while
 one of its pongs waits for the lock. Here trio-websocket's writes wait only while more than 1 MiB is collected. Bytes
@@ -33,8 +34,8 @@ _NO_ROOM: Final = (1013, "incomplete messages take too many bytes; try again lat
 
 
 class CoalescingStream(trio.abc.Stream):
-    """A stream over ``transport``, from which ``received`` was already read. ``unread`` counts the bytes of messages
-    that weren't passed to `consume` yet.
+    """A buffering stream over ``transport``. ``received`` are the bytes that were already read. ``unread`` counts the
+    bytes of messages until they are passed to `consume`.
 
     trio-websocket never closes the transport: its call of `aclose` only records that it is done. `close_now` closes the
     transport.
@@ -72,7 +73,9 @@ class CoalescingStream(trio.abc.Stream):
 
     @property
     def violation(self) -> tuple[int, str] | None:
-        """Close code and reason, if the peer has sent something that ends the connection. `None` otherwise."""
+        """The close code and reason, if the peer has violated the protocol or a limit, so that the connection must end.
+        Otherwise `None`.
+        """
         return self._gauge.violation
 
     @property
@@ -82,19 +85,21 @@ class CoalescingStream(trio.abc.Stream):
 
     @property
     def refusal(self) -> bytes:
-        """The part that has arrived of a server's HTTP response that refuses the upgrade. Empty after an upgrade."""
+        """The received part of the server's HTTP response, if it refuses the upgrade. Empty after a successful upgrade.
+        """
         return bytes(self._head or b"")
 
     @property
     def is_flushed(self) -> bool:
-        """Whether all collected bytes have been written."""
+        """Whether all buffered bytes have been written."""
         return not self._collected and not self._writing
 
     # Reading
 
     async def receive_some(self, max_bytes: int | None = None) -> bytes | bytearray:
-        """Wait for bytes and return them: see `trio.abc.ReceiveStream`. The stream also ends when the peer has violated
-        a limit."""
+        """Wait for bytes and return them: see `trio.abc.ReceiveStream`. If the peer has violated the protocol or a
+        limit, the stream ends.
+        """
         if self._done:
             raise trio.ClosedResourceError("trio-websocket has closed this stream")
         kept, begun = bytearray(), self._gauge.frames
@@ -110,20 +115,22 @@ class CoalescingStream(trio.abc.Stream):
                 self.ended.set()
                 return data
             kept += data
-            # Bytes of an incomplete frame are kept here until there are many, because trio-websocket makes an object of
-            # each piece of a message. A head is passed on at once, even when an incomplete frame follows.
+            # Collect bytes of an incomplete frame here, because trio-websocket creates an object for each piece of a
+            # message. Pass on an HTTP head at once, even if an incomplete frame follows.
             if was_head or not self._gauge.inside_frame or len(kept) >= _READ:
                 self.came_together = self._gauge.frames > begun + 1
                 return kept
 
     def _count(self, unread: HeldBytes) -> None:
-        """Count the messages queued here or in trio-websocket. End the connection if they exceed the caller's share."""
+        """Count the bytes of messages that wait here or in trio-websocket towards the caller's limit. End the
+        connection if the caller exceeds it.
+        """
         if not unread.hold(self._gauge.received_bytes - self._taken) and self._gauge.violation is None:
             self._gauge.violation = _NO_ROOM
             logger.warning("a connection ends: %s", _NO_ROOM[1])
 
     def consume(self, count: int) -> None:
-        """Stop counting a message of ``count`` bytes, because the transport has received it."""
+        """Stop counting a message of ``count`` bytes, because the transport has returned it."""
         self._taken += count
         if self._unread is not None and self._unread.size:
             self._count(self._unread)
@@ -148,7 +155,7 @@ class CoalescingStream(trio.abc.Stream):
         self._head += data
         end = HEAD_END.search(self._head)
         refused = self._head.startswith(b"HTTP/") and not self._head.startswith(b"101", 9)
-        if end is not None and not refused:  # the body of a refusal contains no frames
+        if end is not None and not refused:  # the body of an HTTP refusal contains no frames
             frames, self._head = self._head[end.end() :], None
             self._gauge.feed(frames)
         elif len(self._head) > _LONGEST_HEAD:
@@ -157,8 +164,9 @@ class CoalescingStream(trio.abc.Stream):
     # Writing
 
     def put(self, frames: bytes | bytearray) -> None:
-        """Write whole frames, or collect the bytes that the operating system doesn't accept at once. Frames after a
-        close frame are dropped. Synchronous."""
+        """Write complete frames, and buffer the bytes that can't be written without waiting. Frames after a close frame
+        are dropped. Synchronous.
+        """
         if self.put_nowait(frames) or self.close_sent or self.broken:
             return
         if self.is_flushed:
@@ -167,10 +175,11 @@ class CoalescingStream(trio.abc.Stream):
         self._collected += frames
         self._wake.unpark()
 
-    @trio.lowlevel.enable_ki_protection  # an interrupt must not separate the beginning of a frame from its rest
+    @trio.lowlevel.enable_ki_protection  # KeyboardInterrupt must not leave a frame half written
     def put_nowait(self, frames: bytes | bytearray) -> bool:
-        """Write complete frames if the operating system accepts at least a part of them at once, which is usual unless
-        bytes are queued. Otherwise drop the frames, and return false."""
+        """Write complete frames, if some of their bytes can be written without waiting. The rest is buffered. Otherwise
+        drop the frames, and return false.
+        """
         if self.close_sent or self.broken or not self.is_flushed or len(frames) > _WRITE:
             return False
         count = self._write_nowait(frames)
@@ -184,7 +193,7 @@ class CoalescingStream(trio.abc.Stream):
         return True
 
     async def send_all(self, data: bytes | bytearray | memoryview) -> None:
-        """Write or collect bytes from trio-websocket. Waits only while more than 1 MiB is collected."""
+        """Write bytes of trio-websocket, or buffer them. Waits only while more than 1 MiB is buffered."""
         await trio.lowlevel.checkpoint_if_cancelled()
         while len(self._collected) > _MOST_COLLECTED and not self.broken:
             await self._moved.park()
@@ -193,20 +202,22 @@ class CoalescingStream(trio.abc.Stream):
         self.put(bytes(data))
 
     async def wait_send_all_might_not_block(self) -> None:
-        """Return after a checkpoint, because there is nothing to wait for."""
+        """Return after a checkpoint: writing never has to wait, because of the buffer."""
         await trio.lowlevel.checkpoint()
 
     async def flushed(self) -> None:
-        """Wait until all collected bytes are written. Raises `trio.BrokenResourceError` if they can't be written."""
+        """Wait until all buffered bytes are written. Raises `trio.BrokenResourceError` if they can't be written."""
         while not self.is_flushed and not self.broken:
             await self._moved.park()
         if self.broken:
             raise trio.BrokenResourceError("the peer has stopped reading")
 
     async def pump(self) -> None:
-        """Write collected bytes until the transport breaks. While bytes are collected, no other task writes."""
+        """Write the buffered bytes in the background, until the transport breaks. While bytes are buffered, no other
+        task writes.
+        """
         try:
-            with until_broken():  # the reading task notices the broken stream as well
+            with until_broken():  # the task that reads also notices that the stream is broken
                 while True:
                     while not self._collected:
                         await self._wake.park()
@@ -215,7 +226,7 @@ class CoalescingStream(trio.abc.Stream):
                     for start in range(0, len(chunk), _WRITE):
                         await self._transport.send_all(memoryview(chunk)[start : start + _WRITE])
                         self.moved_at = trio.current_time()
-                    del chunk  # a chunk may be long, and would be kept until the next one
+                    del chunk  # don't keep a long chunk in memory until the next one
                     self._writing = False
                     self._moved.unpark_all()
         finally:
@@ -225,14 +236,15 @@ class CoalescingStream(trio.abc.Stream):
     # Closing
 
     async def aclose(self) -> None:
-        """Record that trio-websocket has finished. The transport stays open for bytes that are still to be written."""
+        """Mark the stream as closed by trio-websocket. The transport stays open for buffered bytes."""
         self._done = True
         self.ended.set()
         await trio.lowlevel.checkpoint()
 
     async def write_close(self, close: bytes) -> None:
-        """After `pump` has ended, write the collected bytes and then the close frame ``close``. If only a part of a
-        frame was written, write nothing, because the close frame would become a part of that frame."""
+        """Write the buffered bytes, and then the close frame ``close``. Call this after `pump` has ended. If a frame
+        was written only in part, write nothing, because the close frame would become a part of it.
+        """
         if self._writing or self.close_sent:
             return
         self.close_sent = True
@@ -240,8 +252,9 @@ class CoalescingStream(trio.abc.Stream):
             await self._transport.send_all(self._collected + close)
 
     async def discard(self) -> None:
-        """Read and discard bytes until the peer closes its side. The operating system resets a connection that is
-        closed with unread bytes, and the peer might never receive the bytes written last."""
+        """Read and discard bytes until the peer closes its side. Closing with unread bytes would reset the connection,
+        and the bytes written last might be lost.
+        """
         with until_broken(), suppress(trio.BusyResourceError):
             while await self._transport.receive_some(_READ):
                 pass

@@ -1,5 +1,6 @@
-"""WebSocketTransport: carries one message per text frame, over trio-websocket. Pings detect a frozen peer. WEBSOCKET.md
-specifies the binding."""
+"""WebSocketTransport: sends and receives one message per text frame, over trio-websocket. Pings detect a peer that
+doesn't respond. WEBSOCKET.md specifies the format.
+"""
 
 from __future__ import annotations
 
@@ -27,8 +28,9 @@ _REASONS: Final = {1001: "the server is shutting down", 1011: "internal error"}
 
 
 class WebSocketTransport(FramedTransport):
-    """A transport that carries messages as text frames over ``stream``, from which ``received`` was already read. A
-    server counts in ``unread`` the bytes of messages that `receive` hasn't returned yet.
+    """A transport that sends and receives messages as WebSocket text frames over ``stream``. ``received`` are the bytes
+    that were already read. A server passes ``unread``, a counter for bytes of messages that `receive` hasn't returned
+    yet.
 
     The creator of a transport starts `serve` or `connect` in the background. Either method owns the transport's tasks
     (trio-websocket's reader, the one writer, and the pings), and ends when the transport is closed. `aclose` closes the
@@ -63,7 +65,7 @@ class WebSocketTransport(FramedTransport):
     # Life
 
     async def serve(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Accept the upgrade, which was already checked, and run the connection until the transport is closed.
+        """Accept a checked upgrade request, and run the connection until the transport is closed.
 
         Reports the start when messages can be sent. Raises `ConnectionLost` if the client disconnects before that.
         """
@@ -77,8 +79,8 @@ class WebSocketTransport(FramedTransport):
         *,
         task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
     ) -> None:
-        """Request the upgrade, and run the connection until the transport is closed. Reports the start when messages
-        can be sent.
+        """Request the upgrade, and run the connection until the transport is closed. Calls ``task_status.started()``
+        when messages can be sent.
 
         Raises `ConnectionLost` if the server refuses, and `ProtocolViolation` if the server doesn't speak ``mcp``.
         """
@@ -97,7 +99,7 @@ class WebSocketTransport(FramedTransport):
                 await self._over.wait()
                 nursery.cancel_scope.cancel(reason="the connection was closed")
         except BaseExceptionGroup as group:
-            # Errors of trio-websocket and wsproto end here, because they affect only this connection.
+            # Errors of trio-websocket and wsproto don't propagate, because they affect only this connection.
             if not _is_fault(group):
                 raise
             if not started:
@@ -125,7 +127,7 @@ class WebSocketTransport(FramedTransport):
             message = await self._socket.get_message()
         except ConnectionClosed as closed:
             raise self._loss(closed) from None
-        # Replies to messages that arrived together are sent together, which saves system calls on both sides.
+        # Send the replies to messages that arrived together in one piece, which saves system calls on both sides.
         self._at_once = 0 if self._stream.came_together else AT_ONCE
         if isinstance(message, bytes):
             raise self.close_with(1003, "messages must be text, not binary")
@@ -141,21 +143,21 @@ class WebSocketTransport(FramedTransport):
         reason = closed.reason
         code, words = (1006, None) if reason is None else (int(reason.code), reason.reason)
         if code in (1002, 1007) and not self._stream.close_sent:
-            # wsproto reports unreadable bytes as if the peer had closed, so a close frame must still be sent.
+            # wsproto reports bytes that it can't parse as a close by the peer, so a close frame must still be sent.
             return self.close_with(code, words or "")
         self._lost = closed_by_peer(code, words)
         return self._lost
 
     def close_with(self, code: int, reason: str) -> ConnectionLost:
-        """Write a close frame at once, before any handler's cleanup, because the peer must stop sending. Return the
-        error for the caller to raise."""
+        """Write a close frame at once, without waiting for the cleanup of handlers, so that the peer stops sending.
+        Return the error for the caller to raise.
+        """
         self._stream.put(close_frame(code, reason, masked=self._masked))
         self._lost = closed_by_us(code, reason)
         return self._lost
 
     async def send(self, messages: bytes | bytearray) -> None:
-        """Send the messages: see `Transport.send`. If this is cancelled, all messages are still written, in complete
-        frames."""
+        """Send the messages: see `Transport.send`. Even if the call is cancelled, all messages are sent completely."""
         stream = self._stream
         if stream.close_sent or stream.broken:
             raise self._lost or ConnectionLost("the peer has stopped reading")
@@ -167,8 +169,9 @@ class WebSocketTransport(FramedTransport):
         self._at_once = AT_ONCE
 
     def send_nowait(self, message: bytes) -> int:
-        """Send the whole message or nothing: see `FramedTransport.send_nowait`. The number of messages sent this way is
-        limited, as for lines: see `LineTransport.send_nowait`."""
+        """Send either the whole message or nothing, without waiting: see `FramedTransport.send_nowait`. As in
+        `LineTransport.send_nowait`, only a few messages are sent this way.
+        """
         if not self._at_once:
             return 0
         self._at_once -= 1
@@ -177,7 +180,7 @@ class WebSocketTransport(FramedTransport):
     # Keep-alive
 
     async def _keep_alive(self) -> None:
-        """Ping the peer regularly, and end the connection when the peer doesn't respond."""
+        """Ping the peer regularly, and end the connection if the peer doesn't respond."""
         stream = self._stream
         with suppress(ConnectionClosed):
             alive = True
@@ -190,9 +193,9 @@ class WebSocketTransport(FramedTransport):
             await stream.close_now()
 
     async def _is_alive(self) -> bool:
-        """Ping the peer, and return whether anything arrives within the timeout. The timeout starts when the ping was
-        written. It starts again after a period in which this process's tasks couldn't run, because they couldn't have
-        read the answer."""
+        """Ping the peer, and return whether anything arrives within the timeout, which starts when the ping is written.
+        If this process's tasks couldn't run for a while, and so couldn't read the response, the timeout starts again.
+        """
         stream, begun = self._stream, trio.current_time()
         deadline = begun + self._ping_timeout
         with trio.move_on_at(deadline):
@@ -206,8 +209,9 @@ class WebSocketTransport(FramedTransport):
     # Closing
 
     async def aclose(self) -> None:
-        """Send a close frame, wait a moment for the peer's close frame, and close the connection. Cancellation doesn't
-        skip these steps."""
+        """Send a close frame, wait briefly for the peer's close frame, and close the connection. Cancellation doesn't
+        skip these steps.
+        """
         if self._closed:
             return
         self._closed = True
@@ -216,7 +220,8 @@ class WebSocketTransport(FramedTransport):
         try:
             if not stream.broken:
                 stream.put(close_frame(code, _REASONS.get(code, ""), masked=self._masked))
-                # Let the writer run before the wait begins. On a busy machine, the wait could otherwise end first.
+                # Let the writing task run before the timeout starts. On a busy machine, the timeout could otherwise
+                # expire first.
                 await trio.lowlevel.cancel_shielded_checkpoint()
                 with trio.CancelScope(shield=True, deadline=trio.current_time() + CLOSE_WAIT):
                     with suppress(trio.BrokenResourceError):
@@ -236,9 +241,10 @@ class WebSocketTransport(FramedTransport):
 
 
 def _is_fault(group: BaseExceptionGroup[Any]) -> bool:
-    """Return whether ``group`` contains neither a cancellation nor any other exception that must propagate. This is a
-    separate function, because the tracebacks of a split group's parts refer to frames, and such a frame must not refer
-    to the parts."""
+    """Return whether ``group`` contains only errors of the connection: no cancellation, and no other exception that
+    must propagate. This is a separate function to avoid a reference cycle: the tracebacks of a split group refer to the
+    frame in which its parts are variables.
+    """
     return group.split(Exception)[1] is None
 
 
