@@ -1,1 +1,1 @@
-"""Functions that serve a server over each transport."""
+"""Functions that serve a server over stdio, TCP, Unix sockets, HTTP and WebSocket."""

@@ -1,6 +1,7 @@
-"""The accept loop of a server with many clients: it accepts connections, and ends all of them on shutdown. Each
-accepted stream is served by a `Front`. If other machines can reach a server that needs no token, opening its listeners
-logs a warning."""
+"""The accept loop of a server with many clients. It accepts connections, passes each to a `Front` (the transport's
+part), and ends all of them on shutdown. If other machines can reach a server that requires no token, a warning is
+logged.
+"""
 
 from __future__ import annotations
 
@@ -50,37 +51,42 @@ SocketListeners: TypeAlias = Sequence[trio.abc.Listener[Any]]
 
 
 class Front(Protocol):
-    """Serves the streams that a server accepts. Each transport has its own implementation."""
+    """The part of the accept loop that depends on the transport: it serves the accepted streams (connections)."""
 
     @property
     def callers(self) -> CallersByAddress:
-        """The object that identifies the peer of each stream."""
+        """The object that identifies the client of each accepted stream."""
         ...
 
     async def serve(self, stream: trio.abc.Stream, hop: RemoteEnd) -> None:
-        """Serve the accepted stream from the peer ``hop`` until the stream ends. `trio.serve_listeners` closes the
-        stream."""
+        """Serve the accepted ``stream`` from the peer ``hop`` until it ends. `trio.serve_listeners` then closes the
+        stream.
+        """
         ...
 
     async def reject(self, stream: trio.abc.Stream) -> None:
-        """Close a new stream because the server has too many connections. Send the reason if the client would
-        understand it."""
+        """Close an accepted stream, because the server has too many connections. Send the reason if the client would
+        understand it.
+        """
         ...
 
     def make_room(self, weight: Callable[[Caller], int]) -> bool:
-        """Close one expendable connection, and return whether there was one. The oldest connection of the caller with
-        the greatest ``weight`` is closed. That weight must be more than 0."""
+        """Close one dispensable connection, and return whether there was one. Choose the oldest connection of the
+        caller with the greatest ``weight``, which must be more than 0.
+        """
         ...
 
     def start_draining(self) -> bool:
-        """Announce that `shut_down` will be called after `Limits.drain_delay`. Return false if no health checks are
-        served, because then there is no such delay."""
+        """Let health checks report that `shut_down` will follow after `Limits.drain_delay`. Return false if no health
+        checks are served: there is no delay then.
+        """
         ...
 
     @property
     def awaits_requests(self) -> bool | None:
-        """Whether a request may still arrive over an accepted stream, and would be lost if `shut_down` were called now.
-        `None` for connections that carry many requests: `shut_down` doesn't wait for them."""
+        """Whether a request may still arrive on an accepted stream, and would be lost if `shut_down` were called now.
+        `None` for transports with many requests per connection, whose `shut_down` doesn't wait for more requests.
+        """
         ...
 
     def shut_down(self, reason: str, *, hurry: bool) -> None:
@@ -88,7 +94,9 @@ class Front(Protocol):
         ...
 
     async def wait_closed(self) -> None:
-        """After `shut_down`, wait until the only remaining connections are those that end on their own."""
+        """Wait, after `shut_down`, until the last requests have ended. Connections that then end by themselves may
+        remain.
+        """
         ...
 
 
@@ -104,7 +112,7 @@ async def serve_streams(
     record: Recorder | str | os.PathLike[str] | None = None,
     shared: SharedStorage | None = None,
 ) -> None:
-    """Serve ``server`` to all clients that connect, until a signal or cancellation.
+    """Serve ``server`` to all clients that connect, until a signal arrives or the call is cancelled.
 
     ``front`` makes the `Front` of the streams. Its tasks run in the nursery that it receives, and it records with the
     recorder that it receives, if any. ``shared`` is the storage that the server shares with its replicas.
@@ -113,7 +121,7 @@ async def serve_streams(
     check_servable(server)
     recorder = recorder_of(record)
     async with log_in_thread():
-        with infrequent_gc(), ExitStack() as signals:  # signals may arrive until the lifespan has ended
+        with infrequent_gc(), ExitStack() as signals:  # handle signals until the lifespan has ended
             async with running_with(server, shared, limits, stateless=stateless) as running:
                 listeners = await listen()
                 async with trio.open_nursery() as nursery:
@@ -145,8 +153,8 @@ class _StreamServer:
         self._sockets = [found for found in map(_socket, listeners) if found is not None]
         async with trio.open_nursery() as nursery:
             with self._scope:
-                # `trio.serve_listeners` closes the listeners when it exits, survives errors of `accept`, and waits a
-                # moment when the system has run out of file descriptors.
+                # `trio.serve_listeners` closes the listeners on exit, continues after errors of `accept`, and pauses if
+                # the system has run out of file descriptors.
                 await trio.serve_listeners(
                     self._serve, list(listeners), handler_nursery=nursery, task_status=task_status
                 )
@@ -154,9 +162,10 @@ class _StreamServer:
             await self._front.wait_closed()
 
     def shut_down(self, reason: str, *, hurry: bool) -> None:
-        """Stop accepting streams, and shut down the front and the tasks. If load balancers poll for readiness, wait for
-        `Limits.drain_delay` first. A second call skips that delay. A call during the drain cancels the remaining
-        requests."""
+        """Stop accepting connections, and shut down the existing ones and the server's tasks. If health checks are
+        served, wait for `Limits.drain_delay` first. A second call skips the delay. A call during the drain cancels the
+        remaining requests.
+        """
         is_first, self._is_expected = not self._is_expected, True
         if is_first and not hurry and self._front.awaits_requests is not None:
             delay = self._limits.drain_delay if self._front.start_draining() else 0.0
@@ -166,8 +175,8 @@ class _StreamServer:
 
     async def _shut_down_in(self, delay: float, reason: str) -> None:
         await trio.sleep(delay)
-        # A connection that only the operating system has accepted would be reset, and its request lost. So close the
-        # sockets in the same step in which no connection is pending, not later when the accepting task runs.
+        # Closing a socket resets the connections that the operating system has accepted but trio hasn't, and their
+        # requests are lost. So close the sockets at a moment when no connection is pending.
         for _ in range(_MAX_LAST_TURNS):
             if not any(is_readable(each.fileno()) for each in self._sockets):
                 break
@@ -184,9 +193,9 @@ class _StreamServer:
 
     async def _wait_for_requests(self) -> None:
         """Wait at most `_LAST_REQUESTS` seconds until requests in transit have arrived."""
-        for _ in range(_TURNS):  # run tasks for new streams, and for bytes that aren't read yet
+        for _ in range(_TURNS):  # let tasks run that serve new streams or read received bytes
             await trio.lowlevel.checkpoint()
-        # Connections don't announce their state, because that would slow down each request. So poll them a few times.
+        # Poll the state of the connections a few times. Reporting each change would slow down all requests.
         for _ in range(_LOOKS):
             if not self._front.awaits_requests:
                 break
@@ -201,20 +210,21 @@ class _StreamServer:
 
     def _has_room(self, hop: RemoteEnd) -> bool:
         free = self._limits.max_connections - self._count
-        # A proxy connects on behalf of many callers, which are unknown until their requests arrive.
+        # A trusted proxy connects for many callers, which are known only when their requests arrive.
         return free > 0 if hop.is_proxy else hop.here.may_take(self._held.__getitem__, free)
 
     def _make_room(self, caller: Caller) -> bool:
-        """Close one connection to make room for a new connection of ``caller``. Close one of the caller's own
-        connections or, if it has none, one of the caller with the most connections."""
+        """Close one connection in favor of a new connection of ``caller``: one of the caller's own connections or, if
+        it has none, one of the caller with the most connections.
+        """
         if self._held[caller]:
             return self._front.make_room(lambda other: other is caller)
         return self._front.make_room(self._held.__getitem__)
 
     async def _serve(self, stream: trio.abc.Stream) -> None:
-        """Serve one stream. An error on the stream doesn't affect other connections."""
+        """Serve one accepted stream. An error on this stream doesn't affect other connections."""
         try:
-            if self._is_ending:  # this stream was accepted just before the server stopped accepting
+            if self._is_ending:  # the stream was accepted just before the shutdown
                 return
             hop = self._front.callers.hop(stream)
             caller = hop.here
@@ -243,7 +253,7 @@ class _StreamServer:
 
 @show_fields
 class CommonOptions(TypedDict, total=False):
-    """The keyword arguments that all serving functions for many clients have in common."""
+    """The keyword arguments of every function that serves many clients."""
 
     limits: Limits | None
     """Limits for this call that replace the limits of the server. `None`, the default, keeps the server's limits."""
@@ -257,7 +267,7 @@ class CommonOptions(TypedDict, total=False):
 
 @show_fields
 class ServingOptions(CommonOptions, total=False):
-    """The keyword arguments of `serve_tcp` and `serve_unix`. `serve_websocket` and `serve_http` have them too."""
+    """The keyword arguments of `serve_tcp` and `serve_unix`, and also of `serve_websocket` and `serve_http`."""
 
     handle_signals: bool
     """True, the default, if SIGTERM and SIGINT shut the server down gracefully, as `serve_websocket` describes. This
@@ -265,7 +275,7 @@ class ServingOptions(CommonOptions, total=False):
 
 
 def serving_options(options: ServingOptions) -> ServingOptions:
-    """Return the part of ``options`` that every transport with listeners accepts."""
+    """Return those of ``options`` that are `ServingOptions`."""
     return cast("ServingOptions", {name: options[name] for name in ServingOptions.__optional_keys__ & options.keys()})
 
 
@@ -314,8 +324,9 @@ async def open_listeners(
     *,
     asks_for_tokens: bool,
 ) -> SocketListeners:
-    """Open and return the listeners of a server over HTTP or WebSocket, or return the ``given`` listeners. Log a
-    warning if other machines can reach a listener, and neither a token nor a client certificate is required."""
+    """Open the listeners of an HTTP or WebSocket server, or use the ``given`` ones, and return them. If other machines
+    can reach them, and neither a token nor a client certificate is required, log a warning.
+    """
     if given is not None:
         opened = given
     elif ssl_context is None:
@@ -328,8 +339,9 @@ async def open_listeners(
 
 
 def warn_if_exposed(listeners: SocketListeners, advice: str) -> None:
-    """Log a warning if other machines can reach one of ``listeners``; ``advice`` says how to protect the server. Call
-    this once for each server that requires no token."""
+    """If other machines can reach one of ``listeners``, log a warning with ``advice`` on how to protect the server.
+    Call this once for each server that requires no token.
+    """
     open_ones = [address for address in map(_address, listeners) if address is not None and not is_loopback(address)]
     if open_ones:
         logger.warning(

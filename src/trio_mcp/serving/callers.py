@@ -1,5 +1,6 @@
-"""Callers: `CallersByAddress` identifies the sender of each connection and request. Callers share the server-wide
-limits fairly. A caller may lack a scope, and its token expires by trio's clock."""
+"""Callers: `CallersByAddress` identifies the sender of each connection and request, so that callers share the
+server-wide limits fairly. This module also checks the scopes and the expiry of a caller's token.
+"""
 
 from __future__ import annotations
 
@@ -69,7 +70,7 @@ def _network(text: str) -> _Network:
 
 @frozen
 class TrustedProxies:
-    """Reverse proxies in front of a server that are trusted to report the address of a client.
+    """The reverse proxies that a server trusts to report the address of a client.
 
     The header is read from the right: the client is the last address that isn't a trusted proxy's. So it doesn't matter
     what a client has written further left. The header is ignored if any other peer sends it.
@@ -89,14 +90,15 @@ class TrustedProxies:
     header: str = attrs.field(default="X-Forwarded-For", converter=str.lower)
 
     def _trusts(self, address: _Address | None) -> bool:
-        """Return whether ``address`` is the address of a trusted proxy. `None` stands for a Unix socket."""
+        """Return whether ``address`` belongs to a trusted proxy. `None` stands for the peer of a Unix socket."""
         if address is None:
             return _UNIX in self.networks
         return any(address in network for network in self.networks if not isinstance(network, str))
 
     def _client_behind(self, proxy: _Address | None, headers: Mapping[str, str]) -> _Address | None:
-        """Return the address of the client whose request the trusted ``proxy`` has forwarded. If the header doesn't
-        contain an address, return the address of the last known proxy."""
+        """Return the address of the client whose request a trusted ``proxy`` has forwarded, according to the request's
+        headers. If they contain no valid address, return the address of the last proxy in the chain that is known.
+        """
         value = headers.get(self.header)
         if value is None:
             return proxy
@@ -112,9 +114,10 @@ class TrustedProxies:
 
 
 class RemoteEnd:
-    """The peer of one connection. ``address`` is its IP address. ``here`` is the caller that limits are counted for:
-    the IP address or its network, else the process on a Unix socket, else the connection itself. ``user`` is the id of
-    the user on a Unix socket: see `Peer`."""
+    """The peer of one connection. ``address`` is its IP address. ``here`` is the caller to which its connection counts:
+    its IP address or network, the process on a Unix socket, or otherwise the connection itself. ``user`` is the user id
+    of a process on a Unix socket: see `Peer`.
+    """
 
     __slots__ = (
         *(
@@ -153,8 +156,9 @@ class RemoteEnd:
         self._connection: Caller | None = None
 
     def caller(self, principal: Hashable, headers: Mapping[str, str] | None) -> Caller:
-        """Return the caller that sent a request with ``headers`` (names in lower case): its ``principal`` or, without a
-        principal, the caller at its address."""
+        """Return the caller that sent a request with ``headers`` (names in lower case). This is its ``principal`` or,
+        if it isn't authenticated, its IP address.
+        """
         if principal is not None:
             if principal != self._principal:
                 self._last, self._principal = self._callers.of_principal(principal), principal
@@ -165,14 +169,17 @@ class RemoteEnd:
         return self.here if address is None or address is self._address else self._callers.at(_party(address))
 
     def connection(self, caller: Caller) -> Caller:
-        """Return the share of this connection in the limits of ``caller``, which sent the current request."""
+        """Return the part of the limits of ``caller`` that this connection may use. ``caller`` sent the current
+        request.
+        """
         if self._connection is None or self._connection.within is not caller:
             self._connection = caller.connection()
         return self._connection
 
     def use(self, caller: Caller, free: int) -> bool:
-        """Assign a proxy's connection to ``caller``, and return true. Return false if ``caller`` has used up its share
-        of connections. ``free`` connections are unassigned."""
+        """Count a trusted proxy's connection as a connection of ``caller``, and return true. Return false if ``caller``
+        already has its maximum of connections. The server can accept ``free`` more connections.
+        """
         if caller is self._user:
             return True
         if not caller.may_take(_CONNECTIONS, free + 1):
@@ -183,22 +190,23 @@ class RemoteEnd:
         return True
 
     def release(self) -> None:
-        """Mark a proxy's connection as unassigned to any caller. Idempotent."""
+        """Stop counting a trusted proxy's connection as a connection of any caller. Idempotent."""
         if self._user is not None:
             self._user.connections -= 1
             self._user = None
 
 
 class CallersByAddress:
-    """Identifies the peer of each connection of a server, and finds the peer among ``callers``. Peers may be
-    ``trusted_proxies``."""
+    """Identifies the peer of each connection to a server, and finds its `Caller` in ``callers``. ``trusted_proxies``
+    forward requests of other clients.
+    """
 
     def __init__(self, callers: Callers, trusted_proxies: TrustedProxies | None = None) -> None:
         self._callers = callers
         self._trusted_proxies = trusted_proxies
 
     def hop(self, stream: trio.abc.Stream) -> RemoteEnd:
-        """Return the peer at the other end of ``stream``."""
+        """Return the peer of the connection ``stream``."""
         below = socket_below(stream)
         end = None if below is None else below.socket
         try:
@@ -210,8 +218,9 @@ class CallersByAddress:
         return self.hop_at(address, process, user)
 
     def hop_at(self, text: str | None, process: int | None = None, user: int | None = None) -> RemoteEnd:
-        """Return the peer that connected from the address ``text``. If ``text`` is `None`, the peer may be the
-        ``process`` of ``user`` on a Unix socket."""
+        """Return the peer of a connection from the IP address ``text``. If ``text`` is `None`, the peer is the
+        ``process`` of ``user`` on a Unix socket, or unknown.
+        """
         address = None if text is None else _address(text)
         if address is not None:
             here = self._callers.at(_party(address))
@@ -221,8 +230,9 @@ class CallersByAddress:
 
 
 def unread_bytes(limits: Limits) -> SharedBytes:
-    """Return a counter for the bytes of incomplete or queued messages that a server keeps in memory. See
-    `Limits.max_unread_bytes`."""
+    """Return a counter for the bytes of incomplete and unprocessed messages in the server's memory. See
+    `Limits.max_unread_bytes`.
+    """
     return SharedBytes(max(limits.max_unread_bytes, 3 * limits.max_message_bytes))
 
 
@@ -231,9 +241,10 @@ _PEER_CREDENTIALS: Final = struct.Struct("iII")
 
 
 def _credentials_of(end: trio.socket.SocketType) -> tuple[int | None, int | None]:
-    """Return the ids of the process that connected to the Unix socket, and of its user. Both are `None` on systems
-    without SO_PEERCRED, which only Linux has. The process id is `None` if the process is in another namespace. Raises
-    `OSError` if the socket is disconnected."""
+    """Return the process id and the user id of the peer of a Unix socket. Both are `None` without SO_PEERCRED, which
+    only Linux has. The process id is `None` if the process is in another namespace. Raises `OSError` if the socket is
+    disconnected.
+    """
     option: int | None = getattr(socket, "SO_PEERCRED", None)
     if option is None:
         return None, None
@@ -263,7 +274,7 @@ def _short_address(text: str) -> _Address | None:
 
 @lru_cache(_MAX_CACHED_ADDRESSES)
 def _party(address: _Address) -> str:
-    """Return the name of the caller at ``address``: the IPv4 address itself, or the network of an IPv6 address."""
+    """Return the key by which ``address`` is counted: an IPv4 address, or the network of an IPv6 address."""
     if isinstance(address, IPv4Address):
         return str(address)
     return str(IPv6Network((int(address), _SITE), strict=False))
@@ -276,8 +287,9 @@ def _reversed_elements(value: str) -> Iterable[str]:
 
 
 def _forwarded_for(element: str) -> str:
-    """Return the client address in an element of a Forwarded header (RFC 7239 section 4), or an empty string if the
-    element has none."""
+    """Return the client address in one element of a Forwarded header (RFC 7239 section 4), or an empty string if there
+    is none.
+    """
     for pair in element.split(";", _MAX_PAIRS)[:_MAX_PAIRS]:
         name, _, value = pair.partition("=")
         if name.strip(" \t").lower() == "for":
@@ -289,7 +301,7 @@ logger = logging.getLogger("trio_mcp")
 
 
 class InsufficientScope(CodedError):
-    """The error of a request whose caller lacks a scope. ``refusal`` is the corresponding HTTP response."""
+    """Raised if the caller of a request lacks a scope. ``refusal`` is the corresponding HTTP response."""
 
     def __init__(self, refusal: Refusal, needed: frozenset[str]) -> None:
         data = {"error": "insufficient_scope", "scopes": sorted(needed)}
@@ -298,14 +310,14 @@ class InsufficientScope(CodedError):
 
 
 def insufficient_scope(refusal: Refusal, needed: frozenset[str]) -> CodedError:
-    """Return the error for a request whose caller lacks one or more of the ``needed`` scopes."""
-    if refusal.status != HTTPStatus.FORBIDDEN:  # a bug in the author's rule for broader scopes
+    """Return the error for a request whose caller lacks at least one of the ``needed`` scopes."""
+    if refusal.status != HTTPStatus.FORBIDDEN:  # a bug in the author's rule for scopes that include others
         return CodedError(INTERNAL_ERROR, "Internal error")
     return InsufficientScope(refusal, needed)
 
 
 def scope_check(gate: Gate, auth: Auth) -> CheckScopes:
-    """Return the function that checks the scopes of all requests of one caller."""
+    """Return a function that checks the scopes of one caller, for each of its requests."""
     return partial(_check, gate, auth)
 
 
@@ -315,7 +327,9 @@ def _check(gate: Gate, auth: Auth, needed: frozenset[str]) -> None:
 
 
 def warn_of_unchecked_scopes(running: Running, gate: Gate | None) -> None:
-    """Log a warning if ``running`` requires scopes, but has no ``gate`` that would know the scopes of a caller."""
+    """Log a warning if ``running``, the running server, requires scopes but has no authentication (``gate``) to check
+    them.
+    """
     if gate is None and needs_scopes(running):
         logger.warning(
             "tools, resources or prompts of this server need scopes, which are not checked: serve it with auth=..."
@@ -323,14 +337,16 @@ def warn_of_unchecked_scopes(running: Running, gate: Gate | None) -> None:
 
 
 def share_proofs(running: Running, gate: Gate | None) -> None:
-    """Configure ``gate`` to accept each DPoP proof only once among all replicas, if ``running`` is one of several
-    replicas."""
+    """If ``running`` is one of several replicas, configure ``gate`` to accept each DPoP proof only once among all of
+    them.
+    """
     if gate is not None and isinstance(running, RunningServer) and running.host.replica is not None:
         gate.share(running.host.replica.replay_guard, running.host.replica.secret)
 
 
 def token_expiry(auth: Auth | None) -> float:
-    """Return the time at which the token of ``auth`` expires. The time is infinite if it is unknown, or if the server
-    is unprotected."""
+    """Return the time at which the token of ``auth`` expires, on trio's clock. Infinite if the time is unknown, or if
+    the server requires no token.
+    """
     expires_at = None if auth is None else auth.principal.expires_at
     return math.inf if expires_at is None else trio.current_time() + expires_at - time.time()

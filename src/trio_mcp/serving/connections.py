@@ -1,4 +1,4 @@
-"""Connections: the `Front` of transports that carry whole messages, where each stream is one connection.
+"""Connections: the `Front` of transports in which each stream is one MCP connection, such as TCP and WebSocket.
 
 `serve_tcp` and `serve_unix` serve many clients concurrently, framed as over stdio.
 """
@@ -35,7 +35,7 @@ T = TypeVar("T")
 
 @frozen(eq=False)
 class AcceptedConnection:
-    """The connection of an accepted client, with its transport."""
+    """The connection to an accepted client, with its transport."""
 
     transport: FramedTransport
     peer: Peer
@@ -50,18 +50,21 @@ class AcceptedConnection:
 
 
 class ConnectionAcceptor(Protocol):
-    """Admits or rejects the accepted streams of a transport."""
+    """Accepts or rejects the clients of a transport in which each stream is one MCP connection."""
 
     async def accept(
         self, stream: trio.abc.Stream, limits: Limits, nursery: ServiceNursery, unread: HeldBytes
     ) -> AcceptedConnection | None:
-        """Identify the client, and return its connection, or `None` if the client was rejected. Tasks of the transport
-        run in ``nursery``. ``unread`` counts the bytes of incomplete messages that the transport holds."""
+        """Perform the transport's handshake on ``stream`` and authenticate the client. Return its connection, or `None`
+        if the client was rejected. The transport's tasks run in ``nursery``, and ``unread`` counts the bytes of
+        incomplete messages.
+        """
         ...
 
     async def reject(self, stream: trio.abc.Stream) -> None:
-        """Close a new stream because the server has too many connections. Send the reason if the client would
-        understand it."""
+        """Close an accepted stream, because the server has too many connections. Send the reason if the client would
+        understand it.
+        """
         ...
 
 
@@ -75,8 +78,9 @@ async def serve_connections(
     trusted_proxies: TrustedProxies | None = None,
     **options: Unpack[ServingOptions],
 ) -> None:
-    """Serve ``server`` to all clients that connect, with one connection per stream: see `serve_streams`. ``gate``
-    authenticates the clients that ``greeting`` accepts. ``trusted_proxies`` may connect on behalf of clients."""
+    """Serve ``server`` to all clients that connect, with one MCP connection per stream: see `serve_streams`.
+    ``greeting`` accepts clients, and ``gate`` authenticates them. ``trusted_proxies`` may connect on behalf of clients.
+    """
 
     def front(running: Running, _: trio.Nursery, recorder: Recorder | None) -> _MessageFront:
         return _MessageFront(running, greeting, gate, trusted_proxies, recorder)
@@ -85,15 +89,16 @@ async def serve_connections(
 
 
 class ConnectionQuota:
-    """A quota of at most ``limit`` connections of a server. The quota refers to the collections of connections and not
-    to their owners, because that would be a reference cycle."""
+    """A quota of ``limit`` connections for a server. It refers to collections of connections, and not to their owners,
+    to avoid reference cycles.
+    """
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
         self._counted: list[Sized] = []
 
     def count(self, *connections: Sized) -> None:
-        """Count the items of these collections against the quota."""
+        """Count the items of these collections towards the quota."""
         self._counted += connections
 
     def free(self) -> int:
@@ -102,7 +107,7 @@ class ConnectionQuota:
 
 
 class Connections:
-    """Accepts the connections to ``running``, one per stream. See `Front`.
+    """Serves the connections to ``running`` (the running server), one per stream. See `Front`.
 
     Connections count against ``room``, by default a quota of their own, and the bytes of incomplete messages against
     ``unread``. ``trusted_proxies`` may connect on behalf of clients. ``recorder`` records each connection.
@@ -151,7 +156,8 @@ class Connections:
 
     def make_room(self, weight: Callable[[Caller], int]) -> bool:
         """Disconnect the oldest client that hasn't sent anything yet: see `Front.make_room`. Otherwise a few machines
-        that reconnect repeatedly could shut out all other clients."""
+        that reconnect repeatedly could lock out all other clients.
+        """
         oldest = heaviest(self._greeted.items(), weight)
         if oldest is None:
             return False
@@ -160,8 +166,9 @@ class Connections:
         return True
 
     async def serve(self, stream: trio.abc.Stream, hop: RemoteEnd, greeting: ConnectionAcceptor) -> None:
-        """Serve the connection from the peer ``hop`` until it ends, if ``greeting`` admits the client. See
-        `Front.serve`."""
+        """Serve the connection on ``stream`` from the peer ``hop`` until it ends, if ``greeting`` accepts the client.
+        See `Front.serve`.
+        """
         unread = self._unread.held_for(hop.connection(hop.here))
         try:
             await self._serve(stream, hop, greeting, unread)
@@ -209,8 +216,7 @@ class Connections:
 
 
 def heaviest(connections: Iterable[tuple[T, Caller]], weight: Callable[[Caller], int]) -> T | None:
-    """Return the first connection of the caller with the greatest ``weight``. Return `None` if no caller in
-    ``connections`` has a weight of more than 0."""
+    """Return the first connection of the caller with the greatest ``weight``. Return `None` if every weight is 0."""
     found: T | None = None
     most = 0
     for connection, caller in connections:
@@ -225,7 +231,7 @@ async def _expire_connection(connection: ServedConnection, until: float, expire:
 
 
 class _MessageFront(Connections):
-    """A `Front` for connections of whole messages, whose clients one ``greeting`` admits."""
+    """The `Front` of a transport in which each stream is one MCP connection. ``greeting`` accepts its clients."""
 
     def __init__(
         self,
@@ -307,9 +313,9 @@ class _LineAcceptor:
         self, stream: trio.abc.Stream, limits: Limits, nursery: ServiceNursery, unread: HeldBytes
     ) -> AcceptedConnection:
         transport = SocketLineTransport(stream, limits.max_message_bytes, unread)
-        await transport.until_first()  # a client that sends nothing, or half a message, uses up a connection
+        await transport.until_first()  # don't let a client that sends nothing, or half a message, use up a connection
         return AcceptedConnection(transport, UNKNOWN_PEER)
 
     async def reject(self, stream: trio.abc.Stream) -> None:
-        """Close the stream without a message, because some clients wouldn't understand one."""
+        """Close the stream without sending the reason, because some clients wouldn't understand a message."""
         await trio.aclose_forcefully(stream)

@@ -1,5 +1,6 @@
-"""Serving as a process: `serve_stdio`, the handlers of the signals that shut a server down, and less frequent garbage
-collection."""
+"""Serving in one process: `serve_stdio`, the signal handlers that shut a server down, and less frequent garbage
+collection.
+"""
 
 from __future__ import annotations
 
@@ -38,13 +39,14 @@ class ShutDown(Protocol):
     """Type of the callback that shuts a server down after a signal."""
 
     def __call__(self, reason: str, *, hurry: bool) -> None:
-        """Shut the server down for ``reason``. ``hurry`` is true from the second signal on: the process then has less
-        than a second."""
+        """Shut the server down because of ``reason``. ``hurry`` is true from the second signal on: the process then
+        ends in less than a second.
+        """
 
 
 @contextmanager
 def shut_down_on_signals(shut_down: ShutDown, *, for_good: bool = False) -> Generator[None]:
-    """Call ``shut_down`` in trio on each SIGTERM and SIGINT while inside the block. Outside the main thread, do
+    """While inside the block, call ``shut_down`` in trio for each SIGTERM and SIGINT. Outside the main thread, do
     nothing.
 
     After the second signal, the process has less than a second. SIGALRM then ends it, whatever its threads are doing.
@@ -63,7 +65,7 @@ def shut_down_on_signals(shut_down: ShutDown, *, for_good: bool = False) -> Gene
 
 
 def exclusive_process() -> None:
-    """Shut servers down ``for_good`` from now on, because the process does nothing else: see `shut_down_on_signals`."""
+    """Shut down servers ``for_good`` from now on, because the process only serves: see `shut_down_on_signals`."""
     _signals.for_good = True
 
 
@@ -75,17 +77,17 @@ class _Listener:
         """Received signals that haven't been passed to ``shut_down`` yet."""
 
     def receive(self, number: int, *, hurry: bool) -> None:
-        """Record a signal. This method runs inside the signal handler, so trio may be in any state."""
+        """Record a signal, and notify trio of it. Runs inside the signal handler, so trio may be in any state."""
         self.pending.append(number)
         self._token.run_sync_soon(self._notify, hurry)
 
     def _notify(self, hurry: bool) -> None:
-        if self.pending:  # if nothing is pending, the server has ended
+        if self.pending:  # otherwise the server has already ended
             self._shut_down(f"the server got {signal.Signals(self.pending.pop(0)).name}", hurry=hurry)
 
 
 class _ExitTimer:
-    """Ends the process in less than a second, unless the timer is cancelled.
+    """A timer that ends the process in less than a second, unless it is cancelled.
 
     The operating system's own clock and signal end the process. Neither needs our threads or the interpreter lock, and
     both keep working while the interpreter shuts down.
@@ -97,7 +99,7 @@ class _ExitTimer:
         self._delay, self._interval = signal.setitimer(signal.ITIMER_REAL, _LAST_SECOND)
 
     def cancel(self) -> None:
-        """Cancel the timer: restore the previous signal handler and timer, minus the elapsed time."""
+        """Cancel the timer. Restore the previous SIGALRM handler and timer, minus the elapsed time."""
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, _restorable(self._handler))
         if self._delay:
@@ -106,11 +108,11 @@ class _ExitTimer:
 
 
 def _restorable(handler: Any) -> Any:
-    return signal.SIG_DFL if handler is None else handler  # None is a handler that wasn't installed from Python
+    return signal.SIG_DFL if handler is None else handler  # None means a handler that wasn't installed from Python
 
 
 class _ProcessSignals:
-    """The process's handlers of SIGTERM and SIGINT, which are installed while any server listens for signals."""
+    """The process-wide handlers of SIGTERM and SIGINT. They are installed while any server listens for signals."""
 
     def __init__(self) -> None:
         self._listeners: list[_Listener] = []
@@ -135,7 +137,7 @@ class _ProcessSignals:
         if self._last_second is not None and not (for_good or self.for_good):
             self._last_second.cancel()
             self._last_second = None
-        for number in untold:  # the signal came too late for the server to handle
+        for number in untold:  # the server could no longer handle this signal
             signal.raise_signal(number)
 
     def _receive(self, number: int, _: FrameType | None) -> None:
@@ -155,8 +157,7 @@ _THRESHOLD: Final = 10_000
 
 
 def tune_gc() -> None:
-    """Tune the garbage collector for a process that does nothing but serve. A short call then becomes at least 10 %
-    faster.
+    """Tune the garbage collector for a process that only serves. This makes short calls at least 10 % faster.
 
     Imported objects live as long as the process, so the collector needn't examine them. Requests and connections leave
     no reference cycles behind, which tests check. So a collection after every few hundred objects finds nothing. If the
@@ -168,8 +169,8 @@ def tune_gc() -> None:
 
 @contextmanager
 def infrequent_gc() -> Generator[None]:
-    """Run the garbage collector less often while inside the block. If the application has set its own threshold,
-    nothing changes.
+    """While inside the block, run the garbage collector less often, unless the application has set a threshold of its
+    own.
 
     Requests in flight on many connections exceed Python's default threshold again and again. The collector then treats
     the requests as long-lived objects, and traverses everything that the connections hold. This took half of the time
@@ -209,7 +210,7 @@ async def serve_stdio(
     handle_signals: bool = True,
     record: Recorder | str | os.PathLike[str] | None = None,
 ) -> None:
-    """Serve ``server`` on this process's standard input and output until the client closes them.
+    """Serve ``server`` on this process's standard input and output, until the client closes standard input.
 
     After the end of input, SIGTERM or SIGINT, the server shuts down gracefully:
 
@@ -252,7 +253,7 @@ async def serve_transport(
     stateless: bool = False,
     record: Recorder | str | os.PathLike[str] | None = None,
 ) -> None:
-    """Serve ``server`` to the one client at the other end of ``transport``. The transport may be of your own class.
+    """Serve ``server`` to the client at the other end of ``transport``, which can be an object of your own class.
 
     Returns at the end of input, like `serve_stdio`, and closes the transport. To end earlier, cancel the call: the
     client's requests are cancelled, and the function returns when they have ended.
@@ -270,13 +271,13 @@ async def serve_transport(
         async with log_in_thread():
             await _serve(server, served, stateless=stateless, handle_signals=False)
     finally:
-        with trio.CancelScope(shield=True) as by_force:  # closes without waiting, because the scope is cancelled
+        with trio.CancelScope(shield=True) as by_force:  # a cancelled scope makes aclose() close without waiting
             by_force.cancel(reason="the server has ended")
-            await served.aclose()  # does nothing, unless the server didn't start
+            await served.aclose()  # has an effect only if the server didn't start
 
 
 async def _serve(server: Servable, transport: FramedTransport, *, stateless: bool, handle_signals: bool) -> None:
-    with ExitStack() as signals:  # signals may arrive until the lifespan has ended
+    with ExitStack() as signals:  # handle signals until the lifespan has ended
         async with server._running(stateless=stateless) as running:
             connection = connection_to(running, transport, SOLE_CLIENT)
             connection.connection.is_only = True
@@ -295,6 +296,6 @@ async def _serve(server: Servable, transport: FramedTransport, *, stateless: boo
 
 
 async def _end_tasks(running: Running, connection: ServedConnection) -> None:
-    """Shut down the tasks of the server as soon as the connection starts to end, which includes the end of input."""
+    """Shut down the server's tasks when the connection starts to end, for example at the end of input."""
     await connection.connection.until_ending()
     end_tasks(running, hurry=False)

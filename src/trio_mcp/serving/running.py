@@ -1,4 +1,4 @@
-"""run: serves a server over any transport, in a program that does nothing else."""
+"""run: serves a server over any transport, in a process that does nothing else."""
 
 from __future__ import annotations
 
@@ -71,7 +71,8 @@ def run(
 def run(
     server: Servable, transport: Literal["stdio", "http", "websocket", "tcp", "unix"] = "stdio", **options: Any
 ) -> None:
-    """Serve ``server`` until its client closes standard input or, over other transports, until Ctrl-C or SIGTERM.
+    """Serve ``server`` in this process. Return when the client closes standard input or, over other transports, after
+    Ctrl-C or SIGTERM.
 
         run(server)  # over standard input and output
         run(server, "http", port=8000)

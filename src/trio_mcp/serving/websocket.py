@@ -43,8 +43,8 @@ async def serve_websocket(
     task_status: trio.TaskStatus[SocketListeners] = trio.TASK_STATUS_IGNORED,
     **options: Unpack[WebSocketOptions],
 ) -> None:
-    """Serve ``server`` over WebSocket, at ``ws://host:port/mcp``, to any number of clients, until cancelled or shut
-    down.
+    """Serve ``server`` over WebSocket, at ``ws://host:port/mcp``, to any number of clients, until the call is cancelled
+    or the server is shut down.
 
     If you start the function in a nursery, it reports its listeners. With ``port=0`` they tell you the port::
 
@@ -104,8 +104,9 @@ async def serve_websocket(
 
 @frozen
 class WebSocketAcceptor:
-    """Admits clients that request a WebSocket at ``path`` and pass the checks of ``gate``, if any. ``received`` are
-    bytes of the stream that were already read."""
+    """Accepts clients that request a WebSocket at ``path``, and authenticates them with ``gate``, if given.
+    ``received`` are bytes of the stream that were already read.
+    """
 
     path: str
     checks: HostChecks
@@ -115,8 +116,9 @@ class WebSocketAcceptor:
     async def accept(
         self, stream: trio.abc.Stream, limits: Limits, nursery: ServiceNursery, unread: HeldBytes
     ) -> AcceptedConnection | None:
-        """Respond to the upgrade request of a client, and return the connection or `None`: see
-        `ConnectionAcceptor.accept`."""
+        """Respond to a client's upgrade request. Return the connection, or `None` if the client was refused. See
+        `ConnectionAcceptor.accept`.
+        """
         try:
             request = await read_upgrade(stream, self.received)
             check_upgrade(request, self.path, self.checks)
@@ -154,12 +156,11 @@ class WebSocketAcceptor:
 
 
 async def _admitted(gate: Gate, request: UpgradeRequest) -> Auth:
-    """Return the authenticated caller of an upgrade request. Raises `Rejection` if ``gate`` doesn't admit the
-    caller."""
+    """Return the authenticated caller of an upgrade request. Raises `Rejection` if ``gate`` refuses the caller."""
     found = gate.known(request) or await gate.ask(request)
     if not isinstance(found, Refusal):
         return found
     headers: dict[str, str] = {}
-    for name, value in found.headers:  # RFC 9110 section 11.6.1: challenges may be joined
+    for name, value in found.headers:  # RFC 9110 section 11.6.1: several challenges may be joined in one header
         headers[name] = f"{headers[name]}, {value}" if name in headers else value
     raise Rejection(found.status, found.reason, **headers)

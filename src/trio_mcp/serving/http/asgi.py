@@ -1,4 +1,5 @@
-"""http_app: returns a server as an ASGI application, for web frameworks and ASGI servers, on trio or asyncio."""
+"""http_app: returns a server as an ASGI application, to run under web frameworks and ASGI servers, on trio or asyncio.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +44,7 @@ _NOT_RUNNING: Final = (
 
 
 def http_app(server: Servable, **options: Unpack[HTTPAppOptions]) -> HTTPApp:
-    """Return ``server`` as an ASGI application, which serves the same as `serve_http`.
+    """Return ``server`` as an ASGI application. It serves the same as `serve_http`.
 
     Any ASGI server can run it. On trio (``hypercorn --worker-class trio module:app``), it runs in the event loop of the
     ASGI server. On asyncio (``uvicorn module:app``), it runs in a trio thread next to the event loop. All applications
@@ -101,7 +102,7 @@ async def _open_recordings(recorder: Recorder | None) -> AsyncGenerator[HttpReco
 
 
 class HTTPApp:
-    """A server as an ASGI application: see `http_app`."""
+    """An MCP server as an ASGI application, created by `http_app`."""
 
     def __init__(
         self,
@@ -130,7 +131,8 @@ class HTTPApp:
 
     @asynccontextmanager
     async def lifespan(self, app: object = None) -> AsyncGenerator[None]:
-        """Run the server while inside the context manager. Frameworks pass ``app`` to a lifespan; it is ignored.
+        """Run the server while inside the context manager. The argument ``app`` is ignored, because frameworks pass
+        one.
 
         On exit, no new requests are accepted. Accepted requests get up to `Limits.drain_timeout` seconds, and streams
         are ended. Cancellation cancels all requests at once.
@@ -162,7 +164,7 @@ class HTTPApp:
     def _beside_loops(self) -> LoopRuns:
         with self._making:
             if self._loop_runs is None:
-                from .asgi_loop import LoopRuns  # lazy import: not needed on trio
+                from .asgi_loop import LoopRuns  # imported late: not needed on trio
 
                 self._loop_runs = LoopRuns(self._open_front)
             return self._loop_runs
@@ -184,12 +186,12 @@ class HTTPApp:
         elif kind == "http":
             await self._serve(scope, receive, send)
         elif kind == "websocket":
-            await send({"type": "websocket.close"})  # sent before the upgrade is accepted: 403
+            await send({"type": "websocket.close"})  # a WebSocket close before the upgrade becomes status 403
         else:
             raise ValueError(f"http_app doesn't support the ASGI scope type {kind!r}")
 
     async def _live(self, receive: Receive, send: Send) -> None:
-        """Run the server as long as the lifespan of the ASGI server lasts (ASGI 3, Lifespan)."""
+        """Handle the ASGI server's lifespan scope, and run the MCP server until shutdown (ASGI 3, Lifespan)."""
         await receive()
         phase = "startup"
         try:
@@ -207,7 +209,7 @@ class HTTPApp:
             await self._beside_loops().serve(scope, receive, send)
         elif self._front is not None:
             await self._front.serve(scope, receive, send)
-        else:  # the endpoint isn't running, so it can't answer
+        else:  # without a running endpoint, the request can't be served
             logger.error("%s", _NOT_RUNNING)
             words = _NOT_RUNNING.encode()
             headers = [(b"content-type", b"text/plain; charset=utf-8"), (b"content-length", b"%d" % len(words))]
@@ -216,7 +218,9 @@ class HTTPApp:
 
 
 class ResourceMetadataApp:
-    """An ASGI application that serves the protected resource metadata: see `http_app`. It needs no lifespan."""
+    """An ASGI application that serves the OAuth protected resource metadata of an MCP server: see `http_app`. It needs
+    no lifespan.
+    """
 
     def __init__(self, gate: Gate | None) -> None:
         self._document = b"" if gate is None else gate.metadata
@@ -224,7 +228,7 @@ class ResourceMetadataApp:
         """The paths at which clients look for the metadata. There are no paths if the server is unprotected."""
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Handle one request for the metadata."""
+        """Handle one request for the protected resource metadata."""
         if scope["type"] != "http":
             raise RuntimeError(f"the metadata application doesn't support the ASGI scope type {scope['type']!r}")
         answer = resource_metadata(self._document, scope["method"])
@@ -233,8 +237,9 @@ class ResourceMetadataApp:
 
 
 class CatalogApp:
-    """An ASGI application that serves the catalog of an application with ``catalog=True``: see `http_app`. It needs no
-    lifespan."""
+    """An ASGI application that serves the catalog of an MCP server with ``catalog=True``: see `http_app`. It needs no
+    lifespan.
+    """
 
     def __init__(self, settings: EndpointSettings) -> None:
         self._checks = settings.checks

@@ -1,4 +1,4 @@
-"""ASGIFront: passes requests from an ASGI server to an endpoint, in trio's thread."""
+"""ASGIFront: passes requests from an ASGI server to an MCP endpoint, in trio's thread."""
 
 from __future__ import annotations
 
@@ -25,7 +25,9 @@ _LAST_WRITES: Final = 1.0
 
 
 class ASGIFront:
-    """Passes requests from an ASGI server to an endpoint of ``running``. Its tasks run in ``nursery``."""
+    """Passes requests from an ASGI server to an MCP endpoint of ``running``, the running server. Its tasks run in
+    ``nursery``.
+    """
 
     def __init__(
         self, running: Running, nursery: trio.Nursery, settings: EndpointSettings, recordings: HttpRecordings | None
@@ -45,7 +47,7 @@ class ASGIFront:
             response.tick(now, self._bounds.write_timeout)
 
     async def serve(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one request until its response is complete or its client has disconnected."""
+        """Serve one ASGI request until its response is complete or its client has disconnected."""
         hop = self._endpoint.callers.hop_at(client_of(scope))
         response, body = AsgiResponse(send, self._context, hop), AsgiBody(receive, self._bounds)
         self._responses[response] = None
@@ -87,8 +89,8 @@ class ASGIFront:
             response.answer(decision)
             await response.write(body)
             return
-        # A handler may be started by another request, whose end makes room for it. So no handler gets the context of
-        # its own request.
+        # Don't run handlers in the context of the current request: the end of one request may start the handler of
+        # another.
         self._context.run(self._endpoint.serve, head, data, response, decision.caller)
         async with open_service_nursery("the response is over") as services:
             services.start_soon(self._watch, body, response)
@@ -106,7 +108,7 @@ class ASGIFront:
         response.cut("the client is gone")
 
     async def close(self) -> None:
-        """Stop accepting requests, and wait until accepted requests and all streams have ended."""
+        """Stop accepting requests, and wait until all accepted requests and streams have ended."""
         self._is_ending = True
         self._endpoint.shut_down("the application ends", hurry=False)
         end_tasks(self._running, hurry=False)

@@ -1,4 +1,4 @@
-"""LoopRuns: runs an ASGI application under asyncio ASGI servers. The MCP server itself runs in trio's thread.
+"""LoopRuns: runs an ASGI application under asyncio. The MCP server itself runs in trio's thread.
 
 There is one run per event loop, as there is one per process. For each request, at most one event is on its way to
 trio's thread, and a head and one event are on their way back.
@@ -33,8 +33,9 @@ OpenFront: TypeAlias = Callable[[], AbstractAsyncContextManager[ASGIFront]]
 
 
 class LoopRuns:
-    """The runs of an application, one per asyncio event loop. ``open_front`` starts a run in trio's thread, and drains
-    it."""
+    """Runs an ASGI application once in each asyncio event loop. ``open_front`` starts the MCP server in trio's thread,
+    and shuts it down.
+    """
 
     def __init__(self, open_front: OpenFront) -> None:
         self._open_front = open_front
@@ -44,7 +45,7 @@ class LoopRuns:
 
     @asynccontextmanager
     async def lifespan(self) -> AsyncGenerator[None]:
-        """Run the application beside the current event loop while inside the context manager."""
+        """Run the MCP server along with the current event loop, while inside the context manager."""
         loop = asyncio.get_running_loop()
         if loop in self._runs:
             raise RuntimeError(_RUNS_ALREADY)
@@ -57,13 +58,14 @@ class LoopRuns:
 
     async def serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request from an asyncio ASGI server. If the lifespan wasn't entered, the first request starts the
-        application, and the application ends with the event loop."""
+        MCP server, which then ends with the event loop.
+        """
         loop = asyncio.get_running_loop()
         run = self._runs.get(loop) or self._add(loop)
         try:
             front = await run.front()
         except Exception:
-            self._remove(run)  # the next request tries to start the application again
+            self._remove(run)  # the next request will try to start the server again
             raise
         await run.serve(front, scope, receive, send)
 
@@ -82,7 +84,7 @@ class LoopRuns:
 
 
 class _LoopRun:
-    """One run of an application, beside the asyncio event loop ``loop``."""
+    """One run of the MCP server, along with the asyncio event loop ``loop``."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, open_front: OpenFront) -> None:
         self.loop = loop
@@ -99,13 +101,12 @@ class _LoopRun:
         async with self._open_front() as front:
             self._front = front
             yield front
-            if self.loop.is_closed():  # responses can't be sent without an event loop
+            if self.loop.is_closed():  # without an event loop, responses can't be sent
                 front.cut()
 
     @asynccontextmanager
     async def held(self) -> AsyncGenerator[None]:
-        """Start the application, in the context of the current task, and keep it running while inside the context
-        manager."""
+        """Run the MCP server while inside the context manager. It starts in the context of the current task."""
         opening = self._opening = self.loop.create_future()
         try:
             async with self.context:
@@ -116,12 +117,12 @@ class _LoopRun:
                 opening.set_result(None)
 
     async def front(self) -> ASGIFront:
-        """Return the front of the run, and start the run if necessary. If the request is cancelled, the start
-        continues, because other requests may wait for it. Raises `RuntimeError` if the lifespan that starts the run
-        fails."""
+        """Return the `ASGIFront` of this run, and start the MCP server if necessary. If the request is cancelled, the
+        start continues, because other requests may wait for it. Raises `RuntimeError` if the server can't start.
+        """
         if self._front is None:
             if self._opening is None:
-                # The run outlives the request that starts it, so it doesn't get the request's context.
+                # Use an empty context: the server outlives the request that starts it.
                 self._opening = self.loop.create_task(self._open(), context=Context())
             await asyncio.shield(self._opening)
         if self._front is None:
@@ -132,7 +133,8 @@ class _LoopRun:
         await self.context.__aenter__()
 
     async def serve(self, front: ASGIFront, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one request in trio's thread. If the current task is cancelled, the request is cancelled as well."""
+        """Serve one request in trio's thread. If the current asyncio task is cancelled, the request is cancelled too.
+        """
         events = _Events(self.loop, receive, send)
         try:
             await run_in_trio(self.context.start, lambda _: front.serve(scope, events.receive, events.send))
@@ -143,8 +145,9 @@ class _LoopRun:
 
 
 class _Events:
-    """The functions ``receive`` and ``send`` of an ASGI server, for a task in trio's thread. The functions run in
-    ``loop``, in tasks with the context of the request."""
+    """Lets a task in trio's thread call the functions ``receive`` and ``send`` of an ASGI server. They run in ``loop``,
+    in tasks with the context of the request.
+    """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, receive: Receive, send: Send) -> None:
         self._loop = loop
@@ -157,7 +160,7 @@ class _Events:
         self._sending: LoopTask[None] | None = None
 
     async def receive(self) -> Message:
-        """Return the next event from the client. If the event loop has ended, return a disconnect event."""
+        """Return the next ASGI event from the client. If the event loop has ended, return a disconnect event."""
         try:
             if self._receiving is None:
                 self._receiving = LoopTask(self._loop, self._receive, self._context)
@@ -168,8 +171,9 @@ class _Events:
         return {"type": "http.disconnect"} if received.was_cancelled else received.result()
 
     async def send(self, message: Message) -> None:
-        """Send an event, and wait until the ASGI server has accepted it. The head of a response is sent together with
-        the next event. Raises `OSError` if the event loop has ended."""
+        """Send an ASGI event, and wait until the ASGI server has accepted it. The head of a response is sent without
+        waiting, together with the next event. Raises `OSError` if the event loop has ended.
+        """
         try:
             sending = LoopTask[None](self._loop, partial(self._send_behind, self._sending, message), self._context)
         except RuntimeError:
@@ -189,8 +193,8 @@ class _Events:
         await self._send(message)
 
     async def end(self) -> None:
-        """Cancel, in the event loop, the calls of ``receive`` and ``send`` whose results are no longer needed. Does
-        nothing if the loop is closed."""
+        """Cancel the pending calls of ``receive`` and ``send`` in the event loop. Does nothing if the loop is closed.
+        """
         if self._loop.is_closed():
             return
         tasks: list[asyncio.Task[Any]] = [each.task for each in (self._receiving, self._sending) if each and each.task]

@@ -1,4 +1,4 @@
-"""One request from an ASGI server: its head, body and response (ASGI 3, HTTP & WebSocket)."""
+"""One request from an ASGI server: its head, its body and its response (ASGI 3, HTTP & WebSocket)."""
 
 from __future__ import annotations
 
@@ -39,12 +39,13 @@ _CLIENT_LEFT: Final = 499
 
 
 class ClientDisconnected(Exception):
-    """The client disconnected before its request was complete."""
+    """Raised if the client disconnects before its request has arrived completely."""
 
 
 def head_of(scope: Scope, bounds: HttpBounds) -> RequestHead:
-    """Return the head of a request, with its path relative to the mount point. Raises `BadRequest` if the head is
-    invalid. The check is needed because some ASGI servers accept heads that others reject."""
+    """Return the head of an ASGI request, with its path relative to the mount point. Raises `BadRequest` if the head is
+    invalid, because some ASGI servers pass on invalid heads.
+    """
     headers: dict[str, str] = {}
     repeated: set[str] = set()
     size = count = 0
@@ -80,14 +81,14 @@ def client_of(scope: Scope) -> str | None:
 
 
 def _path_below(scope: Scope) -> str:
-    # The path begins with the prefix of each mount, unless a proxy or an older framework has removed the prefix.
+    # The path starts with the prefixes of all mounts, unless a proxy or an older framework has removed them.
     path: str = scope["path"]
     rest = path.removeprefix(scope.get("root_path", "").rstrip("/"))
     return rest if not rest or rest[0] == "/" else path
 
 
 class AsgiBody:
-    """The body of a request to an ASGI application, which ``receive`` returns in pieces."""
+    """The body of an ASGI request, which ``receive`` returns in pieces."""
 
     def __init__(self, receive: Receive, bounds: HttpBounds) -> None:
         self._receive = receive
@@ -102,8 +103,9 @@ class AsgiBody:
         """How many bytes of the body are read and discarded after an early response, and for how many seconds."""
 
     async def await_admission(self, ask: DeferredDecision, head: RequestHead) -> Answer | Admitted:
-        """Return the decision of ``ask`` on whether to admit the request. If the client disconnects in the meantime,
-        cancel ``ask`` and raise `ClientDisconnected`."""
+        """Wait for ``ask``, which decides whether to admit the request, and return the decision. If the client
+        disconnects in the meantime, cancel ``ask`` and raise `ClientDisconnected`.
+        """
         if "expect" in head.headers:  # ASGI servers send 100 when the body is received: RFC 9110 section 10.1.1
             return await ask()
         with trio.CancelScope() as scope:
@@ -120,8 +122,9 @@ class AsgiBody:
             asking.cancel(reason="the client is gone")
 
     async def read(self, head: RequestHead, held: HeldBytes) -> bytes:
-        """Receive and return the whole body. ``held`` counts its bytes in the meantime. Raises `BadRequest` if the body
-        is invalid, and `ClientDisconnected` if the client disconnects."""
+        """Receive and return the whole request body. ``held`` counts its bytes in the meantime. Raises `BadRequest` if
+        the body is invalid, and `ClientDisconnected` if the client disconnects.
+        """
         if self._length(head) > self._bounds.max_body_bytes:
             raise self._too_long()
         part = self.part
@@ -139,16 +142,18 @@ class AsgiBody:
         raise BadRequest(HTTPStatus.REQUEST_TIMEOUT, reason)
 
     def refuse(self, head: RequestHead) -> None:
-        """Let `drop` receive the whole body of a request that was refused because of its head, if the body isn't too
-        long. Most clients send the body before they read the response."""
+        """Prepare `drop` to receive the whole body of a request that was refused because of its head, unless the body
+        is too long. Most clients send the body before they read the response.
+        """
         with suppress(BadRequest):
             if "expect" not in head.headers and self._length(head) <= self._bounds.max_body_bytes:
                 self._droppable = self._bounds.max_body_bytes, self._bounds.body_timeout
 
     async def drop(self) -> None:
-        """Receive and discard the rest of the body, within limits. Otherwise the ASGI server would close the connection
-        with unread bytes, and the client might never receive the response. Raises `ClientDisconnected` if the client
-        disconnects."""
+        """Receive and discard the rest of the request body, within limits. Otherwise the ASGI server would close the
+        connection with unread bytes, and the response might be lost. Raises `ClientDisconnected` if the client
+        disconnects.
+        """
         dropped, (most, seconds) = 0, self._droppable
         with trio.move_on_after(seconds):
             while not self.is_over and dropped <= most:
@@ -158,7 +163,7 @@ class AsgiBody:
                     self.unserved.feed(piece)
 
     async def wait_for_disconnect(self) -> None:
-        """Wait until the client disconnects, after the body was received."""
+        """Wait until the client disconnects. Call this after the body was received."""
         while (await self._receive())["type"] != "http.disconnect":
             pass
 
@@ -182,8 +187,9 @@ class AsgiBody:
 
 
 class AsgiResponse(ResponseHandle):
-    """The response to one request, which the MCP application makes and ``send`` sends. The application is called in
-    ``context``, because it must not see the context of the current task."""
+    """The response to one ASGI request: the MCP endpoint creates it, and ``send`` sends it. The endpoint's callbacks
+    run in ``context``, and not in the context of the current task.
+    """
 
     __slots__ = (
         *("_closes", "_context", "_decided", "_has_begun", "_is_sending", "_scope", "_send", "_sending_since"),
@@ -221,18 +227,19 @@ class AsgiResponse(ResponseHandle):
     # The client goes
 
     def leave(self) -> None:
-        """Notify the application that the client has disconnected, unless the response is complete. Idempotent."""
+        """If the response isn't complete, notify the MCP endpoint that the client has disconnected. Idempotent."""
         if not self.is_gone:
             self.is_gone = True
             self._context.run(self.on_gone)
 
     def cut(self, reason: str) -> None:
-        """End the response at once, even if it is incomplete."""
+        """End the response at once, even if it is incomplete. ``reason`` is the reason for the cancellation."""
         self.leave()
         self._scope.cancel(reason=reason)
 
     def tick(self, now: float, write_timeout: float) -> None:
-        """End the response if the client hasn't accepted a byte for ``write_timeout`` seconds, at the time ``now``."""
+        """End the response if, at the time ``now``, the client hasn't accepted any bytes for ``write_timeout`` seconds.
+        """
         if not self._is_sending:
             return
         if self._sending_since is None:
@@ -243,8 +250,9 @@ class AsgiResponse(ResponseHandle):
     # Writing
 
     async def write(self, body: AsgiBody) -> None:
-        """Wait for the application's answer, and send it to the client. Return early if the response is cut. The rest
-        of the request's ``body`` is discarded."""
+        """Wait for the endpoint's response, and send it to the client. Return early if `cut` is called. The rest of the
+        request's ``body`` is discarded.
+        """
         with self._scope:
             try:
                 await self._decided.wait()
@@ -255,8 +263,9 @@ class AsgiResponse(ResponseHandle):
         await self.abort()
 
     async def abort(self) -> None:
-        """Notify the application that the client has disconnected, and still send a response unless one is complete.
-        Middleware would report an application error if a disconnected client got no response."""
+        """Notify the MCP endpoint that the client has disconnected, and send a response unless one is complete. Without
+        a response, middleware would report an application error.
+        """
         self.leave()
         if not self._has_begun:
             with suppress(OSError):
@@ -293,8 +302,7 @@ def _piece(data: bytes | bytearray, *, more: bool) -> dict[str, Any]:
 
 
 def fields(answer: Answer, *, has_length: bool = True) -> list[tuple[bytes, bytes]]:
-    """Return the headers of ``answer`` in ASGI's format. They include the Content-Length unless the length is
-    unknown."""
+    """Return the headers of ``answer`` in ASGI's format, with a Content-Length unless the length is unknown."""
     pairs = (line.partition(b": ") for line in answer.headers.splitlines())
     headers = [(name.lower(), value) for name, _, value in pairs]
     # RFC 9110 section 8.6: no Content-Length in a 204; section 15.4.5: a 304 has no body

@@ -1,5 +1,6 @@
-"""Server cards and catalogs, for clients that discover servers (SEP-2127). The card of a server is served beside its
-endpoint, and the catalog lists the card. Both documents are public: they require no token and contain no secrets."""
+"""Server cards and catalogs, for clients that discover servers (SEP-2127). A server's card is served beside its
+endpoint, and the catalog lists the card. Both documents are public: no token is required, and they contain no secrets.
+"""
 
 from __future__ import annotations
 
@@ -55,10 +56,10 @@ def _check_name(_: Any, __: Any, name: str) -> None:
 def _check_url(_: Any, __: Any, url: str) -> None:
     origin, _target = split_url(url)
     place = nearness(origin.host)
-    # docs/discovery.md, Transport Security: https is required, and http is for local development only.
+    # docs/discovery.md, Transport Security: https is required; http is only for local development.
     if not origin.secure and place is not Nearness.MACHINE:
         raise ValueError(f"the URL in a card must use https, or be on this machine, not {url[:300]!r}")
-    # docs/discovery.md, Information Disclosure: public cards must not name private endpoints.
+    # docs/discovery.md, Information Disclosure: public cards must not contain private endpoints.
     if place is Nearness.NETWORK or (place is Nearness.ANYWHERE and _is_inside(origin.host)):
         raise ValueError(f"a card is public, but {origin.host} is a private address: {url[:300]!r}")
 
@@ -83,7 +84,7 @@ def _check_text(_: Any, attribute: attrs.Attribute[Any], words: str | None) -> N
 
 @frozen
 class Card:
-    """The public server card: what clients can find out about a server before they connect, without a token.
+    """The public server card, which describes a server to clients before they connect. No token is required.
 
         await serve_http(server, card=Card("com.example/weather", url="https://example.com/mcp"), catalog=True)
 
@@ -110,9 +111,10 @@ class Card:
     """The repository with the server's source code, as shown on the card."""
 
     def _of(self, server: Servable) -> ServerCard:
-        """Return the complete card of ``server``. Raises `ValueError` if a value is missing, or isn't allowed in a
-        card."""
-        # The `info` of a proxy is for its operators; its clients see the information of the upstream server.
+        """Return the complete server card of ``server``. Raises `ValueError` if a value is missing, or isn't allowed in
+        a card.
+        """
+        # A proxy's own `info` is for its operators. Its clients get the information of the upstream server.
         info = server.info if isinstance(server, Server) else None
         card = ServerCard(
             self.name,
@@ -130,7 +132,7 @@ class Card:
             check_text("title", card.title)
         if info is not None and info.name not in (self.name, name_in(self.name)):
             # docs/discovery.md, Consistency with Runtime Behavior: the card SHOULD NOT contradict the server. Clients
-            # compare both, and warn users.
+            # compare the two, and warn users.
             logger.warning("the card says %s, but clients will see the server name %r", self.name, info.name[:200])
         return card
 
@@ -158,7 +160,7 @@ _LONGEST_KNOWN: Final = 4000
 
 @frozen
 class PublicDocument:
-    """A public document, such as a server card, which is rendered once. ``kind`` is its media type."""
+    """A public document that is encoded once, such as a server card. ``kind`` is its media type."""
 
     kind: str
     body: bytes = attrs.field(repr=False)
@@ -172,8 +174,9 @@ class PublicDocument:
         object.__setattr__(self, "_headers", _CORS + _CACHED + f"ETag: {tag}\r\n".encode())
 
     def answer(self, method: str, known: str) -> Answer:
-        """Return the answer to a request for the document with this ``method``, whatever types the client accepts.
-        ``known`` is the If-None-Match header."""
+        """Return the HTTP response to a request for the document with this ``method``. The Accept header is ignored.
+        ``known`` is the If-None-Match header.
+        """
         if method == "OPTIONS":
             return Answer(HTTPStatus.NO_CONTENT, _CORS + _METHODS + b"Access-Control-Max-Age: 7200\r\n")
         if method not in ("GET", "HEAD"):
@@ -186,8 +189,9 @@ class PublicDocument:
 
 def public_documents(server: Servable, path: str, card: Card | None, *, catalog: bool) -> Mapping[str, PublicDocument]:
     """Return the public documents beside the endpoint at ``path``, keyed by their paths: the ``card`` of ``server``,
-    and a catalog that lists the card. Raises `ValueError` if there is a catalog without a card, and for the same
-    reasons as `Card._of`."""
+    and the catalog that lists it. Raises `ValueError` for a catalog without a card, and for the same reasons as
+    `Card._of`.
+    """
     if card is None:
         raise ValueError("catalog=True needs a card: card=Card('com.example/weather', url='https://...')")
     plain = {"$schema": CARD_SCHEMA, **unstructure(card._of(server), LATEST_MODERN)}

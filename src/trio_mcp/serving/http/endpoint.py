@@ -1,5 +1,6 @@
-"""HttpEndpoint: admits and routes the HTTP requests of all clients, by the rules of modern and legacy revisions. A
-single task checks all timeouts of an endpoint, so that requests need no timers."""
+"""HttpEndpoint: checks the HTTP requests of all clients, and routes them by the rules of modern and legacy revisions. A
+single task checks all timeouts of an endpoint, so that requests need no timers of their own.
+"""
 
 from __future__ import annotations
 
@@ -72,8 +73,9 @@ _TOO_HEAVY: Final = "the requests in progress take too much memory; try again la
 
 
 class RequestAdmission:
-    """Makes the first checks of each request to an endpoint, before its body is read. ``cors`` writes the headers for
-    web pages. A ``stateless`` endpoint has no sessions, so it allows neither GET nor DELETE."""
+    """Makes the first checks of each request to an endpoint, before its body is read. ``cors`` writes the CORS headers.
+    A ``stateless`` endpoint has no sessions, and so allows neither GET nor DELETE.
+    """
 
     def __init__(self, settings: EndpointSettings, cors: Cors, routes: Routes | None, *, stateless: bool) -> None:
         self._settings = settings
@@ -91,11 +93,12 @@ class RequestAdmission:
         """Whether the server has received its first signal."""
 
     def admit(self, head: RequestHead) -> HeadDecision:
-        """Return a refusal of the request, or admit its caller: see `HttpApplication.admit`. The caller is an `Auth`,
-        or `None` if the endpoint is unprotected."""
+        """Admit the caller of a request, or return the response that refuses it: see `HttpApplication.admit`. The
+        caller is an `Auth`, or `None` if the endpoint requires no token.
+        """
         headers, checks, gate = head.headers, self._checks, self._gate
-        # 2026-07-28 streamable HTTP, Security & Endpoint: an Origin that isn't allowed MUST get 403. A foreign Host is
-        # a sign of DNS rebinding.
+        # 2026-07-28 streamable HTTP, Security & Endpoint: if the Origin isn't allowed, the status MUST be 403. A
+        # foreign Host may be a sign of DNS rebinding.
         host = headers.get("host", "")
         if host != self._host:
             if not checks.allows_host(host):
@@ -111,7 +114,7 @@ class RequestAdmission:
         if head.path != self._settings.path and not self._settings.covers(head.path):
             return self._public(head) or self._route(head, extra)
         if head.method == "OPTIONS":
-            return self._cors.preflight(head)  # a preflight has no credentials: WHATWG Fetch section 4.8
+            return self._cors.preflight(head)  # WHATWG Fetch section 4.8: a preflight has no credentials
         if gate is None:
             known = head.method, headers.get("content-type"), headers.get("accept")
             if known in self._accepted and "content-encoding" not in headers:
@@ -121,22 +124,26 @@ class RequestAdmission:
         return partial(self._ask, gate, head, extra) if found is None else self._decide(found, head, extra)
 
     def _health(self, head: RequestHead) -> Answer | None:
-        """Return the answer to a health check, or `None` if the request isn't a health check. Health checks use the
-        server's IP address."""
+        """Return the response to a health check, or `None` for any other request. Health checks may use the server's IP
+        address as their Host.
+        """
         if not self._settings.health or head.path not in HEALTH:
             return None
         return health(head.path, head.method, is_ready=not self.expects_end)
 
     def _public(self, head: RequestHead) -> Answer | None:
-        """Return the answer to a health check or to a request for a public document, which pages of any origin may
-        read. Return `None` for any other request."""
+        """Return the response to a health check or a request for a public document. Web pages of any origin may read
+        both. Return `None` for any other request.
+        """
         document = self._settings.documents.get(head.path)
         if document is None:
             return self._health(head)
         return document.answer(head.method, head.headers.get("if-none-match", ""))
 
     def _route(self, head: RequestHead, extra: bytes) -> Answer | Admitted:
-        """Admit a request to one of the ``routes``, or return the refusal of a request to an unknown path."""
+        """Admit a request to one of the user's ``routes``. For an unknown path, return the response that refuses the
+        request.
+        """
         found = None if self._routes is None else self._routes.find(head.path)
         return text(HTTPStatus.NOT_FOUND, "no endpoint at this path", extra) if found is None else Admitted(found)
 
@@ -149,8 +156,9 @@ class RequestAdmission:
         return self._fault(head, extra) or Admitted(found)
 
     def _fault(self, head: RequestHead, extra: bytes) -> Answer | None:
-        """Return the answer to a request whose head is invalid for the endpoint, whoever the caller is. Return `None`
-        if the head is valid."""
+        """Return the response to a request whose head is invalid for the endpoint, or `None` if the head is valid. This
+        doesn't depend on the caller.
+        """
         method, headers = head.method, head.headers
         content_type, accept = headers.get("content-type"), headers.get("accept")
         if (method, content_type, accept) in self._accepted and "content-encoding" not in headers:
@@ -159,11 +167,12 @@ class RequestAdmission:
             allow = b"Allow: %b\r\n" % self._methods
             return text(HTTPStatus.METHOD_NOT_ALLOWED, f"{method} is not allowed here", extra + allow)
         if method == "POST" and (content_type or "").partition(";")[0].strip().lower() != "application/json":
-            # A browser sends bodies of other content types to any origin without a preflight.
+            # Browsers send bodies of other content types to any origin without a preflight.
             return invalid(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "the Content-Type must be application/json", extra)
         coding = headers.get("content-encoding", "").lower()
         if method == "POST" and coding not in ("", "identity"):
-            # RFC 9110 section 12.5.3: the response to an unsupported encoding SHOULD have Accept-Encoding.
+            # RFC 9110 section 12.5.3: if the encoding isn't supported, the response SHOULD have an Accept-Encoding
+            # header.
             reason = f"the Content-Encoding {coding[:50]!r} is not supported: send the body without one"
             return invalid(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, reason, extra + b"Accept-Encoding: identity\r\n")
         only_stream = method == "GET" or headers.get("mcp-method") in _STREAMING
@@ -180,8 +189,10 @@ class RequestAdmission:
 
 
 class HttpEndpoint(RequestAdmission, HttpApplication):
-    """The application that handles all HTTP connections to one endpoint of ``running``. Its tasks run in ``nursery``.
-    ``free_connections`` returns how many more connections are allowed, if this process accepts them itself."""
+    """Serves the HTTP requests of all clients to one endpoint of ``running``, the running server. Its tasks run in
+    ``nursery``. ``free_connections`` returns how many more connections are allowed, if this process accepts them
+    itself.
+    """
 
     def __init__(
         self,
@@ -215,7 +226,7 @@ class HttpEndpoint(RequestAdmission, HttpApplication):
         return self._settings.health
 
     def shut_down(self, reason: str, *, hurry: bool) -> None:
-        """Stop accepting requests, and end streams: see `Connection.shut_down`."""
+        """Stop accepting requests, and end streams. See `Connection.shut_down`."""
         self._is_ending = self.expects_end = True
         self._modern.shut_down(reason, hurry=hurry)
         self._sessions.shut_down(reason, hurry=hurry)
@@ -235,43 +246,46 @@ class HttpEndpoint(RequestAdmission, HttpApplication):
         self._sessions.expire(now)
 
     def send_keep_alive(self) -> None:
-        """Send a comment on each silent stream. Call this twice per `Limits.stream_interval`."""
+        """Send a comment on each stream that was silent since the last call. Call this twice per
+        `Limits.stream_interval`.
+        """
         self._modern.send_keep_alive()
         self._sessions.send_keep_alive()
 
     # Requests
 
     def refusal(self, status: HTTPStatus, reason: str, head: RequestHead | None) -> Answer:
-        """Return the answer to an invalid HTTP request: see `HttpApplication.refusal`."""
+        """Return the response to an invalid HTTP request: see `HttpApplication.refusal`."""
         extra = self._cors.headers(head.headers.get("origin") if head is not None else None)
         if status is HTTPStatus.SERVICE_UNAVAILABLE:
             return busy(f"Too busy: {reason}", extra)
         return invalid(status, reason, extra)
 
     def hold(self, head: RequestHead | None, caller: object | None, client: object) -> HeldBytes:
-        """Return a counter for bytes of a client that are read but not served: see `HttpApplication.hold`."""
+        """Return a counter for bytes of requests that were read but not served yet: see `HttpApplication.hold`."""
         assert isinstance(client, RemoteEnd), "the client of a request must be a RemoteEnd"
         principal = caller.principal.id if isinstance(caller, Auth) else None
         caller = client.caller(principal, None if head is None else head.headers)
         return self.unread.held_for(client.connection(caller))
 
     def who(self, head: RequestHead | None, caller: object, client: object) -> tuple[str | None, str | None]:
-        """Return the address and the principal of the sender of a request, for an access log: see `Who`."""
+        """Return the IP address and the principal of the sender of a request, for an access log: see `Who`."""
         assert isinstance(client, RemoteEnd), "the client of a request must be a RemoteEnd"
         address = client.caller(None, None if head is None else head.headers).address
         return address, caller.principal.id.subject if isinstance(caller, Auth) else None
 
     def report_unserved(self, body: UnservedBody) -> None:
-        """Fail the server's request to the client that the refused ``body`` was meant to answer: see
-        `HttpApplication.report_unserved`."""
+        """Handle a refused ``body``. If it contained the answer to a server-to-client request, fail that request: see
+        `HttpApplication.report_unserved`.
+        """
         session_id = body.head.headers.get("mcp-session-id")
         caller = body.caller
         if session_id is None or body.head.method != "POST" or not (caller is None or isinstance(caller, Auth)):
             return
-        # If the end of the body hasn't arrived, its first part may stop inside a nested object, whose members look like
-        # those of the message.
+        # Without the end of the body, its beginning may stop inside a nested object, and members of that object look
+        # like members of the message.
         message = skipped(body.beginning, body.tail or b"\n", body.reason)
-        # A body that is too long is probably an answer. A body that came too slowly may be anything.
+        # A body that is too long is probably an answer. A body that arrived too slowly may be anything.
         if not (message.is_answer or body.status is HTTPStatus.REQUEST_ENTITY_TOO_LARGE):
             return
         self._fail_question(message, session_id, None if caller is None else caller.principal.id, body.beginning)
@@ -283,7 +297,7 @@ class HttpEndpoint(RequestAdmission, HttpApplication):
             return
         body = body.removeprefix(_BOM)
         origin = head.headers.get("origin")
-        extra = b"" if origin is None else self._cors.headers(origin)  # most clients are not web pages
+        extra = b"" if origin is None else self._cors.headers(origin)  # fast path: most clients aren't web pages
         principal = check = None
         if caller is not None and self._gate is not None:
             principal, check = caller.principal.id, scope_check(self._gate, caller)
@@ -297,7 +311,7 @@ class HttpEndpoint(RequestAdmission, HttpApplication):
                 self._get(request)
             else:
                 self._delete(request)
-        except Exception:  # a bug in this package, which affects only this request
+        except Exception:  # a bug in this package, which must affect only this request
             logger.exception("an HTTP request failed")
             response.answer(error(HTTPStatus.INTERNAL_SERVER_ERROR, INTERNAL_ERROR, "Internal error", extra))
 
@@ -321,13 +335,14 @@ class HttpEndpoint(RequestAdmission, HttpApplication):
                 self._post_legacy(message, request)
 
     def _lacks_memory(self, request: HttpRequest) -> bool:
-        """Return whether the request must be refused because its decoded body would take too much memory. If so, send
-        the refusal now: decoding a refused body would temporarily take as much memory as serving it."""
+        """Return whether the decoded body of the request would take too much memory. If so, refuse the request now:
+        decoding the body just to refuse it would take that memory.
+        """
         body, load = request.body, self._running.host.load
         leaves = partial(leaves_memory, self._limits, load, request.caller)
         if leaves(len(body) * HEAVIEST) or leaves(weight_of(body)):  # estimating the size takes as long as decoding
             return False
-        if load.parked and b'"requestState"' in body:  # this request takes the place of the request that it continues
+        if load.parked and b'"requestState"' in body:  # the request replaces the one that it continues
             return False
         unread = skipped(body[:_LOOKED_AT], body[-_LOOKED_AT:], _TOO_HEAVY)
         if unread.is_answer and "mcp-session-id" in request.head.headers:  # admission counts only requests
@@ -337,8 +352,9 @@ class HttpEndpoint(RequestAdmission, HttpApplication):
         return True
 
     def _lacks_connection(self, request: HttpRequest, message: Message | Batch | None = None) -> bool:
-        """Return whether a caller behind a trusted proxy has used up its share of connections, so that it can't make a
-        long request over this connection. If so, send the refusal."""
+        """Return whether the caller, behind a trusted proxy, has too many connections to make a long request on this
+        one. If so, refuse the request.
+        """
         hop: RemoteEnd = request.response.client
         if self._free_connections is None or not (message is None or isinstance(message, Request | Batch)):
             return False
@@ -349,8 +365,9 @@ class HttpEndpoint(RequestAdmission, HttpApplication):
         return True
 
     def _is_modern(self, message: Message | Batch, head: RequestHead) -> bool:
-        """Return whether ``message`` is a message of a modern revision. Its own fields decide, or else its version
-        header. If the message names a session, the session's revision decides."""
+        """Return whether ``message`` belongs to a modern revision. Its ``_meta`` fields decide, otherwise the version
+        header. If the request names a session, the session's revision applies instead of a header with a known version.
+        """
         params = message.params if isinstance(message, Request | Notification) else None
         if isinstance(params, dict):
             meta = cast("dict[str, Any]", params).get("_meta")
@@ -384,7 +401,7 @@ class HttpEndpoint(RequestAdmission, HttpApplication):
         self._in_session(request, partial(self._get_in_session, request))
 
     def _get_in_session(self, request: HttpRequest, session: ClientSession) -> None:
-        if self._is_ending and self._shared is not None:  # another replica can take over the streams
+        if self._is_ending and self._shared is not None:  # the client can continue its streams on another replica
             request.response.answer(unavailable("the server is shutting down", request.extra), close=True)
         elif not (request.response.client.is_proxy and self._lacks_connection(request)):
             session.get(request)
@@ -395,8 +412,9 @@ class HttpEndpoint(RequestAdmission, HttpApplication):
     def _fail_question(
         self, message: Unreadable, session_id: str | None, principal: PrincipalId | None, body: bytes
     ) -> None:
-        """Fail the server's request to the client that ``message`` was meant to answer, if the HTTP request named a
-        session of ``principal``."""
+        """Fail the server-to-client request that ``message`` was meant to answer, if the HTTP request named a session
+        of ``principal``.
+        """
         session = None if session_id is None else self._sessions.find(session_id, principal)
         if session is not None:
             session.fail_question(message, body)
@@ -404,7 +422,8 @@ class HttpEndpoint(RequestAdmission, HttpApplication):
             self._shared.fail_question(session_id, principal, message)
 
     def _in_session(self, request: HttpRequest, use: Callable[[ClientSession], None]) -> None:
-        """Call ``use`` with the session that ``request`` names. If ``request`` names no session, refuse it."""
+        """Call ``use`` with the session that ``request`` names in its header. Without that header, refuse the request.
+        """
         session_id = request.head.headers.get("mcp-session-id")
         if session_id is None:
             reason = "the Mcp-Session-Id header is missing; send initialize first"
@@ -417,20 +436,21 @@ class HttpEndpoint(RequestAdmission, HttpApplication):
             self._use(request, use, session)
 
     def _use(self, request: HttpRequest, use: Callable[[ClientSession], None], session: ClientSession | None) -> None:
-        """Call ``use`` with ``session``. Refuse ``request`` if there is no session, or if ``request`` is invalid for
-        the session."""
+        """Call ``use`` with ``session``. Refuse ``request`` if ``session`` is `None`, or if the request's protocol
+        version is unknown.
+        """
         version, extra = request.head.headers.get("mcp-protocol-version"), request.extra
         if session is None and self._is_ending:
             request.response.answer(unavailable("the server is shutting down", extra))
         elif session is None:
-            # 2025-11-25 transports, Session Management: the status MUST be 404, and the client opens a new session.
+            # 2025-11-25 transports, Session Management: the status MUST be 404, so that the client opens a new session.
             where = "" if self._shared is not None else " in this process"
             how = "it has ended" if self._shared is not None else "it has ended, or another one has it"
             reason = f"there is no such session{where}: {how}; send initialize"
             request.response.answer(invalid(HTTPStatus.NOT_FOUND, reason, extra))
         elif version is not None and version not in REVISIONS:
-            # 2025-11-25 transports, Protocol Version Header: an unsupported version MUST get 400, with every method. A
-            # supported version is accepted even if it differs, because the handshake has settled the revision.
+            # 2025-11-25 transports, Protocol Version Header: an unsupported version MUST get status 400, with every
+            # method. Any supported version is accepted, because the handshake has already determined the revision.
             reason = "the MCP-Protocol-Version is not supported"
             request.response.answer(invalid(HTTPStatus.BAD_REQUEST, reason, extra))
         else:
@@ -438,7 +458,7 @@ class HttpEndpoint(RequestAdmission, HttpApplication):
 
 
 def _fleet_sessions(running: Running, nursery: trio.Nursery, retry_interval: float) -> FleetSessions[Any] | None:
-    """Return the sessions that all replicas share, or `None` if the server has no shared storage."""
+    """Return the legacy sessions that all replicas share, or `None` if the server has no shared storage."""
     if not isinstance(running, RunningServer) or running.fleet is None or running.stateless:
         return None
     from .session import HttpFleet  # imported late: most servers run alone
@@ -460,8 +480,9 @@ _LOOK: Final = 1.0
 
 
 async def watch_clock(endpoint: HttpEndpoint, interval: float, tick: Callable[[float], None]) -> None:
-    """Call ``tick`` and the timed methods of ``endpoint`` about once a second, until cancelled. No stream stays silent
-    for longer than ``interval`` seconds."""
+    """Call ``tick`` and the timed methods of ``endpoint`` about once a second, until cancelled. Comments keep each
+    stream from being silent for longer than ``interval`` seconds.
+    """
     pause = min(_LOOK, interval / 2)
     spoken = trio.current_time()
     while True:

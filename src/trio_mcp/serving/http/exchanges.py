@@ -1,5 +1,6 @@
-"""PostExchange: one POST and the answer to it. It begins with an admitted `HttpRequest`. The first line that is sent
-decides whether the answer is JSON or a stream. `FedConnection` is a connection whose messages arrive in POSTs."""
+"""PostExchange: one POST request and its response. The first line to be sent decides whether the response is JSON or an
+event stream. `FedConnection` is an MCP connection whose messages arrive in POST requests.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
 
 @define(eq=False)
 class HttpRequest:
-    """An HTTP request, and the response to it."""
+    """An admitted HTTP request to the MCP endpoint, and the response to it."""
 
     head: RequestHead
     body: bytes = attrs.field(repr=False)
@@ -56,7 +57,7 @@ class HttpRequest:
     """Function that checks the caller's scopes, if the endpoint is protected."""
 
     def peer(self, session_id: str | None = None) -> Peer:
-        """Return the client that sent the request, as the peer of the connection with this id."""
+        """Return the client that sent the request, as a `Peer` for the connection or session with this id."""
         headers, user = Headers.of_lower_case(self.head.headers), self.response.client.user
         return Peer(
             session_id, headers, self.principal, self.auth, self.caller, check_scopes=self.check_scopes, user=user
@@ -64,12 +65,13 @@ class HttpRequest:
 
 
 def refuses_scopes(running: Running, gate: Gate, message: Message | Batch, posted: HttpRequest) -> bool:
-    """Return whether the caller lacks a scope for ``message``. If so, send the refusal now: this is the last moment at
-    which the response can have a status of its own."""
+    """Return whether the caller lacks a scope for ``message``. If so, refuse the request now, because the HTTP status
+    can't be chosen later.
+    """
     needed = frozenset[str]()
     if isinstance(message, Request | Notification):
         needed = scopes_of(running, message.method, message.params, posted.auth)
-    elif isinstance(message, Batch):  # checks all scopes at once, so that the client prompts its user once
+    elif isinstance(message, Batch):  # check all scopes at once, so that the client asks its user once
         requests = [member for member in message.members if isinstance(member, Request | Notification)]
         needed = needed.union(*(scopes_of(running, each.method, each.params, posted.auth) for each in requests))
     if not needed or posted.auth is None or (refusal := gate.missing(posted.auth, needed)) is None:
@@ -81,8 +83,8 @@ def refuses_scopes(running: Running, gate: Gate, message: Message | Batch, poste
 
 
 class PostExchange(PartExchange):
-    """The exchange of the POST ``posted`` on ``connection``, which ends with the reply. The answer is JSON if the reply
-    is its first line; otherwise it is a stream of events (`open_stream`).
+    """A POST request (``posted``) on ``connection``, until its response is complete. If the reply is the first line to
+    be sent, the response is JSON. Otherwise it is a stream of events (`open_stream`).
 
     A cancelled request gets no reply. Its stream ends without a message (ruling 1). If no stream was opened, the answer
     is an empty stream, or status 503 if the server is shutting down.
@@ -117,27 +119,28 @@ class PostExchange(PartExchange):
             self.send_no_stream()
 
     def send_no_stream(self) -> None:
-        """Drop all lines of the exchange except the reply, because the client accepts only JSON."""
+        """Discard all lines except the reply, because the client accepts only JSON."""
         self.outbox.close()
 
     @abstractmethod
     def leave(self) -> None:
-        """Clean up after the exchange. Called once, before the end of the answer is sent."""
+        """Clean up when the response is complete. Called once, before the end of the response is sent."""
 
     @abstractmethod
     def open_stream(self) -> None:
-        """Make the answer to the POST a stream, which sends the lines in the outbox."""
+        """Make the response to the POST an event stream, and send the lines in the outbox."""
 
     @abstractmethod
     def end_stream(self) -> None:
-        """End the stream after the last line in the outbox."""
+        """End the event stream after the last line in the outbox."""
 
     def comment(self) -> None:
-        """Send a comment on the stream, if nothing was sent since the last call."""
+        """Send a comment on the event stream, if nothing was sent since the last call."""
 
     def send_keep_alive(self) -> None:
-        """If the exchange was silent since the last call, send a comment on its stream. If it has no stream, make the
-        answer a stream. Call this twice within the longest allowed silence."""
+        """Send a comment if nothing was sent since the last call. If the response isn't a stream yet, make it a stream.
+        Call this twice within the longest allowed silence.
+        """
         if self.is_stream:
             self.comment()
         elif self._was_silent:
@@ -145,7 +148,8 @@ class PostExchange(PartExchange):
         self._was_silent = True
 
     def commit(self) -> None:
-        """Make the answer to the POST a stream, unless it already is a stream, is complete, or must be JSON."""
+        """Make the response to the POST an event stream, unless it already is a stream, is complete, or must be JSON.
+        """
         if not (self.is_stream or self.is_over or self.accepts == JSON):
             self.open_stream()
 
@@ -173,8 +177,9 @@ class PostExchange(PartExchange):
             self.answer(status, line, RETRY_AFTER if status is HTTPStatus.SERVICE_UNAVAILABLE else b"")
 
     def end_unanswered(self) -> None:
-        """Answer a request that gets no reply with an empty stream. The stream has no event id, so that the client
-        doesn't try to resume it."""
+        """Respond to a request that gets no reply with an empty stream. It has no event id, so that the client doesn't
+        try to resume it.
+        """
         self.close()
         if self.accepts == JSON:
             self.response.answer(empty(HTTPStatus.NO_CONTENT, self.extra))
@@ -182,7 +187,9 @@ class PostExchange(PartExchange):
             self.response.answer(Answer(HTTPStatus.OK, STREAM_HEADERS + self.extra, b""))
 
     def check_scopes(self, needed: frozenset[str]) -> None:
-        """Raise `CodedError` if the caller lacks a scope. The answer then gets the status of that error."""
+        """Raise `CodedError` if the caller lacks one of the ``needed`` scopes. The response then gets the HTTP status
+        for that error.
+        """
         try:
             super().check_scopes(needed)
         except InsufficientScope as error:
@@ -190,7 +197,7 @@ class PostExchange(PartExchange):
             raise
 
     def status_of(self, code: int) -> HTTPStatus:
-        """Return the HTTP status of a JSON reply in which a handler returns an error with this ``code``.
+        """Return the HTTP status of a JSON reply with an error of this ``code`` from a handler.
 
         A handler's errors are ordinary replies: if a handler passes on error -32601 from another server, this server's
         method isn't missing. 2026-07-28 basic, Per-request protocol fields: a missing capability is 400 wherever it is
@@ -199,7 +206,7 @@ class PostExchange(PartExchange):
         return HTTPStatus.BAD_REQUEST if code == MISSING_REQUIRED_CLIENT_CAPABILITY else HTTPStatus.OK
 
     def close(self) -> None:
-        """End the exchange, unless it has already ended."""
+        """Mark the exchange as complete, and clean up. Does nothing if it already is complete."""
         if not self.is_over:
             self.is_over = True
             self.leave()
@@ -212,7 +219,7 @@ class PostExchange(PartExchange):
         elif code == TOO_BUSY:
             self.answer(HTTPStatus.SERVICE_UNAVAILABLE, line, RETRY_AFTER)
         elif code == METHOD_NOT_FOUND and not request.revision.handshake:
-            self.refuse(code, line)  # the server itself doesn't have this method, so the status is an error
+            self.refuse(code, line)  # the server itself lacks this method, so use an error status
         else:
             self.reply(line)
 
@@ -220,8 +227,9 @@ class PostExchange(PartExchange):
         self.answer(status_of_refusal(code), line)
 
     def answer(self, status: HTTPStatus, line: bytes, more: bytes = b"") -> None:
-        """Send the complete answer to the POST, with ``more`` headers. ``line`` is sent as JSON, or as the only event
-        of a stream."""
+        """Send ``line`` as the complete response to the POST, with ``more`` headers. It is sent as JSON, or as the only
+        event of a stream if the client accepts only streams.
+        """
         if not self.is_over:
             self.is_over = True
             self.leave()
@@ -241,22 +249,23 @@ class PostExchange(PartExchange):
 
 
 class FinishedStream:
-    """The source of a response whose ``events`` are already complete: see `ResponseBody`."""
+    """A response body with ``events`` that are already complete: see `ResponseBody`."""
 
     def __init__(self, events: bytes) -> None:
         self._events = events
 
     async def next_chunk(self) -> bytes:
-        """Return all events at the first call, then nothing."""
+        """Return all events in the first call, and empty bytes afterwards."""
         await trio.lowlevel.checkpoint()
         events, self._events = self._events, b""
         return events
 
 
 class FedConnection:
-    """A connection of ``peer`` to ``running``. Messages that don't belong to a request go to ``outbox``. Without an
-    outbox, they are dropped: 2026-07-28 allows such messages only on streams of ``subscriptions/listen``. ``state``
-    applies the rules of the protocol to messages; by default the connection has its own state."""
+    """An MCP connection of ``peer`` to ``running`` (the running server), whose messages arrive in POST requests.
+    Messages that don't belong to a request go to ``outbox``. Without an outbox they are dropped, because 2026-07-28
+    allows them only in streams of ``subscriptions/listen``.
+    """
 
     def __init__(
         self, running: Running, peer: Peer, outbox: Outbox | None = None, state: ConnectionState | None = None
@@ -284,7 +293,7 @@ class FedConnection:
             self.ended.set()
 
     def started(self, value: None = None) -> None:
-        """Process the events that arrived before the connection started."""
+        """Process the messages that arrived before the connection was started."""
         self._is_started = True
         self.feed = self.connection.process_event
         for event in self._early:
@@ -294,8 +303,9 @@ class FedConnection:
             self._end_early()
 
     def shut_down(self, reason: str, *, drain_timeout: float | None = None, hurry: bool = False) -> None:
-        """End the connection when all requests have ended, including those from before the start. See
-        `Connection.shut_down`."""
+        """End the connection when all requests have ended, including those that arrived before the start. See
+        `Connection.shut_down`.
+        """
         end = partial(self.connection.shut_down, reason, drain_timeout=drain_timeout, hurry=hurry)
         if self._is_started:
             end()

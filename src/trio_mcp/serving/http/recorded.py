@@ -1,5 +1,6 @@
-"""RecordedEndpoint: an `HttpEndpoint` whose messages are recorded. `HttpRecordings` has one recording per session, and
-one for all messages without a session. Headers are not recorded, so no tokens are recorded."""
+"""RecordedEndpoint: an `HttpEndpoint` that records its messages. `HttpRecordings` makes one recording per session, and
+one for all messages without a session. Headers aren't recorded, and so no tokens.
+"""
 
 from __future__ import annotations
 
@@ -30,8 +31,9 @@ _SESSION_ID: Final = b"mcp-session-id: "
 
 
 class HttpRecordings:
-    """The recordings of one endpoint's messages, made with ``recorder``. `HttpRecordings` also observes the endpoint's
-    requests: see `Tracing`."""
+    """The recordings of one HTTP endpoint, made with ``recorder``. As a `Tracing`, this object also observes the
+    endpoint's requests.
+    """
 
     def __init__(self, recorder: Recorder) -> None:
         self.recorder = recorder
@@ -46,15 +48,17 @@ class HttpRecordings:
         self._response_of: Callable[[InboundRequest], ResponseHandle | None] = lambda _: None
 
     def observe(self, running: Running, response_of: Callable[[InboundRequest], ResponseHandle | None]) -> None:
-        """Observe all requests of ``running``, without replacing its own observer. ``response_of`` returns the response
-        to a request without a session."""
+        """Start to observe all requests of ``running``, in addition to its own `Tracing`. ``response_of`` returns the
+        response to a request without a session.
+        """
         self._response_of = response_of
         self._tracing, running.host.tracing = running.host.tracing, self
 
     @contextmanager
     def serving(self, exchange: RecordedExchange) -> Generator[None]:
-        """Attribute a session that is opened inside the block to ``exchange``, unless ``exchange`` already names a
-        session."""
+        """If a session is opened inside the block, record it with ``exchange``, unless ``exchange`` names an existing
+        session.
+        """
         self._opening = exchange if exchange.may_open else None
         try:
             yield
@@ -62,26 +66,26 @@ class HttpRecordings:
             self._opening = None
 
     def of_session(self, session_id: str) -> ExchangeReference | None:
-        """Return the recording to which the messages of an existing session are written."""
+        """Return the recording for the messages of an existing session. It is started if necessary."""
         found = self._sessions.get(session_id)
         if found is None and (found := self.recorder._start("server", "tcp")) is not None:
             self._sessions[session_id] = found
         return None if found is None else (found, 0)
 
     def known_session(self, session_id: str) -> ExchangeReference | None:
-        """Return the recording of a session's messages, or `None` if no message of it was recorded so far."""
+        """Return the recording for the messages of a session, or `None` if none of its messages was recorded so far."""
         found = self._sessions.get(session_id)
         return None if found is None else (found, 0)
 
     def next_sessionless(self) -> ExchangeReference | None:
-        """Return the place in the recording for the messages of a new exchange without a session."""
+        """Return the recording for an HTTP request without a session, with a new exchange number."""
         if self._sessionless is None:
             self._sessionless = self.recorder._start("server", "tcp")
         self._posts += 1
         return None if self._sessionless is None else (self._sessionless, self._posts)
 
     def session_ended(self, recording: Recording) -> None:
-        """End the recording of a session."""
+        """Finish the recording of a session, because the session has ended."""
         recording.finish()
         self._ended = recording
         for session_id, found in tuple(self._sessions.items()):
@@ -89,13 +93,13 @@ class HttpRecordings:
                 del self._sessions[session_id]
 
     async def aclose(self) -> None:
-        """End all recordings, and wait for up to two seconds until the last line of each is written. Cancellation
-        doesn't skip the wait."""
+        """Finish all recordings, and wait up to two seconds until they are written. Cancellation doesn't skip the wait.
+        """
         if self._sessionless is not None:
             self._sessionless.finish()
         for recording in tuple(self._sessions.values()):
             self.session_ended(recording)
-        # The thread writes recordings in the order in which they end, so the last one to end is also written last.
+        # The thread finishes recordings in the order in which they end, so waiting for the last one is enough.
         last = self._ended or self._sessionless
         if last is not None:
             await self.recorder._written(last)
@@ -103,17 +107,19 @@ class HttpRecordings:
     # Observing
 
     def _watch_load(self, load: Load) -> None:
-        """Watch the load of the server: see `Tracing.watch`."""
+        """Do nothing: the load of the server isn't recorded. See `Tracing.watch`."""
 
     def _tracer_of(self, network: str | None) -> Tracer:
-        """Return the observer of a connection. It observes the session that is being opened or, if none is, the
-        requests without a session."""
+        """Return the tracer of a connection: it records the session that is being opened or, if there is none, the
+        requests without a session.
+        """
         return _SessionRequests(self, self._response_of, self._opening, self._tracing)._tracer_of(network)
 
 
 class _SessionRequests(RecordedRequests):
-    """Observes the requests of the session that ``opening`` opens. If ``opening`` is `None`, it observes the requests
-    without a session."""
+    """Records the requests of the session that ``opening`` opens or, if ``opening`` is `None`, the requests without a
+    session.
+    """
 
     def __init__(
         self,
@@ -134,15 +140,16 @@ class _SessionRequests(RecordedRequests):
         return found.exchange.place if isinstance(found, RecordedResponse) else None
 
     def close(self, role: str, revision: str | None) -> None:
-        """End the observation: see `Tracer.close`."""
+        """End the recording of the session: see `Tracer.close`."""
         super().close(role, revision)
         if self._opening is not None and self._opening.place is not None:
             self._recordings.session_ended(self._opening.place[0])
 
 
 class RecordedExchange:
-    """A request with this ``body``, and the recording of its messages. ``session_id`` is the session that the request
-    names. Only the answer shows whether that session exists, or which session the request opens."""
+    """An HTTP request with this ``body``, and the recording of its messages. ``session_id`` is the session that the
+    request names. Only the response shows whether that session exists, or which session the request has opened.
+    """
 
     def __init__(
         self, recordings: HttpRecordings, place: ExchangeReference | None, body: bytes, session_id: str | None
@@ -159,7 +166,8 @@ class RecordedExchange:
             self._record_body(place)
 
     def answered(self, status: int, headers: bytes) -> ExchangeReference | None:
-        """Return the place in a recording for the messages of the exchange, which depends on the head of the answer."""
+        """Return the recording for the messages of the exchange, after the response's status and ``headers`` are known.
+        """
         if self.place is not None:
             return self.place
         opened = _session_in(headers)
@@ -178,8 +186,8 @@ class RecordedExchange:
 
 
 class RecordedResponse(ResponseHandle):
-    """A response that forwards to ``response``, and records the messages of the answer. At most ``max_bytes`` of an
-    event are recorded."""
+    """Passes a response on to ``response``, and records its messages. At most ``max_bytes`` of an event are recorded.
+    """
 
     __slots__ = ("_max_bytes", "_response", "exchange")
 
@@ -204,21 +212,21 @@ class RecordedResponse(ResponseHandle):
         self._response.on_gone = call
 
     def answer(self, answer: Answer, *, close: bool = False) -> None:
-        """Record ``answer`` and respond with it: see `ResponseHandle.answer`."""
+        """Record the complete response ``answer``, and send it: see `ResponseHandle.answer`."""
         place = self.exchange.answered(answer.status, answer.headers)
         if place is not None and answer.body.startswith((b"{", b"[")):
             place[0].frame("out", answer.body.removesuffix(b"\n"), post=place[1])
         self._response.answer(answer, close=close)
 
     def stream(self, status: int, headers: bytes, source: ResponseBody) -> None:
-        """Respond with a stream, and record its events: see `ResponseHandle.stream`."""
+        """Send a streamed response, and record its events: see `ResponseHandle.stream`."""
         place = self.exchange.answered(status, headers)
         noted = source if place is None else _RecordedSource(source, place, self._max_bytes)
         self._response.stream(status, headers, noted)
 
 
 def _session_in(headers: bytes) -> str | None:
-    """Return the id of the session that an answer with these ``headers`` opens, if any."""
+    """Return the id of the session that a response with these ``headers`` has opened, if any."""
     for line in headers.split(b"\r\n"):
         if line[: len(_SESSION_ID)].lower() == _SESSION_ID:
             return line[len(_SESSION_ID) :].decode("latin-1")
@@ -226,7 +234,7 @@ def _session_in(headers: bytes) -> str | None:
 
 
 class _RecordedSource:
-    """A response body that forwards the events of ``source``, and records them: see `ResponseBody`."""
+    """A response body that returns the events of ``source``, and records them: see `ResponseBody`."""
 
     __slots__ = ("_place", "_reader", "_source")
 
@@ -267,7 +275,7 @@ class RecordedEndpoint(HttpEndpoint):
         self._is_stateless = running.stateless
 
     def serve(self, head: RequestHead, body: bytes, response: ResponseHandle, caller: object | None) -> None:
-        """Serve and record one request: see `HttpEndpoint.serve`."""
+        """Serve one HTTP request and record its messages: see `HttpEndpoint.serve`."""
         if not (caller is None or isinstance(caller, Auth)):  # a request to a route, which has no MCP messages
             super().serve(head, body, response, caller)
             return

@@ -1,4 +1,4 @@
-"""The settings of an endpoint, and the answers to requests that reach no handler.
+"""The settings of an HTTP endpoint, and the responses to requests that reach no handler.
 
 These are refusals as text or JSON-RPC errors, CORS headers for web pages (`Cors`), health checks, and the metadata of a
 protected endpoint.
@@ -39,53 +39,55 @@ RETRY_AFTER: Final = b"Retry-After: 5\r\n"
 
 
 def text(status: HTTPStatus, reason: str, extra: bytes = b"") -> Answer:
-    """Return an answer with a plain text body."""
+    """Return an HTTP response with a plain text body."""
     return Answer(status, _TEXT_HEADERS + extra, reason.encode())
 
 
 def empty(status: HTTPStatus, extra: bytes = b"") -> Answer:
-    """Return an answer without a body."""
+    """Return an HTTP response without a body."""
     return Answer(status, extra, b"")
 
 
 def error(
     status: HTTPStatus, code: int, message: str, extra: bytes, request_id: RequestId | None = None, data: Any = None
 ) -> Answer:
-    """Return an answer with a JSON-RPC error reply. ``request_id`` is the id of the request, or `None` if the id
-    couldn't be read."""
+    """Return an HTTP response whose body is a JSON-RPC error. ``request_id`` is the id of the request, or `None` if it
+    couldn't be parsed.
+    """
     line = error_line(ErrorResponse(request_id, code, message, data))
     return Answer(status, JSON_HEADERS + extra, line[:-1])
 
 
 def invalid(status: HTTPStatus, reason: str, extra: bytes, request_id: RequestId | None = None) -> Answer:
-    """Return the answer to an HTTP request that isn't valid for the endpoint, with ``status`` and ``reason``."""
+    """Return the response, with ``status`` and ``reason``, to an HTTP request that the endpoint doesn't accept."""
     return Answer(status, JSON_HEADERS + extra, frame_error(request_id, INVALID_REQUEST, f"Invalid request: {reason}"))
 
 
 def busy(reason: str, extra: bytes, request_id: RequestId | None = None) -> Answer:
-    """Return the answer to a request that exceeds a limit."""
+    """Return the response to a request that exceeds a limit of the server or of its caller."""
     return error(HTTPStatus.SERVICE_UNAVAILABLE, TOO_BUSY, reason, RETRY_AFTER + extra, request_id)
 
 
 def unavailable(reason: str, extra: bytes) -> Answer:
-    """Return a plain text answer to a request that can't be served at the moment (503)."""
+    """Return the plain text response with status 503, for a request that can't be served at the moment."""
     return text(HTTPStatus.SERVICE_UNAVAILABLE, reason, RETRY_AFTER + extra)
 
 
 def refused(refusal: Refusal, extra: bytes) -> Answer:
-    """Return the answer to a request whose caller isn't authenticated, or isn't admitted."""
+    """Return the response to a request whose caller isn't authenticated, or isn't allowed to use the server."""
     return text(refusal.status, refusal.reason, lines_of(refusal) + extra)
 
 
 def lines_of(refusal: Refusal) -> bytes:
-    """Return the HTTP header lines of ``refusal``."""
+    """Return the HTTP header lines of ``refusal``, such as WWW-Authenticate."""
     return b"".join(f"{name}: {value}\r\n".encode("latin-1") for name, value in refusal.headers)
 
 
 def status_of_refusal(code: int, *, legacy: bool = False) -> HTTPStatus:
-    """Return the HTTP status for an error with which the endpoint itself refuses a request (2026-07-28 streamable HTTP,
-    Server Validation). Legacy clients take 404 for the end of their session (2025-11-25 transports, Session
-    Management), so for them a missing method gets an ordinary reply."""
+    """Return the HTTP status for an error ``code`` with which the endpoint itself refuses a request (2026-07-28
+    streamable HTTP, Server Validation). A missing method is an ordinary reply for legacy clients, for which status 404
+    means that their session has ended (2025-11-25 transports, Session Management).
+    """
     if code != METHOD_NOT_FOUND:
         return HTTPStatus.BAD_REQUEST
     return HTTPStatus.OK if legacy else HTTPStatus.NOT_FOUND
@@ -94,7 +96,7 @@ def status_of_refusal(code: int, *, legacy: bool = False) -> HTTPStatus:
 NO_ROUTES: Final[Mapping[str, Route]] = MappingProxyType({})
 NO_DOCUMENTS: Final[Mapping[str, PublicDocument]] = MappingProxyType({})
 
-_PATH: Final = lazy_pattern(r"(?:/[!-\"$->@-~]*)?")  # a path without a query or fragment
+_PATH: Final = lazy_pattern(r"(?:/[!-\"$->@-~]*)?")  # a path has no query and no fragment
 
 
 def _check_path(_: Any, __: Any, path: str) -> None:
@@ -122,7 +124,7 @@ def _check_seconds(_: Any, attribute: attrs.Attribute[Any], seconds: float) -> N
 
 @frozen
 class EndpointSettings:
-    """The settings of an endpoint.
+    """The settings of an HTTP endpoint.
 
     ``path`` is served with or without a trailing slash. ``gate`` authenticates the callers of a protected endpoint.
     ``trusted_proxies`` may be in front of it. Clients of sessions reconnect ``retry_interval`` seconds after a stream
@@ -139,8 +141,9 @@ class EndpointSettings:
     documents: Mapping[str, PublicDocument] = attrs.field(default=NO_DOCUMENTS, kw_only=True)
 
     def covers(self, path: str) -> bool:
-        """Return whether ``path`` is the path of the endpoint, with or without a trailing slash. There is no redirect,
-        because clients drop credentials when they follow a redirect."""
+        """Return whether ``path`` is the endpoint's path, with or without a trailing slash. The endpoint doesn't
+        redirect, because clients omit credentials when they follow a redirect.
+        """
         return path.rstrip("/") == self.path.rstrip("/")
 
 
@@ -171,17 +174,16 @@ _REFUSED: Final = lazy_pattern(r";[ \t]*+q=[0.]++[ \t]*+(?:;|$)")
 
 
 def accepted_types(accept: str) -> frozenset[str]:
-    """Return which of the two supported types, JSON and event stream, an Accept header allows (RFC 9110 section
-    12.5.1)."""
+    """Return which of the types JSON and event stream an Accept header allows (RFC 9110 section 12.5.1)."""
     admitted: dict[str, tuple[int, bool]] = {}
-    if accept.count(",") >= _MAX_RANGES:  # the search starts at each comma, so read only the first ranges
+    if accept.count(",") >= _MAX_RANGES:  # parse only the first ranges, because the search starts again at each comma
         accept = ",".join(accept.split(",", _MAX_RANGES)[:_MAX_RANGES])
     for found in _RANGE.finditer(accept.lower()):
         kind, parameters = found.groups()
         good = not _REFUSED.search(parameters, 0, _LONGEST_PARAMETERS)
         for ours in JSON_AND_STREAM:
             rank = {ours: 3, f"{ours.partition('/')[0]}/*": 2, "*/*": 1}.get(kind, 0)
-            if rank > admitted.get(ours, (0, False))[0]:  # the most specific range decides
+            if rank > admitted.get(ours, (0, False))[0]:  # the most specific range has priority
                 admitted[ours] = rank, good
     return frozenset(ours for ours, (_, good) in admitted.items() if good)
 
@@ -203,15 +205,16 @@ _MAX_PREFLIGHTS: Final = 100
 
 
 class Cors:
-    """Writes CORS headers for web pages whose origin ``checks`` allows. Pages of other origins get no CORS headers."""
+    """Writes CORS headers for web pages whose origin ``checks`` allows."""
 
     def __init__(self, checks: HostChecks) -> None:
         self._checks = checks
         self._kept: dict[str, bytes] = {}
 
     def headers(self, origin: str | None) -> bytes:
-        """Return the CORS headers of an answer to a page of ``origin``. If ``origin`` is `None`, the client isn't a
-        page, and there are no headers."""
+        """Return the CORS headers for a response to a web page of ``origin``. Return no headers if ``origin`` isn't
+        allowed, or is `None` because the client isn't a web page.
+        """
         if origin is None:
             return b""
         kept = self._kept.get(origin)
@@ -224,9 +227,10 @@ class Cors:
         return kept
 
     def preflight(self, head: RequestHead) -> Answer:
-        """Return the answer to a CORS preflight (``OPTIONS``). A page may send the headers of the protocol. Parameter
-        headers may have any name, and a wildcard doesn't include ``authorization``, so the requested names are
-        examined."""
+        """Return the response to a CORS preflight (``OPTIONS``). It allows the headers of the protocol, and the
+        ``Mcp-Param-…`` headers that the page requests. A wildcard isn't enough, because it doesn't include
+        ``authorization``.
+        """
         headers = head.headers
         extra = self.headers(headers.get("origin"))
         if extra:
@@ -246,8 +250,8 @@ _NOT_CACHED: Final = b"Cache-Control: no-store\r\n"
 
 
 def health(path: str, method: str, *, is_ready: bool) -> Answer:
-    """Return the answer to a health check at one of the paths in `HEALTH`. The answer contains nothing but the
-    health."""
+    """Return the response to a health check at one of the paths in `HEALTH`. It contains nothing else about the server.
+    """
     if method not in ("GET", "HEAD"):
         return text(HTTPStatus.METHOD_NOT_ALLOWED, f"{method} is not allowed here", _PROBES)
     if path == "/readyz" and not is_ready:
@@ -264,8 +268,9 @@ _PREFLIGHT: Final = (
 
 
 def resource_metadata(document: bytes, method: str) -> Answer:
-    """Return the answer to a request with this ``method`` for the protected resource metadata ``document``. Pages of
-    any origin may read the metadata, because a client in a browser reads it before it signs in."""
+    """Return the response to a request with this ``method`` for the OAuth protected resource metadata ``document``. Web
+    pages of any origin may read it, because a client in a browser needs it before sign-in.
+    """
     if method in ("GET", "HEAD"):
         return Answer(HTTPStatus.OK, JSON_HEADERS + _CACHED_AN_HOUR + _ANY_PAGE, document)
     if method == "OPTIONS":

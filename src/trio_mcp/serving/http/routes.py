@@ -1,4 +1,4 @@
-"""Routes: your own paths next to the endpoint of `serve_http`, each with a function or an ASGI application.
+"""Routes: additional paths beside the endpoint of `serve_http`, each served by your function or ASGI application.
 
 A function takes a `RouteRequest` and returns the body (text, bytes, or a JSON value) or a `RouteResponse` with a status
 and headers. An ASGI application can stream. Each request runs in a task, which is cancelled when its client
@@ -35,7 +35,7 @@ _WRITTEN_BY_US: Final = frozenset(("connection", "content-length", "date", "tran
 
 
 def _lines(headers: Any) -> bytes:
-    """Return ``headers`` as bytes, without the headers that the connection writes itself."""
+    """Encode ``headers`` as HTTP header lines, without the headers that the connection writes itself."""
     lines = ""
     for name, value in headers:
         if not (_NAME.fullmatch(name) and _VALUE.fullmatch(value)):
@@ -47,7 +47,7 @@ def _lines(headers: Any) -> bytes:
 
 @frozen
 class RouteRequest:
-    """An HTTP request to one of your routes."""
+    """An HTTP request to one of your routes, as passed to the route's function."""
 
     method: str
     """HTTP method in upper case."""
@@ -63,7 +63,7 @@ class RouteRequest:
 
 @frozen
 class RouteResponse:
-    """The response that a route's function returns. Raises `ValueError` if a header is invalid."""
+    """An HTTP response, to return from the function of a route. Raises `ValueError` if a header is invalid."""
 
     body: object = b""
     """The body: text, bytes, or a JSON value."""
@@ -76,7 +76,9 @@ class RouteResponse:
         _lines(self.headers.items())
 
     def _encoded(self) -> Answer:
-        """Return the response as bytes to be sent. Raises `NotSerializable` if the body can't be written as JSON."""
+        """Return the response in the form for the connection. Raises `NotSerializable` if the body can't be encoded as
+        JSON.
+        """
         match self.body:
             case bytes():
                 kind, body = b"Content-Type: application/octet-stream\r\n", self.body
@@ -102,8 +104,9 @@ RouteRun: TypeAlias = Callable[[RequestHead, bytes, ResponseHandle], None]
 
 class Routes:
     """The ``routes`` of a server, keyed by path. A path with a trailing slash includes all paths below it, and the
-    longest match is used. Tasks run in ``nursery``, for at most `Limits.drain_timeout` seconds after shutdown
-    begins."""
+    longest matching path is used. Requests run in ``nursery``, until at most `Limits.drain_timeout` seconds after
+    shutdown begins.
+    """
 
     def __init__(self, routes: Mapping[str, Route], nursery: trio.Nursery, limits: Limits) -> None:
         self._nursery = nursery
@@ -116,14 +119,14 @@ class Routes:
         }
 
     def find(self, path: str) -> RouteRun | None:
-        """Return the function that starts a task for a request to ``path``, or `None` if there is no route."""
+        """Return the function that starts to serve a request to ``path``, or `None` if there is no matching route."""
         for route, run in self._runs.items():
             if path == route or (route.endswith("/") and path.startswith(route)):
                 return run
         return None
 
     async def wait_closed(self) -> None:
-        """Wait until no request to a route is running, or until the drain time has passed."""
+        """Wait until no request to a route is running, or until `Limits.drain_timeout` seconds have passed."""
         with trio.move_on_after(self._drain_timeout):
             while self._running:
                 await self._emptied.park()
@@ -164,7 +167,7 @@ def _serving(path: str, route: Any) -> _Serve:
 
 
 def _parameters(route: Any) -> int:
-    """Return the number of arguments that the function ``route`` requires."""
+    """Return the number of required arguments of the function ``route``."""
     if not callable(route):
         return 0
     kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
@@ -202,8 +205,9 @@ async def _call_asgi(app: ASGIApp, root: str, head: RequestHead, body: bytes, re
 
 
 class _AsgiExchange:
-    """One request and its ``response``, for an ASGI application (ASGI 3, HTTP Connection Scope). The exchange is also
-    the body of the response: see `ResponseBody`."""
+    """One request to an ASGI application, and its ``response`` (ASGI 3, HTTP Connection Scope). This object is also the
+    response's body: see `ResponseBody`.
+    """
 
     def __init__(self, body: bytes, response: ResponseHandle) -> None:
         self._body: bytes | None = body
@@ -214,8 +218,9 @@ class _AsgiExchange:
         self._is_over = False
 
     async def receive(self) -> dict[str, Any]:
-        """Return an ASGI event with the whole request body at the first call. After that, wait forever: the application
-        is cancelled when the client disconnects."""
+        """Return the whole request body as one ASGI event. Any further call waits until the client disconnects and the
+        application is cancelled.
+        """
         if self._body is None:
             await trio.sleep_forever()
         await trio.lowlevel.checkpoint()
@@ -223,8 +228,8 @@ class _AsgiExchange:
         return {"type": "http.request", "body": body, "more_body": False}
 
     async def send(self, message: Any) -> None:
-        """Process one ASGI message from the application. Raises `RuntimeError` if the message isn't allowed at this
-        point."""
+        """Process one ASGI event from the application. Raises `RuntimeError` if the event isn't allowed at this point.
+        """
         await trio.lowlevel.checkpoint()
         match message["type"], self._start:
             case "http.response.start", None:
@@ -249,18 +254,18 @@ class _AsgiExchange:
             self._pieces.close()
 
     async def next_chunk(self) -> bytes:
-        """Wait for the next piece of the body: see `ResponseBody.next_chunk`."""
+        """Wait for the next chunk of the response body: see `ResponseBody.next_chunk`."""
         assert self._received is not None, "a stream has begun"
         try:
             return await self._received.receive()
         except trio.EndOfChannel:
             if self._is_over:
                 return b""
-            # Break the connection, so that the client doesn't take the incomplete body for the whole.
+            # Break the connection, so that the client notices that the body is incomplete.
             raise trio.BrokenResourceError("the application ended before its response was complete") from None
 
     def close(self) -> None:
-        """End the response when the application has returned."""
+        """End the response, because the application has returned."""
         if self._pieces is not None:
             self._pieces.close()
         elif not self._is_over:

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 @show_fields
 class HTTPAppOptions(EndpointOptions, total=False):
-    """The keyword arguments of `http_app`. `serve_http` has them too."""
+    """The keyword arguments of `http_app`, and also of `serve_http`."""
 
     retry_interval: float
     """Seconds after which clients of revision 2025-11-25 reconnect when a stream breaks. 1.0 by default."""
@@ -84,8 +84,8 @@ async def serve_http(
     task_status: trio.TaskStatus[SocketListeners] = trio.TASK_STATUS_IGNORED,
     **options: Unpack[HTTPOptions],
 ) -> None:
-    """Serve ``server`` over Streamable HTTP, at ``http://host:port/mcp``, to any number of clients of every revision,
-    until cancelled or shut down.
+    """Serve ``server`` over Streamable HTTP, at ``http://host:port/mcp``, to any number of clients of all protocol
+    revisions, until the call is cancelled or the server is shut down.
 
     Modern clients need only the endpoint. If such a client disconnects, its request is cancelled with the cause
     ``disconnect``. Legacy clients get a session each, and may reconnect to it: their requests continue when a
@@ -148,8 +148,8 @@ async def serve_http(
     if unix is not None:
         if listeners is not None or ssl_context is not None:
             raise ValueError("unix= can't be combined with listeners= or ssl_context=: it listens without TLS")
-        # A web page can't reach a Unix socket. So a request with an Origin came through a reverse proxy that wasn't
-        # declared.
+        # Web pages can't connect to a Unix socket. A request with an Origin header must have come through an undeclared
+        # reverse proxy.
         origins, hosts = () if origins is None else origins, ("localhost",) if hosts is None else hosts
     checks = host_checks_for(host if listeners is None and unix is None else None, origins, hosts)
     health, routes = options.get("health", False), options.get("routes", NO_ROUTES)
@@ -182,7 +182,7 @@ def settings_of(
     health: bool = False,
     routes: Mapping[str, Route] = NO_ROUTES,
 ) -> EndpointSettings:
-    """Return the endpoint settings of ``server`` that ``options`` specify."""
+    """Return the endpoint settings of ``server``, based on the keyword arguments ``options``."""
     path, auth, card = options.get("path", "/mcp"), options.get("auth"), options.get("card")
     return EndpointSettings(
         path,
@@ -203,9 +203,10 @@ _GOODBYE: Final = 1.0
 
 
 class HttpFront:
-    """Serves the connections of HTTP clients to an endpoint of ``running``, as a `Front`. Its tasks run in ``nursery``.
-    With ``websocket``, clients may connect by WebSocket at the same path. With ``access_log``, each response is logged.
-    All messages go to ``recordings``, if any."""
+    """The `Front` for HTTP: serves the connections of clients to an endpoint of ``running``, the running server. Its
+    tasks run in ``nursery``. With ``websocket``, clients may connect by WebSocket at the same path. With
+    ``access_log``, each response is logged. All messages are recorded in ``recordings``, if given.
+    """
 
     def __init__(
         self,
@@ -237,8 +238,9 @@ class HttpFront:
         nursery.start_soon(self._until_cancelled)
 
     async def _until_cancelled(self) -> None:
-        """Wait until the server is cancelled, which cancels all requests. Then let each connection send its queued
-        bytes: a stream that is cut off would look like a broken connection."""
+        """Wait until the server is cancelled, together with all requests. Then let each connection send its buffered
+        bytes, because a stream that is cut off would look like a broken connection.
+        """
         try:
             await trio.sleep_forever()
         finally:
@@ -253,7 +255,7 @@ class HttpFront:
 
     @property
     def callers(self) -> CallersByAddress:
-        """The object that identifies the peers of connections: see `Front.callers`."""
+        """The object that identifies the client of each connection: see `Front.callers`."""
         return self._endpoint.callers
 
     def _connection_to(self, stream: trio.abc.Stream, hop: RemoteEnd) -> HttpConnection:
@@ -293,8 +295,9 @@ class HttpFront:
         await _refuse(stream, HTTPStatus.SERVICE_UNAVAILABLE, reason, Retry_After="5")
 
     def make_room(self, weight: Callable[[Caller], int]) -> bool:
-        """Close the oldest connection without a complete request, and return whether there was one: see
-        `Front.make_room`. The client of such a connection may never complete its request."""
+        """Close the oldest connection that hasn't sent a complete request, and return whether there was one: see
+        `Front.make_room`. Its client may never complete a request.
+        """
         idle = [connection for connection in self._connections if connection.is_idle]
         found = heaviest(((connection, connection.client.here) for connection in idle), weight)
         if found is None:
@@ -303,13 +306,14 @@ class HttpFront:
         return True
 
     def start_draining(self) -> bool:
-        """Let ``/readyz`` report that the server is shutting down. Return whether that path is served: see
-        `Front.start_draining`."""
+        """Let ``/readyz`` report that the server is shutting down. Return whether ``/readyz`` is served: see
+        `Front.start_draining`.
+        """
         return self._endpoint.start_draining()
 
     @property
     def awaits_requests(self) -> bool:
-        """Whether any connection has sent nothing yet, or only part of a request. See `Front.awaits_requests`."""
+        """Whether any connection has sent nothing, or only part of a request. See `Front.awaits_requests`."""
         return any(connection.awaits_request for connection in self._connections)
 
     def shut_down(self, reason: str, *, hurry: bool) -> None:
@@ -324,8 +328,9 @@ class HttpFront:
             self._websockets.shut_down(reason, hurry=hurry)
 
     async def wait_closed(self) -> None:
-        """Wait until the last request has ended and, if its client is reading, until the answer was written: see
-        `Front.wait_closed`."""
+        """Wait until the last request has ended and, if its client is reading, its response was written. See
+        `Front.wait_closed`.
+        """
         await self._endpoint.wait_closed()
         self._last_flush.end_at(trio.current_time())
         await self._last_flush.run(self._wait_empty)
@@ -338,14 +343,14 @@ class HttpFront:
 
 
 async def _refuse(stream: trio.abc.Stream, status: HTTPStatus, reason: str, **headers: str) -> None:
-    # Imported on first use: most servers don't need WebSockets, whose import takes a sixth of the startup time.
+    # Import WebSocket support on first use: most servers don't need it, and it takes a sixth of the startup time.
     from ...transports.websocket.handshake import Rejection, refuse
 
     await refuse(stream, Rejection(status, reason, **headers))
 
 
 def recordings_of(record: Recorder | str | os.PathLike[str] | None) -> HttpRecordings | None:
-    """Return the recordings for the value of a ``record`` option, or `None` if nothing is recorded."""
+    """Return the HTTP recordings for the value of a ``record`` option, or `None` if nothing is recorded."""
     recorder = recorder_of(record)
     if recorder is None:
         return None
@@ -361,7 +366,9 @@ def endpoint_to(
     recordings: HttpRecordings | None,
     free_connections: Callable[[], int] | None = None,
 ) -> HttpEndpoint:
-    """Return an endpoint of ``running`` that records its messages in ``recordings``, if any."""
+    """Return an HTTP endpoint for ``running``, the running server. If ``recordings`` are given, its messages are
+    recorded.
+    """
     if recordings is None:
         return HttpEndpoint(running, settings, nursery, free_connections)
     from .recorded import RecordedEndpoint
@@ -370,7 +377,7 @@ def endpoint_to(
 
 
 def bounds_of(limits: Limits) -> HttpBounds:
-    """Return the limits of an HTTP connection that follow from the limits of the server."""
+    """Return the limits of each HTTP connection, based on the limits of the server."""
     return HttpBounds(
         max_head_bytes=limits.max_head_bytes,
         max_body_bytes=limits.max_message_bytes,

@@ -1,4 +1,4 @@
-"""HttpSession: the session of one legacy client, with the streams and events that this process keeps for the client.
+"""HttpSession: the session of one legacy client, with the streams and events that this process stores for the client.
 
 `SessionTable` has the sessions of an endpoint, identified by the id in their headers (2025-11-25 transports, Session
 Management). `FleetSessions` is the interface to sessions that all replicas share. `HttpFleet` opens these.
@@ -37,8 +37,9 @@ if TYPE_CHECKING:
 
 
 class HttpSession(ClientSession):
-    """The session of one legacy client: its connection, its streams, and their event logs. ``replayed`` counts the
-    bytes in the logs of all sessions."""
+    """The session of one legacy client: its connection, its streams, and its events for replay. ``replayed`` counts the
+    bytes of these events in all sessions.
+    """
 
     def __init__(
         self,
@@ -76,13 +77,14 @@ class HttpSession(ClientSession):
 
     @property
     def is_listened_to(self) -> bool:
-        """Whether a response is open that can send lines without a request, such as notifications."""
+        """Whether a response is open on which the server can send notifications and requests of its own."""
         return self._standalone_stream is not None and self._standalone_stream.is_open
 
     def expire(self, now: float) -> None:
         """Remove expired streams, and end responses whose token has expired. End the session if it has been idle for
-        `Limits.session_timeout` seconds: the client has neither posted nor had a response open. Queued lines don't keep
-        a session alive."""
+        `Limits.session_timeout` seconds, without a POST or an open response. Queued messages don't keep a session
+        alive.
+        """
         self._log.drop_finished(now)
         for stream in tuple(self._streams.values()):
             stream.expire(now)
@@ -93,11 +95,13 @@ class HttpSession(ClientSession):
 
     @property
     def _is_reached(self) -> bool:
-        """Whether the client has any response open."""
+        """Whether the client has any response of this session open."""
         return any(stream.is_open for stream in self._streams.values()) or any(post.is_open for post in self.posts)
 
     def send_keep_alive(self) -> None:
-        """Send a comment on each silent stream of the session: see `PostExchange.send_keep_alive`."""
+        """Send a comment on each stream of the session that was silent since the last call. See
+        `PostExchange.send_keep_alive`.
+        """
         super().send_keep_alive()
         if self._standalone_stream is not None:
             self._standalone_stream.send_keep_alive()
@@ -113,7 +117,7 @@ class HttpSession(ClientSession):
         return (LocalInitializeExchange if opens else SessionExchange)(self, posted, request)
 
     def open_stream(self, exchange: SessionExchange, *, primes: bool) -> SessionStream:
-        """Return a stream that sends the lines of ``exchange``."""
+        """Return a resumable stream that sends the messages of ``exchange``."""
         return self._open_stream(exchange.outbox, primes=primes)
 
     def _open_stream(self, outbox: Outbox, *, primes: bool) -> SessionStream:
@@ -134,7 +138,7 @@ class HttpSession(ClientSession):
             self.send_late_lines(stream.outbox)
 
     def get(self, asked: HttpRequest) -> None:
-        """Respond to a GET request with a stream of events.
+        """Respond to a GET request with a stream of events, which may continue an earlier stream.
 
         If the request has a cursor, the stream that the cursor names continues from there. Otherwise the client gets
         the messages that don't belong to a request, if no response has sent them and they are still kept. If some are
@@ -154,13 +158,13 @@ class HttpSession(ClientSession):
         try:
             replay = self._log.after(cursor)
         except BadCursor as error:
-            # If the stream were empty, the client would believe that it has missed nothing.
+            # An empty stream would make the client believe that it has missed nothing.
             response.answer(invalid(HTTPStatus.BAD_REQUEST, str(error), extra))
             return
         stream = self._streams.get(replay.stream)
         if stream is None and not replay.events:
-            # This is the stream of a cancelled request, which gets no reply. After an empty stream, a client would
-            # reconnect forever. Status 204 tells it not to reconnect (WHATWG HTML, section 9.2.3).
+            # The request of this stream was cancelled, and gets no reply. After an empty stream, the client would
+            # reconnect forever. Status 204 prevents that (WHATWG HTML, section 9.2.3).
             response.answer(empty(HTTPStatus.NO_CONTENT, extra))
         elif stream is None:
             response.stream(HTTPStatus.OK, STREAM_HEADERS + extra, FinishedStream(identified_events(replay.events)))
@@ -177,8 +181,9 @@ S = TypeVar("S", bound=ClientSession)
 
 
 class LocalSessions(Generic[S]):
-    """The sessions that this process serves. Each session runs in a task in ``nursery`` until its last requests have
-    ended."""
+    """The sessions that this process serves. Each one runs in a task in ``nursery``, until its last requests have
+    ended.
+    """
 
     def __init__(self, nursery: trio.Nursery) -> None:
         self._nursery = nursery
@@ -192,7 +197,7 @@ class LocalSessions(Generic[S]):
         self._nursery.start_soon(self._run, session)
 
     def _remove(self, session: ClientSession) -> bool:
-        """Remove ``session``, which has ended. Return false if it had already been removed."""
+        """Remove ``session``, because it has ended. Return false if it was already removed."""
         if self._sessions.get(session.id) is not session:
             return False
         del self._sessions[session.id]
@@ -207,29 +212,30 @@ class LocalSessions(Generic[S]):
             self._ended.discard(session)
 
     def expire(self, now: float) -> None:
-        """End idle sessions. Call this about once a second."""
+        """End idle sessions, and expired streams and responses. Call this about once a second."""
         for session in tuple(self._sessions.values()):
             session.expire(now)
 
     def send_keep_alive(self) -> None:
-        """Send a comment on each silent stream of all sessions."""
+        """Send a comment on each stream of all sessions that was silent since the last call."""
         for session in tuple(self._sessions.values()):
             session.send_keep_alive()
 
     def shut_down(self, reason: str, *, hurry: bool) -> None:
-        """End each session as soon as its requests have ended."""
+        """End each session when its requests have ended."""
         for session in (*self._sessions.values(), *self._ended):
             session.shut_down(reason, hurry=hurry)
 
     async def ended(self) -> None:
-        """Wait until all sessions have ended."""
+        """Wait until the last session has ended."""
         for session in (*self._sessions.values(), *self._ended):
             await session.ended()
 
 
 class SessionTable(LocalSessions[HttpSession]):
-    """The sessions of an endpoint of ``running``, whose tasks run in ``nursery``. Clients reconnect ``retry_interval``
-    seconds after a stream breaks."""
+    """The legacy sessions of an endpoint of ``running``, the running server. Their tasks run in ``nursery``.
+    ``retry_interval`` is the number of seconds after which clients reconnect to a broken stream.
+    """
 
     def __init__(self, running: Running, nursery: trio.Nursery, retry_interval: float) -> None:
         super().__init__(nursery)
@@ -242,13 +248,14 @@ class SessionTable(LocalSessions[HttpSession]):
         """Counter for the bytes of events that all sessions keep for clients that reconnect."""
 
     def find(self, session_id: str, principal: PrincipalId | None) -> HttpSession | None:
-        """Return the session with this id, or `None` if this principal has no such session (2025-11-25 security best
-        practices, Session Hijacking)."""
+        """Return the session with this id, or `None` if ``principal`` has no such session (2025-11-25 security best
+        practices, Session Hijacking).
+        """
         session = self._sessions.get(session_id)
         return session if session is not None and session.principal == principal and not session.is_over else None
 
     def open(self, message: Request, posted: HttpRequest) -> None:
-        """Respond to ``initialize``, and open a session for the caller, within the caller's share of sessions."""
+        """Respond to ``initialize`` and open a session for the caller, if the caller's limit of sessions allows it."""
         caller = posted.caller
         if not (self._has_room(caller) or self._make_room(caller)):
             posted.response.answer(busy("Too busy: too many sessions; try again later", posted.extra, message.id))
@@ -266,11 +273,12 @@ class SessionTable(LocalSessions[HttpSession]):
         return caller.may_take(lambda party: len(self._counts.get(party, ())), free)
 
     def _make_room(self, caller: Caller) -> bool:
-        """End one session to make room for ``caller``, and return whether one could be ended.
+        """End one session, so that ``caller`` can open another, and return whether one could be ended.
 
-        A party that has used up its share gives up its own oldest session that its client has never used. For a party
-        without sessions, the longest-idle session of the party with the most sessions ends. If no party has two, the
-        oldest unused session ends. Otherwise a client that keeps opening sessions could shut out all others.
+        A caller that has reached its limit gives up its own oldest session that its client has never used. For a caller
+        without sessions, the session that was idle longest ends, among those of the caller with the most sessions. If
+        no caller has two sessions, the oldest unused session ends. Otherwise a client that keeps opening sessions could
+        lock out all others.
         """
         held = self._counts.get(caller)
         if held is None:
@@ -290,7 +298,9 @@ class SessionTable(LocalSessions[HttpSession]):
         return True
 
     def _remove(self, session: ClientSession) -> bool:
-        """Remove ``session``, which has ended, to make room for another one."""
+        """Remove ``session``, because it has ended, and stop counting it for its caller. Return false if it was already
+        removed.
+        """
         if not super()._remove(session):
             return False
         whole = session.caller.whole
@@ -302,33 +312,38 @@ class SessionTable(LocalSessions[HttpSession]):
 
 
 class FleetSessions(LocalSessions[S], ABC):
-    """The legacy sessions that any replica of a server can serve, identified by the id in their headers (2025-11-25
-    transports, Session Management)."""
+    """The legacy sessions that all replicas of a server share. Clients name their session in a header (2025-11-25
+    transports, Session Management).
+    """
 
     @abstractmethod
     def find(self, session_id: str, principal: PrincipalId | None) -> ClientSession | None:
-        """Return the session with this id, if it belongs to ``principal`` and can be served at once (2025-11-25
-        security best practices, Session Hijacking). If this method returns `None`, call `look_up`."""
+        """Return the session with this id, if it belongs to ``principal`` and this replica already has it in memory
+        (2025-11-25 security best practices, Session Hijacking). If this returns `None`, call `look_up`.
+        """
 
     @abstractmethod
     def look_up(self, session_id: str, posted: HttpRequest, on_found: Callable[[ClientSession | None], None]) -> None:
-        """Read the session with this id from the shared storage, and call ``on_found`` with the session, or with `None`
-        if the principal has no such session. If the storage is unavailable, refuse the request ``posted`` instead."""
+        """Read the session with this id from the shared storage. Then call ``on_found`` with the session, or with
+        `None` if ``principal`` has no such session. If the storage is unavailable, refuse the HTTP request ``posted``.
+        """
 
     @abstractmethod
     def fail_question(self, session_id: str, principal: PrincipalId | None, message: Unreadable) -> None:
-        """Fail the pending request to the client, on any replica, that ``message`` was meant to answer. Does nothing if
-        ``message`` names no request, or ``principal`` doesn't have the session."""
+        """Fail the pending server-to-client request, on any replica, that ``message`` was meant to answer. Does nothing
+        if ``message`` names no request, or the session doesn't belong to ``principal``.
+        """
 
     @abstractmethod
     def open(self, message: Request, posted: HttpRequest) -> None:
-        """Respond to ``initialize``, and open a session for the caller, within the caller's share of sessions."""
+        """Respond to ``initialize`` and open a session for the caller, if the caller's limit of sessions allows it."""
 
 
 class HttpFleet(Fleet):
-    """A fleet of replicas that share their legacy HTTP sessions."""
+    """A fleet of replicas that share the legacy sessions of their HTTP clients."""
 
     @abstractmethod
     def open_sessions(self, running: RunningServer, nursery: trio.Nursery, retry_interval: float) -> FleetSessions[Any]:
-        """Return the sessions of an endpoint of ``running``, whose tasks run in ``nursery``. Clients reconnect
-        ``retry_interval`` seconds after a stream breaks."""
+        """Return the shared sessions for an endpoint of ``running``, the running server. Their tasks run in
+        ``nursery``. ``retry_interval`` is the number of seconds after which clients reconnect to a broken stream.
+        """

@@ -1,5 +1,6 @@
-"""ClientSession: the base class of all legacy sessions, in which one client sends messages in POSTs. `SessionExchange`
-is the exchange of one POST."""
+"""ClientSession: the base class of legacy sessions, in which one client sends its messages in POST requests.
+`SessionExchange` is one such POST and its response.
+"""
 
 from __future__ import annotations
 
@@ -30,25 +31,29 @@ if TYPE_CHECKING:
 
 
 class ResumableStream(Protocol):
-    """Sends the lines of one outbox to a client. A client that was disconnected may reconnect and receive the rest."""
+    """An event stream with the lines of one outbox. A client that was disconnected can reconnect, and receive the
+    missed events.
+    """
 
     @property
     def is_open(self) -> bool:
-        """Whether a response is currently sending the lines of the stream."""
+        """Whether a response is currently sending the stream."""
         ...
 
     def attach(self, response: ResponseHandle, extra: bytes, *, retry: float | None = None) -> object:
-        """Send the lines of the stream in ``response``, with ``extra`` headers. If the response ends early, the client
-        should reconnect after ``retry`` seconds."""
+        """Send the stream in ``response``, with the ``extra`` headers. If the response ends early, the client should
+        reconnect after ``retry`` seconds.
+        """
         ...
 
     def detach(self) -> None:
-        """Keep the lines of the stream, because no response sends them any more."""
+        """Store the stream's queued lines for later, because no response is sending the stream."""
         ...
 
     def close_response(self, retry: float) -> bool:
-        """End the response, but not the stream: the client should reconnect after ``retry`` seconds. Return false if
-        there is no response, or if the client can't resume because it has no event id."""
+        """End the response but not the stream, so that the client reconnects after ``retry`` seconds. Return false if
+        there is no response, or if the client has no event id with which it could resume.
+        """
         ...
 
     def finish(self, keep_until: float) -> None:
@@ -56,13 +61,14 @@ class ResumableStream(Protocol):
         ...
 
     def send_keep_alive(self) -> None:
-        """Send a comment on the stream, unless something was sent since the last call."""
+        """Send a comment on the stream, if nothing was sent since the last call."""
         ...
 
 
 class _StandaloneChannel:
-    """The `ClientChannel` for lines that don't belong to a request, which go into ``outbox``. The channel has only a
-    weak reference to the session."""
+    """The `ClientChannel` for messages that don't belong to a request: they go into ``outbox``. It has only a weak
+    reference to the session.
+    """
 
     def __init__(self, session: ClientSession, outbox: Outbox) -> None:
         self._session = ref(session)
@@ -75,7 +81,7 @@ class _StandaloneChannel:
 
 
 class ClientSession(ABC):
-    """The session of one legacy client, whose messages arrive in POSTs.
+    """The session of one legacy client, which sends its messages in POST requests.
 
     ``peer`` opened the session, or was the first to use it in this process. ``state`` applies the rules of the protocol
     to messages; by default the connection has its own state. ``on_end`` is called with the session when it ends, before
@@ -109,8 +115,8 @@ class ClientSession(ABC):
         self.exchange = self._connection.exchange
         """The exchange that holds the requests of all POSTs of the session."""
         self.high_water = limits.high_water
-        # A proxy may reject an answer to the server, for example, and neither the proxy nor the client would report
-        # that.
+        # Set a time limit for answers. A proxy may reject the POST with an answer, for example, and then neither the
+        # proxy nor the client reports that.
         self._connection.connection.outbound.answer_timeout = limits.answer_timeout
         self.client_channel: ClientChannel = _StandaloneChannel(self, self._outbox)
         """The channel for lines that don't belong to a request."""
@@ -127,21 +133,21 @@ class ClientSession(ABC):
     # The end
 
     def close(self, reason: str) -> None:
-        """End the session and its requests, because the client has left."""
+        """End the session and cancel its requests, because the client has left."""
         self._on_end(self)
         self._connection.connection.lose(ConnectionLost(reason))
 
     def shut_down(self, reason: str, *, drain_timeout: float | None = None, hurry: bool = False) -> None:
-        """End the session as soon as its requests have ended: see `Connection.shut_down`."""
+        """End the session when its requests have ended: see `Connection.shut_down`."""
         self._is_draining = True
         self._connection.shut_down(reason, drain_timeout=drain_timeout, hurry=hurry)
 
     @abstractmethod
     def expire(self, now: float) -> None:
-        """End the streams and the session if they were unused for too long. Call this about once a second."""
+        """End the streams and the session if they have been idle for too long. Call this about once a second."""
 
     def send_keep_alive(self) -> None:
-        """Send a comment on each silent response of the session."""
+        """Send a comment on each response of the session that was silent since the last call."""
         for post in tuple(self.posts):
             post.send_keep_alive()
 
@@ -151,20 +157,22 @@ class ClientSession(ABC):
 
     @property
     def is_over(self) -> bool:
-        """Whether the session accepts no more messages. While the server drains, the session still accepts answers to
-        requests that the server has sent."""
+        """Whether the session accepts no more requests. During a drain, it still accepts answers to server-to-client
+        requests.
+        """
         connection = self._connection
         return connection.exchange.ending.is_set() and not (self._is_draining and connection.connection.lost is None)
 
     @property
     @abstractmethod
     def is_listened_to(self) -> bool:
-        """Whether a response is open that can send lines without a request, such as notifications."""
+        """Whether a response is open on which the server can send notifications and requests of its own."""
 
     @abstractmethod
     def get(self, asked: HttpRequest) -> None:
-        """Respond to a GET request with the stream that its cursor names or, without a cursor, with the stream of
-        messages that don't belong to a request."""
+        """Respond to a GET request. If it has an event id, resume that event's stream. Otherwise send the stream of
+        messages that don't belong to a request.
+        """
 
     @abstractmethod
     def delete(self, asked: HttpRequest) -> None:
@@ -173,7 +181,7 @@ class ClientSession(ABC):
     # Messages
 
     def post(self, message: Message | Batch, posted: HttpRequest, *, opens: bool = False) -> None:
-        """Process the message, or the batch of messages, in a POST."""
+        """Process a POST request that contains a message or a batch of messages."""
         posted.caller = self.caller
         self.used_at = trio.current_time()
         self.is_confirmed = self.is_confirmed or not opens
@@ -189,29 +197,30 @@ class ClientSession(ABC):
         connection.feed(event, posted.body, exchange)
 
     def _accept(self, posted: HttpRequest) -> None:
-        """Acknowledge a POST whose message gets no reply."""
+        """Respond with status 202 to a POST whose message gets no reply."""
         posted.response.answer(empty(HTTPStatus.ACCEPTED, posted.extra))
 
     @abstractmethod
     def _exchange(self, posted: HttpRequest, request: InboundRequest | None, *, opens: bool) -> SessionExchange:
-        """Return a new exchange for a POST."""
+        """Create the exchange object for a POST request of this session."""
 
     def fail_question(self, message: Unreadable, body: bytes) -> None:
-        """Fail the server's pending request to the client that ``message`` was meant to answer, if ``message`` is or
-        may be an answer."""
+        """Fail the pending server-to-client request that ``message`` was meant to answer. Does nothing if ``message``
+        can't be an answer.
+        """
         self.used_at = trio.current_time()
         if message.is_answer or (message.may_be_answer and self._connection.state.outbound):
             self._connection.feed(self._connection.state.receive(message), body, self._connection.exchange)
 
     def alarm(self, ring: Callable[[], None]) -> Alarm:
-        """Return a timer that calls ``ring`` after `Limits.priming_delay`, so that the answer becomes a stream."""
+        """Return a timer that calls ``ring`` after `Limits.priming_delay`, to turn the response into a stream."""
         return self._connection.connection.host.alarms.set(trio.current_time() + self._limits.priming_delay, ring)
 
     # Streams
 
     @abstractmethod
     def open_stream(self, exchange: SessionExchange, *, primes: bool) -> ResumableStream:
-        """Return a stream that sends the lines of ``exchange``."""
+        """Return a resumable stream that sends the lines of ``exchange``."""
 
     def finish(self, stream: ResumableStream) -> None:
         """End ``stream`` after its last line. Its events are kept for a while."""
@@ -223,11 +232,12 @@ class ClientSession(ABC):
         return revision is not None and revision.polling
 
     def send_late_lines(self, outbox: Outbox) -> None:
-        """From now on, send lines in ``outbox`` on the stream of lines that don't belong to a request. This is needed
-        because a cancelled handler may cancel its request to the client after its own stream has ended."""
+        """From now on, send lines in ``outbox`` on the stream that the client opens with GET. A cancelled handler may
+        still cancel its server-to-client request after the response to its own request was completed.
+        """
 
-        # The outbox keeps the callback. So the callback must refer neither to the outbox nor to the session: that would
-        # be a cycle for the garbage collector.
+        # The outbox holds this callback, so the callback must not refer to the outbox or the session: avoid a reference
+        # cycle.
         late, free = ref(outbox), self._outbox
 
         def pass_on() -> None:
@@ -243,8 +253,10 @@ def _expects_reply(message: Message | Batch) -> bool:
 
 
 class SessionExchange(PostExchange):
-    """The exchange of one POST of ``session``. A disconnect doesn't cancel the request (2025-11-25 transports, Sending
-    Messages to the Server): the lines are kept, and the client may reconnect to receive them."""
+    """One POST request of ``session``, and its response. If the client disconnects, the request isn't cancelled
+    (2025-11-25 transports, Sending Messages to the Server): its messages are stored, and the client may reconnect to
+    receive them.
+    """
 
     __slots__ = ("_alarm", "_session", "_stream")
 
@@ -313,13 +325,14 @@ class SessionExchange(PostExchange):
     def close_stream(self, retry: float) -> bool:
         if self.request is None or not self.request.revision.polling:
             return False
-        self.commit()  # does nothing if the answer must be JSON
+        self.commit()  # does nothing if the response must be JSON
         return self._stream is not None and self._stream.close_response(retry)
 
 
 class LocalInitializeExchange(SessionExchange):
-    """The exchange of the POST that opens a session. If opening fails, or if the client doesn't receive the session id,
-    the session ends at once."""
+    """The ``initialize`` POST that opens a session, and its response. If opening fails, or the client doesn't receive
+    the session id, the session ends at once.
+    """
 
     __slots__ = ()
 

@@ -1,4 +1,4 @@
-"""SessionStream: one stream of a legacy session, which the client can resume."""
+"""SessionStream: an event stream of a legacy session that the client can resume."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _MILLISECONDS: Final = 1000
 
 
 class SessionStream:
-    """Sends the lines in ``outbox`` as events with ids, in one response at a time, and keeps the events in ``log``.
+    """Sends the lines in ``outbox`` as events with ids, in one response at a time, and stores the events in ``log``.
 
     Another response may take over. While there is no response, lines are only kept, so that handlers don't wait for a
     disconnected client. ``primes``: each response begins with an event that gives the client an id. ``on_finished`` is
@@ -43,7 +43,7 @@ class SessionStream:
 
     @property
     def is_open(self) -> bool:
-        """Whether a response is currently sending the lines of the stream."""
+        """Whether a response is currently sending the stream."""
         return self._response is not None
 
     def attach(
@@ -54,8 +54,8 @@ class SessionStream:
         retry: float | None = None,
         until: float = math.inf,
     ) -> bool:
-        """Send the stream in ``response`` from now on. First send the events of ``replay`` or, by default, the kept
-        events that no response has sent. The previous response ends. Return whether unsent events are missing.
+        """Send the stream in ``response``, and end the previous response. First send the events of ``replay`` or,
+        without it, the stored events that no response has sent. Return whether any unsent events were lost.
 
         Args:
           retry: seconds after which the client should reconnect if this response ends early.
@@ -78,7 +78,8 @@ class SessionStream:
         return is_gap
 
     def expire(self, now: float) -> None:
-        """End the current response if its time has passed. The client may reconnect to the stream."""
+        """End the current response if its ``until`` time has passed at ``now``. The client may reconnect to the stream.
+        """
         source = self._response
         if source is not None and now >= source.until:
             source.is_over = True
@@ -86,8 +87,9 @@ class SessionStream:
             self.outbox.nudge()
 
     def close_response(self, retry: float) -> bool:
-        """End the current response, but not the stream: the client should reconnect after ``retry`` seconds. Return
-        false if there is no response, or if the client can't resume because it has no event id."""
+        """End the current response but not the stream, so that the client reconnects after ``retry`` seconds. Return
+        false if there is no response, or if the client has no event id with which it could resume.
+        """
         source = self._response
         if source is None or not self._primes or self._is_finished:
             return False
@@ -130,12 +132,12 @@ class SessionStream:
                 self.detach()
 
     def remove_source(self, source: _ResponseSource) -> None:
-        """Detach ``source`` from the stream, because it won't send any more events."""
+        """Detach the response body ``source`` from the stream, because it sends no more events."""
         if self._response is source:
             self._response = None
 
     def detach(self) -> None:
-        """Keep the queued lines of the stream, because no response sends them any more."""
+        """Store the stream's queued lines as events, because no response is sending the stream."""
         while lines := self.outbox.take_nowait():
             self._append_to_log(lines)
         self._finish_if_empty()
@@ -146,16 +148,16 @@ class SessionStream:
         return numbered_events(self.name, first, each)
 
     async def next_events(self, source: _ResponseSource) -> bytes | bytearray:
-        """Wait for the next events that ``source`` should send, and return them. See `ResponseBody.next_chunk`."""
+        """Wait for the next events for the response body ``source``, and return them. See `ResponseBody.next_chunk`."""
         lines = await self.outbox.take()
         if lines:
             text = self._append_to_log(lines)
             cursor = self._log.cursor(self.name)
-            self._finish_if_empty()  # the log may have no room left for the stream
+            self._finish_if_empty()  # call this first: the log may have no memory left for the stream
             if not source.is_over:
                 self._sent = cursor
                 return text
-            if self._response is not None:  # another response has taken over, and gets the lines
+            if self._response is not None:  # another response has replaced this one, and gets the lines
                 self._sent = cursor
                 self._response.add(text)
                 self.outbox.nudge()
@@ -164,18 +166,19 @@ class SessionStream:
 
     @property
     def is_finished(self) -> bool:
-        """Whether the last line of the stream is in the outbox."""
+        """Whether the stream was finished, and all its lines were taken from the outbox."""
         return self._is_finished and not self.outbox.size
 
     def send_keep_alive(self) -> None:
-        """Send a comment on the stream, unless something was sent since the last call."""
+        """Send a comment on the stream, if nothing was sent since the last call."""
         if self._response is not None and self._response.was_silent():
             self.outbox.nudge()
 
 
 class _ResponseSource:
-    """The body of one response, which sends the events of ``stream`` from ``first`` on. For ``until``, see
-    `SessionStream.attach`."""
+    """The body of one response that sends the events of ``stream``. ``first`` are the bytes to send first. For
+    ``until``, see `SessionStream.attach`.
+    """
 
     __slots__ = ("_first", "_stream", "_was_silent", "is_over", "until")
 

@@ -1,6 +1,7 @@
-"""StatelessEndpoint: serves requests that need no session. These are all modern requests and, with ``stateless=True``,
-all legacy requests. Headers of a modern request repeat values of its body, for gateways that route by headers. The
-headers are compared with the body (2026-07-28 streamable HTTP, Server Validation)."""
+"""StatelessEndpoint: serves requests without a session, which are all modern requests and, with ``stateless=True``, all
+legacy requests. Headers of modern requests repeat values of the body, so that gateways can route by headers. They are
+compared with the body (2026-07-28 streamable HTTP, Server Validation).
+"""
 
 from __future__ import annotations
 
@@ -43,13 +44,13 @@ _GONE: Final = "the client closed the response"
 
 
 def _drop() -> None:
-    """Ignore lines that a handler sends after the answer."""
+    """Ignore lines that a handler sends after the response is complete."""
 
 
 class StatelessExchange(PostExchange):
-    """The exchange of a request that doesn't belong to a session. If the client disconnects at any moment, the request
-    is cancelled (2026-07-28 streamable HTTP, Cancellation). ``open_streams`` contains all exchanges that have not
-    ended."""
+    """A POST request without a session, and its response. If the client disconnects, the request is cancelled
+    (2026-07-28 streamable HTTP, Cancellation). ``open_streams`` contains all exchanges that haven't ended.
+    """
 
     __slots__ = ("_has_sent", "_head", "_header_error", "_open_streams", "_requests", "_until")
 
@@ -93,7 +94,7 @@ class StatelessExchange(PostExchange):
         self._requests = (*self._requests, request)
         if request.method.streams:
             self._until = token_expiry(self.peer.auth)
-        if self.response.is_gone:  # the client disconnected before the request was accepted
+        if self.response.is_gone:  # the client had already disconnected
             held.abort(CancelCause.DISCONNECT, _GONE)
 
     def check_headers(self, request: InboundRequest, table: Iterable[ParamHeader]) -> None:
@@ -112,8 +113,8 @@ class StatelessExchange(PostExchange):
         return super().method_not_found(request)
 
     def status_of(self, code: int) -> HTTPStatus:
-        # 2026-07-28 streamable HTTP, Server Validation: the status MUST be 400, or 404 for an unknown method. If a
-        # handler returns the same error, it is an ordinary reply.
+        # 2026-07-28 streamable HTTP, Server Validation: the status MUST be 400, or 404 for an unknown method. The same
+        # error from a handler is an ordinary reply.
         if self._header_error is not None and self._header_error[0] == code:
             return self._header_error[1]
         return super().status_of(code)
@@ -121,12 +122,14 @@ class StatelessExchange(PostExchange):
     def leave(self) -> None:
         del self._open_streams[self]
         if not self.is_stream:
-            # No further line can start a stream, so drop the callback. Otherwise the outbox would keep the exchange
-            # alive: a cycle per call.
+            # Replace the callback, because no further line can start a stream. Otherwise each call would leave a
+            # reference cycle of outbox and exchange.
             self.outbox.call_writer(_drop)
 
     def expire(self, now: float) -> None:
-        """End a stream of changes whose token has expired. The request gets no reply, so that the client reconnects."""
+        """End the stream of ``subscriptions/listen`` if its token has expired at ``now``. It gets no reply, so that the
+        client reconnects.
+        """
         if now >= self._until:
             self._end_all("the client's token has expired")
 
@@ -141,7 +144,9 @@ class StatelessExchange(PostExchange):
         self.outbox.nudge()
 
     async def next_chunk(self) -> bytes:
-        """Wait for the next events, or for a comment, and return them. See `ResponseBody.next_chunk`."""
+        """Wait for the next events, or for a comment to keep the stream alive, and return them. See
+        `ResponseBody.next_chunk`.
+        """
         if self.is_over and not self.outbox.size:
             return b""
         lines = await self.outbox.take()
@@ -158,9 +163,10 @@ class StatelessExchange(PostExchange):
 
 
 class NotificationExchange(PartExchange):
-    """The exchange of a notification that doesn't belong to a session. The notification runs like a request, in the
-    share of its caller, but gets no reply. ``posted`` is answered when the notification is accepted, or refused because
-    the server is too busy."""
+    """A POST with a notification that doesn't belong to a session. Its handler counts towards the caller's limits like
+    a request, but sends no reply. The POST gets a response when the notification is accepted, or refused because the
+    server is too busy.
+    """
 
     __slots__ = ("_posted", "_request")
 
@@ -170,7 +176,7 @@ class NotificationExchange(PartExchange):
         self._request = request
 
     def accept(self) -> None:
-        """Respond that the notification was accepted, unless the POST already has a response."""
+        """Respond with status 202, unless the POST already has a response."""
         posted, self._posted = self._posted, None
         if posted is not None:
             posted.response.answer(empty(HTTPStatus.ACCEPTED, posted.extra))
@@ -186,8 +192,9 @@ class NotificationExchange(PartExchange):
 
 
 class StatelessEndpoint:
-    """Serves requests to ``running`` that don't belong to a session. All of them share one `Connection` object, which
-    represents no particular client. ``gate`` knows the scopes of the callers of a protected server.
+    """Serves requests to ``running`` (the running server) that don't belong to a session. They share one `Connection`
+    object, which represents no particular client. ``gate`` knows the scopes of the callers, if the server requires
+    tokens.
 
     If that connection ends because the server behind a proxy has disconnected, the next request opens another one. The
     connections run in ``nursery``.
@@ -225,7 +232,7 @@ class StatelessEndpoint:
                 return
             event = self.state.receive(message)
             if type(event) is RequestReceived and event.request.method.name == "tools/call":
-                # A proxy checks the headers of its requests itself: `StatelessExchange.check_headers`.
+                # A proxy checks the headers of its requests itself, in `StatelessExchange.check_headers`.
                 table = param_headers_of(self._running, event.request.params.get("name"), posted.auth)
                 fault = param_mismatch(table, event.request, posted.head) if table else None
             if fault is None:
@@ -263,7 +270,7 @@ class StatelessEndpoint:
             exchange.accept()
 
     def post_legacy(self, message: Message | Batch, posted: HttpRequest) -> None:
-        """Serve a message of a legacy client with ``stateless=True``."""
+        """Serve a message of a legacy client without a session (``stateless=True``)."""
         version = posted.head.headers.get("mcp-protocol-version")
         revision = _UNTOLD if version is None else REVISIONS[version]
         if isinstance(message, Notification):
@@ -283,7 +290,7 @@ class StatelessEndpoint:
             self._carry_out(event, posted)
 
     def _carry_out(self, event: Event, posted: HttpRequest) -> None:
-        """Process ``event``, which is the request in ``posted`` or the refusal of that request."""
+        """Process ``event``: either the request in the POST ``posted``, or the refusal of that request."""
         request = event.request if type(event) is RequestReceived else None
         if self._is_ending:
             if request is not None:
@@ -295,18 +302,18 @@ class StatelessEndpoint:
         connection.feed(event, posted.body, exchange)
 
     def response_to(self, request: InboundRequest) -> ResponseHandle | None:
-        """Return the HTTP response to a request that is in progress, or `None` for a notification."""
+        """Return the HTTP response to a request in progress, or `None` if it is a notification."""
         held = self._connection.exchange.find(request)
         exchange = None if held is None else held.exchange
         return exchange.response if isinstance(exchange, StatelessExchange) else None
 
     def expire(self, now: float) -> None:
-        """End all streams of changes whose tokens have expired."""
+        """End all streams of ``subscriptions/listen`` whose tokens have expired at ``now``."""
         for exchange in tuple(self._open_streams):
             exchange.expire(now)
 
     def send_keep_alive(self) -> None:
-        """Send a comment on each silent stream: see `PostExchange.send_keep_alive`."""
+        """Send a comment on each stream that was silent since the last call. See `PostExchange.send_keep_alive`."""
         for exchange in tuple(self._open_streams):
             exchange.send_keep_alive()
 
@@ -321,9 +328,10 @@ class StatelessEndpoint:
 
 
 def check_headers(request: Request, head: RequestHead) -> CodedError | None:
-    """Return the error for an invalid request, or `None` for a valid one. A request is invalid if it lacks per-request
-    protocol fields (2026-07-28 basic, Per-request protocol fields: MUST be -32602), or if a header that repeats a value
-    of the body is wrong or occurs twice."""
+    """Return the error if a modern request is invalid, otherwise `None`. It is invalid without the per-request protocol
+    fields (2026-07-28 basic, Per-request protocol fields: MUST be -32602), or if a header that repeats a value of the
+    body differs or occurs twice.
+    """
     given = request.params
     params = cast("dict[str, Any]", given) if isinstance(given, dict) else {}
     found = params.get("_meta")
@@ -346,8 +354,8 @@ def check_headers(request: Request, head: RequestHead) -> CodedError | None:
         return None
     wrong = _differs(head, "mcp-protocol-version", version) or _differs(head, "mcp-method", request.method)
     if wrong is None and isinstance(name, str):
-        # Clients MUST name the task in a header, for gateways (extension tasks, Routing Headers). fastmcp 4.1 doesn't.
-        # Servers needn't enforce this, and a missing header can't mislead a gateway.
+        # Clients MUST send the task's id in a header, for gateways (extension tasks, Routing Headers), but fastmcp 4.1
+        # doesn't. Accept that, because servers needn't enforce the rule, and a missing header can't mislead a gateway.
         may_lack = parameter == "taskId" and "mcp-name" not in headers
         wrong = None if may_lack else _differs(head, "mcp-name", name, encoded=True)
     return None if wrong is None else CodedError(HEADER_MISMATCH, f"Header mismatch: {wrong}")
@@ -359,7 +367,7 @@ def _differs(head: RequestHead, name: str, declared: str, *, encoded: bool = Fal
         return None
     if value is None:
         return f"the {name} header is missing"
-    if name in head.repeated:  # one reader might use the first value, and another the last
+    if name in head.repeated:  # one recipient might use the first value, and another the last
         return f"the {name} header occurs more than once"
     if encoded:
         try:
@@ -370,8 +378,7 @@ def _differs(head: RequestHead, name: str, declared: str, *, encoded: bool = Fal
 
 
 def param_mismatch(table: Iterable[ParamHeader], request: InboundRequest, head: RequestHead) -> CodedError | None:
-    """Return the error for a parameter header in ``table`` whose value differs from its argument, or `None` if all
-    headers match."""
+    """Return the error if a header in ``table`` differs from the argument that it repeats. Otherwise return `None`."""
     if not table:
         return None
     arguments = request.params.get("arguments")
