@@ -1,1 +1,1 @@
-"""The functions that open clients, over each transport."""
+"""Functions that open a client, one for each transport."""

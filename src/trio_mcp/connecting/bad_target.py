@@ -1,4 +1,6 @@
-"""BadTarget: the error for a target that can't be a server. Also validates host names and ports."""
+"""BadTarget: the error for a URL, address or command that can't belong to a server. This module also validates host
+names and ports.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +14,9 @@ _LONGEST_NAME = 254
 
 
 class BadTarget(MCPError, ValueError):
-    """The target can't be a server on any machine, for example because of an empty command, an invalid URL or an
-    invalid host name. Nothing was started or sent."""
+    """Raised if the target can't be a server on any machine: for example an empty command, an invalid URL or an invalid
+    host name. Nothing was started or sent.
+    """
 
 
 def check_url(url: str, example: str) -> None:
@@ -23,7 +26,7 @@ def check_url(url: str, example: str) -> None:
 
 
 def check_server_url(url: str, example: str) -> None:
-    """Raise `BadTarget` if ``url`` contains a user or a password, and the errors of `check_url`."""
+    """Raise `BadTarget` if ``url`` contains a user or a password. Also raises the errors of `check_url`."""
     check_url(url, example)
     if _USER.match(url):
         raise BadTarget(
@@ -40,11 +43,11 @@ def check_address(host: str, port: int) -> None:
     if not 0 < port <= _LARGEST_PORT:
         raise BadTarget(f"the port must be a number from 1 to {_LARGEST_PORT}, not {port}")
     try:
-        # The name is encoded in the same way as for the system's lookup, which alone would accept spaces and
-        # control characters. The codec takes time in the square of the length.
+        # Encode the name as the system's lookup does, which would also accept spaces and control characters. The codec
+        # takes quadratic time, so check the length first.
         is_text = len(host) <= _LONGEST_NAME and host.isprintable() and " " not in host
         well_formed = is_text and bool(host.encode("idna"))
-    except UnicodeError:  # labels that are empty or longer than 63 bytes, and invalid characters
+    except UnicodeError:  # raised for labels that are empty or longer than 63 bytes, and for invalid characters
         well_formed = False
     if not well_formed:
         raise BadTarget(f"not a valid host name: {host[:300]!r}")

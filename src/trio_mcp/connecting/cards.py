@@ -1,4 +1,4 @@
-"""Discovery of servers before connecting: the catalogue of a domain, and server cards (SEP-2127)."""
+"""Discovery of servers before connecting to them: the catalogue of a domain, and server cards (SEP-2127)."""
 
 from __future__ import annotations
 
@@ -33,8 +33,9 @@ _REDIRECTS: Final = (301, 302, 303, 307, 308)
 
 
 class DiscoveryFailed(MCPError):
-    """The URL has no valid server card or catalogue. The message says which, and contains no terminal control
-    characters."""
+    """Raised if there is no valid server card or catalogue at the URL. The message gives the reason, without terminal
+    control characters.
+    """
 
     def __init__(self, reason: str) -> None:
         super().__init__(clean(reason))
@@ -42,7 +43,7 @@ class DiscoveryFailed(MCPError):
 
 @frozen
 class FoundServer:
-    """A server that the catalogue of a domain lists. Its description is unverified."""
+    """A server that is listed in the catalogue of a domain. Its description is unverified."""
 
     identifier: str
     """The server's identifier in the catalogue, such as ``urn:air:example.com:mcp:weather``."""
@@ -55,8 +56,8 @@ class FoundServer:
 
 
 async def read_card(where: str | FoundServer, *, public_addresses_only: bool = False) -> ServerCard:
-    """Return the server card at a URL, such as ``https://example.com/mcp/server-card``, or the card of a server that
-    `discover` has found.
+    """Fetch the server card at a URL, such as ``https://example.com/mcp/server-card``, or the card of a server that
+    `discover` has returned.
 
     A card is unverified. Compare it with `Client.server_info` once connected, and base no decision on it.
 
@@ -68,8 +69,8 @@ async def read_card(where: str | FoundServer, *, public_addresses_only: bool = F
     if isinstance(where, FoundServer):
         if where.card is not None:
             return where.card
-        # The card's URL comes from the author of the catalogue, so the location of the catalogue decides which
-        # addresses are allowed.
+        # The author of the catalogue has chosen the card's URL, so allow only the addresses that are allowed for the
+        # catalogue's own location.
         url, named_by = where.url or "", where.catalog
     else:
         check_url(where, "https://example.com/mcp/server-card")
@@ -82,8 +83,8 @@ async def read_card(where: str | FoundServer, *, public_addresses_only: bool = F
 
 
 async def discover(domain: str, *, public_addresses_only: bool = False) -> list[FoundServer]:
-    """Return the servers in the catalogue of ``domain``, such as ``example.com`` or ``https://example.com``, up to a
-    thousand. Other kinds of entries, and invalid ones, are left out.
+    """Fetch the catalogue of ``domain``, such as ``example.com`` or ``https://example.com``, and return up to a
+    thousand servers in it. Invalid entries, and entries of other kinds, are left out.
 
     The catalogue is fetched by the rules of `read_card`, including ``public_addresses_only``, and may have 1 MiB.
     Raises `DiscoveryFailed`, also if the domain has no catalogue.
@@ -108,8 +109,9 @@ async def discover(domain: str, *, public_addresses_only: bool = False) -> list[
 
 
 def _found(entry: Any, catalog: str) -> FoundServer | None:
-    """Return the server that a catalogue entry describes; `None` if the entry is of another kind, or doesn't have
-    exactly one of ``url`` and ``data``."""
+    """Return the server in a catalogue entry. Return `None` if the entry is of another kind, or doesn't have exactly
+    one of ``url`` and ``data``.
+    """
     if entry.get("type") != CARD_TYPE or ("url" in entry) == ("data" in entry):
         return None
     try:
@@ -122,15 +124,16 @@ def _found(entry: Any, catalog: str) -> FoundServer | None:
 
 def _rules(named_by: str, public_addresses_only: bool) -> UrlRules:
     try:
-        # The domain is untrusted, unlike the server of a client: no address of this machine counts as public.
+        # The domain is untrusted, unlike the URL that a user passes to a client: don't allow addresses of this machine.
         return UrlRules(public_addresses_only=True) if public_addresses_only else UrlRules.for_server(named_by)
     except ValueError as error:
         raise DiscoveryFailed(str(error)) from None
 
 
 async def _read(url: str, kind: str, limit: int, rules: UrlRules) -> bytes:
-    """Fetch the document of the media type ``kind`` at ``url``, of at most ``limit`` bytes, and return it. Raises
-    `DiscoveryFailed` if there is no such document."""
+    """Fetch the document at ``url``, which must have the media type ``kind`` and at most ``limit`` bytes. Raises
+    `DiscoveryFailed` if there is no such document.
+    """
     fetcher = HttpFetcher(rules, max_bytes=limit)
     where = url
     for _ in range(_MOST_REDIRECTS + 1):
@@ -156,7 +159,7 @@ def _next(answer: Fetched, where: str) -> str:
 
 
 def _decoded(body: bytes) -> Any:
-    """Return the JSON value in ``body``. Raises `ValueError` if the body isn't valid JSON."""
+    """Parse the JSON document ``body``. Raises `ValueError` if it isn't valid JSON."""
     try:
         data = msgspec.json.decode(body)
         check_levels(body)
@@ -168,8 +171,7 @@ def _decoded(body: bytes) -> Any:
 
 
 def _card(data: Any) -> ServerCard:
-    """Return the server card in ``data``. Raises `ValueError` if the card is invalid, or if its name doesn't identify a
-    server."""
+    """Return ``data`` as a server card. Raises `ValueError` if it isn't a valid card, or has no valid server name."""
     card = structure(data, ServerCard)
     check_name(card.name)
     return card

@@ -1,5 +1,6 @@
-"""Credentials and headers that a user passes for requests to one server, over HTTP or WebSocket. They are validated
-before the first request, so that no token is sent where others could read it."""
+"""The credentials and headers that a user passes to the client of one server, over HTTP or WebSocket. They are
+validated before the first request, so that no token is sent where others could read it.
+"""
 
 from __future__ import annotations
 
@@ -18,8 +19,9 @@ _CHALLENGING: Final = frozenset((HTTPStatus.BAD_REQUEST, HTTPStatus.FORBIDDEN))
 
 
 def check_authorization(auth: ClientAuth | None, headers: Mapping[str, str], url: str) -> None:
-    """Raise `ValueError` if the user's headers include one that ``auth`` sets, or if others could read a token in
-    ``auth`` or the headers on its way to ``url``."""
+    """Raise `ValueError` if the user passes both ``auth`` and a header that ``auth`` sets, or if others could read a
+    token on its way to ``url``.
+    """
     named = [name for name in headers if str(name).lower() in ("authorization", "dpop")]
     if named and auth is not None:
         raise ValueError(f"pass either auth= or the header {named[0]}, which auth= writes, not both")
@@ -39,8 +41,9 @@ def trusted_http_hosts(auth: ClientAuth | None) -> Collection[str]:
 async def open_credentials(
     auth: ClientAuth | None, url: str, timeouts: CallTimeouts
 ) -> AsyncGenerator[Credentials | None]:
-    """Open the credentials for requests to the server at ``url``; yields `None` if there is no ``auth``. ``timeouts``
-    are paused while the user signs in."""
+    """Prepare the credentials for requests to the server at ``url``, and yield them, or `None` without ``auth``.
+    ``timeouts`` are paused while the user signs in.
+    """
     if auth is None:
         yield None
         return
@@ -49,16 +52,17 @@ async def open_credentials(
 
 
 def is_challenge(status: int, headers: Mapping[str, str]) -> bool:
-    """Return whether the server has refused a request because a token, a scope or a nonce is missing."""
-    # 2026-07-28 authorization, Error Handling; RFC 9449 section 9: a challenge may demand a nonce.
+    """Return whether the server has refused a request because of a missing or invalid token, scope or nonce."""
+    # 2026-07-28 authorization, Error Handling. RFC 9449 section 9: the server may require a nonce.
     if status in _CHALLENGING:
         return "www-authenticate" in headers
     return status == HTTPStatus.UNAUTHORIZED
 
 
 def is_confidential(url: str, trusted_http_hosts: Collection[str] = ()) -> bool:
-    """Return whether a token can't be read by others on its way to the server at ``url``. That is so over TLS, on this
-    machine (by HTTP or WebSocket), and by HTTP to one of ``trusted_http_hosts``."""
+    """Return whether a token can be sent to the server at ``url`` without others reading it: over TLS, on this machine,
+    or over HTTP to one of ``trusted_http_hosts``.
+    """
     scheme = url.partition(":")[0].lower()
     if names_socket(url):
         return True
@@ -72,14 +76,15 @@ def is_confidential(url: str, trusted_http_hosts: Collection[str] = ()) -> bool:
 
 
 def can_sign_in(url: str, trusted_http_hosts: Collection[str] = ()) -> bool:
-    """Return whether OAuth can get a token for the server at ``url``. It can't for a server on a Unix socket, since an
-    authorization server has no URL to identify that server by."""
+    """Return whether OAuth can get a token for the server at ``url``. It can't for a server on a Unix socket, which has
+    no URL that an authorization server could use.
+    """
     return is_confidential(url, trusted_http_hosts) and not names_socket(url)
 
 
 def resource_at(url: str) -> str:
-    """Return the canonical URI of the server at ``url`` (RFC 8707 section 2; 2026-07-28 authorization, Canonical Server
-    URI).
+    """Return the canonical URI of the server at ``url``, which identifies it in OAuth requests (RFC 8707 section 2;
+    2026-07-28 authorization, Canonical Server URI).
 
     Scheme and host are in lower case, without query, fragment, and a slash for an empty path. A WebSocket gets the URI
     for HTTP. A URL of a Unix socket, which has no such URI, is returned unchanged. Raises `ValueError`.
@@ -108,7 +113,7 @@ _HEADER_VALUE: Final = re.compile(r"(?:[\x21-\x7e\x80-\xff](?:[\t\x20-\x7e\x80-\
 
 
 def given_headers(given: Mapping[str, str]) -> Headers:
-    """Return the headers that a user passes for requests to one server, over HTTP or WebSocket, after validating them.
+    """Validate the headers that a user passes to the client of one server, and return them as a list.
 
     Raises `TypeError` unless they are a mapping of strings to strings, and `ValueError` for headers that the client
     writes itself, or that HTTP doesn't allow. The messages contain no values, since values may be secrets.

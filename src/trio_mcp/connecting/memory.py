@@ -1,4 +1,4 @@
-"""open_memory: run a client and a server in one process."""
+"""open_memory: runs a server in this process, and connects a client to it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from ..transports.lines import memory_transports
 async def open_memory(
     server: Servable, *, stateless: bool = False, **options: Unpack[ClientOptions]
 ) -> AsyncGenerator[Client]:
-    """Run ``server`` in this process and connect a client to it, for tests and embedding.
+    """Run ``server`` in this process, and connect a client to it, for tests and embedding. Yields the `Client`.
 
     Everything works as over a network, including the encoding of messages. ``stateless``: see `ServingOptions`.
     ``options``: see `ClientSettings`.
@@ -38,7 +38,7 @@ async def open_memory(
 @async_with_only("")
 @asynccontextmanager
 async def open_server(server: Servable, channel: Transport, *, stateless: bool = False) -> AsyncGenerator[None]:
-    """Run ``server`` inside the block, for one client at the other end of ``channel``.
+    """Run ``server`` inside the block. Its only client is at the other end of ``channel``.
 
     The end of the block cancels the client's remaining requests, waits for their cleanup, closes the channel and exits
     the server's lifespan. A lost connection raises nothing here. ``stateless``: see `ServingOptions`.
@@ -50,11 +50,11 @@ async def open_server(server: Servable, channel: Transport, *, stateless: bool =
             server._running(stateless=stateless) as running,
             open_service_nursery("the client was closed") as nursery,
         ):
-            served = True  # after this line, the connection closes the channel
+            served = True  # from here on, the connection closes the channel
             await nursery.start(connection_to(running, framed(channel), SOLE_CLIENT).run)
             yield
     finally:
         if not served:
-            with trio.CancelScope(shield=True) as by_force:  # the shield ends at once, since the scope is cancelled
+            with trio.CancelScope(shield=True) as by_force:  # close without waiting, because the scope is cancelled
                 by_force.cancel(reason="nothing is served")
                 await channel.aclose()

@@ -1,5 +1,5 @@
-"""Servers over stdio: `open_stdio` starts a child process and connects to it, and a `Command` describes such a server
-as data.
+"""Servers over stdio: `open_stdio` starts a child process and connects to it. `Command` describes such a server as
+data.
 
 `watch_exit` detects that a server has exited although another process keeps its output open.
 """
@@ -44,7 +44,8 @@ def open_stdio(
     close_grace: float = 2.0,
     **options: Unpack[ClientOptions],
 ) -> AbstractAsyncContextManager[Client]:
-    """Start a server as a child process, and connect to it over stdio. Yields a client.
+    """Start a server as a child process, and connect to it over stdio. Yields a `Client`, which is closed at the end of
+    the block.
 
     The end of the block ends the child, however the block is left. It closes the child's input and waits up to
     ``close_grace`` seconds for the child to exit; then it sends SIGTERM to the child's whole process group and waits
@@ -82,8 +83,9 @@ logger = logging.getLogger("trio_mcp")
 
 
 class NotReady(trio.TooSlowError):
-    """The time to connect has expired before the server was ready. ``lost`` contains the last lines of the child
-    process."""
+    """Raised if the server isn't ready when the time to connect has expired. ``lost`` contains the last lines of the
+    child process.
+    """
 
     def __init__(self, lost: ConnectionLost) -> None:
         super().__init__(str(lost))
@@ -119,7 +121,7 @@ def _check_directory(_: Any, __: Any, cwd: str | os.PathLike[str] | None) -> Non
 
 
 def _check_passable(what: str, text: str) -> None:
-    """Raise `BadTarget` if a string can't be passed to a program as an argument or a variable."""
+    """Raise `BadTarget` if a string can't be passed to a program as an argument or an environment variable."""
     try:
         if b"\0" not in os.fsencode(text):
             return
@@ -130,8 +132,9 @@ def _check_passable(what: str, text: str) -> None:
 
 @frozen
 class Command:
-    """A server to start as a child process. `open_stdio` documents the fields. Raises `BadTarget` if no system could
-    start the command."""
+    """A command that starts a server as a child process. `open_stdio` documents the fields. Raises `BadTarget` if no
+    system could run the command.
+    """
 
     words: Sequence[str | os.PathLike[str]] = attrs.field(converter=_command_arguments)
     """The program and its arguments, as a list."""
@@ -160,7 +163,7 @@ class Command:
     @asynccontextmanager
     @trio.lowlevel.enable_ki_protection
     async def open(self, **options: Unpack[ClientOptions]) -> AsyncGenerator[Client]:
-        """Start the child process and connect to it: see `open_stdio`."""
+        """Start the child process, and connect to it: see `open_stdio`."""
         check_keywords(Command.open, options)
         joined = "\0".join(map(os.fsdecode, self.words))
         opening = Opening.under_trio("open_stdio", speaking(self.revision, options, self.prior), joined)
@@ -173,7 +176,7 @@ class Command:
             return
         except LostInProbe as error:
             if opened:
-                raise  # the error comes from the body of the caller's block
+                raise  # don't change an error from the caller's block
             logger.info("%s exited on server/discover, and is restarted: %s", self.words[0], error.reason)
         async with self._open(opening, not legacy_first) as client:
             yield client
@@ -207,7 +210,7 @@ class Command:
             raise
 
     def _explain(self, error: BaseException, transport: ProcessTransport) -> None:
-        """Add the command and the last lines of the child process to ``error``, the error of opening the client."""
+        """Add the command and the child's last lines to ``error``, which opening the client has raised."""
         lost = error if isinstance(error, ConnectionLost) else ConnectionLost(str(error))
         lost.stderr, lost.stdout = transport.last_lines
         lost.command = shown_command(self.words)
@@ -218,14 +221,14 @@ class Command:
                 limit.hint += lost.details
         elif isinstance(error, ProtocolViolation):
             error.args = (f"{error}{lost.details}",)
-        elif lost is not error:  # the server itself sent an error reply, whose text isn't changed
+        elif lost is not error:  # an error reply of the server itself isn't changed
             error.add_note(lost.details.removeprefix("; "))
 
 
 @asynccontextmanager
-@trio.lowlevel.enable_ki_protection  # Ctrl-C must not interrupt between starting a process and its supervision
+@trio.lowlevel.enable_ki_protection  # KeyboardInterrupt must not separate starting the process from supervising it
 async def open_process(command: Command, limits: Limits = DEFAULT_LIMITS) -> AsyncGenerator[ProcessTransport]:
-    """Open the raw messages of a child process. The process is started and ended as `open_stdio` describes.
+    """Start a child process, and open a transport to it. It is started and ended as `open_stdio` describes.
 
     Raises `ConnectionLost` if the command can't be started.
     """
@@ -244,7 +247,7 @@ async def open_process(command: Command, limits: Limits = DEFAULT_LIMITS) -> Asy
         finally:
             try:
                 nursery.start_protected(transport.discard_output)
-                # Two grace periods, before SIGTERM and before SIGKILL, and a moment more. SIGKILL can't be ignored.
+                # Two grace periods, before SIGTERM and before SIGKILL, plus a moment for SIGKILL to take effect.
                 with trio.CancelScope(shield=True, deadline=trio.current_time() + 2 * command.close_grace + 5):
                     await transport.shut_down(command.close_grace)
             finally:
@@ -256,9 +259,9 @@ _SILENCE: Final = 5.0
 _ANSWER_WITHIN: Final = 5.0
 
 
-@trio.lowlevel.enable_ki_protection  # Ctrl-C must only interrupt the task that uses the client
+@trio.lowlevel.enable_ki_protection  # KeyboardInterrupt must reach only the task that uses the client
 async def watch_exit(transport: ProcessTransport, client: Client) -> None:
-    """Close the connection when the child process has exited and no other process answers in its place.
+    """Close the connection when the child process has exited, unless another process answers in its place.
 
     The output stays open while a process that the child has started keeps it open: a helper, which never writes
     messages, or the server itself, which has become a daemon. After `_SILENCE` seconds of silence a ping decides, or
@@ -278,4 +281,4 @@ async def watch_exit(transport: ProcessTransport, client: Client) -> None:
                 client._connection.lose(await transport.exit_error("the server is gone"))
                 return
     except ConnectionLost:
-        return  # the loss of the connection was detected in another way
+        return  # the loss of the connection was noticed elsewhere

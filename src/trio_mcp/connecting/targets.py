@@ -1,5 +1,6 @@
-"""Target: the address, command or object of a server, as data. `open_messages` opens the raw messages to and from a
-target, for replays."""
+"""Target: the address, command or object of a server, as data. `open_messages` opens a transport to a target, for
+replays.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +41,7 @@ _SCHEMES: Final = frozenset(("http", "https", "http+unix", "ws", "wss", "tcp", "
 
 
 def _is_spoken(_: Any, __: Any, url: str) -> None:
-    check_server_url(url, "https://example.com/mcp")  # first, since the other errors quote the URL
+    check_server_url(url, "https://example.com/mcp")  # checked first, because other errors quote the URL
     try:
         scheme = urlsplit(url).scheme
     except ValueError as error:
@@ -55,8 +56,8 @@ def _is_spoken(_: Any, __: Any, url: str) -> None:
 
 @frozen
 class Address:
-    """The address of a running server: ``http://…``, ``https://…``, ``ws://…``, ``wss://…``, ``tcp://host:port``,
-    ``unix:///path``, or ``http+unix://…`` for HTTP over a Unix socket, see `open_http`.
+    """The URL of a running server: ``http://…``, ``https://…``, ``ws://…``, ``wss://…``, ``tcp://host:port``,
+    ``unix:///path``, or ``http+unix://…`` for HTTP over a Unix socket (see `open_http`).
 
     ``headers``, ``ssl_context`` and ``auth`` are for HTTP and WebSockets, see `open_http` and `open_websocket`. Raises
     `BadTarget` for any other URL, for two authorizations at once, and for a token that others could read on the way.
@@ -112,7 +113,7 @@ class Address:
             raise BadTarget(f"the URL of a Unix socket must be like unix:///run/server.sock, not {self.url!r}")
 
     def open(self, **options: Unpack[ClientOptions]) -> AbstractAsyncContextManager[Client]:
-        """Connect to the server: see `open_http`, `open_websocket`, `open_tcp` and `open_unix`."""
+        """Connect to the server at this URL: see `open_http`, `open_websocket`, `open_tcp` and `open_unix`."""
         check_keywords(Address.open, options)
         options = speaking(self.revision, options, self.prior)
         parts = urlsplit(self.url)
@@ -138,7 +139,7 @@ class InMemory:
     """True if the server keeps no state between requests: see `ServingOptions`."""
 
     def open(self, **options: Unpack[ClientOptions]) -> AbstractAsyncContextManager[Client]:
-        """Run the server and connect to it: see `open_memory`."""
+        """Run the server in this process, and connect to it: see `open_memory`."""
         check_keywords(InMemory.open, options)
         return open_memory(self.server, stateless=self.stateless, **options)
 
@@ -148,8 +149,7 @@ Target: TypeAlias = Command | Address | InMemory
 
 
 def target_of(what: Target | Server | str | Sequence[str | os.PathLike[str]]) -> Target:
-    """Return the target that ``what`` describes: a target itself, a server in this process, a URL, or a command as a
-    list."""
+    """Return ``what`` as a target: it can be a target, a server in this process, a URL, or a command as a list."""
     if isinstance(what, (Command, Address, InMemory)):
         return what
     if isinstance(what, Server):
@@ -159,7 +159,7 @@ def target_of(what: Target | Server | str | Sequence[str | os.PathLike[str]]) ->
 
 @asynccontextmanager
 async def open_messages(target: Target, modern: str | None) -> AsyncGenerator[FramedTransport]:
-    """Open the raw messages to and from the server at ``target``, until the end of the block.
+    """Open a transport to the server at ``target``, until the end of the block.
 
     ``modern`` is the revision of messages without a session, which HTTP needs; `None` for messages of a legacy client.
     Raises the errors of the `open_*` function for this target.

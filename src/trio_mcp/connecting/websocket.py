@@ -1,4 +1,4 @@
-"""open_websocket: connect to a server over a WebSocket."""
+"""open_websocket: connects to a server over a WebSocket."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ async def open_websocket(
     dial: Dial | None = None,
     **options: Unpack[ClientOptions],
 ) -> AsyncGenerator[Client]:
-    """Connect to a server over a WebSocket. Yields a client, which is closed at the end of the block.
+    """Connect to a server over a WebSocket. Yields a `Client`, which is closed at the end of the block.
 
     Args:
         url: ``ws://host:port/path``, or ``wss://`` for TLS.
@@ -76,7 +76,7 @@ async def open_websocket_messages(
     dial: Dial | None,
     opening: Opening,
 ) -> AsyncGenerator[WebSocketTransport]:
-    """Open the raw messages to and from the server at ``url``: see `open_websocket`."""
+    """Open a transport to the server at ``url``: see `open_websocket`."""
     check_server_url(url, "ws://127.0.0.1:8765/mcp")
     where = _WebSocketTarget.of(url)
     check_authorization(auth, headers or {}, url)
@@ -103,8 +103,9 @@ class _UpgradeRequest:
     nursery: ServiceNursery
 
     async def run_authorized(self, credentials: Credentials) -> WebSocketTransport:
-        """Send the request for the upgrade to a WebSocket. If the server refuses the credentials and the client can get
-        better ones, send the request again."""
+        """Request the upgrade to a WebSocket. If the server refuses the credentials, and the client can get better
+        ones, request it again.
+        """
         attempt, begun = 0, trio.current_time()
         while True:
             attempt += 1
@@ -192,7 +193,7 @@ class _WebSocketTarget:
         try:
             context = ssl_context or ssl.create_default_context()
             secured = trio.SSLStream(stream, context, server_hostname=self.host, https_compatible=True)
-            await secured.do_handshake()  # now, so that the error says what is wrong with the certificate
+            await secured.do_handshake()  # raise now, because this error explains what is wrong with the certificate
         except BaseException:
             await trio.aclose_forcefully(stream)
             raise

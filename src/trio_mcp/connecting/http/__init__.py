@@ -1,2 +1,3 @@
-"""The client side of Streamable HTTP. Each message is sent in a POST, and one transport merges the contents of all
-responses."""
+"""The client side of Streamable HTTP. Each message is sent in a POST of its own, and one transport receives the
+messages in all responses.
+"""

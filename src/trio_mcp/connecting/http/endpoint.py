@@ -1,4 +1,4 @@
-"""Endpoint: the URL of one server, and the data that all requests to that server share.
+"""Endpoint: the URL of one server, and the state that all requests to that server share.
 
 `authorized` sends a request with a token, and again with a better one. `deliver_frame` decodes each message in a
 response once, and puts it into the Inbox, where messages wait until the reader fetches them.
@@ -58,8 +58,9 @@ _CURSOR: Final = re.compile(r"[^\x00-\x20\x7f](?:[^\x00-\x1f\x7f]{0,4094}[^\x00-
 
 @frozen(eq=False)
 class Endpoint:
-    """The URL of a server, the way to reach it, and all that is known about the server. If there are ``credentials``,
-    each request is `authorized`."""
+    """The URL of one server, the HTTP client for it, and the state that its requests share. With ``credentials``, each
+    request is `authorized`.
+    """
 
     http: HttpClient
     headers: RequestHeaders
@@ -73,18 +74,21 @@ class Endpoint:
     def post(
         self, message: OutboundFrame, headers: Headers, seen: Seen | None = None, *, sign_in: MaySignIn | None = None
     ) -> AbstractAsyncContextManager[Reply]:
-        """Send ``message`` in a POST, and return the response once its head has arrived: see `HttpClient.request`. The
-        kind of the message decides whether the user may be asked to sign in, unless ``sign_in`` is passed."""
+        """POST ``message``, and return the response when its head has arrived: see `HttpClient.request`. ``sign_in``
+        says whether the user may be asked to sign in. The default depends on the kind of message.
+        """
         return self._exchange("POST", headers, message.line, seen, sign_in=sign_in or _sign_in_for(message))
 
     def get(
         self, session: Session | None, last_event_id: str, sign_in: MaySignIn
     ) -> AbstractAsyncContextManager[Reply]:
-        """Send a GET for the events after ``last_event_id``, or for all future events, and return the response."""
+        """Send a GET request for a stream of events: those after ``last_event_id``, or all future events. Return the
+        response.
+        """
         return self._exchange("GET", self.headers.of_stream(session, last_event_id), sign_in=sign_in)
 
     def delete(self, session: Session) -> AbstractAsyncContextManager[Reply]:
-        """Send a DELETE that ends ``session``."""
+        """Send a DELETE request to end ``session``."""
         return self._exchange("DELETE", self.headers.of_end(session), sign_in=MaySignIn.NEVER)
 
     def _exchange(
@@ -97,16 +101,18 @@ class Endpoint:
         return self.http.request(method, self.http.target, headers, body)
 
     def event_reader(self) -> EventReader:
-        """Return a reader for the events of a new stream."""
+        """Return a parser for the events of a new stream."""
         return EventReader(self.limits.max_message_bytes)
 
     def frame(self, data: bytes, came_with: RequestId | None = None) -> Frame:
-        """Return the message in ``data``, which came in the response to the request ``came_with``, if any."""
+        """Decode the message in ``data``. ``came_with`` is the id of the request in whose response it was received, if
+        any.
+        """
         return Frame(decode(data, max_batch=self.limits.max_batch), data, came_with)
 
     def loses(self, session: Session | None, error: HTTPError | StatusPeerError) -> bool:
-        """Return whether ``error`` says that the server has lost ``session``. If so, the session has ended, and the
-        client no longer waits until its answers to the server's requests are delivered.
+        """Return whether ``error`` means that the server has lost ``session``. If so, mark the session as ended. The
+        client then no longer tries to deliver answers in this session.
 
         404 always means that (2025-11-25 transports, Session Management 4). Other refusals mean it once: if they soon
         occur again in the next session, before any answer, they have another cause.
@@ -130,14 +136,15 @@ def _sign_in_for(message: OutboundFrame) -> MaySignIn:
 
 
 def cursor_of(events: EventReader) -> str:
-    """Return the event id with which to resume a stream; empty if the server has sent none, or one that is invalid in a
-    header."""
+    """Return the event id with which to resume a stream. Empty if the server has sent no id, or an id that a header
+    can't contain.
+    """
     cursor = events.last_event_id
     return cursor if _CURSOR.fullmatch(cursor) else ""
 
 
 class MaySignIn(Enum):
-    """Whether the user may be asked to sign in because of a refused request."""
+    """Whether the user may be asked to sign in if the server refuses a request."""
 
     ALWAYS = auto()
     NEVER = auto()
@@ -156,7 +163,7 @@ async def authorized(
     seen: Callable[[bool], None] | None,
     sign_in: MaySignIn,
 ) -> AsyncGenerator[Reply]:
-    """Send a request with the headers of ``credentials``, and return the response once its head has arrived.
+    """Send a request with ``credentials``, and return the response when its head has arrived.
 
     While the server refuses the request by its status, and the credentials that it demands can be had, the same request
     is sent again; a refused request wasn't carried out. Raises the errors of `HttpClient.request`, and
@@ -169,7 +176,7 @@ async def authorized(
             seen(True)
         async with http.request(method, http.target, [*headers, *sent], body) as reply:
             credentials.noticed(reply.headers)
-            # A request that ends a session isn't worth getting new credentials.
+            # Don't get new credentials just to end a session.
             if method == "DELETE" or not is_challenge(reply.status, reply.headers):
                 yield reply
                 return
@@ -184,7 +191,8 @@ _MOST_OWED: Final = 1000
 
 
 class Inbox:
-    """A queue of received messages and of reported losses, in the order of arrival.
+    """A queue of what has arrived from the server: messages, and reports of replies or server-to-client requests that
+    were lost.
 
     A response is read further only after `wait_for_room`. So once ``high_water`` bytes are waiting, or a thousand
     answers that the server doesn't accept, each response adds no more than was read at once.
@@ -202,12 +210,12 @@ class Inbox:
         """The reason why no more messages will arrive; `None` as long as more may arrive."""
 
     def close(self, reason: str) -> None:
-        """Record that no more messages will arrive, because of ``reason``."""
+        """Record that no more messages will arrive. ``reason`` explains why."""
         self._lost = reason
         self._reader.wake()
 
     def put(self, arrival: Frame | ReplyLost | QuestionsLost) -> None:
-        """Append a received message or a loss to the queue."""
+        """Append a received message, or the report of a loss, to the queue."""
         self._waiting.append(arrival)
         if isinstance(arrival, Frame):
             self._size += len(arrival.data)
@@ -218,17 +226,18 @@ class Inbox:
         return self._size >= self._high_water or self._owed >= _MOST_OWED
 
     async def wait_for_room(self) -> None:
-        """Wait until fewer bytes than the high-water mark, and only a few answers, are in the queue. There is no
-        checkpoint if there is room."""
+        """Wait until the queue has fewer bytes than the high-water mark, and fewer than a thousand answers are being
+        sent. Not a checkpoint if that is already so.
+        """
         while self._is_full:
             await self._producers.park()
 
     def add_owed(self) -> None:
-        """Record that an answer of the client has to be delivered to the server."""
+        """Count one more answer of the client that is being sent to the server."""
         self._owed += 1
 
     def remove_owed(self) -> None:
-        """Record that an answer was delivered, or never will be delivered."""
+        """Count one answer less, because it was delivered, or won't be delivered any more."""
         self._owed -= 1
         self._make_room()
 
@@ -237,8 +246,9 @@ class Inbox:
             self._producers.unpark_all()
 
     async def receive(self) -> Frame | ReplyLost | QuestionsLost:
-        """Wait for the next message or loss, and return it. There is no checkpoint if one is in the queue. A
-        cancellation loses no message. Raises `ConnectionLost` if no more messages will arrive."""
+        """Wait for the next message, or the report of a loss, and return it. Not a checkpoint if the queue isn't empty.
+        A cancellation loses no message. Raises `ConnectionLost` if no more messages will arrive.
+        """
         while not self._waiting:
             if self._lost is not None:
                 raise ConnectionLost(self._lost)
@@ -254,8 +264,8 @@ _CANCELLED: Final = "notifications/cancelled"
 
 
 def deliver_frame(endpoint: Endpoint, frame: Frame, request: OutboundFrame, session: Session | None) -> bool:
-    """Deliver ``frame``, a message in the response to ``request``. Returns whether the message was the reply to the
-    request.
+    """Process ``frame``, a message in the response to ``request``, and put it into the inbox. Return whether it is the
+    reply to ``request``.
 
     Raises an `MCPError`, and delivers nothing, for a message that ends the request instead: the reply to another
     request, an error that names no request, and an unreadable message.
@@ -277,7 +287,7 @@ def deliver_frame(endpoint: Endpoint, frame: Frame, request: OutboundFrame, sess
             if not _has_method(frame.data):
                 shown = f"{message.reason}: {quoted(frame.data)}"
                 raise UnreadableAnswer(f"{request.method}: the answer cannot be read: {shown}")
-        case Batch():  # 2025-03-26 transports: a stream may carry batches of requests, notifications and replies
+        case Batch():  # 2025-03-26 transports: a stream may contain batches of requests, notifications and replies
             ids = [each.id for each in message.members if isinstance(each, Response | ErrorResponse)]
             if any(each != request.id for each in ids):
                 raise HTTPError(200, "the response answers several requests at once")
@@ -289,7 +299,9 @@ def deliver_frame(endpoint: Endpoint, frame: Frame, request: OutboundFrame, sess
 
 
 def _has_method(data: bytes) -> bool:
-    """Return whether an unreadable message is a request or a notification, neither of which ends a call."""
+    """Return whether a message that can't be decoded is a request or a notification. If it is, the client's call
+    continues.
+    """
     try:
         return read_head(data).method is not UNSET
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
@@ -297,8 +309,9 @@ def _has_method(data: bytes) -> bool:
 
 
 def deliver_unrequested(endpoint: Endpoint, data: bytes, session: Session | None) -> bool:
-    """Deliver a message from a stream that belongs to no request. Returns false, and drops the message, if such a
-    stream must not contain it (2025-11-25 transports, Listening for Messages from the Server: no replies)."""
+    """Put a message from a stream that doesn't belong to a request into the inbox. Return false, and ignore the
+    message, if it is a reply (2025-11-25 transports, Listening for Messages from the Server).
+    """
     frame = endpoint.frame(data)
     message = frame.message
     members = message.members if isinstance(message, Batch) else (message,)
@@ -312,8 +325,9 @@ def deliver_unrequested(endpoint: Endpoint, data: bytes, session: Session | None
 def _record_questions(
     endpoint: Endpoint, members: Iterable[Message | Unreadable], session: Session | None, call: RequestId | None
 ) -> None:
-    """Record the requests that the server sends (sampling, elicitation, roots) in the response to ``call``, if any, and
-    the requests that it withdraws."""
+    """Record the server-to-client requests (sampling, elicitation, roots) in ``members``, and those that the server
+    cancels. ``call`` is the client's request in whose response they were received, if any.
+    """
     if session is None:
         return
     for message in members:

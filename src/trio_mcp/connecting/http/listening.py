@@ -1,4 +1,4 @@
-"""The streams on which a legacy server sends messages that belong to no request of the client.
+"""The event streams on which a legacy server sends messages that don't belong to a request of the client.
 
 `listen` reads the stream of Streamable HTTP (2025-11-25 transports, Listening for Messages from the Server). In
 HTTP+SSE, the transport of 2024-11-05, one stream brings all messages of the server, and the client posts its own to the
@@ -34,7 +34,7 @@ _PING_TIMEOUT: Final = 30.0
 
 
 class _Next(Enum):
-    """What a client does next if the response to a GET opens no stream."""
+    """What the client does if the response to its GET request isn't a stream."""
 
     END = auto()
     """Continue without a stream, until the next session begins."""
@@ -47,7 +47,8 @@ class _Next(Enum):
 
 
 async def listen(endpoint: Endpoint, session: Session) -> None:
-    """Keep a stream open until ``session`` ends. Returns earlier if the server offers no stream.
+    """Keep a stream for messages from the server open until ``session`` ends. Return earlier if the server offers no
+    such stream.
 
     The client works without a stream, and most refusals mean that there is none: HTTP servers without the stream answer
     with 405, 404, 406, 400 or 501.
@@ -96,18 +97,18 @@ async def _refused(endpoint: Endpoint, session: Session, reply: Reply, cursor: s
             return _Next.ASK
         endpoint.loses(session, error)
         return _Next.END
-    # Status 409: the server hasn't noticed yet that the previous stream has ended.
+    # Status 409: the server hasn't noticed the end of the previous stream yet.
     again = status == HTTPStatus.CONFLICT or (is_passing(status) and status != HTTPStatus.NOT_IMPLEMENTED)
     logger.info("the server opens no stream%s: %s", " now" if again else "", error)
     if again:
         return _Next.AGAIN
-    return _Next.ANEW if cursor else _Next.END  # the server no longer knows the cursor
+    return _Next.ANEW if cursor else _Next.END  # the server no longer has the events after the cursor
 
 
 async def _ask_for_session(endpoint: Endpoint, session: Session) -> None:
-    """Send a ping to check whether ``session`` is lost, if the server has refused the session's first stream as for a
-    lost session. Servers without streams send the same response, and ending the session would fail the calls in
-    flight."""
+    """Send a ping to check whether the server has lost ``session``. Call this if it refuses the first GET with a status
+    for lost sessions: servers without streams may do the same, and ending the session would fail all pending calls.
+    """
     ping = OutboundFrame.request("is the session known?", "ping")
     headers = endpoint.headers.in_session(session)
     with trio.move_on_after(_PING_TIMEOUT):
@@ -136,12 +137,14 @@ _LONGEST_URL: Final = 4096
 
 
 class EndpointEvent(HTTPError):
-    """The server responded to a POST with the event stream of HTTP+SSE. Servers that ignore the HTTP method do so."""
+    """Raised if the response to a POST is the event stream of HTTP+SSE. Servers send it if they ignore the HTTP method.
+    """
 
 
 def may_use_http_and_sse(error: HTTPError) -> bool:
-    """Return whether a server may use HTTP+SSE, given the ``error`` that ``initialize`` has raised, which isn't an
-    error reply."""
+    """Return whether the server may use HTTP+SSE, the transport of 2024-11-05. ``error``, which ``initialize`` has
+    raised, isn't an error reply.
+    """
     return error.status in _REFUSALS or isinstance(error, EndpointEvent)
 
 
@@ -151,7 +154,8 @@ async def receive_all(
     *,
     task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED,
 ) -> None:
-    """Put all messages of the server into the inbox, until the stream ends. Its end is the end of the connection.
+    """Receive all messages of the server on its HTTP+SSE stream, and put them into the inbox. The connection ends with
+    the stream.
 
     This counts as started when the server has named the URL for our messages. ``replied`` is called with the id of each
     reply. Raises before that if the response isn't such a stream: `HTTPError`, `ConnectionLost`, `AuthorizationError`,
@@ -182,12 +186,12 @@ async def receive_all(
 
 
 def _use_endpoint(endpoint: Endpoint, event: Event) -> None:
-    """Use the URL in the stream's first event for all further messages to the server."""
+    """Send all further messages to the URL in the stream's first event (HTTP+SSE)."""
     if event.name != "endpoint":
         raise HTTPError(HTTPStatus.OK, "the first message of the stream isn't 'endpoint'")
     http, text = endpoint.http, event.data.decode("utf-8", "replace").strip()
     try:
-        # A server must not be able to redirect our headers, which may contain tokens, to another server.
+        # Require the same origin: a server must not redirect our headers, which may contain tokens, to another server.
         origin, target = split_url(urljoin(f"{http.origin}{http.target}", text[: _LONGEST_URL + 1]))
     except ValueError as error:
         raise ProtocolViolation(f"the event 'endpoint' names an invalid URL: {error}") from None

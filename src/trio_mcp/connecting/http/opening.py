@@ -1,4 +1,4 @@
-"""open_http: connect to a server over Streamable HTTP.
+"""open_http: connects to a server over Streamable HTTP.
 
 `settle_era` detects whether the server at a URL is modern or legacy (2026-07-28 Streamable HTTP, Backward
 Compatibility). A task beside the client opens a new session when the server has lost the last one.
@@ -71,7 +71,7 @@ async def open_http(
     dial: Dial | None = None,
     **options: Unpack[ClientOptions],
 ) -> AsyncGenerator[Client]:
-    """Connect to a server over Streamable HTTP. Yields a client, which is closed at the end of the block.
+    """Connect to a server over Streamable HTTP. Yields a `Client`, which is closed at the end of the block.
 
     Args:
         url: ``http://host:port/path``, or ``https://`` for TLS. For a server on a Unix socket of this machine, write
@@ -146,7 +146,7 @@ async def open_http(
     modern server's lists, and logged.
     """
     opening = Opening.under_trio("open_http", options, url)
-    # The transport itself handles every cancellation.
+    # Pass every cancellation to the transport, which decides whether to notify the server.
     telling = attrs.evolve(opening, settings=attrs.evolve(opening.settings, send_cancels=True))
     hooks = hooks_of(url, on_request, on_response, dial)
     messages = open_http_messages(url, headers, ssl_context, http_proxy, auth, cookies, opening, hooks)
@@ -157,14 +157,14 @@ async def open_http(
 
 
 def hooks_of(url: str, on_request: OnRequest | None, on_response: OnResponse | None, dial: Dial | None) -> Hooks | None:
-    """Return the hooks that are called for requests to ``url``; `None` if there are none."""
+    """Return the user's hooks for requests to ``url``, or `None` if there are none."""
     if on_request is on_response is dial is None:
         return None
     return Hooks(on_request, on_response, dial, partial(_check_hooked, url))
 
 
 def _check_hooked(url: str, headers: Mapping[str, str]) -> None:
-    """Raise `ValueError` if a hook has set headers that it must not set in a request to ``url``."""
+    """Raise `ValueError` if a hook has set a header that it must not set in a request to ``url``."""
     given_headers(headers)
     if any(name.lower() == "user-agent" for name in headers):
         raise ValueError("on_request must not set the User-Agent: pass it in headers= of the client")
@@ -174,14 +174,15 @@ def _check_hooked(url: str, headers: Mapping[str, str]) -> None:
 def _way_for(
     url: str, http_proxy: str | Literal[True] | None, auth: ClientAuth | None
 ) -> tuple[str | Literal[True] | None, AddressRule | None]:
-    """Return the proxy for ``url``, and the rule for the addresses of the server. A token in plain text must neither
-    leave this machine through a proxy, nor leave the private network whose host the user trusts."""
+    """Return the proxy for ``url``, and the rule for allowed addresses of the server. A token in plain text must
+    neither go through a proxy on another machine, nor leave the private network of a host that the user trusts.
+    """
     origin = split_url(url)[0]
     if is_local_host(origin.host):
         return None, None
     if origin.secure or origin.host not in trusted_http_hosts(auth):
         return http_proxy, None
-    from ...auth.fetching import is_private  # lazy import: few clients send tokens over plain HTTP
+    from ...auth.fetching import is_private  # imported late: few clients send tokens over plain HTTP
 
     return None, is_private
 
@@ -197,8 +198,7 @@ async def open_http_messages(
     opening: Opening,
     hooks: Hooks | None = None,
 ) -> AsyncGenerator[tuple[HttpTransport, Sessions]]:
-    """Open the raw messages to and from the server at ``url``, with the sessions that the messages belong to: see
-    `open_http`."""
+    """Open a transport to the server at ``url``, and the sessions to which its messages belong: see `open_http`."""
     settings, limits = opening.settings, opening.settings.limits
     check_server_url(url, "http://127.0.0.1:8000/mcp")
     check_authorization(auth, headers or {}, url)
@@ -255,7 +255,7 @@ async def _settle(transport: HttpTransport, sessions: Sessions, url: str, client
 
 
 async def _renew(sessions: Sessions, client: Client) -> None:
-    """Open a new session whenever the server has lost the previous one.
+    """Open a new session whenever the server has lost the current one.
 
     This happens at once, but after growing pauses if sessions are lost as soon as they are opened, for example by a
     second replica that has none of them. If no session can be opened, try again when a message needs one, and after
@@ -300,8 +300,8 @@ _FORBIDDEN: Final = frozenset((401, 403))
 
 
 async def settle_era(client: Client, url: str) -> None:
-    """Negotiate the revision with the server at ``url``, according to the settings. If the server was a legacy one the
-    last time, ``initialize`` is sent first, and modern revisions are tried if that fails.
+    """Negotiate the protocol revision with the server at ``url``, as the settings require. If the server was a legacy
+    one last time, ``initialize`` is sent first, and modern revisions are tried if it fails.
 
     Raises `ConnectionLost` if the server can't be reached, `HTTPError` for refusals that say nothing about the era,
     `PeerError` and `ProtocolViolation`.
@@ -336,9 +336,10 @@ async def _find_out(client: Client, url: str) -> None:
 
 
 async def _probe(client: Client) -> None:
-    """Try modern revisions first, and then legacy ones if the server's response shows that it isn't modern. Such
-    responses are errors with any code but `UNSUPPORTED_PROTOCOL_VERSION`, which legacy servers use for other purposes,
-    and the statuses with which legacy servers refuse unknown requests."""
+    """Try modern revisions first. If the server's response shows that it isn't modern, try legacy ones. Such responses
+    are the HTTP statuses with which legacy servers refuse unknown requests, and errors with any code but
+    `UNSUPPORTED_PROTOCOL_VERSION`, which legacy servers use for other purposes.
+    """
     try:
         await discover(client)
     except (PeerError, HTTPError, UnreadableAnswer) as error:
@@ -351,8 +352,9 @@ async def _probe(client: Client) -> None:
 
 
 def _says_nothing(error: MCPError) -> bool:
-    """Return whether ``error`` comes from the network, a proxy or an access rule, so that it doesn't show whether the
-    server is modern or legacy."""
+    """Return whether ``error`` may come from the network, a proxy or access control. If so, it doesn't show whether the
+    server is modern or legacy.
+    """
     if not isinstance(error, HTTPError | StatusPeerError):
         return False
     status = error.status

@@ -1,4 +1,4 @@
-"""The client's outgoing messages over HTTP: their headers and sessions.
+"""The messages that a client sends over HTTP: their headers, and the sessions to which they belong.
 
 OutboundFrame is a message of ours, as far as HTTP needs to know it. RequestHeaders writes the headers of each request,
 including those that the user has passed. ToolHeaders knows the arguments of tools that headers mirror, as far as the
@@ -37,9 +37,10 @@ _ID: Final = re.compile(r"[\x21-\x7e]+")
 
 
 class Session:
-    """A session of a legacy server: the ``version`` and ``id`` that the server has chosen in response to
-    ``initialize``. ``id`` is `None` if the server has no sessions. If ``is_by_sse`` is true, the server uses HTTP+SSE,
-    so that replies arrive on the stream, not in the response to the POST."""
+    """A session with a legacy server: the protocol ``version`` and session ``id`` that it has chosen in response to
+    ``initialize``. ``id`` is `None` if the server has no sessions. With ``is_by_sse``, the server uses HTTP+SSE:
+    replies arrive on its stream, not in the responses to POSTs.
+    """
 
     def __init__(self, session_id: str | None, version: str, *, is_by_sse: bool = False) -> None:
         if session_id is not None and not _ID.fullmatch(session_id):
@@ -61,7 +62,7 @@ class Session:
 
 
 class Sessions:
-    """The current session, if there is one. Messages wait in `wait_opened` until the session is open.
+    """Holds the current session with the server, if any. Messages call `wait_opened` to wait for it.
 
     A task waits in `wait_for_trouble`: it opens a new session if one `is_wanted`, and reports changes that were missed.
     """
@@ -90,23 +91,22 @@ class Sessions:
 
     @property
     def has_stream(self) -> bool:
-        """True if the server has opened a stream for messages outside of requests in the last session."""
+        """True if the server has opened a stream for messages outside of requests in the current session."""
         return self.current is not None and self.current.has_stream
 
     @property
     def has_failed(self) -> bool:
-        """True from a failed attempt to open a session until the next session begins."""
+        """True if the last attempt to open a session has failed."""
         return self._failure is not None
 
     def start(self, session: Session) -> None:
-        """Record that the server has agreed to ``session``. The session isn't open yet."""
+        """Make ``session``, which the server has agreed to, the current session. It isn't open yet."""
         self.current, self._failure, self.is_wanted = session, None, False
         self.started_at = trio.current_time()
         self._messages.unpark_all()
 
     async def wait_opened(self) -> Session:
-        """Wait until a session is open, and return it. Raises the error of the last attempt if no session can be
-        opened."""
+        """Wait until a session is open, and return it. If none can be opened, raise the error of the last attempt."""
         while True:
             session = self.current
             if session is not None and not session.over.is_set():
@@ -121,8 +121,9 @@ class Sessions:
                 raise copy.copy(self._failure)
 
     def lose(self, session: Session, error: MCPError) -> bool:
-        """Record that the server has lost ``session``, because of ``error``. Returns whether that wasn't known before.
-        After three lost sessions without an answer, the waiting messages fail with the error."""
+        """Mark ``session`` as lost by the server, because of ``error``. Return whether this is new. After three lost
+        sessions without any reply, the waiting messages fail with ``error``.
+        """
         if session.over.is_set():
             return False
         session.over.set()
@@ -140,19 +141,20 @@ class Sessions:
         self._opener.unpark_all()
 
     def report_missed(self) -> None:
-        """Record that the server may have sent changes that the client didn't receive."""
+        """Record that the client may have missed notifications of changes."""
         self._has_missed = True
         self._opener.unpark_all()
 
     async def wait_for_trouble(self) -> None:
-        """Wait until the client needs a new session, or may have missed changes."""
+        """Wait until a new session must be opened, or the client may have missed notifications of changes."""
         while not (self.is_wanted or self._has_missed):
             await self._opener.park()
         self._has_missed = False
 
     def fail(self, error: MCPError) -> None:
-        """Fail all messages that wait for a session, since none can be opened at the moment. The next message starts
-        another attempt."""
+        """Fail all messages that wait for a session, because none can be opened at the moment. The next message starts
+        another attempt.
+        """
         if self.current is not None:
             self.lose(self.current, error)
         self._failure, self.is_wanted = error, False
@@ -161,8 +163,9 @@ class Sessions:
 
 @define(eq=False)
 class SessionQuestion:
-    """A request of the server (sampling, elicitation, roots) in ``session``. It came in the response to the client's
-    request ``call``; `None` if it came on a stream that belongs to no request of the client."""
+    """A server-to-client request (sampling, elicitation, roots) in ``session``. It was received in the response to the
+    client's request ``call``, or, if that is `None`, on a stream that doesn't belong to a request.
+    """
 
     session: Session
     call: RequestId | None
@@ -170,39 +173,40 @@ class SessionQuestion:
 
     @property
     def is_over(self) -> bool:
-        """True once the server no longer needs an answer to the request."""
+        """True if the server no longer needs an answer to its request."""
         return self.is_withdrawn or self.session.over.is_set()
 
 
 class SessionQuestions:
-    """The server's requests in flight (sampling, elicitation, roots), until the client's answers are delivered. An
-    answer belongs to one session: in the next session, the same id may identify another request."""
+    """The pending server-to-client requests (sampling, elicitation, roots), until the client's answers are delivered.
+    Each belongs to one session, because another session may reuse its id.
+    """
 
     def __init__(self) -> None:
         self._questions: dict[RequestId, SessionQuestion] = {}
 
     def add(self, request_id: RequestId, session: Session, call: RequestId | None) -> None:
-        """Record a request of the server: see `SessionQuestion`."""
+        """Record a server-to-client request: see `SessionQuestion`."""
         self.withdraw(request_id)
         self._questions[request_id] = SessionQuestion(session, call)
 
     def withdraw(self, request_id: RequestId) -> None:
-        """Record that the server no longer needs an answer to a request."""
+        """Record that the server has cancelled its request."""
         question = self._questions.pop(request_id, None)
         if question is not None:
             question.is_withdrawn = True
 
     def find(self, request_id: RequestId) -> SessionQuestion | None:
-        """Return the request of the server that is being answered; `None` if it is unknown."""
+        """Return the server-to-client request with this id, or `None` if it is unknown."""
         return self._questions.get(request_id)
 
     def remove(self, request_id: RequestId, question: SessionQuestion) -> None:
-        """Record that the server has received the answer to the request ``question``, or never will receive it."""
+        """Remove the server-to-client request ``question``, because its answer was delivered, or can't be delivered."""
         if self._questions.get(request_id) is question:
             del self._questions[request_id]
 
     def remove_session(self, session: Session) -> tuple[RequestId, ...]:
-        """Remove the server's requests in ``session``, which has ended, and return their ids."""
+        """Remove all server-to-client requests in ``session``, which has ended, and return their ids."""
         over = tuple(request_id for request_id, question in self._questions.items() if question.session is session)
         for request_id in over:
             del self._questions[request_id]
@@ -213,7 +217,7 @@ _NOTHING: Final[JSONObject] = {}
 
 
 class _RequestHead(msgspec.Struct, gc=False):
-    """The fields of a message that show what kind it is. All other fields are skipped."""
+    """The fields of a message that determine its kind. Other fields aren't decoded."""
 
     id: Any = None
     method: Any = UNSET
@@ -225,7 +229,7 @@ read_head: Final = msgspec.json.Decoder(_RequestHead).decode
 
 @value
 class OutboundFrame:
-    """A message of the client. ``line`` is the body of its POST, without the newline."""
+    """A message that the client sends. ``line`` is the body of its POST, without the newline."""
 
     line: bytes
     id: RequestId | None
@@ -236,29 +240,31 @@ class OutboundFrame:
 
     @classmethod
     def request(cls, request_id: RequestId, method: str, params: JSONObject | None = None) -> OutboundFrame:
-        """Return the message for a request of the client. Raises `NotSerializable` if the parameters can't be written
-        as JSON."""
+        """Create the message for a request of the client. Raises `NotSerializable` if the parameters can't be encoded
+        as JSON.
+        """
         return cls(frame_request(request_id, method, params), request_id, method, params or _NOTHING)
 
     @classmethod
     def of(cls, line: bytes) -> OutboundFrame:
-        """Return the message for a notification or a reply in ``line``, which this client has encoded."""
+        """Return the message in ``line``, a notification or a reply that this client has encoded."""
         head = read_head(line) if line.startswith(b"{") else _RequestHead()  # otherwise the line is replies to a batch
         return cls(line, head.id, None if head.method is UNSET else head.method)
 
     def in_revision(self, version: str) -> OutboundFrame:
-        """Return the same message with this modern revision for its headers. The message itself need not contain the
-        revision."""
+        """Return the same message, with headers for this modern revision. The message itself need not contain the
+        revision.
+        """
         return OutboundFrame(self.line, self.id, self.method, {"_meta": {PROTOCOL_VERSION: version}})
 
     @property
     def is_notification(self) -> bool:
-        """True if the message is a notification, whose delivery no task waits for."""
+        """True if the message is a notification. No task waits for its delivery."""
         return self.method is not None and self.id is None
 
     @property
     def version(self) -> str | None:
-        """The modern revision in the ``_meta`` of the message; `None` for legacy messages."""
+        """The modern revision in the message's ``_meta``, or `None` for a legacy message."""
         version = self.params.get("_meta", _NOTHING).get(PROTOCOL_VERSION)
         return None if self.method == "initialize" else version
 
@@ -269,8 +275,8 @@ _GET: Final = (b"Accept", EVENT_STREAM.encode())
 
 
 class RequestHeaders:
-    """Creates the headers of requests to one server: those that the specification requires, and the ``given`` ones of
-    the user.
+    """Creates the HTTP headers of requests to one server: those that the specification requires, and the user's own
+    (``given``).
 
     Raises the errors of `given_headers`.
     """
@@ -292,25 +298,25 @@ class RequestHeaders:
         return headers if name is None else [*headers, (b"Mcp-Name", encoded(name))]
 
     def in_session(self, session: Session | None) -> Headers:
-        """Return the headers for the POST of a legacy message. If there is no session, the message is
-        ``initialize``."""
+        """Return the headers for the POST of a legacy message. Only ``initialize`` has no session."""
         return [*_POST, *self._given, *_of_session(session)]
 
     def of_stream(self, session: Session | None, last_event_id: str) -> Headers:
-        """Return the headers for the GET of a stream with the events after ``last_event_id``, or with all future events
-        if that is empty."""
+        """Return the headers for the GET of a stream with the events after ``last_event_id``. If that is empty, the
+        stream has all future events.
+        """
         headers = [_GET, *self._given, *_of_session(session)]
         if last_event_id:
             headers.append((b"Last-Event-ID", last_event_id.encode()))
         return headers
 
     def of_end(self, session: Session) -> Headers:
-        """Return the headers for the DELETE that ends ``session``."""
+        """Return the headers for the DELETE request that ends ``session``."""
         return [*self._given, *_of_session(session)]
 
 
 def encoded(text: str) -> bytes:
-    """Return ``text`` in the encoding of headers that repeat values from the message."""
+    """Encode ``text`` as the value of a header that repeats a value of the message."""
     return encoded_name(text).encode("ascii")
 
 
@@ -332,7 +338,7 @@ _MOST_TOOLS: Final = 10_000
 
 
 class ToolHeaders:
-    """The headers that tools require in calls, by the names of the tools, for the last 10,000 listed tools."""
+    """The headers that tools require in their calls, keyed by tool, for the last 10,000 listed tools."""
 
     def __init__(self) -> None:
         self._known = BoundedDict[str, tuple[ParamHeader, ...]](_MOST_TOOLS)
@@ -341,12 +347,13 @@ class ToolHeaders:
         return tool in self._known
 
     def of(self, tool: object) -> tuple[ParamHeader, ...]:
-        """Return the headers that ``tool`` requires; empty if the tool wasn't listed, or if it has no name."""
+        """Return the headers that ``tool`` requires. Empty if the tool wasn't listed, or has no name."""
         return self._known.get(tool, ()) if isinstance(tool, str) else ()
 
     def of_call(self, call: OutboundFrame) -> Headers:
-        """Return the headers that repeat arguments of ``call``, a tool call. An argument that isn't possible in a
-        header is left out: the server will report the error."""
+        """Return the headers that repeat arguments of the tool call ``call``. An argument that a header can't carry is
+        left out, and the server reports the error.
+        """
         table = self.of(call.params.get("name"))
         arguments = decode_value(call.line)["params"].get("arguments") if table else None  # as the server reads them
         if not isinstance(arguments, dict):
@@ -361,19 +368,21 @@ class ToolHeaders:
         return headers
 
     def learn_reply(self, reply: Response) -> Response:
-        """Read the headers of tools from a reply to ``tools/list``, and return the reply without the tools that `learn`
-        leaves out."""
+        """Store the headers that the tools in a reply to ``tools/list`` require. Return the reply without the tools
+        that `learn` leaves out.
+        """
         result: Any = reply.result
         try:
             good = self.learn(result["tools"])
         except (KeyError, TypeError):
-            return reply  # the code that reads the reply later reports that it is invalid
+            return reply  # the caller that decodes the reply later reports that it is invalid
         return reply if len(good) == len(result["tools"]) else Response(reply.id, {**result, "tools": good})
 
     def learn(self, tools: Iterable[Any]) -> list[Any]:
-        """Read the headers that listed tools require. Returns the tools with valid annotations: others can't be called
-        over HTTP, and MUST be left out by clients (2026-07-28 Streamable HTTP, Schema Extension). Raises `KeyError` or
-        `TypeError` if the list is malformed."""
+        """Store the headers that listed tools require, and return the tools with valid annotations. Clients MUST leave
+        out other tools, which can't be called over HTTP (2026-07-28 Streamable HTTP, Schema Extension). Raises
+        `KeyError` or `TypeError` if the list is malformed.
+        """
         good: list[Any] = []
         for tool in tools:
             name, table = tool["name"], ()
@@ -386,5 +395,5 @@ class ToolHeaders:
         return good
 
     def forget(self) -> None:
-        """Forget the headers of all tools."""
+        """Remove the stored headers of all tools."""
         self._known.clear()

@@ -1,4 +1,4 @@
-"""PostedRequest: one request of the client, from its POST to the end of the response.
+"""PostedRequest: one request of the client over HTTP, from its POST to the end of the response.
 
 `session_of` reads the session that a server has opened from the response to ``initialize``. `list_tools` lists the
 tools of a server again, for their headers, while a call waits.
@@ -57,7 +57,7 @@ _MOST_WORDS: Final = 16 * 1024
 
 
 class PostedRequest:
-    """A request, ``message``, that the client sends to the server of ``endpoint``, and its response.
+    """The request ``message`` of the client to the server of ``endpoint``, and its response.
 
     `run` puts the reply or its loss into the inbox, exactly one of the two, unless `close` is called before. The reply
     counts as lost if none arrives within ``timeout`` seconds after the server may have seen the request.
@@ -91,27 +91,28 @@ class PostedRequest:
 
     @property
     def is_modern(self) -> bool:
-        """True for a request of a modern revision, which is cancelled by closing its response."""
+        """True for a request of a modern revision. Closing its response cancels it."""
         return self._message.version is not None
 
     def close(self, reason: str) -> None:
-        """Close the response at once, because no caller waits for the reply."""
+        """Close the response at once, because the client no longer waits for the reply."""
         self._is_closed = True
         self._scope.cancel(reason=reason)
 
     def abandon(self) -> None:
-        """Read the response only for a moment longer, because the request is cancelled and the server gets a
-        cancellation. In that time the server may withdraw its requests to the client."""
+        """Read the response only for a moment longer, because the client has cancelled the request. In that time the
+        server may cancel its own requests to the client.
+        """
         self._is_abandoned = True
         self._scope.deadline = trio.current_time() + _FAREWELL
 
     def lose(self, error: MCPError) -> None:
-        """Close the response, and end the call with ``error``."""
+        """Close the response, and let the client's call fail with ``error``."""
         self._lost = error
         self._scope.cancel(reason=str(error))
 
     async def run(self, places: trio.Semaphore) -> None:
-        """Send the request as soon as there is a free place, and read the response to its end."""
+        """Wait for a free place in ``places``, then send the request and read the response to its end."""
         error: MCPError | None = None
         with self._scope:
             try:
@@ -138,8 +139,9 @@ class PostedRequest:
                 await self._ask(endpoint.headers.of_message(message))
 
     async def _ask_with_arguments(self, headers: Headers) -> None:
-        """Send a tool call. If the server says that headers don't match the call's arguments, list the tools again; if
-        the list confirms that, send the call once more (2026-07-28 Streamable HTTP, Client Behavior)."""
+        """Send a tool call. If the server replies that headers don't match the arguments, list the tools again. If they
+        require other headers now, repeat the call once (2026-07-28 Streamable HTTP, Client Behavior).
+        """
         endpoint, call = self._endpoint, self._message
         mirrored = endpoint.tools.of_call(call)
         try:
@@ -155,8 +157,7 @@ class PostedRequest:
         await self._ask(headers + endpoint.tools.of_call(call))
 
     async def _ask(self, headers: Headers) -> None:
-        """Send the request and return when the reply was delivered. Raises the error that ends the call if there is no
-        reply."""
+        """Send the request, and return when its reply was delivered. Without a reply, raise the error for the call."""
         events = self._endpoint.event_reader()
         try:
             async with self._endpoint.post(self._message, headers, self._seen) as reply:
@@ -184,8 +185,9 @@ class PostedRequest:
             self._scope.cancel(reason="nobody waits for the reply")  # so the user must not be asked for a token
 
     async def _by_sse(self, reply: Reply, events: EventReader) -> None:
-        """Read the response to a message over HTTP+SSE. The reply should come on the stream, but some servers send it
-        in the response."""
+        """Read the response to a POST over HTTP+SSE. The reply should arrive on the server's stream, but some servers
+        send it in the response.
+        """
         try:
             if content_type(reply) == EVENT_STREAM:
                 await self._has_replied(reply, events)
@@ -195,7 +197,7 @@ class PostedRequest:
             logger.debug("the response to the POST contains no reply: %s", error)
 
     async def _whole(self, reply: Reply) -> None:
-        """Read a response that isn't an event stream."""
+        """Read a response that isn't an event stream, and deliver the reply in it."""
         if not is_good(reply):
             raise await self._refused(reply)
         kind, limit = content_type(reply), self._endpoint.limits.max_message_bytes
@@ -220,12 +222,14 @@ class PostedRequest:
         return error
 
     def _note_lost_session(self, error: HTTPError | StatusPeerError) -> None:
-        """If ``error``, a refusal, says that the server has lost the session, record that, also in ``error`` itself."""
+        """If ``error`` means that the server has lost the session, mark the session as lost, and set
+        ``error.session_lost``.
+        """
         if self._endpoint.loses(self.session, error) and isinstance(error, HTTPError):
             error.session_lost = True
 
     def _arrived(self, reply: Reply, data: bytes) -> bool:
-        """Deliver the message in ``data``. Returns whether it was the reply to this request: see `deliver_frame`."""
+        """Deliver the message in ``data``, and return whether it is the reply to this request: see `deliver_frame`."""
         frame = self._endpoint.frame(data, self._id)
         if self._message.method == "initialize" and not self._endpoint.sessions.is_by_sse:
             session = session_of(frame.message, self._message, reply.headers.get("mcp-session-id"))
@@ -241,8 +245,7 @@ class PostedRequest:
     # Streams
 
     async def _has_replied(self, reply: Reply, events: EventReader) -> bool:
-        """Read an event stream until the reply has arrived or the stream ends. Returns whether the reply has
-        arrived."""
+        """Read an event stream until the reply has arrived or the stream ends. Return whether the reply has arrived."""
         while chunk := await reply.receive_some():
             try:
                 found = events.feed(chunk)
@@ -261,8 +264,9 @@ class PostedRequest:
         return False
 
     async def _reconnect(self, events: EventReader, broken: str) -> None:
-        """Request the rest of a broken stream, several times if necessary (2025-11-25 transports, Resumability and
-        Redelivery)."""
+        """Reconnect to receive the rest of a broken response stream, several times if necessary (2025-11-25 transports,
+        Resumability and Redelivery).
+        """
         backoff = Backoff()
         unanswered = 0
         while unanswered < _MOST_IN_VAIN:
@@ -305,7 +309,7 @@ def _not_a_reply(status: int, kind: str, body: bytes) -> str:
 
 
 async def _beginning(reply: Reply) -> bytes:
-    """Return the beginning of the response's body, as far as an error message needs it."""
+    """Return the beginning of the response body, for an error message."""
     body = b""
     while len(body) < _MOST_WORDS and (chunk := await reply.receive_some()):
         body += chunk
@@ -313,7 +317,7 @@ async def _beginning(reply: Reply) -> bytes:
 
 
 async def _finish(reply: Reply) -> None:
-    """Read and ignore the rest of a stream after the reply, so that the connection can be reused."""
+    """Read and ignore the rest of a stream after the reply, so that the HTTP connection can be reused."""
     with trio.move_on_after(_LINGER):
         try:
             while await reply.receive_some():
@@ -323,7 +327,8 @@ async def _finish(reply: Reply) -> None:
 
 
 def session_of(message: object, request: OutboundFrame, session_id: str | None) -> Session | None:
-    """Return the session with ``session_id`` that the server has opened with ``message``, its response to ``request``.
+    """Return the session with ``session_id`` that the server has opened with ``message``, the reply to ``initialize``
+    (``request``).
 
     The id is `None` if the server keeps no session. Returns `None` if the message names no revision that we support.
     Raises `HTTPError` for an id that a header can't contain.
@@ -338,8 +343,9 @@ _MOST_PAGES: Final = 1000
 
 
 async def list_tools(endpoint: Endpoint, call: OutboundFrame) -> None:
-    """List the server's tools to read their headers, as far as the server answers. The requests describe the client in
-    the same way as ``call``. Their ids are strings, unlike those of all other requests, which are numbers."""
+    """List the server's tools again, to get their headers, as far as the server replies. The requests have the same
+    ``_meta`` as ``call``. Their ids are strings, to differ from the ids of all other requests, which are numbers.
+    """
     meta = {key: value for key, value in call.params["_meta"].items() if key != PROGRESS_TOKEN}
     params: JSONObject = {"_meta": meta}
     seen = set[int]()
@@ -368,7 +374,7 @@ async def _ask_for_tools(endpoint: Endpoint, request: OutboundFrame) -> Any:
 
 
 async def _lines_of_answer(endpoint: Endpoint, reply: Reply) -> list[bytes]:
-    """Return all messages of the response, after reading it to its end."""
+    """Read the response to its end, and return all messages in it."""
     body = await reply.read(endpoint.limits.max_message_bytes)
     if content_type(reply) != EVENT_STREAM:
         return [body.removeprefix(BOM_UTF8)]

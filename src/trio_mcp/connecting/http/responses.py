@@ -1,4 +1,4 @@
-"""HTTP responses that contain no reply: which error they mean for the request, and when to retry.
+"""HTTP responses without a JSON-RPC reply: the errors to raise for them, and the time after which to retry.
 
 `refusal` makes the error, with the text of the body. `seconds_until_retry` reads when to retry (RFC 9110 section
 10.2.3). Backoff computes the pauses before a client reconnects, for the rest of an event stream for example.
@@ -43,7 +43,7 @@ _LOOKED_THROUGH: Final = 4 * 1024
 
 
 class StatusPeerError(PeerError):
-    """An error reply that came in a response with an HTTP error ``status``."""
+    """A JSON-RPC error reply in an HTTP response with an error ``status``."""
 
     def __init__(self, code: int, message: str, data: Any = None, status: int = 400) -> None:
         super().__init__(code, message, data)
@@ -51,28 +51,31 @@ class StatusPeerError(PeerError):
 
 
 def content_type(reply: Reply) -> str:
-    """Return the media type of the body, in lower case, without parameters (RFC 9110, section 8.3.1)."""
+    """Return the media type of the response body, in lower case and without parameters (RFC 9110, section 8.3.1)."""
     return reply.headers.get("content-type", "").partition(";")[0].strip().lower()
 
 
 def is_object(body: bytes) -> bool:
-    """Return whether ``body`` may be a JSON object. Some servers send no Content-Type, or a wrong one."""
+    """Return whether ``body`` looks like a JSON object. Don't rely on Content-Type, which some servers omit or get
+    wrong.
+    """
     return body[:_LOOKED_AT].removeprefix(BOM_UTF8).lstrip().startswith(b"{")
 
 
 def is_good(reply: Reply) -> bool:
-    """Return whether the HTTP status says that the request was accepted."""
+    """Return whether the HTTP status is a success (2xx)."""
     return HTTPStatus.OK <= reply.status < HTTPStatus.MULTIPLE_CHOICES
 
 
 def is_passing(status: int) -> bool:
-    """Return whether a refusal with this HTTP ``status`` is temporary, so that the same request may succeed later."""
+    """Return whether a refusal with this HTTP ``status`` is temporary, so that a retry may succeed."""
     return status >= HTTPStatus.INTERNAL_SERVER_ERROR or status in _PASSING
 
 
 def is_about_session(error: HTTPError | StatusPeerError) -> bool:
-    """Return whether a refusal says that the server doesn't know the session. It does so with status 404 or 410, with
-    status 400 and a matching text, or with the error code of the TypeScript SDK."""
+    """Return whether a refusal means that the server doesn't know the session. This is so for status 404 or 410, for
+    400 with a matching text, and for the error code of the TypeScript SDK.
+    """
     if error.status == HTTPStatus.NOT_FOUND:
         return not (isinstance(error, StatusPeerError) and error.code == METHOD_NOT_FOUND)
     words = str(error)
@@ -81,9 +84,10 @@ def is_about_session(error: HTTPError | StatusPeerError) -> bool:
 
 
 async def refusal(reply: Reply, request_id: RequestId | None) -> HTTPError | StatusPeerError:
-    """Return the exception for ``reply``, an HTTP response with an error status. If its body is a JSON-RPC error for
-    this request, the exception is made from that error, otherwise from the text of the body. Raises `ConnectionLost` if
-    the body is incomplete."""
+    """Return the exception for ``reply``, an HTTP response with an error status. If the body is a JSON-RPC error for
+    this request, it contains that error, otherwise the text of the body. Raises `ConnectionLost` if the body is
+    incomplete.
+    """
     retry_after, place = seconds_until_retry(reply.headers), redirect_url(reply.url, reply.status, reply.headers)
     try:
         body = await reply.read(_LONGEST_REFUSAL)
@@ -100,15 +104,16 @@ async def refusal(reply: Reply, request_id: RequestId | None) -> HTTPError | Sta
 
 
 def body_text(body: bytes) -> str:
-    """Return the text of ``body`` in one line of at most 500 characters. HTML markup is removed."""
+    """Return the text of a response ``body`` as one line of at most 500 characters, without HTML markup."""
     text = body[:_LOOKED_AT].decode("utf-8", "replace")
     words = " ".join("".join(each if each.isprintable() else " " for each in _without_markup(text)).split())
     return words if len(words) <= _MOST_WORDS else f"{words[: _MOST_WORDS - 1]}…"
 
 
 def _without_markup(text: str) -> str:
-    """Return the text between the HTML tags in ``text``, without duplicates, since titles are often repeated as
-    headings."""
+    """Return the text between the HTML tags in ``text``, without repetitions, because the title is often repeated as a
+    heading.
+    """
     parts: list[str] = []
     hidden, at = "", 0
     for tag in _TAG.finditer(text):
@@ -136,7 +141,7 @@ _LIVED: Final = 10.0
 
 
 class Backoff:
-    """Counts how many times in a row a client has reconnected without success, and computes the next pause."""
+    """Computes the pauses between attempts to reconnect, based on the number of failures in a row."""
 
     def __init__(self) -> None:
         self.failures = 0
@@ -144,7 +149,7 @@ class Backoff:
         """The minimum number of seconds for the next pause."""
 
     async def pause(self, retry: int | None) -> None:
-        """Wait for the computed pause, until it is time to reconnect.
+        """Wait until it is time to reconnect.
 
         That is after ``retry`` milliseconds if the server has demanded that (2025-11-25 transports: MUST respect), at
         least a tenth of a second, else after a growing delay. If the client has reconnected in vain repeatedly, the
@@ -166,18 +171,20 @@ class Backoff:
         return growing_delay(attempt)
 
     def record_refusal(self, headers: Mapping[str, str]) -> None:
-        """Record that the server refused the request, with response ``headers``. The next pause is as long as
-        ``Retry-After`` demands, up to five minutes."""
+        """Use the response ``headers`` of a refusal: the next pause is as long as ``Retry-After`` requires, up to five
+        minutes.
+        """
         self._least = min(seconds_until_retry(headers) or 0.0, _LONGEST_AFTER_REFUSAL)
 
     def record_end(self, began: float, *, has_brought: bool) -> None:
-        """Record the end of a stream that ``began`` at that time on trio's clock. If the stream brought a message or
-        lasted long, the count starts again. An event that only has an id isn't a message."""
+        """Record the end of a stream that ``began`` at this time on trio's clock. If it brought a message or lasted
+        long, reset the count of failures. An event without data isn't a message.
+        """
         if has_brought or trio.current_time() - began >= _LIVED:
             self.reset()
 
     def reset(self) -> None:
-        """Reset the count of failures in a row."""
+        """Reset the count of failures in a row to 0."""
         self.failures = 0
 
 
@@ -186,8 +193,9 @@ _LONGEST_DATE: Final = 40
 
 
 def seconds_until_retry(headers: Mapping[str, str]) -> float | None:
-    """Return the number of seconds that the header ``Retry-After`` demands; `None` if it is missing or invalid. A date
-    is compared with the header ``Date`` of the response, if present, so that clocks needn't agree."""
+    """Return how many seconds to wait according to the header ``Retry-After``, or `None` if it is missing or invalid. A
+    date is compared with the response's ``Date`` header, if present, so that the clocks of both machines may differ.
+    """
     value = headers.get("retry-after")
     if value is None:
         return None
@@ -202,13 +210,13 @@ def seconds_until_retry(headers: Mapping[str, str]) -> float | None:
 
 def _time_of(date: str) -> float | None:
     from datetime import UTC
-    from email.utils import parsedate_to_datetime  # lazy import: it takes 10 ms
+    from email.utils import parsedate_to_datetime  # imported late: it takes 10 ms
 
     if len(date) > _LONGEST_DATE:
         return None
     try:
         parsed = parsedate_to_datetime(date)
-        # RFC 9110 section 5.6.7: a date without a time zone, in the form of asctime, is in GMT.
+        # RFC 9110 section 5.6.7: a date in the format of asctime has no time zone, and is in GMT.
         return (parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)).timestamp()
     except (ValueError, TypeError, OverflowError, IndexError):
         return None

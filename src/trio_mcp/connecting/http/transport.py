@@ -1,5 +1,5 @@
-"""HttpTransport: messages to and from one server over Streamable HTTP, with one HTTP request for each message of the
-client.
+"""HttpTransport: exchanges messages with one server over Streamable HTTP. Each message of the client is a separate HTTP
+request.
 
 A request is a `PostedRequest` in a task of its own. OneWayPosts send the messages that expect no reply: notifications,
 cancels, and answers to questions of the server.
@@ -58,8 +58,8 @@ _FORGOTTEN: Final = "the server has lost the session"
 
 
 class HttpTransport(FramedTransport):
-    """Sends each message of the client in a separate POST, and merges the contents of all responses and of a legacy
-    server's stream.
+    """Sends each message of the client in a separate POST. Receives the messages in all responses, and on the stream of
+    a legacy server.
 
     At most ``max_requests`` requests are in flight, including streams; others wait. ``run`` must be running meanwhile.
     With ``send_cancels``, a legacy server is notified of cancelled requests.
@@ -73,7 +73,7 @@ class HttpTransport(FramedTransport):
         self._send_cancels = send_cancels
         self._requests: dict[RequestId, PostedRequest] = {}
         self._request_places = trio.Semaphore(max_requests)
-        self._one_way = OneWayPosts(endpoint, max_requests)  # as many requests can be cancelled at once
+        self._one_way = OneWayPosts(endpoint, max_requests)  # as many as requests, because all of them may be cancelled
         self._last_places = trio.Semaphore(_MOST_LAST_WORDS)
         self._cancel_places = trio.Semaphore(max_requests)
         """The limit for requests that ask the server how a cancelled request has ended."""
@@ -93,26 +93,28 @@ class HttpTransport(FramedTransport):
                 self._nursery = None
 
     async def use_http_and_sse(self) -> None:
-        """Switch to the transport HTTP+SSE, for a server that hasn't answered any request so far. Raises the errors of
-        `receive_all`."""
+        """Switch to the transport HTTP+SSE, for a server that hasn't replied to any request so far. Raises the errors
+        of `receive_all`.
+        """
         if self._nursery is None:
             raise ConnectionLost(_OVER)
         await self._nursery.start(receive_all, self._endpoint, self._replied)
 
     def _replied(self, request_id: RequestId | None) -> None:
-        """Wait only for a moment until a POST ends whose reply has already come on the stream."""
+        """Close the response to a POST soon, because its reply has already arrived on the stream (HTTP+SSE)."""
         if request_id is not None and (posted := self._requests.get(request_id)) is not None:
             posted.abandon()
 
     # The messages
 
     async def receive(self) -> Frame | ReplyLost | QuestionsLost:
-        """Return the next message or loss: see `Transport.receive`."""
+        """Return the next message, or the report of a loss: see `Transport.receive`."""
         return await self._endpoint.inbox.receive()
 
     async def send(self, messages: bytes | bytearray) -> None:
-        """Send messages to the server: see `Transport.send`. This doesn't wait for the server, since each message has
-        its own task."""
+        """Send messages to the server: see `Transport.send`. This doesn't wait for the server, because each message has
+        a task of its own.
+        """
         for line in bytes(messages[:-1]).split(b"\n"):
             self._start(line)
         await trio.lowlevel.checkpoint()
@@ -137,12 +139,14 @@ class HttpTransport(FramedTransport):
             nursery.start_soon(self._send_notification, message)
 
     def make_outbox(self, high_water: int, recorded: SendRecorder | None = None) -> Outbox:
-        """Return an outbox that passes requests and cancellations to this transport without encoding them first."""
+        """Return an outbox that passes requests and cancellations directly to this transport, without encoding them as
+        lines.
+        """
         return _HttpOutbox(high_water, self, recorded)
 
-    @trio.lowlevel.enable_ki_protection  # Ctrl-C must not interrupt between storing a request and starting its task
+    @trio.lowlevel.enable_ki_protection  # KeyboardInterrupt must not separate storing a request from starting its task
     def start_request(self, message: OutboundFrame, request_id: RequestId) -> bool:
-        """Send a request in a new task. Returns false if the transport is closed."""
+        """Send a request in a new task. Return false if the transport is closed."""
         nursery = self._nursery
         if nursery is None:
             return False
@@ -158,7 +162,7 @@ class HttpTransport(FramedTransport):
         return True
 
     def withdraw_request(self, request_id: RequestId) -> bool:
-        """Withdraw a request that the server hasn't seen. Returns false if the server may have seen it."""
+        """Drop a request that wasn't sent yet. Return false if the server may have received it."""
         posted = self._requests.get(request_id)
         if posted is None or posted.is_sent:
             return False
@@ -167,7 +171,7 @@ class HttpTransport(FramedTransport):
 
     @trio.lowlevel.enable_ki_protection
     def leave_request(self, request_id: RequestId, reason: str | None) -> None:
-        """Stop waiting for a request, and notify the server if it can't detect that."""
+        """Stop waiting for a request that was cancelled. Notify the server, unless it notices that itself."""
         posted = self._requests.get(request_id)
         if posted is None:
             is_told = self._endpoint.sessions.current is not None and self._send_cancels
@@ -190,8 +194,9 @@ class HttpTransport(FramedTransport):
             del self._requests[request_id]
 
     async def _send_final(self, request_id: RequestId, posted: PostedRequest) -> None:
-        """Send a request that may be the last one about a task, without waiting for other requests. Closing the
-        transport waits until the request has ended."""
+        """Send the last request about a background task, without waiting for a free place. `aclose` waits until it has
+        ended.
+        """
         try:
             await self._request(request_id, posted, self._last_places)
         finally:
@@ -224,8 +229,9 @@ class HttpTransport(FramedTransport):
     # Answers
 
     async def _answer(self, answer: OutboundFrame, request_id: RequestId) -> None:
-        """Deliver ``answer`` to the server. If that fails, notify the server that there is no answer. If that fails
-        too, end the client's call during which the server waits for the answer."""
+        """Deliver ``answer``, the client's answer to a server-to-client request. If that fails, notify the server. If
+        that fails too, fail the call in whose response the server waits for the answer.
+        """
         question = self._endpoint.questions.find(request_id)
         failure: MCPError | None = None
         try:
@@ -252,12 +258,13 @@ class HttpTransport(FramedTransport):
             return
         session = self._endpoint.sessions.current
         if session is not None and session.over.is_set():
-            session = None  # the server sent its request while a new session is being opened
+            session = None  # the request arrived while a new session is being opened
         await self._one_way.send(session, answer)
 
     def _fail(self, call: RequestId, failure: MCPError) -> None:
-        """End the client's call during which the server waits for an answer, since the server can't be notified that
-        there is none."""
+        """Fail the client's call in whose response the server waits for an answer, because the server can't be
+        notified.
+        """
         posted = self._requests.get(call)
         if posted is None or self._nursery is None:
             return
@@ -279,8 +286,9 @@ class HttpTransport(FramedTransport):
             delivered.set()
 
     async def _refused_for_now(self, session: Session, initialized: OutboundFrame) -> float | None:
-        """Send ``initialized``, and return `None` if the server has accepted it. If the server or a proxy in front of
-        it is too busy, return the number of seconds after which to send it again, before any other message."""
+        """Send ``initialized``. Return `None` if the server has accepted it. If the server, or a proxy in front of it,
+        is too busy, return after how many seconds to repeat it, before any other message.
+        """
         try:
             await self._one_way.send(session, initialized)
         except HTTPError as error:
@@ -292,8 +300,9 @@ class HttpTransport(FramedTransport):
         return None
 
     async def _live(self, session: Session, delivered: trio.Event, slow: trio.CancelScope) -> None:
-        """Allow other messages once ``notifications/initialized`` was delivered, or its response is slow. Then listen
-        to the server until the session ends, and end the requests in that session."""
+        """Let other messages be sent when ``notifications/initialized`` was delivered, or its delivery takes long. Then
+        listen to the server until the session ends, and fail the remaining requests in it.
+        """
         with slow:
             await delivered.wait()
         session.opened.set()
@@ -307,7 +316,7 @@ class HttpTransport(FramedTransport):
                 posted.lose(HTTPError(HTTPStatus.NOT_FOUND, _FORGOTTEN, session_lost=True))
 
     async def aclose(self) -> None:
-        """Close all requests in flight, and end the session: see `Transport.aclose`. Takes at most half a second."""
+        """Close all pending requests, and end the session: see `Transport.aclose`. Takes at most half a second."""
         nursery, self._nursery = self._nursery, None
         if nursery is None:
             await trio.lowlevel.checkpoint()
@@ -336,7 +345,9 @@ class HttpTransport(FramedTransport):
 
 
 class _HttpOutbox(Outbox):
-    """The outbox of a connection over ``transport``. Requests and cancellations needn't be queued as encoded lines."""
+    """The outbox of a connection over ``transport``. It passes requests and cancellations on without encoding them as
+    lines.
+    """
 
     def __init__(self, high_water: int, transport: HttpTransport, recorded: SendRecorder | None) -> None:
         super().__init__(high_water, transport.send_nowait if recorded is None else recorded.send_nowait)
@@ -348,7 +359,7 @@ class _HttpOutbox(Outbox):
         if self._recorded is not None:
             self._recorded.record(message.line)
         if self.over or not self._transport.start_request(message, request_id):
-            super().put(message.line + b"\n", owner)  # the writer will detect that the transport is closed
+            super().put(message.line + b"\n", owner)  # the writing task will notice that the transport is closed
 
     def put_cancel(self, request_id: RequestId, reason: str | None) -> None:
         if self._recorded is not None:
@@ -373,18 +384,19 @@ _UNTOLD: Final = 60.0
 
 
 class OneWayPosts:
-    """Sends messages that need no reply to the server of ``endpoint``, each in a separate POST. At most ``max_cancels``
-    cancellations, 32 answers and 32 notifications are in flight."""
+    """Sends messages without a reply to the server of ``endpoint``, each in a separate POST. At most ``max_cancels``
+    cancellations, 32 answers and 32 notifications are sent concurrently.
+    """
 
     def __init__(self, endpoint: Endpoint, max_cancels: int) -> None:
         self._endpoint = endpoint
-        # A message that the server doesn't accept delays others of its kind for a while, but never other kinds.
+        # Separate limits, so that messages that the server doesn't accept delay only others of the same kind.
         self._cancels = _CANCEL_TIMEOUT, trio.Semaphore(max_cancels)
         self._notifications = _NOTIFICATION_TIMEOUT, trio.Semaphore(_PLACES)
         self._answers = _ANSWER_TIMEOUT, trio.Semaphore(_PLACES)
 
     async def send(self, session: Session | None, message: OutboundFrame) -> None:
-        """Send ``message`` in ``session`` as soon as there is a free place, and wait until the server has accepted it.
+        """Wait for a free place, send ``message`` in ``session``, and wait until the server has accepted it.
 
         Raises `HTTPError` if the server refuses, can't be reached, or doesn't answer in time, and `AuthorizationError`.
         The time for getting a token doesn't count.
@@ -420,7 +432,8 @@ class OneWayPosts:
     async def send_failure(
         self, question: SessionQuestion, request_id: RequestId, failure: MCPError
     ) -> MCPError | None:
-        """Notify the server that its request ``request_id`` gets no answer, because ``failure`` prevented the delivery.
+        """Notify the server that its request ``request_id`` gets no answer, because the delivery failed with
+        ``failure``.
 
         This sends a small error, repeatedly after growing delays, for up to a minute, as long as the server wants an
         answer. Returns `None`, or why the server could not be notified.
@@ -431,7 +444,7 @@ class OneWayPosts:
             for attempt in count(1):
                 if question.is_over:
                     return None
-                if isinstance(failure, AuthorizationError):  # don't request a token repeatedly
+                if isinstance(failure, AuthorizationError):  # don't repeatedly try to get a token
                     return failure
                 try:
                     await self.send(question.session, instead)
