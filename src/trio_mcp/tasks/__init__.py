@@ -1,1 +1,3 @@
-"""Tasks: work that outlives its request, and the two protocol versions of tasks."""
+"""Background tasks: work that continues after its request was answered, in both protocol versions (2025-11-25 and the
+tasks extension).
+"""

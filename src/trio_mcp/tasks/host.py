@@ -1,4 +1,4 @@
-"""`TaskHost`: runs the tasks of a running server, or of a client whose server requested tasks."""
+"""`TaskHost`: runs the background tasks of a server, or of a client whose server requested tasks."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ _SHORT_TIME: Final = 5.0
 
 
 class TaskHost:
-    """Runs tasks in this process, in the nursery of ``host``. ``handler`` answers their requests.
+    """Runs background tasks in this process, in the nursery of ``host``. ``handler`` handles their requests.
 
     A task is a request whose handler keeps running after the answer. A failure of a task, or of the store, ends only
     that task. If `TaskSettings.store` is given, tasks abandoned by other processes also run here, if ``offers`` returns
@@ -122,7 +122,7 @@ class TaskHost:
     # Life
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Run the background work of the tasks until cancelled.
+        """Renew leases, delete expired records, etc., in the background until cancelled.
 
         On cancellation, running tasks are cancelled first, before any of their handlers resumes, and get the cause.
         Then they are recorded as failed, or released for another process to run.
@@ -139,7 +139,7 @@ class TaskHost:
         finally:
             self._cut()
             await self.outcome_writer.write_cut_off(self._cut_off)
-            # A reference cycle would wait for the garbage collector.
+            # Avoid a reference cycle, which only the garbage collector would free.
             self.records.close()
             self._cut_off = ()
             self._leases = None
@@ -149,14 +149,14 @@ class TaskHost:
     async def _serve(self) -> None:
         is_shared = self.settings.store is not None
         if not is_shared:
-            await self._has_tasks.wait()  # most servers never get a task, and need no background work
+            await self._has_tasks.wait()  # most servers have no background tasks, and need none of this work
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self.message_writer.run)
             nursery.start_soon(self._read_hinted)
             nursery.start_soon(self.records.delete_expired)
             nursery.start_soon(self.records.poll)
             if is_shared:
-                from .leases import Leases  # lazy import: servers without tasks start faster
+                from .leases import Leases  # imported late: servers without tasks start faster
 
                 self._leases = Leases(
                     self.records, self._live, self._process, self.ending, self._offers, self._run_again
@@ -165,7 +165,7 @@ class TaskHost:
                 nursery.start_soon(self.records.watch)
 
     async def _asleep(self) -> None:
-        def abort(_: Any) -> trio.lowlevel.Abort:  # trio calls this before it wakes any task
+        def abort(_: Any) -> trio.lowlevel.Abort:  # runs before trio wakes any task
             self._cut()
             return trio.lowlevel.Abort.SUCCEEDED
 
@@ -184,9 +184,9 @@ class TaskHost:
             task.cancel(CancelCause.SHUTDOWN, SERVER_STOPPED)
 
     def shut_down(self, *, hurry: bool = False) -> None:
-        """Refuse new tasks from now on. Tasks that another process may run are released at once. The others may
-        continue for `Limits.drain_timeout`, and are then cancelled. If ``hurry`` is true, less than a second is left
-        for everything."""
+        """Refuse new tasks from now on. Tasks that another process may continue are released at once. The others have
+        `Limits.drain_timeout` to end, and are then cancelled. With ``hurry``, all of this takes less than a second.
+        """
         if not self.ending.is_set():
             self.ending.set()
             self._drain_scope.deadline = trio.current_time() + self._limits.drain_timeout
@@ -215,8 +215,9 @@ class TaskHost:
     # Start
 
     async def create(self, task: RequestTask, *, delegated: bool) -> TaskRecord:
-        """Store the record of a new task, and return it. If ``delegated`` is true, the work of the task isn't done by
-        its handler. Raises `CodedError` (-31000) if a limit is reached or the store fails."""
+        """Store the record of a new task, and return it. With ``delegated``, other code than the handler does the work.
+        Raises `CodedError` (-31000) if a limit is reached or the store fails.
+        """
         if self.ending.is_set():
             raise CodedError(TOO_BUSY, "Shutting down: no new tasks are taken")
         self._live.admit(task, alone=task.scope.exchange.peer.alone)
@@ -227,8 +228,9 @@ class TaskHost:
             raise
 
     async def create_record(self, task: RequestTask, *, delegated: bool) -> TaskRecord:
-        """Store and return a task record like `create`, for a task that doesn't count towards the limit of running
-        tasks."""
+        """Store and return the record of a new task like `create`, without counting it towards the limit of running
+        tasks.
+        """
         from .task_exchange import new_record  # lazy import, see `_serve`
 
         holder, begun = None if delegated else self._holder, trio.current_time()
@@ -253,18 +255,19 @@ class TaskHost:
         except StoreFull:
             raise CodedError(TOO_BUSY, "Too busy: too many tasks are kept; try again later") from None
         except Uncertain:
-            self.in_background(self.records.discard, new.id)  # otherwise the record may get stored, although unused
+            self.in_background(self.records.discard, new.id)  # otherwise an unused record may be stored later
             raise store_unreachable() from None
         except Exception:  # already logged
             raise store_unreachable() from None
 
     async def has_lease_left(self, task: RequestTask) -> bool:
-        """Return whether ``task``, whose record is stored, has enough of its lease left to start. Storing may have been
-        slow, or a client may have taken long to answer a question."""
+        """Return whether the lease of ``task`` is long enough for the task to start. Storing its record may have taken
+        long, or the client may have taken long to answer an input request.
+        """
         return self._leases is None or task.holder is None or await self._leases.has_lease_left(task)
 
     async def abandon(self, task: RequestTask, record: TaskRecord) -> None:
-        """Delete the record of a task whose requestor will never get the task's id."""
+        """Delete the record of a task, because the client will never get the task's id."""
         self._live.release(task)
         self._live.pending.pop(record.id, None)
         with trio.move_on_after(_SHORT_TIME, shield=True) as scope:
@@ -273,8 +276,9 @@ class TaskHost:
             self.in_background(self.records.discard, record.id)
 
     def adopt(self, task: RequestTask, record: TaskRecord) -> None:
-        """Answer the request of ``task`` with its stored ``record``, and let its handler continue in this host.
-        Synchronous."""
+        """Reply to the request of ``task`` with the created task from ``record``, and let the handler continue in this
+        host. Synchronous.
+        """
         from .task_exchange import exchange_for  # lazy import, see `_serve`
 
         scope = task.scope
@@ -284,12 +288,13 @@ class TaskHost:
         runner.hand_over(scope, self.runner, exchange_for(task, self), created(record))
         if scope.rounds is not None:
             task.collect_questions()
-        scope.request.pack_as(record.params)  # saves memory: ten thousand tasks may be waiting
+        scope.request.pack_as(record.params)  # saves memory, because ten thousand tasks may be waiting
         scope.exchange.peer.pack()
 
     def _run_again(self, record: TaskRecord, until: float) -> None:
-        """Run a task that was taken over from another process. Its lease lasts ``until`` that time. Raises
-        `LookupError` or `ValueError` if the record cannot be read."""
+        """Run a task that was taken over from another process. The lease lasts until the time ``until``. Raises
+        `LookupError` or `ValueError` if the record can't be used.
+        """
         from .task_exchange import restarted  # lazy import, see `_serve`
 
         task = restarted(self, self.runner, record, self.records.now)
@@ -299,7 +304,9 @@ class TaskHost:
         self.runner.start(task.scope)
 
     def _hold(self, task: RequestTask, record: TaskRecord) -> None:
-        """Count ``task`` as running in this process until `remove` is called. A place was reserved for it."""
+        """Count ``task`` as running in this process, until `remove` is called. `LiveTasks.admit` or `LiveTasks.reserve`
+        must have reserved its place.
+        """
         self._has_tasks.set()
         self._live.pending.pop(task.id, None)
         self._live.by_id[task.id] = task
@@ -308,28 +315,28 @@ class TaskHost:
             task.set_expiry(trio.current_time() + left)
 
     def in_background(self, function: Callable[..., Awaitable[None]], *args: object) -> None:
-        """Start ``function`` in the background. Do nothing if the host has ended."""
+        """Run ``function`` in the background. Do nothing if the host has ended."""
         if self._nursery is not None:
             self._nursery.start_soon(function, *args)
         elif self._early is not None:
             self._early.append((function, args))
 
     def expire(self, task: RequestTask) -> None:
-        """End a task whose time to live has passed. Synchronous."""
+        """End ``task`` with an error, because its time to live has passed. Synchronous."""
         self.in_background(self._expire, task)
 
     async def _expire(self, task: RequestTask) -> None:
         outcome = failure(TASK_LOST, EXPIRED)
-        with trio.move_on_after(_SHORT_TIME):  # otherwise the outcome is written when the handler has ended
+        with trio.move_on_after(_SHORT_TIME):  # after this time, the outcome is written when the handler has ended
             await self.change(task, lambda record, now: with_outcome(record, now, outcome, EXPIRED))
         task.cancel(CancelCause.DEADLINE, EXPIRED)
 
     # Changes
 
     async def change(self, task: RequestTask, transition: Transition) -> TaskRecord | None:
-        """Apply ``transition`` to the record of a task that runs in this process. See
-        `TaskRecords.change_with_retries`. If the record says that the task has ended or runs in another process, cancel
-        the task in this process."""
+        """Apply ``transition`` to the record of a running task: see `TaskRecords.change_with_retries`. If the new
+        record has ended or has another holder, cancel the task in this process.
+        """
         record = await self.records.change_with_retries(task.id, lambda: task.holder, transition, task.reacquire)
         if record is None or task.accepts(record):
             self._compare(task, record)
@@ -338,8 +345,9 @@ class TaskHost:
         return record
 
     def _compare(self, task: RequestTask, record: TaskRecord | None) -> None:
-        """Cancel a task if its record says that it has ended or runs in another process. Otherwise pass the answers in
-        the record to its handler."""
+        """Cancel ``task`` if, according to ``record``, it has ended or runs in another process. Otherwise pass the
+        answers in the record to its handler.
+        """
         if record is not None:
             task.reacquire(record)
             if task.client is not None:
@@ -372,7 +380,7 @@ class TaskHost:
             self._reader.wake()
 
     async def _read_hinted(self) -> None:
-        """Read the records of tasks that the store has reported as changed, until cancelled.
+        """Read the records of tasks for which the store has sent a change notification, until cancelled.
 
         Most notifications are about our own writes, and thousands may arrive together. One request for marks finds the
         records that differ from what this process knows.
@@ -381,7 +389,7 @@ class TaskHost:
             while not self._hinted:
                 await self._reader.sleep()
             hinted, self._hinted = self._hinted, {}
-            with suppress(Exception):  # already logged, and the store is polled again soon
+            with suppress(Exception):  # already logged, and the store will be polled again soon
                 marks = await self.records.store.marks(tuple(hinted))
                 for task_id, is_asked_for in hinted.items():
                     task = self._live.by_id.get(task_id)
@@ -396,20 +404,20 @@ class TaskHost:
             known = task.holder, task.mark
             kept = await self.records.store.read(None, task.id)
             if known == (task.holder, task.mark):
-                break  # the record may be older than this process's own claim: read it again
+                break  # otherwise the record may be older than this process's claim, so read it again
         else:
             return
         if self._live.by_id.get(task.id) is task:
             self._compare(task, None if kept is None else kept.record)
 
     def _marks(self) -> Mapping[str, bytes]:
-        """Return the known marks of all tasks that run in this process. Any other process may answer their questions or
-        cancel them."""
+        """Return the known marks of all tasks that run in this process. They show whether another process has changed a
+        record, to answer input requests or to cancel.
+        """
         return {task.id: task.mark for task in self._live}
 
     def _cancel(self, task_id: str, reason: str | None) -> None:
-        """Cancel a task that runs in this process, although its record cannot be changed until the store works
-        again."""
+        """Cancel a task in this process now, although its record can't be changed until the store works again."""
         task = self._live.by_id.get(task_id)
         if task is not None:
             task.cancel(CancelCause.TASK, reason)
@@ -417,8 +425,9 @@ class TaskHost:
     # End
 
     def remove(self, task: RequestTask, *, was_cut_off: bool) -> None:
-        """Remove ``task``, whose handler and child tasks have ended. If ``was_cut_off`` is true, its outcome wasn't
-        persisted. Synchronous."""
+        """Remove ``task``, whose handler and child tasks have ended. With ``was_cut_off``, its outcome wasn't stored
+        yet. Synchronous.
+        """
         self._live.remove(task)
         self.message_writer.unwritten.pop(task.id, None)
         if was_cut_off:
@@ -426,7 +435,7 @@ class TaskHost:
 
 
 class LiveTasks:
-    """The tasks that run in this process, by id, and counted in ``load``.
+    """The background tasks that run in this process, by id. Their number is limited, and counted in ``load``.
 
     Each task has a place, reserved before its record is stored. So tasks that are about to start also count towards the
     limits of ``settings``.
@@ -452,17 +461,17 @@ class LiveTasks:
         return iter(tuple(self.by_id.values()))
 
     def find(self, task_id: str) -> RequestTask | None:
-        """Return the task if it runs in this process or is about to start. Otherwise return `None`."""
+        """Return the task with this id if it runs in this process or is about to start. Otherwise return `None`."""
         found = self.by_id.get(task_id) or self.pending.get(task_id)
         return found if isinstance(found, RequestTask) else None
 
     @property
     def room(self) -> int:
-        """The number of tasks that may still start in this process."""
+        """The number of further tasks that may start in this process."""
         return max(0, self._settings.max_running - self._places)
 
     def admit(self, task: RequestTask, *, alone: bool) -> None:
-        """Reserve a place for a new ``task``.
+        """Reserve a place for a new ``task``, within the limit of running tasks.
 
         Unless ``alone``, its caller gets no more places than it leaves free for others. Within a caller, each part
         (connection or session) gets no more places than it leaves free for the other parts. Raises `CodedError`
@@ -475,7 +484,7 @@ class LiveTasks:
         self.reserve(task)
 
     def reserve(self, task: RequestTask) -> None:
-        """Reserve a place for a claimed task, if there is `room`."""
+        """Reserve a place for a claimed task. Check `room` first."""
         self._places += 1
         self._load.tasks += 1
         self._callers[task.caller] += 1
@@ -483,7 +492,7 @@ class LiveTasks:
             self._parts[task.part] += 1
 
     def release(self, task: RequestTask) -> None:
-        """Release a place that was reserved for a task."""
+        """Release the place that was reserved for ``task``."""
         self._places -= 1
         self._load.tasks -= 1
         self._callers[task.caller] -= 1

@@ -1,4 +1,4 @@
-"""Leases: renew the leases of tasks that run in this process, and take over tasks whose process has died."""
+"""Leases: renews the leases of tasks that run in this process, and takes over tasks whose process has died."""
 
 from __future__ import annotations
 
@@ -42,14 +42,14 @@ NOT_RENEWED: Final = "the task store was unavailable, and another process may ru
 
 @define(eq=False)
 class ClaimedLease:
-    """The lease of a claimed task that doesn't run yet. `RequestTask` has the same two fields."""
+    """The lease of a claimed task that isn't running yet. `RequestTask` has the same two attributes."""
 
     holder: str | None
     held_until: float
 
 
 class Leases:
-    """The leases of the ``live`` tasks, which run in the process ``process``, and of tasks that are about to run.
+    """Manages the leases of the ``live`` tasks, which run in this ``process``, and of tasks that are about to run.
 
     Three background tasks share the work:
 
@@ -103,7 +103,7 @@ class Leases:
         self._renewed = trio.lowlevel.ParkingLot()
 
     async def run(self) -> None:
-        """Renew leases, cancel tasks whose leases expire, and claim abandoned tasks, until cancelled."""
+        """Renew leases, cancel tasks whose leases are about to expire, and claim abandoned tasks, until cancelled."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._renew_always)
             nursery.start_soon(self._guard)
@@ -115,39 +115,39 @@ class Leases:
         while True:
             await self._renew()
             pause = self._interval if self._works else min(self._interval, _TRY_AGAIN)
-            # The pause is counted from the beginning of the renewal: under load, renewing may take as long as the
-            # pause.
+            # Count the pause from the start of the renewal, which may take as long as the pause under load.
             with trio.move_on_at(self._began + pause if self._wanted <= self._began else 0):
                 await self._renewer.sleep()
 
     async def _renew(self) -> None:
         began, works = trio.current_time(), False
-        with suppress(Exception):  # already logged; if renewing keeps failing, the guard cancels the tasks
+        with suppress(Exception):  # already logged; if renewing keeps failing, `_guard` cancels the tasks
             with trio.fail_after(self._lease):
                 lost = await self._renew_held(began + self._lease)
                 if await self._reacquire_claimed(lost):
                     lost = await self._renew_held(began + self._lease)
             works = True
             for task_id in lost:
-                self._records.changed(task_id)  # makes the host read the record
+                self._records.changed(task_id)  # lets the host read the record
         self._began, self._works = began, works
         self._renewed.unpark_all()
 
     async def _renew_held(self, until: float) -> Collection[str]:
-        """Renew all leases of this process, and return the ids of tasks that have another holder."""
+        """Renew all leases of this process, and return the ids of the tasks whose leases are lost."""
         all_held = {**self._live.pending, **{task.id: task for task in self._live if task.needs_lease}}
         held = {task_id: each.holder for task_id, each in all_held.items() if each.holder is not None}
         lost = await self._store.renew(held, lease_ms=self._length) if held else ()
         for task_id, each in all_held.items():
-            # This process may have changed the holder meanwhile, by claiming the task.
+            # Skip tasks whose holder has changed in the meantime, because this process has claimed them.
             if held.get(task_id) == each.holder and task_id not in lost:
                 each.held_until = until
         return lost
 
     async def _reacquire_claimed(self, lost: Collection[str]) -> bool:
-        """Continue tasks that seem ``lost`` but belong to this process by a claim. The response to the claim is still
-        on its way, or arrived during the renewal. Checks at most as many tasks as one claim returns. Return whether
-        there are such tasks."""
+        """Check which of the ``lost`` tasks this process has itself claimed, and continue these under the new claim.
+        The response to the claim is still on its way, or arrived during the renewal. Return whether there are such
+        tasks.
+        """
         found = False
         for task_id in tuple(lost)[:_BATCH]:
             try:
@@ -160,7 +160,7 @@ class Leases:
         return found
 
     async def _wait_for_renewal(self, since: float) -> None:
-        """Wait for the end of a renewal of the leases that began at the time ``since`` or later."""
+        """Wait until a renewal of the leases is complete that started at the time ``since`` or later."""
         if self._began >= since:
             await trio.lowlevel.checkpoint()
             return
@@ -176,13 +176,14 @@ class Leases:
             now = trio.current_time()
             if due := self._due(now + margin):
                 end = min(task.held_until for task in due) - margin / 2
-                # If the time has passed, this process was suspended or late, and waiting longer makes no difference.
+                # If this time has already passed, because this process was suspended or late, waiting for a renewal
+                # does no further harm.
                 end = end if now < end else now + self._lease / _PARTS
                 with trio.move_on_at(end):
                     await self._wait_for_renewal(now)
                 now = trio.current_time()
                 if now > end + margin / 2:
-                    continue  # this process was suspended or late again: the renewal may have succeeded meanwhile
+                    continue  # suspended or late again: the renewal may have succeeded in the meantime
                 due = self._due(now + margin)
                 for task in due:
                     task.cancel(CancelCause.LEASE, NOT_RENEWED)
@@ -190,7 +191,7 @@ class Leases:
                     logger.error("%d tasks are cancelled here: %s", len(due), NOT_RENEWED)
             ends = {
                 task.held_until for task in self._live if task.is_at_risk
-            }  # a small set, because leases are renewed together
+            }  # few different times, because leases are renewed together
             pause = min([self._lease / _PARTS, *(end - margin - now for end in ends if end - margin > now)])
             with trio.move_on_after(pause):
                 await self._looker.sleep()
@@ -202,13 +203,13 @@ class Leases:
 
     async def _claim_always(self) -> None:
         while True:
-            # Renew the leases of this process first, because they may have expired as well.
+            # Renew the leases of this process before claiming others, because its own may have expired too.
             await self._wait_for_renewal(trio.current_time() - 2 * self._interval)
             if not (self._works and await self._claim()):
                 await trio.sleep(self._pace)
 
     async def _claim(self) -> bool:
-        """Take over some abandoned tasks. Return whether there may be more abandoned tasks."""
+        """Claim some abandoned tasks, and run them. Return whether there may be more."""
         most, names = min(self._live.room, _BATCH), self._offers()
         if self._ending.is_set() or not most or not names:
             return False
@@ -222,22 +223,22 @@ class Leases:
         for record in claimed:
             try:
                 taken += await self._take_over(record, until)
-            except OSError as error:  # leave the task: its lease will expire again
+            except OSError as error:  # leave the task until its lease expires again
                 logger.warning("task %s could not be taken over: %s", record.id, error)
-            except Exception:  # leave the task: its lease will expire again
+            except Exception:  # leave the task until its lease expires again
                 logger.exception("task %s has lost its process, and cannot be run again", record.id)
         return len(claimed) == most and taken > 0
 
     async def _take_over(self, record: TaskRecord, until: float) -> bool:
         holder, ours = record.holder, self._live.find(record.id)
         if ours is not None and record.epoch <= ours.epoch + 1:
-            # The lease had expired, or the run is cleaning up, and no other process had claimed the task. The lease may
-            # have been renewed since.
+            # The task still runs, or cleans up, in this process. Its lease had expired, and no other process has
+            # claimed it. The lease may have been renewed since.
             ours.acquire(record, max(until, ours.held_until))
-            if record.attempt < ours.attempt:  # the task was released before the claim, and only needs to be cancelled
+            if record.attempt < ours.attempt:  # released before the claim, and waiting only to be cancelled
                 await self._release(record)
             return False
-        if ours is not None:  # another process ran the task in between, and this run doesn't know what it did
+        if ours is not None:  # another process has run the task in between, and this run doesn't know what it did
             ours.cancel(CancelCause.LEASE, RUNS_ELSEWHERE)
             await self._release(record)
             return False
@@ -248,14 +249,15 @@ class Leases:
             self._live.pending.pop(record.id, None)
 
     async def _run_claimed(self, record: TaskRecord, claimed: ClaimedLease) -> bool:
-        """Run a claimed task that isn't running in this process, or record that the task has failed. Return whether
-        either was done."""
+        """Run a claimed task that isn't running in this process, or record that it has failed. Return whether either
+        was done.
+        """
         change, holder = self._records.change, claimed.holder
         if not await self.has_lease_left(claimed) or self._ending.is_set() or record.name not in self._offers():
             await self._release(record)
             return False
         if record.on_restart != "fail":
-            request_of(record, self._records.now)  # raises, and so keeps a record that this version can't read
+            request_of(record, self._records.now)  # raises, so that a record that this version can't decode is kept
         attempt, most = record.attempt + 1, self._settings.max_attempts
         kept = await change(record.id, holder, lambda kept, now: reclaimed(kept, now, attempt, most))
         if kept is None:
@@ -263,7 +265,7 @@ class Leases:
         self._records.load.takeovers += 1
         if kept.phase.is_final:
             return True
-        # Writing the change may have taken longer than the rest of the lease.
+        # Check the lease again, because writing the change may have taken long.
         if not await self.has_lease_left(claimed) or self._ending.is_set():
             await self._release(record, counts=False)
             return False
@@ -271,19 +273,20 @@ class Leases:
         return True
 
     async def _release(self, record: TaskRecord, *, counts: bool = True) -> None:
-        """Release a claimed task, which otherwise would wait for the end of its lease. Also works during shutdown."""
+        """Release a claimed task, so that it can be claimed again before its lease ends. Also works during shutdown."""
         with trio.move_on_after(_RELEASE, shield=True):
             await self._records.change(record.id, record.holder, lambda kept, _: released(kept, counts=counts))
 
     async def has_lease_left(self, held: ClaimedLease | RequestTask) -> bool:
-        """Return whether enough of a lease is left to start a run. In case of doubt, wait for further renewals. The
-        result is valid until the next checkpoint."""
+        """Return whether a lease is long enough to start a run. If it is short, wait for renewals first. The result is
+        valid until the next checkpoint.
+        """
         until_looked = self._interval + self._margin
         for _ in range(_PARTS):
             if held.held_until - (now := trio.current_time()) >= until_looked + self._margin:
                 break
             await self._wait_for_renewal(now)
         left = held.held_until - trio.current_time()
-        if left < until_looked:  # the guard may sleep longer than the lease lasts
+        if left < until_looked:  # otherwise `_guard` may sleep longer than the lease lasts
             self._looker.wake()
         return left >= 2 * self._margin

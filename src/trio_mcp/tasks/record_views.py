@@ -1,4 +1,4 @@
-"""Convert task records and task outcomes to the form that each protocol version sends.
+"""Converts task records and task outcomes to the messages of each protocol version.
 
 Each protocol version has its own statuses. The JSON text of an outcome is copied into a response unchanged. A task that
 ends without a response gets a generated outcome.
@@ -37,8 +37,9 @@ def _time(milliseconds: int) -> str:
 def _common_members(
     record: TaskRecord, *, results_fail: bool
 ) -> tuple[str, TaskStatus, str, str, int | None, str | None, int | None]:
-    """Return the members of a task's state that both protocol versions share. If ``results_fail`` is true, a result
-    with isError makes the task fail."""
+    """Return the members that the task objects of both protocol versions have. If ``results_fail`` is true, a tool
+    result with isError gives the status ``failed``.
+    """
     outcome, status = record.outcome, _RUNNING.get(record.phase, "completed")
     if outcome is not None and (outcome.is_error or (results_fail and outcome.tells_failure)):
         status = "failed"
@@ -47,25 +48,26 @@ def _common_members(
 
 
 def core_task(record: TaskRecord) -> Task:
-    """Return the state of a task in the form of 2025-11-25."""
-    # 2025-11-25 tasks, Task Execution Errors: a tool result with isError makes the task fail.
+    """Return the task object of a record in the form of 2025-11-25."""
+    # 2025-11-25 tasks, Task Execution Errors: after a tool result with isError, the status is failed.
     return Task(*_common_members(record, results_fail=True))
 
 
 def core_created(record: TaskRecord) -> CreateTaskResult:
-    """Return the result of a request that the client sent as a task (2025-11-25)."""
+    """Return the response to a request that the client sent as a task, in the form of 2025-11-25."""
     return CreateTaskResult(core_task(record))
 
 
 def extension_created(record: TaskRecord) -> CreatedTask:
-    """Return the result of a tool call that continues as a task, in the form of the extension."""
+    """Return the response to a tool call that continues as a task, in the form of the extension."""
     # extension tasks, Task Status: failed MUST NOT be used for anything except JSON-RPC errors.
     return CreatedTask(*_common_members(record, results_fail=False))
 
 
 def result_in(record: TaskRecord, outcome: Outcome, revision: Revision) -> JSONObject:
-    """Return the result of a call that ended with ``outcome``, in the form of ``revision``, as if the call had been
-    answered directly. If the call has the same revision, its members stay JSON text."""
+    """Return the result of a call with this ``outcome``, in the form of ``revision``, as if the call had not become a
+    task. If the call has the same revision, the members aren't decoded.
+    """
     if record.revision == revision.name:
         result = decode_members(outcome.json)
     else:
@@ -76,8 +78,9 @@ def result_in(record: TaskRecord, outcome: Outcome, revision: Revision) -> JSONO
 
 
 def core_result(record: TaskRecord, outcome: Outcome, revision: Revision) -> JSONObject:
-    """Return the result for ``tasks/result``. If the task's request failed with an error, raise the error as
-    `CodedError`."""
+    """Return the result for ``tasks/result``. If the task has failed with a JSON-RPC error, raise that error as
+    `CodedError`.
+    """
     if outcome.is_error:
         raise raised(outcome)
     result = result_in(record, outcome, revision)
@@ -89,7 +92,7 @@ def core_result(record: TaskRecord, outcome: Outcome, revision: Revision) -> JSO
 
 
 def extension_task(record: TaskRecord, revision: Revision) -> DetailedTask:
-    """Return the state of a task in the form of the extension, including its outcome or its questions."""
+    """Return the task object of a record in the form of the extension, with its outcome or its input requests."""
     outcome = record.outcome
     result: Any = None
     error: Any = None
@@ -117,7 +120,7 @@ _LONGEST_WORDS: Final = 1000
 
 
 def failure(code: int, message: str) -> Outcome:
-    """Return the outcome of a task that failed with a JSON-RPC error."""
+    """Return the outcome of a task that has failed with this JSON-RPC error."""
     return Outcome(encode_value({"code": code, "message": message}), is_error=True)
 
 
@@ -127,21 +130,22 @@ def store_unreachable() -> CodedError:
 
 
 def bounded(outcome: Outcome, limit: int) -> Outcome:
-    """Return ``outcome``, or a failure if the outcome has more than ``limit`` bytes."""
+    """Return ``outcome``, or a failure if it has more than ``limit`` bytes."""
     if len(outcome.json) > limit:
         return failure(INTERNAL_ERROR, f"Internal error: the result has more than {limit} bytes")
     return outcome
 
 
 def raised(outcome: Outcome) -> CodedError:
-    """Return the error of a failed outcome, as the client would have got it without a task."""
+    """Return the error of a failed outcome as an exception, as the client would have received it without a task."""
     error: dict[str, Any] = decode_value(outcome.json)
     return CodedError(error["code"], error["message"], error.get("data"))
 
 
 def error_text(outcome: Outcome) -> str | None:
-    """Return the error message of a failed task for people. Return `None` for any other outcome (2025-11-25 tasks, Task
-    Execution Errors)."""
+    """Return the message of a failed task's error, as the status message. Return `None` for any other outcome
+    (2025-11-25 tasks, Task Execution Errors).
+    """
     if not (outcome.is_error or outcome.tells_failure):
         return None
     value: dict[str, Any] = decode_value(outcome.json)

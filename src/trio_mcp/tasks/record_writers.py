@@ -1,4 +1,4 @@
-"""`OutcomeWriter` and `MessageWriter` write the outcomes and status messages of tasks into their records.
+"""`OutcomeWriter` and `MessageWriter`: write the outcomes and status messages of tasks into their records.
 
 `OutcomeReplies` encodes an outcome instead of a response.
 """
@@ -39,8 +39,9 @@ _STOPS: Final = (CancelCause.SHUTDOWN, CancelCause.PARENT)
 
 
 class OutcomeReplies(Replies):
-    """Encodes the results and errors of tasks as the JSON text of an `Outcome` instead of a response. The text has no
-    envelope of a response, and no members that each response with this result adds."""
+    """Encodes the results and errors of tasks as JSON text for an `Outcome`, without the envelope of a response, and
+    without members that are added to each response.
+    """
 
     def __init__(self, *, expose_errors: bool = False) -> None:
         super().__init__({}, expose_errors=expose_errors)
@@ -67,7 +68,7 @@ class OutcomeReplies(Replies):
 
 
 class OutcomeWriter:
-    """Writes the outcome of each task once, even under cancellation.
+    """Writes the outcome of each task into its record exactly once, even under cancellation.
 
     While the store fails, it retries as long as the process lives and the task belongs to it. When the server ends
     (``ending`` is set), the time is limited. If the write fails then, the task's lease expires, and the task is lost or
@@ -81,14 +82,15 @@ class OutcomeWriter:
         self._writing = set[trio.CancelScope]()
 
     def limit_time(self, drain_timeout: float) -> None:
-        """Limit the time of writes, because the server ends after ``drain_timeout``. If it is called several times, the
-        earliest limit applies."""
+        """Limit the time of all writes to ``drain_timeout`` from now, because the server is shutting down. If called
+        several times, the earliest limit applies.
+        """
         self._last_moment = min(self._last_moment, trio.current_time() + drain_timeout + _LAST_WRITES)
         for scope in self._writing:
             scope.deadline = self._last_moment
 
     def goes_on_elsewhere(self, task: RequestTask) -> bool:
-        """Return whether another process may run ``task`` from now on."""
+        """Return whether another process may continue ``task`` from now on."""
         return task.on_restart != "fail" and self._records.settings.store is not None
 
     async def persist(self, task: RequestTask, outcome: Outcome | None) -> None:
@@ -104,12 +106,12 @@ class OutcomeWriter:
             logger.error("the outcome of task %s was not stored in time", task.id)
 
     async def write_cut_off(self, tasks: Iterable[RequestTask]) -> None:
-        """Write the outcomes of ``tasks`` that were interrupted by the end of the server."""
+        """Write the outcomes of ``tasks`` that were interrupted because the server ended."""
         self.limit_time(0.0)
         if self._records.settings.store is None:
-            return  # the records don't outlive the server
+            return  # records in memory end with the server
         with trio.CancelScope(deadline=self._last_moment, shield=True):
-            async with trio.open_nursery() as nursery:  # in parallel: stores batch pending changes
+            async with trio.open_nursery() as nursery:  # concurrently, because stores batch pending changes
                 for task in tasks:
                     nursery.start_soon(self._write, task, None)
 
@@ -127,13 +129,13 @@ class OutcomeWriter:
             task.client.notify(record)
 
     def _cut_off(self, task: RequestTask) -> Transition | Outcome:
-        """Return the transition for a task that was cancelled before its end and whose record doesn't contain that."""
+        """Return the transition for a task that was cancelled before its end, when its record doesn't show that yet."""
         cancellation = task.scope.cancellation
         cause = CancelCause.SHUTDOWN if cancellation is None else cancellation.cause
         is_given_up = cause is CancelCause.LEASE or (self._ending.is_set() and cause in _STOPS)
         if is_given_up and self.goes_on_elsewhere(task):
-            # Runs that a graceful shutdown ends don't count: otherwise a few deployments would fail every long task.
-            # Runs that end because the store is unavailable don't count either.
+            # Don't count runs that a graceful shutdown has ended: otherwise a few deployments would fail every long
+            # task. Also don't count runs that ended because the store was unavailable.
             return lambda record, _: released(record, counts=False)
         if cause is CancelCause.TASK and cancellation is not None:  # the cancelling call couldn't write the record
             return lambda record, now: cancelled(record, now, cancellation.reason)
@@ -142,7 +144,9 @@ class OutcomeWriter:
 
 
 class MessageWriter:
-    """Writes the latest status message of each task, at most once in ``interval`` seconds, so that no handler waits."""
+    """Writes the latest status message of each task into its record, at most once in ``interval`` seconds, so that
+    handlers don't wait.
+    """
 
     def __init__(self, records: TaskRecords, interval: float) -> None:
         self._records = records
@@ -151,7 +155,7 @@ class MessageWriter:
         self._sleeper = Sleeper()
 
     def write_soon(self, task: RequestTask) -> None:
-        """Schedule writing the status message of ``task``. Synchronous."""
+        """Schedule writing the current status message of ``task``. Synchronous."""
         self.unwritten[task.id] = task
         self._sleeper.wake()
 
@@ -169,7 +173,7 @@ class MessageWriter:
         message = task.message
         if message is None:
             return
-        with suppress(Exception):  # already logged, and the next message follows soon
+        with suppress(Exception):  # already logged, and another message will follow soon
             await self._records.change(
                 task.id, task.holder, lambda record, now: _with_own_message(record, now, message)
             )

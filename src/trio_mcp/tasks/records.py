@@ -1,4 +1,4 @@
-"""`TaskRecords`: reads and changes the records of tasks, and waits for changes."""
+"""`TaskRecords`: reads and changes the records of background tasks, and waits for their changes."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ _LONGEST_PLACE: Final = 18
 
 @frozen
 class RecordPage:
-    """A page of task records. Pass ``next_cursor`` to get the next page. It is `None` on the last page."""
+    """A page of task records. To get the next page, pass ``next_cursor``, which is `None` on the last page."""
 
     records: Sequence[TaskRecord]
     next_cursor: str | None
 
 
 class TaskRecords:
-    """The task records in the store that ``settings`` name.
+    """Reads and changes the task records in the store of ``settings``, and waits for changes.
 
     Callers pass the ``scope`` of a task: the principal, or an empty string without authentication. Records are read
     from the store each time, since other processes may change them. Any method raises `OSError` if the store fails;
@@ -78,11 +78,11 @@ class TaskRecords:
 
     @property
     def now(self) -> int:
-        """The current time of the store, in milliseconds since the epoch, derived from the store's last answer."""
+        """The store's current time in milliseconds since the epoch, calculated from its last response."""
         return int(trio.current_time() * 1000 + (self._clock_offset or 0.0))
 
     async def read(self, scope: str | None, task_id: str) -> TaskRecord | None:
-        """Return a task record. Return `None` if ``scope`` has no such record, or the record has expired."""
+        """Return the record of a task. Return `None` if ``scope`` has no such task, or the record has expired."""
         kept = await self.store.read(scope, task_id)
         if kept is None:
             return None
@@ -94,7 +94,7 @@ class TaskRecords:
             self._ends[task_id] = record.expires_at
         is_overdue = record.expires_at is not None and record.expires_at <= kept.now and record.leased_until < kept.now
         if is_overdue and not record.phase.is_final:
-            return await self.change(task_id, None, _expired)  # no process runs the task, so none else records its end
+            return await self.change(task_id, None, _expired)  # no process runs the task, so record its end here
         return record
 
     async def page(self, scope: str, cursor: str | None, limit: int) -> RecordPage:
@@ -137,8 +137,9 @@ class TaskRecords:
         return record
 
     async def discard(self, task_id: str) -> None:
-        """Delete a task record whose id no client has, or make sure that it isn't stored later. Retry while the store
-        fails."""
+        """Delete a task record whose id no client has received, or prevent that it is stored later. Retry while the
+        store fails.
+        """
         keep = int((self.settings.retention + self.settings.lease) * 1000)
         while True:
             with suppress(Exception):  # already logged
@@ -155,7 +156,8 @@ class TaskRecords:
                     pass
 
     async def change(self, task_id: str, holder: str | None, transition: Transition) -> TaskRecord | None:
-        """Apply ``transition`` to the stored task record, and return the new record. Atomic under cancellation.
+        """Apply ``transition`` to the stored task record, and return the new record. If cancelled, either the whole
+        change is stored or nothing.
 
         A transition that changes nothing leaves the record unchanged. Returns `None` if there is no record (any more),
         or if a ``holder`` is given, and a task that hasn't ended has another holder.
@@ -211,7 +213,7 @@ class TaskRecords:
             except Exception as error:  # even a bug in the store must not lose results
                 if not has_failed:
                     words = "a change of task %s cannot be stored; trying again every %g s: %r"
-                    # Log the traceback of a failing store only once for all waiting tasks.
+                    # Log the traceback of a failing store once, not for each waiting task.
                     logger.log(logging.ERROR, words, task_id, _AGAIN, error, exc_info=not self.store.failing_methods)
                 has_failed = True
                 await trio.sleep(_AGAIN)
@@ -219,20 +221,21 @@ class TaskRecords:
                 if record is not None:
                     return record
                 if ours == holder() and not await self._reacquire_kept(task_id, reacquire) and ours == holder():
-                    return None  # otherwise try again: this process has a newer claim
+                    return None  # otherwise this process has a newer claim: try again
 
     async def _reacquire_kept(self, task_id: str, reacquire: Callable[[TaskRecord], bool]) -> bool:
-        """Call ``reacquire`` with the stored task record. Return false if another process has the task, or the record
-        doesn't exist."""
+        """Read the stored task record, and pass it to ``reacquire``. Return false if another process has the task, or
+        the record doesn't exist.
+        """
         with suppress(OSError):  # already logged
             kept = await self.store.read(None, task_id)
             return kept is not None and reacquire(kept.record)
-        return True  # unknown while the store fails: the next attempt to change the record will find out
+        return True  # the store fails: the next attempt to change the record will show it
 
     async def answer(self, scope: str, task_id: str, answers: Mapping[str, bytes]) -> TaskRecord | None:
-        """Add a client's answers to a task's questions, and return the task record. Return `None` if ``scope`` has no
-        such task. Keys that aren't open questions are ignored. Raises `CodedError` (-32602) if the answers are too
-        long."""
+        """Store a client's answers to the input requests of a task, and return the task record. Return `None` if
+        ``scope`` has no such task. Unknown keys are ignored. Raises `CodedError` (-32602) if the answers are too long.
+        """
         if await self.read(scope, task_id) is None:
             return None
         if sum(map(len, answers.values())) > (most := self.settings.max_record_bytes):
@@ -240,7 +243,7 @@ class TaskRecords:
         return await self.add_answers(task_id, answers)
 
     async def add_answers(self, task_id: str, answers: Mapping[str, bytes]) -> TaskRecord | None:
-        """Add answers to the record that a client gave to a task's requests. See `answer`."""
+        """Store a client's answers to the input requests of a task in its record. See `answer`."""
         return await self.change(task_id, None, lambda record, now: answered(record, now, answers))
 
     async def cancel(self, scope: str, task_id: str, reason: str | None) -> tuple[TaskRecord, bool] | None:
@@ -269,27 +272,27 @@ class TaskRecords:
         return None if record is None else (record, is_first)
 
     def close(self) -> None:
-        """Drop the callbacks, because the task host is ending."""
+        """Drop all callbacks, because the task host is ending."""
         self.on_change = self.on_hint = self.on_unsaved_cancel = None
         self.held_marks = dict
 
     # Waiting for changes
 
     def changed(self, task_id: str, record: TaskRecord | None = None) -> None:
-        """Wake the readers that wait for a change of a task. The task changed to ``record``, or to a record that this
-        process doesn't have. Synchronous."""
+        """Wake all readers that wait for a change of the task. ``record`` is the new record, or `None` if this process
+        doesn't have it. Synchronous.
+        """
         for tell in tuple(self._observers.get(task_id, ())):
             tell(task_id)
         if self.on_change is not None:
             self.on_change(task_id, record)
 
     def observe(self, task_id: str, callback: Callable[[str], None]) -> None:
-        """Call ``callback`` with the task id after each change of the task. Sometimes it is also called without a
-        change."""
+        """Call ``callback`` with the task id after each change of the task. It may also be called without a change."""
         self._observers.setdefault(task_id, set()).add(callback)
 
     def unobserve(self, task_id: str, callback: Callable[[str], None]) -> None:
-        """Stop calling a callback that was passed to `observe`."""
+        """Stop calling ``callback``, which was passed to `observe`."""
         observers = self._observers[task_id]
         observers.discard(callback)
         if not observers:
@@ -297,7 +300,7 @@ class TaskRecords:
             self._ends.pop(task_id, None)
 
     async def poll(self) -> None:
-        """Check periodically whether observed tasks have changed, until cancelled.
+        """Check periodically whether the observed tasks have changed, until cancelled.
 
         Change notifications may be lost, and there is none for the end of a time to live. One request to the store
         checks all tasks.
@@ -325,7 +328,8 @@ class TaskRecords:
 
     @contextmanager
     def change_signal(self, task_id: str) -> Generator[ChangeSignal]:
-        """Yield a `ChangeSignal` for one task. Read the task record again after each `ChangeSignal.next_poll`."""
+        """Yield a `ChangeSignal` for one task. Whenever `ChangeSignal.next_poll` returns, read the task record again.
+        """
         watch = ChangeSignal(self.settings.look_interval)
         self.observe(task_id, watch.notify)
         try:
@@ -334,8 +338,9 @@ class TaskRecords:
             self.unobserve(task_id, watch.notify)
 
     async def watch(self) -> None:
-        """Forward the store's change notifications, until cancelled. If the store fails, watch the store again after a
-        while."""
+        """Receive the store's change notifications, and wake the readers, until cancelled. If the store fails, start
+        again after a while.
+        """
         has_failed = False
         while True:
             try:

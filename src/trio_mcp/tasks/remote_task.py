@@ -1,4 +1,4 @@
-"""`RemoteTask`: a task that a peer runs for this side, as the requestor uses it.
+"""`RemoteTask`: a background task that the peer runs, seen from the side that requested it.
 
 `CoreRemoteTask` is a task in the form of 2025-11-25, whether we are the client or the server.
 """
@@ -39,7 +39,7 @@ _PASSING: Final = frozenset((HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQ
 
 
 class RemoteTask(ABC):
-    """A task that a peer runs for this side. ``ask`` and ``forget`` send requests about the task."""
+    """A background task that the peer runs for this side. ``ask`` and ``forget`` send requests about the task."""
 
     def __init__(self, task_id: str, ask: Ask, forget: SendCancel) -> None:
         self.id = task_id
@@ -50,17 +50,18 @@ class RemoteTask(ABC):
 
     @abstractmethod
     async def get(self) -> TaskState:
-        """Request the state of the task, and return it. Raises an error if the request fails, for example -32602 for an
-        unknown task."""
+        """Send ``tasks/get``, and return the state of the task. Raises an error if the request fails, for example
+        -32602 for an unknown task.
+        """
 
     @abstractmethod
     async def cancel(self) -> None:
-        """Send a request to cancel the task. If the task has ended, nothing changes. Raises an error if the request
-        fails."""
+        """Send ``tasks/cancel``. If the task has already ended, nothing changes. Raises an error if the request fails.
+        """
 
     async def result(self, on_state: OnState, *, cancels: bool) -> Any:
-        """Wait for the end of the task, and return its result as plain data. While it waits, the task's questions are
-        answered.
+        """Wait for the end of the task, and return its result as JSON data. In the meantime, this side's callbacks
+        answer the task's input requests.
 
         ``on_state`` is called with each state. With ``cancels``, leaving the wait before the end of the task, for any
         reason, calls `abandon`.
@@ -72,33 +73,35 @@ class RemoteTask(ABC):
             try:
                 return await self._poll_until_done(nursery, on_state)
             except BaseException:
-                if cancels:  # now, before the cleanup of the functions that answer the task's questions
+                if cancels:  # cancel now, before the callbacks for input requests clean up
                     self.abandon()
                 raise
 
     @abstractmethod
     async def _poll_until_done(self, nursery: ServiceNursery, on_state: OnState) -> Any:
-        """Wait for the end of the task and return its result, with background tasks in ``nursery``. Implements
-        `result`."""
+        """Poll the task until it has ended, and return its result. Background work runs in ``nursery``. Subclasses
+        implement this for `result`.
+        """
 
     def abandon(self) -> None:
-        """Cancel the task at the peer, unless the task is over. Never waits, so a cancelled trio task can call this."""
+        """Cancel the task at the peer in the background, unless it has ended. Never waits, so it can be called in a
+        cancelled scope.
+        """
         if not self.is_over:
             self.is_over = True
             self._forget(self.id)
 
     async def _fetch_state(self, result_type: type[T]) -> T:
-        """Send ``tasks/get``, and return the response."""
+        """Send ``tasks/get``, and return the result."""
         try:
             return structure_result("tasks/get", await self._ask("tasks/get", {"taskId": self.id}), result_type)
         except PeerError as error:
             if error.code == INVALID_PARAMS:
-                self.is_over = True  # the peer has deleted the task after its time to live
+                self.is_over = True  # the time to live has passed, and the peer has deleted the task
             raise
 
     def _check(self, state: TaskState) -> TaskState:
-        """Return ``state``, which must be a state of this task. Raises `ProtocolViolation` if it is another task's
-        state."""
+        """Return ``state``. Raises `ProtocolViolation` if it is the state of another task."""
         if state.id != self.id:
             raise ProtocolViolation(f"tasks/get: the answer is about another task: {state.id[:100]!r}")
         self.is_over = self.is_over or state.is_final
@@ -108,8 +111,9 @@ class RemoteTask(ABC):
 def created_state(
     method: str, result: Any, kind: type[CreatedTask] | type[CreateTaskResult], forget: SendCancel
 ) -> TaskState:
-    """Return the state of the task that ``result`` created. ``result`` is the response to a request of ``method``. If
-    it is invalid, raises `ProtocolViolation`, and cancels the task if its id is known."""
+    """Return the state of the task that a request of ``method`` has created, from its ``result``. Raises
+    `ProtocolViolation` if the result is invalid. If the task's id is known, the task is then cancelled.
+    """
     try:
         made = structure_result(method, result, kind)
     except ProtocolViolation:
@@ -121,8 +125,9 @@ def created_state(
 
 
 def task_params(ttl: float | None) -> JSONObject:
-    """Return the ``task`` parameter of a 2025-11-25 request. It requests that the receiver keeps the task for ``ttl``
-    seconds, or as long as the receiver chooses. Raises `ValueError` unless the time is positive and finite."""
+    """Return the ``task`` parameter of a 2025-11-25 request. It requests that the peer keeps the task for ``ttl``
+    seconds, or with `None` for as long as it chooses. Raises `ValueError` unless the time is positive and finite.
+    """
     if ttl is None:
         return {}
     if not 0 < ttl < inf:
@@ -131,8 +136,7 @@ def task_params(ttl: float | None) -> JSONObject:
 
 
 class PollSchedule:
-    """The times at which a task is polled: at the interval that its receiver requests, within the bounds of this
-    package.
+    """Determines when a task is polled: at the interval that the peer requests, within the limits of this package.
 
     While the receiver is unavailable or too busy, the interval grows. The sixth failed poll in a row raises its error.
     At the usual interval, that is half a minute after the first failure.
@@ -146,14 +150,14 @@ class PollSchedule:
         self._is_woken = False
 
     def update(self, state: TaskState) -> None:
-        """Use the polling interval that the receiver requests, counted from now."""
+        """Use the polling interval that the peer requests, starting now."""
         self._failures = 0
         wish = _USUAL_INTERVAL if state.poll_interval is None else state.poll_interval
         self._pause = min(max(wish, _SHORTEST_INTERVAL), _LONGEST_INTERVAL)
         self._due = trio.current_time() + self._pause
 
     def record_failure(self, error: MCPError) -> None:
-        """Schedule the next poll of a task after a failed one. Raises ``error`` if polling again is useless."""
+        """Schedule the next poll after a failed one. Raises ``error`` if polling again is useless."""
         self._failures += 1
         if not _is_transient(error) or self._failures > _FAILED_POLLS_LIMIT:
             raise error
@@ -166,7 +170,7 @@ class PollSchedule:
         self._due = -inf
 
     def wake(self) -> None:
-        """Interrupt the wait for the next poll, because there is something to do."""
+        """Interrupt the wait for the next poll, because there is something else to do."""
         self._is_woken = True
         self._waiting.wake()
 
@@ -180,9 +184,9 @@ class PollSchedule:
 
 
 def _is_transient(error: MCPError) -> bool:
-    """Return whether the same request may succeed later in spite of ``error``."""
+    """Return whether a request that failed with ``error`` may succeed later."""
     if isinstance(error, HTTPError):
-        if error.session_lost:  # the next poll uses a new session, and a task outlives the session of its call
+        if error.session_lost:  # a task outlives its session, and the next poll uses a new one
             return True
         status = error.status
         return status is None or status >= HTTPStatus.INTERNAL_SERVER_ERROR or status in _PASSING
@@ -190,7 +194,7 @@ def _is_transient(error: MCPError) -> bool:
 
 
 class CoreRemoteTask(RemoteTask):
-    """A task of a peer in the form of 2025-11-25. The task's questions arrive as requests of the peer."""
+    """A background task of a peer, as in 2025-11-25: its input requests arrive as requests of the peer."""
 
     def __init__(self, task_id: str, ask: Ask, forget: SendCancel, known: TaskState | None = None) -> None:
         super().__init__(task_id, ask, forget)
@@ -199,8 +203,9 @@ class CoreRemoteTask(RemoteTask):
 
     @classmethod
     def created(cls, method: str, result: Any, ask: Ask, forget: SendCancel) -> CoreRemoteTask:
-        """Return the task that ``result`` created. ``result`` is the response to a request of ``method``. Raises
-        `ProtocolViolation` if it is invalid."""
+        """Return the task that a request of ``method`` has created, from its ``result``. Raises `ProtocolViolation` if
+        the result is invalid.
+        """
         state = created_state(method, result, CreateTaskResult, forget)
         return cls(state.id, ask, forget, state)
 
@@ -211,14 +216,15 @@ class CoreRemoteTask(RemoteTask):
         try:
             await self._ask("tasks/cancel", {"taskId": self.id})
         except PeerError as error:
-            # 2025-11-25 tasks, Task Cancellation 1: receivers MUST reject cancelling a task that has ended.
+            # 2025-11-25 tasks, Task Cancellation 1: receivers MUST reject a request to cancel a task that has ended.
             if error.code != INVALID_PARAMS or not (await self.get()).is_final:
                 raise
         self.is_over = True
 
     def _raise_failure(self, state: TaskState) -> None:
-        """Raise the error of a task with an empty result. A peer with mcp 1.x sends an empty result for each task that
-        was cancelled, or failed with an error."""
+        """Raise the error of a task that has ended with an empty result. A peer with mcp 1.x sends an empty result for
+        each task that was cancelled, or failed with an error.
+        """
         if state.status == "cancelled":
             raise TaskCancelled(self.id, state.message)
         if state.status == "failed":
@@ -237,8 +243,8 @@ class CoreRemoteTask(RemoteTask):
                     raise TaskCancelled(self.id, state.message)
                 is_final = state.is_final
                 if is_final or state.status == "input_required":
-                    # 2025-11-25 tasks, Input Required Status: the requestor SHOULD call tasks/result, during
-                    # which the receiver sends its questions.
+                    # 2025-11-25 tasks, Input Required Status: the requestor SHOULD call tasks/result, so that the
+                    # receiver can send its requests.
                     fetch.start(nursery)
             state = None
             try:
@@ -261,7 +267,9 @@ class CoreRemoteTask(RemoteTask):
 
 
 class _ResultCall:
-    """Calls ``tasks/result``, which blocks until the end of the task, while ``looks`` continues to poll the task."""
+    """Calls ``tasks/result`` in the background, which blocks until the task has ended, while ``looks`` schedules the
+    polls of the task.
+    """
 
     def __init__(self, ask: Ask, task_id: str, looks: PollSchedule) -> None:
         self._ask = ask
@@ -274,7 +282,7 @@ class _ResultCall:
         self._error: MCPError | None = None
 
     def start(self, nursery: ServiceNursery) -> None:
-        """Start the ``tasks/result`` call, unless one is in flight."""
+        """Start calling ``tasks/result``, unless a call is in progress."""
         if not self._runs:
             self._runs = True
             nursery.start_soon(self._run)
@@ -288,8 +296,9 @@ class _ResultCall:
         self._looks.wake()
 
     def collect(self) -> Any:
-        """Return the result of the completed ``tasks/result`` call, or raise its error or `_TaskFailed`. After that,
-        another call can start."""
+        """Return the result of the completed ``tasks/result`` call, or raise its error or `_TaskFailed`. Then another
+        call can start.
+        """
         error, self._error = self._error, None
         self._runs, self.ended = False, trio.Event()
         if isinstance(error, PeerError):
@@ -300,8 +309,9 @@ class _ResultCall:
 
 
 class _TaskFailed(Exception):
-    """Raised if the peer answered ``tasks/result`` with ``error``, the error of the request that ran as the task.
-    Polling again is useless."""
+    """Raised if the peer has responded to ``tasks/result`` with ``error``, the error with which the task has failed.
+    Polling again is useless.
+    """
 
     def __init__(self, error: PeerError) -> None:
         super().__init__(error)

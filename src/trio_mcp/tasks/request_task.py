@@ -1,4 +1,4 @@
-"""`RequestTask`: the task that a request may become."""
+"""`RequestTask`: the background task that a request may become."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ RUNS_ELSEWHERE: Final = "another process runs the task now"
 
 
 def new_holder(process: str) -> str:
-    """Return a holder token for the tasks that ``process`` creates, or claims in one claim. See `TaskStore`."""
+    """Return a holder token for the tasks that ``process`` creates, or that it claims in one call. See `TaskStore`."""
     return f"{process}:{secrets.token_urlsafe(_HOLDER_BYTES)}"
 
 
@@ -50,22 +50,24 @@ def _process_of(holder: str) -> str:
 
 
 class NotStarted(CodedError):
-    """Raised if a task could not be started. The call gets this error without a second attempt. A second attempt might
-    succeed, and give the client a task that failed because it couldn't be created."""
+    """Raised if a task couldn't be started. The call fails with this error. It isn't retried, because the client could
+    then get a task that has already failed.
+    """
 
 
 @define(eq=False)
 class _StartAttempt:
-    """An attempt to store the record of a task. ``over`` is set when the attempt has finished. ``failure`` returns the
-    error if the attempt has failed."""
+    """An attempt to store the record of a new task. ``over`` is set when it has finished. ``failure`` creates the error
+    if it has failed.
+    """
 
     over: trio.Event = attrs.field(factory=trio.Event)
     failure: Callable[[], NotStarted] | None = None
 
 
 class RequestTask:
-    """The task of one request that runs in ``host``. Until `start` is called, the request only may become a task. After
-    that, the task is in the store.
+    """The background task of one request, which runs in ``host``. Before `start` is called, the request may still be
+    answered without a task. Afterwards, the task is in the store.
 
     ``ttl_ms``: milliseconds from creation; `None` for no limit. ``must_be``: the request must be answered with a task.
     ``record``: the stored record, for a task that runs again.
@@ -89,7 +91,7 @@ class RequestTask:
     ) -> None:
         self._host = host
         self.scope = scope
-        # The id begins with a letter, because a leading hyphen would look like an option on a command line.
+        # Start with a letter, because a leading hyphen would look like an option on a command line.
         self.id = f"t{secrets.token_urlsafe(_ID_BYTES)}" if record is None else record.id
         """The task's id, which cannot be guessed (2025-11-25 tasks, Task Isolation)."""
         self.ttl_ms = ttl_ms
@@ -131,16 +133,16 @@ class RequestTask:
 
     @property
     def has_started(self) -> bool:
-        """True once the request has been answered with the task."""
+        """True once the response with the task has been sent."""
         return self.phase >= RunPhase.RUNNING
 
     @property
     def is_delegated(self) -> bool:
-        """True while the work of the task isn't done by its handler."""
+        """True while other code than the handler does the work of the task."""
         return self.phase in (RunPhase.DELEGATED, RunPhase.DETACHED)
 
     def start_later(self) -> None:
-        """Start the task after `TaskSettings.grace`, unless the request is answered before. Idempotent."""
+        """Start the task after `TaskSettings.grace`, unless the request is answered before that. Idempotent."""
         if self._alarm is None:
             due = trio.current_time() + self._host.settings.grace
             self._alarm = self.scope.runner.alarms.set(due, partial(self._start_now, self.scope.request))
@@ -152,7 +154,7 @@ class RequestTask:
         if self.scope.sends and self.scope.request is request:
             nursery.start_soon(self._start_where_possible)
         else:
-            self.start_later()  # the client is still answering questions, or has just sent its answers
+            self.start_later()  # the client is still answering input requests, or has just sent its answers
 
     async def _start_where_possible(self) -> None:
         try:
@@ -162,14 +164,14 @@ class RequestTask:
                 raise
 
     def stop_alarm(self) -> None:
-        """Stop the timer that starts the task, because the request is about to be answered or the task is over."""
+        """Stop the timer that starts the task, because the request is about to be answered, or the task has ended."""
         if self._alarm is not None:
             self._alarm.stop()
             self._alarm = None
 
     async def start(self, *, delegated: bool = False) -> None:
-        """Store the task, and answer the request with the task. Return at once if that was done before. If
-        ``delegated`` is true, the work isn't done by the handler.
+        """Store the task, and send the response with the task. Does nothing if that was already done. With
+        ``delegated``, other code than the handler does the work.
 
         While the client is answering questions sent in the response, this waits until the client returns. Raises
         `CodedError` (-31000), with nothing started, if there are too many tasks or the store fails. All callers that
@@ -191,7 +193,7 @@ class RequestTask:
         record: TaskRecord | None = None
         try:
             await self._between_rounds()
-            if scope.sends:  # otherwise the client has abandoned the request
+            if scope.sends:  # otherwise the client has cancelled the request
                 record = await host.create(self, delegated=delegated)
                 await self._between_rounds()
                 if not await host.has_lease_left(self):
@@ -202,7 +204,7 @@ class RequestTask:
                 self.stop_alarm()
                 self.phase = phase_after(self.phase, RunStep.DELEGATE if delegated else RunStep.START)
                 host.adopt(self, record)
-                if self.message != record.message:  # the message was set while the record was being written
+                if self.message != record.message:  # the message was set while the record was being stored
                     host.message_writer.write_soon(self)
                 return
         except CodedError as error:
@@ -210,7 +212,7 @@ class RequestTask:
             raise starting.failure() from None
         finally:
             try:
-                if record is not None and not self.has_started:  # the requestor won't get the task's id
+                if record is not None and not self.has_started:  # the client won't receive the task's id
                     await host.abandon(self, record)
             finally:
                 if self.phase is RunPhase.RECORDING:
@@ -222,13 +224,13 @@ class RequestTask:
             raise CodedError(TOO_BUSY, "Shutting down: no new tasks are taken")
 
     def decline(self) -> None:
-        """Don't start a task, because the request is answered with the questions that its handler returned."""
+        """Don't start a task, because the handler has returned input requests, which are sent as the response."""
         if not self.has_started:
             self.phase = phase_after(self.phase, RunStep.DECLINE)
 
     async def delegate(self, ttl_ms: int | None, message: str | None) -> bool:
-        """Start the task if necessary, and record that its handler doesn't do the work. The work must be done within
-        ``ttl_ms`` milliseconds from creation.
+        """Start the task if necessary, and record that other code than the handler does the work. The work must be done
+        within ``ttl_ms`` milliseconds after the task's creation.
 
         The end of the handler still ends the task, unless `detach` is called. Returns false, with nothing changed, if
         the work is already done by other code. Raises the errors of `start`.
@@ -248,12 +250,13 @@ class RequestTask:
         return True
 
     def detach(self) -> None:
-        """Let the task continue without its handler, because other code does the work. The handler's result isn't
-        stored."""
+        """Let the task continue after its handler has ended, because other code does the work. The handler's result
+        isn't stored.
+        """
         self.phase = phase_after(self.phase, RunStep.DETACH)
 
     async def _between_rounds(self) -> None:
-        """Wait until the client has sent the request again, with answers to the questions in the response."""
+        """Wait until the client has repeated the request with answers to the input requests in the response."""
         while self.scope.rounds is not None and not self.scope.sends and self.scope.from_outside is None:
             await self.scope.rounds.resumed()
             await trio.lowlevel.checkpoint()
@@ -261,39 +264,42 @@ class RequestTask:
     # Questions
 
     def collect_questions(self) -> None:
-        """From now on, store the handler's questions in the task record, from which they are sent to the client."""
-        from .task_questions import TaskQuestions  # lazy import: servers start faster
+        """From now on, store the handler's input requests in the task record. They are sent to the client from there.
+        """
+        from .task_questions import TaskQuestions  # imported late: servers start faster
 
         TaskQuestions(self).collect()
 
     @property
     def keeps_answers(self) -> bool:
-        """True if the client's answers are stored, because a run of the task after a restart could ask the same
-        questions again. See `AnswerLog`."""
+        """True if the client's answers are stored for a possible restart of the task, in which the handler may make the
+        same input requests. See `AnswerLog`.
+        """
         return self.on_restart != "fail" and self._host.settings.store is not None
 
     def deliver(self, answers: Mapping[str, bytes]) -> None:
-        """Pass those of the client's ``answers`` to the handler that the handler waits for."""
+        """Pass the client's ``answers`` to the handler, as far as it waits for them."""
         rounds = self.scope.rounds
         if rounds is not None:
             rounds.deliver({key: decode_answer(text) for key, text in answers.items() if rounds.waits_for(key)})
 
     def awaits(self, key: str) -> bool:
-        """Return whether the handler waits for the client's answer to the question ``key``."""
+        """Return whether the handler waits for the client's answer to the input request ``key``."""
         return self.scope.rounds is not None and self.scope.rounds.waits_for(key)
 
     async def change(self, transition: Transition) -> None:
         """Apply ``transition`` to the task record. See `TaskHost.change`. Raises `CodedError` if the task has ended."""
         record = await self._host.change(self, transition)
         if record is None or record.phase.is_final:
-            # The handler is cancelled, so that it doesn't continue as if the change were stored.
+            # Let the cancellation of the handler take effect, so that it doesn't continue as if the change were stored.
             await trio.lowlevel.checkpoint()
             raise CodedError(TASK_LOST, "the task has ended, or runs elsewhere; nothing was stored")
 
     def ask(
         self, method: str, params: dict[str, Any] | None, revision: Revision, on_progress: OnProgress | None
     ) -> Awaitable[Any]:
-        """Send a request of the handler that can't be stored as a question. See `RequestScope.ask`."""
+        """Send a request of the handler to the client that can't be stored in the task record. See `RequestScope.ask`.
+        """
         if self.client is None:
             raise NoBackChannel("the client of this task is unknown")
         return self.client.ask(method, params, on_progress)
@@ -301,8 +307,9 @@ class RequestTask:
     # Telling
 
     def report_progress(self, progress: float, total: float | None, message: str | None) -> bool:
-        """Show progress as the task's status message, since tasks have no progress notifications (extension tasks, Task
-        Status Notifications)."""
+        """Use the progress as the task's status message, because tasks have no progress notifications (extension tasks,
+        Task Status Notifications).
+        """
         if (report := reportable(progress, total, message)) is None:
             return False
         done, of, words = report
@@ -310,15 +317,16 @@ class RequestTask:
         return True
 
     def set_message(self, message: str) -> None:
-        """Set the task's status message for people. It is written soon afterwards. If several messages are set, the
-        last one wins."""
+        """Set the task's status message, a text for users. It is written to the record soon. If several messages are
+        set, the last one is used.
+        """
         self.message = message
         if self.has_started:
             self.scope.runner.trio_run.call_soon(self._host.message_writer.write_soon, self)
 
     async def checkpoint(self, value: Any) -> None:
-        """Store ``value``, which `encode_value` must be able to encode, as the checkpoint for a later run of the task.
-        Waits while the store fails.
+        """Store ``value`` as the checkpoint from which the task resumes after a restart. `encode_value` must be able to
+        encode it. Waits while the store fails.
 
         Raises `ValueError` if the value is too long. If the task has ended or runs elsewhere, its handler is cancelled
         here; in a shielded scope, raises `CodedError` (-31002).
@@ -330,7 +338,7 @@ class RequestTask:
         while self._starting is not None:
             await self._starting.over.wait()
         if self.on_restart == "resume" and self.scope.rounds is not None:
-            self.scope.rounds.forget()  # another run would start from this checkpoint
+            self.scope.rounds.forget()  # after a restart, the task would resume from this checkpoint
         if self.has_started:
             await self.change(lambda record, _: checkpointed(record, text, self.awaits))
         else:
@@ -340,29 +348,30 @@ class RequestTask:
 
     @property
     def is_at_risk(self) -> bool:
-        """True while the handler runs and another process must not run it at the same time. A handler that is never run
-        again may continue after its lease, because another process can only record that the task has failed."""
+        """True while the handler runs and no other process may run it too. A handler that is never restarted may
+        continue after its lease, because other processes can only record that the task has failed.
+        """
         return self.phase is RunPhase.RUNNING and self.on_restart != "fail"
 
     @property
     def needs_lease(self) -> bool:
-        """True while the handler runs, and until its outcome is persisted. False once the task record has ended or has
-        another holder."""
+        """True until the outcome is stored. False once the task record has ended or has another holder."""
         return self.phase is RunPhase.RUNNING or self.phase is RunPhase.PERSISTING
 
     @property
     def has_ended(self) -> bool:
-        """True from the moment at which the task begins to persist its outcome."""
+        """True from the moment at which storing the outcome begins."""
         return self.phase >= RunPhase.PERSISTING
 
     def acquire(self, record: TaskRecord, until: float) -> None:
-        """Run the task under the claim in its ``record``. No other process may run the task before ``until``."""
+        """Use the claim in ``record`` for this run. No other process may run the task before the time ``until``."""
         self.holder, self.epoch, self.mark, self.held_until = record.holder, record.epoch, record.mark, until
 
     def reacquire(self, record: TaskRecord) -> bool:
-        """Continue the run under a newer claim of this process, found in ``record``. The response to that claim is on
-        its way or was lost. This is possible only if no other process has run the task in between. Return whether it
-        was possible."""
+        """Continue the run under a newer claim of this process, if ``record`` contains one. The response to that claim
+        is still on its way, or was lost. Return false if there is none, or if another process has run the task in
+        between.
+        """
         if self.holder is None or record.holder is None or record.epoch != self.epoch + 1:
             return False
         if _process_of(record.holder) != _process_of(self.holder):
@@ -371,12 +380,13 @@ class RequestTask:
         return True
 
     def is_of(self, record: TaskRecord) -> bool:
-        """Return whether ``record`` says that this process runs the task, or has run the task to its end."""
+        """Return whether, according to ``record``, this process runs the task or has run it to its end."""
         return record.epoch == self.epoch and (record.phase.is_final or record.holder == self.holder)
 
     def accepts(self, record: TaskRecord) -> bool:
-        """Return whether to act on a task ``record`` that was stored during this run. A record with another holder may
-        be older than this process's own claim. In that case, the record must be read again."""
+        """Return whether to use ``record``, which was stored during this run. If it has another holder, it may be older
+        than this process's own claim, and must be read again.
+        """
         return record.phase.is_final or self.reacquire(record) or self.is_of(record)
 
     async def persist(self, outcome: Outcome | None) -> None:
@@ -389,12 +399,12 @@ class RequestTask:
     def close(self) -> None:
         """Close the task, because its handler and all child tasks have ended in this process."""
         self.stop_alarm()
-        was_cut_off = not self.has_ended  # its nursery was cancelled from outside, or because of a bug
+        was_cut_off = not self.has_ended  # the nursery was cancelled from outside, or there is a bug
         self.phase = phase_after(self.phase, RunStep.CLOSE)
         self._host.remove(self, was_cut_off=was_cut_off)
 
     def set_expiry(self, due: float) -> None:
-        """End the task at the time ``due``, when its time to live has passed. `close` stops the timer."""
+        """Set the time ``due``, on trio's clock, at which the task's time to live ends. `close` stops the timer."""
         self.stop_alarm()
         self._alarm = self._host.alarms.set(due, partial(self._host.expire, self))
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @frozen(kw_only=True)
 class TaskSettings:
-    """The store and the limits of tasks. Times are in seconds."""
+    """The store and the limits of background tasks. Times are in seconds."""
 
     store: TaskStore | None = None
     """The store for task records. With `None`, a `MemoryTaskStore` is used, which is lost when the server ends."""

@@ -1,4 +1,5 @@
-"""The exchange and the record of a request that has become a task, and running a task again from its record.
+"""TaskExchange: stores the outcome of a request that runs as a task. This module also creates task records, and
+restarts tasks from them.
 
 The request's messages go to its `TaskExchange` instead of its connection, and its response is stored as the outcome.
 """
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 
 
 class TaskExchange(Exchange):
-    """The exchange of a request that runs as ``task``. It belongs to no connection.
+    """The `Exchange` of a request that runs as ``task``. It belongs to no connection, and stores the outcome.
 
     Only a cancel or the end of the server ends the task, and its response is stored. Notifications go to ``outbox``,
     and name ``related_task``. The data of the first request's ``connection`` belongs to the task as well.
@@ -55,7 +56,7 @@ class TaskExchange(Exchange):
         related_task: str | None = None,
         connection: trio.Event | None = None,
     ) -> None:
-        # Don't call the base class's __init__, whose tables are for many requests: there may be ten thousand tasks.
+        # Skip the base class's __init__, which creates tables for many requests. There may be ten thousand tasks.
         self.state = state
         self.outbox = outbox
         self.peer = peer
@@ -74,7 +75,7 @@ class TaskExchange(Exchange):
         return self.task is not None and self.task.has_ended
 
     def hold(self, request: InboundRequest, held: RequestScope) -> None:
-        """Do nothing, because the task holds the scope of its request."""
+        """Do nothing, because the task itself refers to the scope of its request."""
 
     def release(self, request: InboundRequest) -> None:
         if self.task is not None:
@@ -85,21 +86,21 @@ class TaskExchange(Exchange):
         return None if self.task is None else self.task.scope
 
     async def keep(self, request: InboundRequest, line: bytes | None) -> None:
-        """Store the outcome ``line``, as encoded by `OutcomeReplies`."""
+        """Store the outcome in ``line``, as `OutcomeReplies` has encoded it."""
         assert self.task is not None, "it was told before the handler ran"
         is_error, scope = request.error is not None, self.task.scope
-        if scope.is_overdue:  # the handler may end before the timer fires
+        if scope.is_overdue:  # the handler may end before the timer has started the task
             scope.expire()
             line = None
         outcome = None if line is None else Outcome(line, is_error, request.failed and not is_error)
         await self.task.persist(outcome)
 
     def reply(self, line: bytes | None, owner: Owner | None = None) -> None:
-        """Do nothing, because the outcome is stored instead of sent."""
+        """Do nothing, because the outcome isn't sent but stored."""
 
 
 class _RestartedExchange(TaskExchange):
-    """The exchange of a task that runs again after a restart."""
+    """The `Exchange` of a task that was restarted from its record."""
 
     __slots__ = ()
 
@@ -107,7 +108,7 @@ class _RestartedExchange(TaskExchange):
 
 
 def exchange_for(task: RequestTask, host: TaskHost) -> TaskExchange:
-    """Return the exchange in which the request of ``task`` continues as a task of ``host``."""
+    """Return the `Exchange` in which the request of ``task`` continues as a background task of ``host``."""
     scope = task.scope
     here = scope.exchange
     if scope.request.revision.tasks == "core":
@@ -121,8 +122,8 @@ def exchange_for(task: RequestTask, host: TaskHost) -> TaskExchange:
 
 
 def new_record(task: RequestTask, holder: str | None, settings: TaskSettings, before: TaskRecord | None) -> TaskRecord:
-    """Return a record for the new ``task``, which ``holder`` runs. ``holder`` is `None` if no handler does the work.
-    The store fills in the times.
+    """Return a record for the new ``task``. ``holder`` is the process that runs the task, or `None` if no handler does
+    the work. The store sets the times.
 
     Equal capabilities are shared with the record created ``before``, since thousands of records may exist. Raises
     `CodedError` (-31000) if the parameters are too long to store.
@@ -157,7 +158,7 @@ def new_record(task: RequestTask, holder: str | None, settings: TaskSettings, be
 
 
 def _continuation(task: RequestTask) -> bytes | None:
-    """Return the rounds before the task that another run of the handler from the top needs."""
+    """Return the input requests and answers from before the task that a restarted handler needs."""
     before = task.scope.request.continuation
     starts_later = task.on_restart == "resume" and task.checkpoint_before_start is not None
     if before is None or starts_later or not task.keeps_answers:
@@ -166,7 +167,7 @@ def _continuation(task: RequestTask) -> bytes | None:
 
 
 def restarted(host: TaskHost, runner: RequestRunner, record: TaskRecord, now: int) -> RequestTask:
-    """Return the task of ``record``, so that ``runner`` can run it again.
+    """Create a task from its ``record``, so that ``runner`` can run it again.
 
     The handler gets the arguments, capabilities and the principal of the first run, and the answers that were already
     given to the same questions. Raises `LookupError` and `ValueError` for a record that cannot be read.
@@ -183,11 +184,11 @@ def restarted(host: TaskHost, runner: RequestRunner, record: TaskRecord, now: in
 
 
 def request_of(record: TaskRecord, now: int) -> InboundRequest:
-    """Return the request of a task that runs again. Raises the errors of `restarted`."""
+    """Return the request in the record of a task, to run it again. Raises the errors of `restarted`."""
     revision = REVISIONS[record.revision]
     params: dict[str, Any] = decode_value(record.params)
     meta: dict[str, Any] = params.get("_meta") or {}
-    if type(remaining := meta.get(REMAINING_MS)) is int:  # as received with the first request
+    if type(remaining := meta.get(REMAINING_MS)) is int:  # as received with the original request
         meta[REMAINING_MS] = max(0, remaining - (now - record.created_at))
     return InboundRequest(
         id=record.id,

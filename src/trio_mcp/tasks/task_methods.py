@@ -1,4 +1,5 @@
-"""Answer the protocol methods for tasks, of the extension ``io.modelcontextprotocol/tasks`` and of 2025-11-25.
+"""Handles the protocol methods for tasks: those of the extension ``io.modelcontextprotocol/tasks``, and those of
+2025-11-25.
 
 Only 2025-11-25 has listings of tasks and times to live that requestors choose. For listings, `OwnTasks` records which
 tasks a connection without a principal has created.
@@ -41,26 +42,27 @@ T = TypeVar("T")
 
 
 def scope_of(scope: RequestScope) -> str:
-    """Return the scope of the tasks that a request's caller may see. It is the principal as JSON, or an empty
-    string."""
+    """Return the scope whose tasks the caller of a request may see: its principal as JSON text, or an empty string
+    without authentication.
+    """
     principal = scope.exchange.peer.principal
     return "" if principal is None else principal.to_json()
 
 
 def unknown_task() -> CodedError:
-    """Return the error for a task that doesn't exist, or doesn't exist for this caller."""
+    """Return the error for a task id that is unknown, or that belongs to another caller."""
     return CodedError(INVALID_PARAMS, "Invalid params: unknown task: it never existed, or has expired")
 
 
 def _known(found: T | None) -> T:
-    """Return ``found``, which was read for a task. Raises `CodedError` if it is `None`."""
+    """Return ``found``, a task record. Raises `CodedError` if it is `None`, because the task is unknown."""
     if found is None:
         raise unknown_task()
     return found
 
 
 def _store_error(error: OSError) -> Exception:
-    """Return the error that a client gets if the task store fails. The failure was logged before."""
+    """Return the error for the client if the task store has failed. The failure was already logged."""
     if isinstance(error, UnknownForm):  # during a rolling upgrade
         logger.warning("a task cannot be read here: %s", error)
         return CodedError(TOO_BUSY, "Another version of this server has the task, or one of these tasks; try again")
@@ -73,14 +75,17 @@ def _store_error(error: OSError) -> Exception:
 
 
 class ExtensionMethods:
-    """Answers ``tasks/get``, ``tasks/update`` and ``tasks/cancel`` from the ``records``."""
+    """Handles ``tasks/get``, ``tasks/update`` and ``tasks/cancel`` of the tasks extension, based on the task
+    ``records``.
+    """
 
     def __init__(self, records: TaskRecords) -> None:
         self._records = records
 
     async def answer(self, scope: RequestScope) -> Any:
-        """Answer a request about tasks. Raises `CodedError` if the request fails, and `CapabilityMissing` if it doesn't
-        declare the extension."""
+        """Return the result of a request about tasks. Raises `CodedError` if it fails, and `CapabilityMissing` if it
+        doesn't declare the tasks extension.
+        """
         request = scope.request
         if missing := request.missing((TASKS_CAPABILITY,)):
             raise CapabilityMissing(missing, request.revision)
@@ -93,7 +98,7 @@ class ExtensionMethods:
                     return await self._update(scope)
                 case "tasks/cancel":
                     _known(await self._records.cancel(scope_of(scope), _task_id(scope), None))
-                    return _DONE  # also if the task has already ended (extension tasks, Task Cancellation)
+                    return _DONE  # extension tasks, Task Cancellation: succeeds even if the task has already ended
                 case name:
                     raise CodedError(METHOD_NOT_FOUND, "Method not found", {"method": name})
         except OSError as error:
@@ -122,9 +127,10 @@ def _may_see_all(_: RequestScope, __: TaskRecord) -> bool:
 
 @frozen(eq=False)
 class CoreMethods:
-    """Answers ``tasks/get``, ``tasks/result``, ``tasks/list`` and ``tasks/cancel`` from the ``records``. While a client
-    waits for a result, ``questions`` sends it the task's elicitation and sampling requests. Lists contain only tasks
-    that the caller ``may_see``."""
+    """Handles ``tasks/get``, ``tasks/result``, ``tasks/list`` and ``tasks/cancel`` of 2025-11-25, based on the task
+    ``records``. While a client waits for a result, ``questions`` sends it the task's elicitation and sampling requests.
+    Only tasks that the caller ``may_see`` are listed.
+    """
 
     _records: TaskRecords
     _questions: CoreQuestions
@@ -132,7 +138,7 @@ class CoreMethods:
     _may_see: Callable[[RequestScope, TaskRecord], bool] = _may_see_all
 
     async def answer(self, scope: RequestScope) -> Any:
-        """Answer a request about tasks. Raises `CodedError` if the request fails."""
+        """Return the result of a request about tasks. Raises `CodedError` if it fails."""
         try:
             match scope.request.method.name:
                 case "tasks/get":
@@ -166,8 +172,7 @@ class CoreMethods:
         return ListTasksResult(tasks, page.next_cursor)
 
     async def _list_own(self, scope: RequestScope, cursor: str | None) -> ListTasksResult:
-        """List only the tasks that this connection created, because the other tasks in the store may belong to any
-        client."""
+        """List the tasks that this connection has created. Other tasks in the store may belong to any client."""
         tasks = list[Task]()
         for task_id, behind in self._own.after(scope, cursor):
             record = await self._records.read(scope_of(scope), task_id)
@@ -183,7 +188,7 @@ class CoreMethods:
         record, is_first = _known(await self._records.cancel(scope_of(scope), _task_id(scope), None))
         task = core_task(record)
         if not is_first:
-            # 2025-11-25 tasks, Task Cancellation 1: MUST be rejected.
+            # 2025-11-25 tasks, Task Cancellation 1: the request MUST be rejected if the task has ended.
             raise CodedError(INVALID_PARAMS, f"Invalid params: the task is already {task.status}")
         return task
 
@@ -192,8 +197,9 @@ _CURSOR: Final = lazy_pattern(r"own\.([0-9]{1,15})")
 
 
 class OwnTasks:
-    """The tasks that each connection created (2025-11-25 tasks, Task Isolation). Needed for a shared store without
-    authentication, because the store can't tell which client a record belongs to."""
+    """The ids of the tasks that each connection has created (2025-11-25 tasks, Task Isolation). Without authentication,
+    the records in a shared store don't show which client they belong to.
+    """
 
     def __init__(self, settings: TaskSettings) -> None:
         self._is_shared = settings.store is not None
@@ -203,20 +209,22 @@ class OwnTasks:
         self._numbers = count(1)
 
     def are_all_of(self, scope: RequestScope) -> bool:
-        """Return whether a request's caller may list only the tasks of its own connection. Otherwise the list is read
-        from the store."""
+        """Return whether the caller of a request may list only the tasks of its own connection. Otherwise its tasks are
+        listed from the store.
+        """
         peer = scope.exchange.peer
         return self._is_shared and peer.principal is None and peer.is_distinguishable
 
     def add(self, scope: RequestScope, task_id: str) -> None:
-        """Record that the connection of a request created a task."""
+        """Record that the connection of a request has created a task."""
         if self.are_all_of(scope):
             made = self._made.setdefault(scope.exchange.at_once, BoundedDict(self._limit))
             made[task_id] = next(self._numbers)
 
     def after(self, scope: RequestScope, cursor: str | None) -> Iterator[tuple[str, str]]:
-        """Iterate over the ids of a caller's tasks after ``cursor``, oldest first, each with the cursor that follows
-        it. Raises `CodedError` (-32602) for an invalid cursor."""
+        """Iterate over the ids of the caller's tasks after ``cursor``, oldest first, each with the cursor for the next
+        page. Raises `CodedError` (-32602) for an invalid cursor.
+        """
         match = _CURSOR.fullmatch("own.0" if cursor is None else cursor)
         if match is None:
             raise CodedError(INVALID_PARAMS, "Invalid params: unknown cursor")
@@ -225,7 +233,7 @@ class OwnTasks:
         return iter([(task_id, f"own.{number}") for task_id, number in made.items() if number > start])
 
     def remove(self, scope: RequestScope, task_id: str) -> None:
-        """Remove a task whose record was deleted."""
+        """Remove the id of a task whose record was deleted."""
         self._made.get(scope.exchange.at_once, dict[str, int]()).pop(task_id, None)
 
 
@@ -233,8 +241,9 @@ _MILLISECONDS: Final = 1000
 
 
 def asked_ttl(scope: RequestScope, settings: TaskSettings) -> int | None:
-    """Return the time to live that a request asks for its task, in milliseconds. Return `None` for no limit. The
-    parameters have been validated. Raises `CodedError` (-32602) unless the time is positive."""
+    """Return the time to live in milliseconds that a request demands for its task, or `None` for no limit. The
+    parameters were already validated. Raises `CodedError` (-32602) unless the time is positive.
+    """
     asked = scope.request.params["task"].get("ttl", settings.ttl * _MILLISECONDS)
     if asked is None:
         return milliseconds(settings.max_ttl)
@@ -244,5 +253,5 @@ def asked_ttl(scope: RequestScope, settings: TaskSettings) -> int | None:
 
 
 def milliseconds(seconds: float) -> int | None:
-    """Return a time to live in milliseconds, at least 1. Return `None` for no limit."""
+    """Convert a time to live from seconds to milliseconds, at least 1. `None` means no limit."""
     return None if seconds == math.inf else max(1, int(seconds * _MILLISECONDS))

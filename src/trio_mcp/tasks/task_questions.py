@@ -1,4 +1,4 @@
-"""`TaskQuestions`: the questions of a task's handler to the client, and the answers, stored in the task record."""
+"""`TaskQuestions`: stores the input requests of a task's handler, and the client's answers, in the task record."""
 
 from __future__ import annotations
 
@@ -25,8 +25,9 @@ _RUN: Final = 8
 
 
 def log_before_start(task: RequestTask, limit: int) -> QuestionLog:
-    """Return the questions and answers before the task started, for its new record. If the answers have more than
-    ``limit`` bytes, return none."""
+    """Return the input requests and answers from before the task started, for its new record. Return none if the
+    answers have more than ``limit`` bytes.
+    """
     log = _log_of_run(task)
     if log is None:
         return EMPTY_LOG
@@ -38,13 +39,13 @@ def log_before_start(task: RequestTask, limit: int) -> QuestionLog:
 
 
 def _log_of_run(task: RequestTask) -> AnswerLog | None:
-    """Return the answer log of a task that may run again. Otherwise return `None`."""
+    """Return the answer log of a task that may be restarted. Otherwise return `None`."""
     rounds = task.scope.rounds
     return rounds.log if rounds is not None and keeps_answers(task.scope) else None
 
 
 class TaskQuestions:
-    """The questions to the client that the handler of ``task`` asks after `collect` was called."""
+    """Stores the input requests of the handler of ``task`` in the task record."""
 
     __slots__ = ("_task",)
 
@@ -52,14 +53,14 @@ class TaskQuestions:
         self._task = task
 
     def collect(self) -> None:
-        """From now on, store the handler's questions in the task record. This includes questions that haven't been sent
-        yet."""
+        """From now on, store the handler's input requests in the task record, including those that weren't sent yet."""
         if self._task.scope.rounds is not None:
             self._task.scope.rounds.redirect(self._send, self._given_up)
 
     def replay(self, record: TaskRecord) -> None:
-        """From now on, store the handler's questions in the ``record`` of an earlier run, which already has answers to
-        the same questions."""
+        """Use the answers in ``record``, which an earlier run has stored, if the handler makes the same input requests
+        again. Store new ones as `collect` does.
+        """
         self._task.scope.rounds = Rounds(self._task.scope, self._send, None, _log_in(record))
         self.collect()
 
@@ -79,7 +80,7 @@ class TaskQuestions:
         if log is None:
             await self._task.change(lambda record, now: asked(record, now, texts))
         else:
-            # Write all questions at once, so that a later question isn't stored without the earlier ones.
+            # Write all input requests together, so that a later one isn't stored without the earlier ones.
             noted, given_up, forgotten = log.drain(), log.given_up, log.take_forgotten()
             await self._task.change(
                 lambda record, now: asked(record, now, texts, _log_entries(noted), given_up, forgotten)
@@ -104,7 +105,7 @@ class TaskQuestions:
 
 
 def _log_entries(questions: Sequence[Question]) -> QuestionLog:
-    """Return the entries for ``questions`` in the record's answer log, for another run of the task."""
+    """Return the answer log entries of ``questions``, as stored in the task record for a restart."""
     kept = {each.key: each for each in questions if each.beside is not None}
     return QuestionLog(
         {key: tuple(other.key for other in each.beside or ()) for key, each in kept.items()},
@@ -113,7 +114,7 @@ def _log_entries(questions: Sequence[Question]) -> QuestionLog:
 
 
 def _log_in(record: TaskRecord) -> AnswerLog:
-    """Return the answer log for a run that starts from ``record``."""
+    """Return the answer log for a run that is restarted from ``record``."""
     before = [
         AskedBefore(
             key,

@@ -1,4 +1,4 @@
-"""`TaskState`: the state of a task as its receiver reports it, in one form for both protocol versions."""
+"""`TaskState`: the state of a background task, in one form for both protocol versions."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _LONGEST_MS: Final = 10**15
 
 @value
 class TaskState:
-    """The state of a task, as reported by the peer that runs it."""
+    """The state of a background task, as the peer that runs it reports it."""
 
     id: str
     """The id of the task."""
@@ -34,12 +34,12 @@ class TaskState:
 
     @property
     def is_final(self) -> bool:
-        """True if the task has ended. Its status then cannot change any more."""
+        """True if the task has ended, so that its status can no longer change."""
         return self.status in FINAL
 
 
 class TaskCancelled(MCPError):
-    """Raised if the other side cancelled the task, which therefore has no result."""
+    """Raised if a task has no result, because the other side cancelled it."""
 
     def __init__(self, task_id: str, message: str | None) -> None:
         super().__init__(task_id, message)
@@ -53,7 +53,7 @@ class TaskCancelled(MCPError):
 
 
 def state_of(task: Task | CreatedTask | DetailedTask) -> TaskState:
-    """Return the state in ``task``, a task object of either protocol version."""
+    """Return the state of a task, given its task object of either protocol version."""
     ttl, interval = (task.ttl, task.poll_interval) if isinstance(task, Task) else (task.ttl_ms, task.poll_interval_ms)
     return TaskState(
         task.task_id,
@@ -67,5 +67,5 @@ def state_of(task: Task | CreatedTask | DetailedTask) -> TaskState:
 
 
 def _seconds(milliseconds: int | None) -> float | None:
-    """Return a time in seconds. It is bounded, because a float cannot hold every integer in JSON."""
+    """Return a time in seconds. It is limited, because a JSON integer may exceed the range of a float."""
     return None if milliseconds is None else max(0, min(milliseconds, _LONGEST_MS)) / 1000

@@ -1,4 +1,5 @@
-"""Transitions: functions that return the next record of a task, and the phases of its run in a process (`RunPhase`).
+"""Transitions: functions that return the next version of a task record. `RunPhase`: the phases of a task in the process
+that runs it.
 
 This module uses no trio, no clock and no store.
 
@@ -35,8 +36,9 @@ T = TypeVar("T")
 
 @frozen
 class QuestionLog:
-    """Questions that a handler has asked the client, in the form in which a record stores them for another run. See
-    `TaskRecord.asked`."""
+    """The input requests that a handler has made so far, as stored in the task record for a restart. See
+    `TaskRecord.asked`.
+    """
 
     asked: Mapping[str, Sequence[str]]
     answers: Mapping[str, bytes]
@@ -58,8 +60,8 @@ def asked(
     given_up: Collection[str] = (),
     forgotten: Collection[str] = (),
 ) -> TaskRecord | None:
-    """Return the task record with further questions, by key. Questions that are already in the record, or were answered
-    before, are skipped, because a handler that runs again asks them again.
+    """Return the task record with additional input requests, keyed as in the record. Known or already answered ones are
+    skipped, because a restarted handler makes them again.
 
     ``log`` has the new entries for `TaskRecord.asked`. ``given_up`` and ``forgotten``: see `withdrawn`.
     """
@@ -82,8 +84,9 @@ def asked(
 
 
 def answered(record: TaskRecord, now: int, answers: Mapping[str, bytes]) -> TaskRecord | None:
-    """Return the task record with the client's answers to its open questions. Unknown keys, and keys that were answered
-    before, are ignored (extension tasks, Task Update Requests)."""
+    """Return the task record with the client's answers to open input requests. Unknown keys, and keys that were already
+    answered, are ignored (extension tasks, Task Update Requests).
+    """
     if record.phase.is_final:
         return None
     taken = {key: answer for key, answer in answers.items() if key in record.questions}
@@ -95,8 +98,9 @@ def answered(record: TaskRecord, now: int, answers: Mapping[str, bytes]) -> Task
 def withdrawn(
     record: TaskRecord, now: int, given_up: Collection[str], forgotten: Collection[str] = ()
 ) -> TaskRecord | None:
-    """Return the task record without the questions, by key, that the handler has ``given_up``, even if they were
-    answered meanwhile. Also remove the ``forgotten`` questions of an earlier run that the current run doesn't ask."""
+    """Return the task record without the input requests ``given_up``, which the handler has cancelled, even if they
+    were answered. Also remove ``forgotten`` ones: those of an earlier run that the current run doesn't make.
+    """
     gone = {*given_up, *forgotten}
     if record.phase.is_final or (gone.isdisjoint(record.questions) and gone.isdisjoint(record.answers)):
         return None
@@ -112,7 +116,7 @@ def _without(record: TaskRecord, now: int, keys: Collection[str], answers: Mappi
 
 
 def _excluding(values: Mapping[str, T], keys: Collection[str]) -> Mapping[str, T]:
-    """Return ``values`` without ``keys``. If nothing is removed, return the same object to save memory."""
+    """Return the mapping ``values`` without ``keys``. If nothing is removed, return the same object to save memory."""
     if not any(key in values for key in keys):
         return values
     return {key: each for key, each in values.items() if key not in keys}
@@ -130,8 +134,9 @@ def with_message(record: TaskRecord, now: int, message: str) -> TaskRecord | Non
 
 
 def checkpointed(record: TaskRecord, value: bytes, awaits: Callable[[str], bool]) -> TaskRecord | None:
-    """Return the task record with a new checkpoint. If the task resumes at its checkpoint, answers from before the
-    checkpoint are dropped, except those that the handler may still be waiting for, according to ``awaits``."""
+    """Return the task record with a new checkpoint. If a restart resumes from the checkpoint, earlier answers are
+    dropped, except those for which the handler may still be waiting, according to ``awaits``.
+    """
     changes: dict[str, Any] = {"checkpoint": value}
     if record.on_restart == "resume":
         answers = {key: each for key, each in record.answers.items() if awaits(key)}
@@ -141,8 +146,9 @@ def checkpointed(record: TaskRecord, value: bytes, awaits: Callable[[str], bool]
 
 
 def with_outcome(record: TaskRecord, now: int, outcome: Outcome, message: str | None = None) -> TaskRecord | None:
-    """Return the task record with its ``outcome`` and a last ``message``. Without ``message``, the current message
-    stays."""
+    """Return the record of an ended task with its ``outcome`` and final status ``message``. Without ``message``, the
+    current message stays.
+    """
     if record.phase.is_final:
         return None
     return _final(record, now, phase=TaskPhase.ENDED, outcome=outcome, message=message or record.message)
@@ -156,8 +162,9 @@ def cancelled(record: TaskRecord, now: int, reason: str | None) -> TaskRecord | 
 
 
 def _final(record: TaskRecord, now: int, **changes: Any) -> TaskRecord:
-    """Return the final task record, without everything that only another run would need. Otherwise clients could fill
-    the store with arguments and answers."""
+    """Return the record of an ended task, without the data that only a restart would need. Otherwise clients could fill
+    the store with arguments and answers.
+    """
     return _next(
         record,
         params=b"{}",
@@ -177,8 +184,9 @@ def _final(record: TaskRecord, now: int, **changes: Any) -> TaskRecord:
 def made_external(
     record: TaskRecord, now: int, message: str | None, ttl_ms: int | None, keep_ms: int
 ) -> TaskRecord | None:
-    """Return the record of a task whose handler doesn't do the work from now on. The work must be done within
-    ``ttl_ms`` from creation. No process runs or claims such a task. The record is kept for ``keep_ms`` longer."""
+    """Return the record of a task whose work is done by other code than its handler, within ``ttl_ms`` after creation.
+    No process runs or claims such a task. The record is kept for ``keep_ms`` longer.
+    """
     if record.phase.is_final or record.is_external:
         return None
     expires = None if ttl_ms is None else record.created_at + ttl_ms
@@ -195,16 +203,18 @@ def made_external(
 
 
 def released(record: TaskRecord, *, counts: bool = True) -> TaskRecord | None:
-    """Return the record of a task that no process runs any more, and any process may claim. ``counts`` says whether the
-    run so far counts as an attempt."""
+    """Return the record of a task that its process has released, so that any process may claim it. ``counts``: whether
+    the run counts as an attempt.
+    """
     if record.phase.is_final or record.holder is None:
         return None
     return _next(record, holder=None, leased_until=0, attempt=record.attempt if counts else record.attempt - 1)
 
 
 def reclaimed(record: TaskRecord, now: int, attempt: int, most_attempts: int) -> TaskRecord | None:
-    """Return the record of a claimed task that an earlier process was running. If the task cannot run again, the record
-    has an outcome. Otherwise it has the number of the next ``attempt``."""
+    """Return the record of a task that was claimed after its process died. If the task can't be restarted, the record
+    gets an outcome. Otherwise it gets the number of the next ``attempt``.
+    """
     if record.phase.is_final:
         return None
     if record.expires_at is not None and record.expires_at <= now:
@@ -215,7 +225,7 @@ def reclaimed(record: TaskRecord, now: int, attempt: int, most_attempts: int) ->
         return with_outcome(record, now, failure(TASK_LOST, NOT_RUN_AGAIN), NOT_RUN_AGAIN)
     if record.attempt == attempt:
         return None
-    # Drop the questions before the checkpoint where this run starts, which it won't ask again.
+    # Drop the input requests before the checkpoint from which this run resumes, because it won't make them again.
     questions = {key: each for key, each in record.questions.items() if key in record.asked}
     answers = {key: each for key, each in record.answers.items() if key in record.asked}
     phase = TaskPhase.INPUT_REQUIRED if questions else TaskPhase.WORKING
@@ -223,7 +233,7 @@ def reclaimed(record: TaskRecord, now: int, attempt: int, most_attempts: int) ->
 
 
 class RunPhase(IntEnum):
-    """The phases of a task in the process that runs it.
+    """The phases of a background task in the process that runs it.
 
     ========== ========== ========== ========== ========== ========== ========== ========== ========== ==========
     phase      RECORD     START      DELEGATE   FAIL       DECLINE    DETACH     LOSE       END        CLOSE
@@ -266,7 +276,7 @@ class RunPhase(IntEnum):
 
 
 class RunStep(IntEnum):
-    """The steps that lead from one phase of a task's run to the next."""
+    """The steps that lead a background task from one `RunPhase` to the next."""
 
     RECORD = 0
     """The task starts."""
@@ -303,7 +313,7 @@ _PHASE_AFTER: Final = {
 
 
 def phase_after(phase: RunPhase, step: RunStep) -> RunPhase:
-    """Return the phase after ``step``. Raises `IllegalStep` if the step isn't allowed in the current phase."""
+    """Return the phase to which ``step`` leads. Raises `IllegalStep` if the step isn't allowed in the current phase."""
     after = _PHASE_AFTER.get(phase, {}).get(step)
     if after is None:
         raise IllegalStep(f"the step {step.name} is not possible for a task in phase {phase.name}")

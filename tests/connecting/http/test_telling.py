@@ -123,7 +123,7 @@ async def test_a_call_whose_question_gets_no_answer_fails_when_the_server_cannot
     asking = Asking(*[unavailable] * 1000)
     async with serving(asking.handler) as server, open_http(server.url, era="legacy", roots=[]) as client:
         with trio.fail_after(PATIENCE):
-            with pytest.raises(HTTPError, match="the client's answer to a question could not be delivered") as caught:
+            with pytest.raises(HTTPError, match="answer to the server's request could not be delivered") as caught:
                 await client.call_tool("any")
             assert caught.value.status == 503
             cancel = await server.until(CANCELLED)

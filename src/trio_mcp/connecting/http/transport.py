@@ -269,7 +269,7 @@ class HttpTransport(FramedTransport):
         if posted is None or self._nursery is None:
             return
         status = failure.status if isinstance(failure, HTTPError) else None
-        posted.lose(HTTPError(status, f"the client's answer to a question could not be delivered: {failure}"))
+        posted.lose(HTTPError(status, f"the client's answer to the server's request could not be delivered: {failure}"))
         self.leave_request(call, "an answer could not be delivered")
 
     # Sessions
