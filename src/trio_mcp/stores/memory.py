@@ -1,4 +1,4 @@
-"""`MemoryTaskStore`: stores task records in this process."""
+"""`MemoryTaskStore`: stores task records in the memory of this process."""
 
 from __future__ import annotations
 
@@ -18,8 +18,9 @@ _FEW: Final = 64
 
 
 class TrioClock:
-    """Trio's clock in milliseconds since the epoch, which continues across runs of trio. It starts with the time of
-    day, and then follows trio's clock."""
+    """A clock in milliseconds since the epoch. It starts with the time of day, then follows trio's clock, and continues
+    when trio is run again.
+    """
 
     def __init__(self) -> None:
         self._clock: trio.abc.Clock | None = None
@@ -37,7 +38,7 @@ class TrioClock:
 
 
 class MemoryTaskStore:
-    """A `TaskStore` for one process. Records are lost when the process ends. Uses trio's clock. No method waits."""
+    """A `TaskStore` for one process. The records are lost when the process ends. Uses trio's clock. No method waits."""
 
     def __init__(self) -> None:
         self._records: dict[str, TaskRecord] = {}
@@ -95,7 +96,7 @@ class MemoryTaskStore:
             heapq.heapify(self._expiry)
 
     def _find(self, task_id: str) -> TaskRecord | None:
-        """Return the task record, with its current lease."""
+        """Return the stored task record, with its current lease."""
         record, leased_until = self._records.get(task_id), self._leases.pop(task_id, None)
         if record is not None and leased_until is not None:
             record = self._records[task_id] = attrs.evolve(record, leased_until=leased_until)
@@ -124,7 +125,7 @@ class MemoryTaskStore:
     async def change(
         self, record: TaskRecord, *, expected_mark: bytes, holder: str | None, give_up: bool = False
     ) -> bool:
-        """Replace the stored task record by ``record``. See `TaskStore.change`."""
+        """Replace the stored task record with ``record``. See `TaskStore.change`."""
         kept = self._find(record.id)
         if kept is None or kept.mark != expected_mark or (holder is not None and kept.holder != holder):
             return False
@@ -154,7 +155,7 @@ class MemoryTaskStore:
         return page
 
     async def claim(self, holder: str, *, lease_ms: int, limit: int, names: Collection[str]) -> Sequence[TaskRecord]:
-        """Claim tasks without a living holder. See `TaskStore.claim`."""
+        """Claim tasks that have no holder, or whose lease has expired. See `TaskStore.claim`."""
         now, free = self._now(), list[tuple[int, str]]()
         for task_id in self._open:
             record = self._records[task_id]

@@ -1,4 +1,4 @@
-"""`RecordCodec`: encodes task records as rows of bytes and numbers, optionally encrypted, and decodes them.
+"""`RecordCodec`: encodes task records as database rows, optionally encrypted, and decodes them.
 
 Every decoding failure raises `UnreadableRecord`. The bytes are untrusted, since anyone who can write to the storage
 chooses them. Decoders raise more exceptions than they document: msgspec also raises `UnicodeDecodeError` and
@@ -33,7 +33,9 @@ _MAX_REASON_LENGTH: Final = 200
 
 
 def decode_stored(what: str, decode: Callable[[D], T], data: D) -> T:
-    """Return ``decode(data)``. If decoding fails, raise `UnreadableRecord` with ``what`` as the name of the data."""
+    """Return ``decode(data)``. If that fails, raise `UnreadableRecord`, with ``what`` as the name of the data in the
+    message.
+    """
     try:
         return decode(data)
     except UnreadableRecord:
@@ -44,8 +46,10 @@ def decode_stored(what: str, decode: Callable[[D], T], data: D) -> T:
 
 
 def decode_columns(what: str, row: Any, kinds: type[T]) -> T:
-    """Return the sequence of values ``row`` as a tuple of the type ``kinds``. Raises `UnreadableRecord` for values of
-    other types: SQLite stores values of any type in any column, and a Redis hash may lack fields."""
+    """Return the values in ``row`` as a tuple, after checking that they have the types ``kinds``. Raises
+    `UnreadableRecord` for other types: SQLite stores values of any type in any column, and a Redis hash may lack
+    fields.
+    """
     return decode_stored(what, partial(msgspec.convert, type=kinds), row)
 
 
@@ -60,8 +64,9 @@ _FINGERPRINT: Final = 8
 
 @frozen
 class StoredRecord:
-    """The stored row of a task record. It has columns for everything that a store searches or changes itself, and a
-    ``body`` for the rest."""
+    """A task record as a database row. It has a column for each field that a store searches or changes itself, and a
+    ``body`` for the rest.
+    """
 
     id: bytes
     """The `TaskRecord.id` as bytes."""
@@ -93,7 +98,7 @@ class StoredRecord:
 
 
 class _Content(msgspec.Struct, frozen=True, array_like=True):
-    """The fields of a task record that are stored in the row's body."""
+    """The fields of a task record that are in the row's ``body``."""
 
     scope: str
     method: str
@@ -123,13 +128,13 @@ class _Content(msgspec.Struct, frozen=True, array_like=True):
 _Numbers: Final = tuple[int, int, int, int]
 _Claim: Final = tuple[str | None, bytes]
 
-# Not created lazily: two threads that create a decoder for one class at the same time crash (msgspec 0.22).
+# Create the decoder at import: two threads that create a decoder for the same class concurrently crash (msgspec 0.22).
 _contents: Final = msgspec.msgpack.Decoder(_Content)
 
 
 @frozen
 class _SecretKeys:
-    """The keys derived from one of the author's secrets."""
+    """The encryption and hash keys derived from one of the author's secrets."""
 
     seal: SealingKey
     scope: bytes = attrs.field(repr=False)
@@ -137,7 +142,7 @@ class _SecretKeys:
 
 
 class RecordCodec:
-    """Encodes task records as rows for a store, and decodes such rows.
+    """Encodes task records as database rows, and decodes such rows.
 
     With ``secrets``, the body is encrypted with AES-256-GCM, and the scope and the name are replaced by keyed hashes.
     The id, the times, the holder and the numbers stay readable. The first secret encrypts, and all secrets decrypt. To
@@ -167,25 +172,29 @@ class RecordCodec:
 
     @property
     def forms(self) -> Sequence[bytes]:
-        """The forms of rows that this codec can decode. New rows have the first form."""
+        """The values of `StoredRecord.form` that this codec can decode. New rows have the first one."""
         return list(self._forms)
 
     def scope_keys(self, scope: str) -> Sequence[bytes]:
-        """Return the keys under which rows of ``scope`` may be stored. New rows have the first key."""
+        """Return the values of `StoredRecord.scope` that rows of ``scope`` may have, one for each secret. New rows have
+        the first one.
+        """
         name = encoded(scope)
         return [name if keys is None else hmac.digest(keys.scope, name, "sha256") for keys in self._forms.values()]
 
     def name_keys(self, name: str) -> Sequence[str]:
-        """Return the keys under which rows with a `TaskRecord.name` may be stored. New rows have the first key."""
+        """Return the values of `StoredRecord.name` that rows with this `TaskRecord.name` may have, one for each secret.
+        New rows have the first one.
+        """
         text = encoded(name)
         return [
             (text if keys is None else hmac.digest(keys.name, text, "sha256")).hex() for keys in self._forms.values()
         ]
 
     def encode(self, record: TaskRecord) -> StoredRecord:
-        """Return the row of the task ``record``. Raises `ValueError` if a string isn't valid Unicode."""
+        """Encode the task ``record`` as a row. Raises `ValueError` if a string isn't valid Unicode."""
         values = [getattr(record, name) for name in _Content.__struct_fields__]
-        body = msgspec.msgpack.encode(_Content(*values), enc_hook=dict)  # any mapping is encoded as a dict
+        body = msgspec.msgpack.encode(_Content(*values), enc_hook=dict)  # any mapping can be encoded as a dict
         form, keys = next(iter(self._forms.items()))
         task_id = encoded(record.id)
         return StoredRecord(
@@ -205,14 +214,15 @@ class RecordCodec:
         )
 
     def decode(self, row: StoredRecord) -> TaskRecord:
-        """Return the task record of ``row``. Raises `UnreadableRecord` if the row can't be decoded, or `UnknownForm` if
-        another process may be able to decode it."""
+        """Decode ``row`` as a task record. Raises `UnreadableRecord` if that fails, or `UnknownForm` if another process
+        may be able to decode the row.
+        """
         return decode_stored("a record", self._decode, row)
 
     def _decode(self, row: StoredRecord) -> TaskRecord:
         content = _contents.decode(self._unseal(row))
-        # These columns are only for searching, and aren't encrypted. A wrong scope would give the task to another
-        # principal.
+        # Compare with the encrypted values: these columns are only for searching. With a wrong scope, another principal
+        # could read the task.
         if row.scope not in self.scope_keys(content.scope):
             raise UnreadableRecord("the scope of a record differs from that of its row")
         numbers = (row.place, row.epoch, row.leased_until, row.version)
@@ -231,7 +241,7 @@ class RecordCodec:
 
     def _unseal(self, row: StoredRecord) -> bytes:
         if row.form not in self._forms:
-            is_unsealed = row.form == _FORMAT  # anyone can create such a row without a secret
+            is_unsealed = row.form == _FORMAT  # refuse it, because anyone can create such a row without a secret
             raise (UnreadableRecord if is_unsealed else UnknownForm)(self._unknown_form_reason(row.form))
         keys = self._forms[row.form]
         if keys is None:
@@ -252,12 +262,14 @@ class RecordCodec:
 
 
 def encoded(text: str) -> bytes:
-    """Return any string as bytes that sort in the same order. A peer may send strings that aren't valid Unicode."""
+    """Encode a string as bytes that sort in the same order. A peer may send strings that aren't valid Unicode, so any
+    string is accepted.
+    """
     return text.encode(errors="surrogatepass")
 
 
 def decoded(name: bytes) -> str:
-    """Return the string that `encoded` converted to bytes. Raises `UnreadableRecord` if the bytes are invalid."""
+    """Return the string that `encoded` has encoded. Raises `UnreadableRecord` for invalid bytes."""
     return decode_stored("a name", _decoded, name)
 
 

@@ -1,5 +1,6 @@
-"""`SealingKey`: encrypts bytes that are stored elsewhere. Only a process with the same secret can read or change
-them."""
+"""`SealingKey`: encrypts data that is stored elsewhere, so that only processes with the same secret can read or change
+it.
+"""
 
 from __future__ import annotations
 
@@ -13,14 +14,16 @@ _NONCE: Final = 12
 
 
 class BadSeal(ValueError):
-    """Raised for encrypted bytes that were modified, are for another purpose, or have another key."""
+    """Raised if encrypted bytes were modified, or were encrypted for another purpose or with another key."""
 
 
 def check_secrets(shared: Sequence[bytes]) -> tuple[bytes, ...]:
-    """Return the secrets unchanged if they are valid. Raises `ValueError` for a secret of less than 32 bytes, and
-    `TypeError` for `str` or a single `bytes`."""
+    """Return ``secrets`` if all of them are valid. Raises `ValueError` for a secret of less than 32 bytes, and
+    `TypeError` for `str` or a single `bytes`.
+    """
     for secret in shared:
-        # A secret from an environment variable is a str; and a single bytes object is a sequence of integers.
+        # Common mistakes: a secret from an environment variable is a str, and a single bytes object is a sequence of
+        # integers.
         if isinstance(secret, (str, int)):
             raise TypeError("secrets must be a list of bytes: secrets=[bytes.fromhex(os.environ['SECRET'])]")
         size = memoryview(secret).nbytes
@@ -30,8 +33,8 @@ def check_secrets(shared: Sequence[bytes]) -> tuple[bytes, ...]:
 
 
 def derived_key(secret: bytes, purpose: bytes) -> bytes:
-    """Return a key of 32 bytes, derived for one ``purpose`` (HKDF with SHA-256)."""
-    # Lazy import, here and below: most servers never need the cipher, and its import would double their start time.
+    """Derive a key of 32 bytes for one ``purpose`` from ``secret`` (HKDF with SHA-256)."""
+    # Imported late, here and below: most servers don't need the cipher, and importing it would double their start time.
     from cryptography.hazmat.primitives.hashes import SHA256
     from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
@@ -39,7 +42,7 @@ def derived_key(secret: bytes, purpose: bytes) -> bytes:
 
 
 class SealingKey:
-    """Encrypts and decrypts bytes with AES-256-GCM, under the key derived from ``secret`` for ``purpose``."""
+    """Encrypts and decrypts bytes with AES-256-GCM. The key is derived from ``secret`` for ``purpose``."""
 
     def __init__(self, secret: bytes, purpose: bytes) -> None:
         from cryptography.hazmat.primitives.ciphers.aead import AESGCM
@@ -47,12 +50,12 @@ class SealingKey:
         self._cipher = AESGCM(derived_key(secret, purpose))
 
     def seal(self, content: bytes, about: bytes) -> bytes:
-        """Return ``content`` encrypted. ``about`` isn't included, and must be passed again to decrypt."""
+        """Encrypt ``content``. ``about`` is authenticated, but isn't included: pass it again to decrypt."""
         nonce = secrets.token_bytes(_NONCE)
         return nonce + self._cipher.encrypt(nonce, content, about)
 
     def open(self, sealed: bytes, about: bytes) -> bytes:
-        """Return the decrypted content. Raises `BadSeal` if it can't be decrypted."""
+        """Decrypt bytes from `seal`, and return the content. Raises `BadSeal` if that isn't possible."""
         from cryptography.exceptions import InvalidTag
 
         try:
@@ -62,18 +65,17 @@ class SealingKey:
 
 
 class KeyRing:
-    """Encryption keys for one purpose. The first key encrypts, and all keys decrypt, so that secrets can be replaced
-    one by one."""
+    """Encryption keys for one purpose. The first key encrypts, and all keys decrypt, so that secrets can be rotated."""
 
     def __init__(self, secrets: Sequence[bytes], purpose: bytes) -> None:
         self._keys = [SealingKey(secret, purpose) for secret in secrets]
 
     def seal(self, content: bytes, about: bytes) -> bytes:
-        """Return ``content`` encrypted with the first key. See `SealingKey.seal`."""
+        """Encrypt ``content`` with the first key. See `SealingKey.seal`."""
         return self._keys[0].seal(content, about)
 
     def open(self, sealed: bytes, about: bytes) -> bytes:
-        """Return the content, decrypted with whichever key fits. Raises `BadSeal` if no key fits."""
+        """Decrypt the content with the key that fits. Raises `BadSeal` if no key fits."""
         for key in self._keys:
             with suppress(BadSeal):
                 return key.open(sealed, about)

@@ -1,4 +1,4 @@
-"""Protocols for the storage that the replicas of one server share: one small protocol for each kind of data.
+"""Protocols for the storage that the replicas of one server share: one protocol for each kind of data.
 
 A *replica* is one running server process. `SharedStorage` is a storage that several replicas use; `Replica` is one
 replica's view of it while the replica runs. Implementations are `MemoryStorage`, `SQLiteStorage` and `RedisStorage`.
@@ -46,14 +46,15 @@ MAX_MESSAGE_BYTES: Final = 64 * 2**20
 
 
 def new_replica_id() -> str:
-    """Return a new id for a starting replica. It has eight characters, is never reused, and reveals nothing to
-    clients."""
+    """Return a new id for a replica that starts. It has eight characters, is never reused, and contains no information
+    for clients.
+    """
     return secrets.token_urlsafe(_ID_BYTES)
 
 
 @frozen
 class StoredSession:
-    """A legacy session as it is stored for all replicas."""
+    """A legacy session, as it is stored for all replicas."""
 
     state: bytes = attrs.field(repr=False)
     """The data that replicas need about the session, in the replicas' own encoding."""
@@ -62,7 +63,7 @@ class StoredSession:
 
 
 class SessionDirectory(Protocol):
-    """The legacy sessions of all replicas. The data of each session is changed by compare-and-set."""
+    """Stores the legacy sessions of all replicas. The data of a session is changed by compare-and-set."""
 
     async def open(
         self, session_id: str, state: bytes, *, caller: bytes, mark: bytes, idle_ms: int, limit: int
@@ -84,18 +85,21 @@ class SessionDirectory(Protocol):
         ...
 
     async def read(self, session_id: str, *, idle_ms: int) -> StoredSession | None:
-        """Return the session, and extend it to ``idle_ms`` from now. Return `None` if the session doesn't exist.
-        ``session_id`` may be any string."""
+        """Return the session, and extend its lifetime to ``idle_ms`` from now. Return `None` if it doesn't exist.
+        ``session_id`` may be any string.
+        """
         ...
 
     async def exists(self, session_id: str) -> bool:
-        """Return whether a session with this id exists. The id may be any string. This doesn't extend the session, and
-        doesn't count as reading it."""
+        """Return whether a session with this id exists. The id may be any string. This neither extends the session's
+        lifetime nor counts as reading it.
+        """
         ...
 
     async def change(self, session_id: str, state: bytes, *, expected_mark: bytes, mark: bytes, idle_ms: int) -> bool:
-        """Replace the session's data by ``state``, with a new ``mark``, if its mark is still ``expected_mark``. Return
-        false, and change nothing, if it has another mark or the session has ended."""
+        """Replace the session's data with ``state`` and a new ``mark``, if the current mark is ``expected_mark``. If it
+        isn't, or the session has ended, change nothing and return false.
+        """
         ...
 
     async def delete(self, session_id: str) -> bool:
@@ -103,14 +107,15 @@ class SessionDirectory(Protocol):
         ...
 
     def watch(self) -> AbstractAsyncContextManager[AsyncIterator[str | HintsLost]]:
-        """Open a stream of the ids of sessions that any replica changes or ends from now on. Sessions that expire are
-        not reported. See `Hint` and `TaskStore.watch`: the stream never ends and never raises."""
+        """Open a stream of the ids of sessions that any replica changes or deletes from now on. Expired sessions aren't
+        reported. The stream never ends or raises: see `Hint` and `TaskStore.watch`.
+        """
         ...
 
 
 @frozen
 class StoredStream:
-    """One server-sent event stream of a session, as it is stored for all replicas."""
+    """A server-sent event stream of a legacy session, as it is stored for all replicas."""
 
     name: str
     """Name of the stream, which is unique in the session."""
@@ -131,8 +136,9 @@ class StoredStream:
 
 @frozen
 class StoredEvents:
-    """The events of a stream that follow a given number, in order. The first event has the next number, or the number
-    after `StoredStream.dropped`, whichever is greater."""
+    """The stored events of a stream after a given number, in order. If events were dropped, the first event has a
+    higher number than expected: see ``first``.
+    """
 
     stream: StoredStream
     """The stream of the events, as stored."""
@@ -143,7 +149,7 @@ class StoredEvents:
 
 
 class EventLog(Protocol):
-    """The events of all legacy sessions, so that clients can reconnect to any replica.
+    """Stores the events of all legacy sessions, so that clients can reconnect to any replica.
 
     At most ``limit`` bytes of events are kept for a session. Beyond that, its oldest events are dropped, whatever their
     stream; the newest event of each stream is dropped last. A finished stream is deleted ``retention_ms`` after its
@@ -154,13 +160,15 @@ class EventLog(Protocol):
     """
 
     async def open(self, session_id: str, stream: str, *, holder: str, request_id: bytes, retention_ms: int) -> None:
-        """Create a stream that ``holder`` may append to. Raises `ValueError` if a stream with this name exists, unless
-        it is exactly what this call would create. So a call that ended with `Uncertain` can be repeated."""
+        """Create an event stream to which ``holder`` may append. Raises `ValueError` if a stream with this name exists,
+        unless it is what this call would create: a call that ended with `Uncertain` can be repeated.
+        """
         ...
 
     async def take_over(self, session_id: str, stream: str, *, holder: str, retention_ms: int) -> StoredStream:
-        """Make ``holder`` the only holder that may append to the stream, and return the stream. If the stream doesn't
-        exist, it is created with an empty ``request_id``. If it is finished, it is returned unchanged."""
+        """Make ``holder`` the only one that may append to the event stream, and return the stream. If it doesn't exist,
+        create it with an empty ``request_id``. If it is finished, return it unchanged.
+        """
         ...
 
     async def append(
@@ -176,8 +184,8 @@ class EventLog(Protocol):
         note: bytes | None = None,
         finish: bool = False,
     ) -> bool:
-        """Append ``lines``, whose first line has the number ``first``, and set the stream's ``note``. `None` leaves the
-        note unchanged. With ``finish``, no events can follow. Without lines, ``first`` is the number of the next event.
+        """Append ``lines`` to an event stream, with numbers from ``first`` on, and set the stream's ``note`` unless it
+        is `None`. With ``finish``, no more events can follow. Without lines, ``first`` is the number of the next event.
 
         Returns false, with nothing changed, if the stream has another holder, is finished or doesn't exist. Otherwise
         raises `ValueError` if the number is too high, so that events would be missing.
@@ -194,14 +202,15 @@ class EventLog(Protocol):
     async def finish_dead(
         self, session_id: str, stream: str, *, dead_holder: str, line: bytes, limit: int, retention_ms: int
     ) -> bool:
-        """Append ``line`` and finish the stream, if ``dead_holder`` is still its holder and it isn't finished. The
-        stream then has no holder. Return whether this call finished it: if several replicas try, exactly one
-        succeeds."""
+        """Append ``line`` to an unfinished event stream whose holder is ``dead_holder``, and finish it. It then has no
+        holder. Return whether this call has finished the stream: if several replicas try, exactly one succeeds.
+        """
         ...
 
     async def read_after(self, session_id: str, stream: str, number: int, *, retention_ms: int) -> StoredEvents | None:
-        """Return the stream, with its stored events after ``number``. Return `None` if the stream doesn't exist. A
-        number beyond the last event returns no events. Numbers are less than 10**18."""
+        """Return an event stream with its stored events after ``number``. Return `None` if the stream doesn't exist.
+        There are no events after a number beyond the last. Numbers are less than 10**18.
+        """
         ...
 
     async def delete(self, session_id: str) -> None:
@@ -209,13 +218,14 @@ class EventLog(Protocol):
         ...
 
     def watch(self) -> AbstractAsyncContextManager[AsyncIterator[tuple[str, str] | HintsLost]]:
-        """Open a stream of notifications about the sessions' streams that any replica appends to, takes over or
-        finishes from now on. Deletions are not reported."""
+        """Open a stream of notifications: which event streams any replica appends to, takes over or finishes from now
+        on. Deletions aren't reported.
+        """
         ...
 
 
 class WatchedByHints(Generic[T]):
-    """A part of a storage that reports changes through ``hint_queues``."""
+    """Base class of storage parts that report changes through ``hint_queues``."""
 
     def __init__(self, hint_queues: HintQueues[T]) -> None:
         self._hint_queues = hint_queues
@@ -233,7 +243,7 @@ ChangeCursor: TypeAlias = str
 
 @frozen
 class ChangesSince:
-    """Changes recorded after a given position in the log."""
+    """The changes recorded after a given cursor of the change log."""
 
     cursor: ChangeCursor
     """The position in the log after these changes."""
@@ -245,8 +255,9 @@ class ChangesSince:
 
 @frozen
 class ChangeHint:
-    """A change notification that contains the changes: only ``changed`` has changed between the positions ``previous``
-    and ``cursor``. So a reader at ``previous`` need not read the log."""
+    """A change notification that contains the changes themselves: exactly ``changed`` between the cursors ``previous``
+    and ``cursor``. A reader whose cursor is ``previous`` need not read the log.
+    """
 
     previous: ChangeCursor
     cursor: ChangeCursor
@@ -254,18 +265,20 @@ class ChangeHint:
 
 
 class ChangeLog(Protocol):
-    """A log of changes to a server's tools, resources and prompts, made on any replica.
+    """A log of changes to a server's lists of tools, resources and prompts, and to its resources, made on any replica.
 
     Things have names such as ``tools`` or ``resource:<uri>``. Beyond 10,000 things, those that changed longest ago are
     dropped. Readers that have not read these changes yet are told that everything may have changed.
     """
 
     async def record(self, changed: Collection[str]) -> None:
-        """Record that things have changed. Each reader gets the change at least once. Without things, do nothing."""
+        """Record that the named things have changed. Each reader gets each change at least once. If ``changed`` is
+        empty, do nothing.
+        """
         ...
 
     async def read_since(self, cursor: ChangeCursor | None) -> ChangesSince:
-        """Return the changes after the position ``cursor``. For `None`, return the current position and no changes.
+        """Return the changes after ``cursor``. For `None`, return the current cursor and no changes.
 
         `ChangesSince.everything` is true if the position is too old, is ahead of the log, belongs to a log that was
         lost, or isn't a position at all.
@@ -273,58 +286,64 @@ class ChangeLog(Protocol):
         ...
 
     def watch(self) -> AbstractAsyncContextManager[AsyncIterator[ChangeHint | HintsLost]]:
-        """Open a stream of all changes that any replica records from now on. A notification that would be long may be
-        replaced by `HINTS_LOST`."""
+        """Open a stream of all changes that any replica records from now on. A long notification may be replaced by
+        `HINTS_LOST`.
+        """
         ...
 
 
 class Courier(Protocol):
-    """Carries messages between replicas, and tracks which replicas are alive. A message may be lost, or arrive late or
-    twice. `Messenger` adds reliability."""
+    """Sends messages between replicas, and tracks which replicas are alive. A message may be lost, delayed or
+    duplicated. `Messenger` adds reliability.
+    """
 
     async def send(self, replica: str, content: bytes, *, number: int | None = None) -> None:
-        """Send ``content``, of at most 64 MiB, to a replica, whose id may be any string. Raises `ValueError` if the
-        content is longer. Arrival isn't confirmed. Messages that this replica sends with the same ``number`` are copies
-        of one message, of which the storage needs to keep only one."""
+        """Send ``content``, of at most 64 MiB, to a replica, without confirmation. The replica's id may be any string.
+        Raises `ValueError` if the content is longer. Messages of this replica with the same ``number`` are copies of
+        one message, of which the storage needs to keep only one.
+        """
         ...
 
     def mailbox(self) -> AbstractAsyncContextManager[AsyncIterator[bytes | HintsLost]]:
-        """Open the stream of messages that are sent to this replica from now on. If more than 1,000 are unread,
-        messages are lost, and replaced by `HINTS_LOST`. Raises `RuntimeError` while another such stream is open."""
+        """Open a stream of messages that are sent to this replica from now on. If more than 1,000 are unread, messages
+        are lost, and `HINTS_LOST` takes their place. Raises `RuntimeError` while another such stream is open.
+        """
         ...
 
     async def heartbeat(self, *, lease_ms: int) -> bool:
-        """Mark this replica as alive for ``lease_ms`` from now. Return false if it wasn't alive before, so that other
-        replicas may have acted on its death: at the first call, after `leave`, or if the lease had expired."""
+        """Mark this replica as alive for ``lease_ms`` from now. Return false if it counted as dead before, so that
+        others may have acted on that: at the first call, after `leave`, or after the lease had expired.
+        """
         ...
 
     async def leave(self) -> None:
-        """Mark this replica as dead from now on, after a graceful shutdown. Leaving `SharedStorage.join` doesn't have
-        this effect. If the process dies, the lease must expire first."""
+        """Mark this replica as dead at once, after a graceful shutdown. Leaving `SharedStorage.join` doesn't do that.
+        If a process dies, its replica counts as dead when the lease has expired.
+        """
         ...
 
     async def find_dead(self, replicas: Collection[str]) -> Collection[str]:
-        """Return those of the ``replicas`` that aren't alive: their lease has expired, they have left, or they never
-        existed."""
+        """Return which of the ``replicas`` are dead: their lease has expired, they have left, or they never existed."""
         ...
 
 
 class ReplayGuard(Protocol):
-    """Stores values that may be used only once, on any replica, for example DPoP proofs."""
+    """Stores values that may be used only once among all replicas, for example DPoP proofs."""
 
     async def add(self, digest: bytes, *, ttl_ms: int) -> bool:
-        """Store ``digest``, of 32 bytes, for ``ttl_ms``. Return false, and change nothing, if it is already stored. If
-        several replicas try, exactly one succeeds. After `Uncertain`, the value counts as used."""
+        """Store ``digest``, of 32 bytes, for ``ttl_ms``. If it is already stored, change nothing and return false: of
+        several replicas, exactly one succeeds. After `Uncertain`, treat the value as used.
+        """
         ...
 
 
 class RateLimits(Protocol):
-    """Token buckets for rate limits that all replicas share. Only the time at which a bucket is full again is
-    stored."""
+    """Token buckets for rate limits that all replicas share. A bucket is stored as the time at which it will be full.
+    """
 
     async def acquire(self, key: bytes, *, limit: int, period_ms: int, burst: int) -> int:
-        """Take a token from the rate limit bucket ``key``, and return 0. If the bucket is empty, return the
-        milliseconds until its next token, rounded up.
+        """Take a token from the bucket ``key``, and return 0. If the bucket is empty, return the milliseconds until its
+        next token, rounded up.
 
         A bucket starts full, with ``burst`` tokens, and gets ``limit`` tokens per ``period_ms``, evenly spaced, up to
         ``burst``. A full bucket isn't stored.
@@ -333,16 +352,16 @@ class RateLimits(Protocol):
 
 
 class StorageCounters(Protocol):
-    """Metrics of the connection to a storage that is reached over the network."""
+    """Metrics of the connection to a storage on the network."""
 
     @property
     def is_up(self) -> bool:
-        """True while the storage seems to be available."""
+        """True while the storage seems to be reachable."""
         ...
 
     @property
     def round_trips(self) -> int:
-        """The number of requests sent to the storage. Several requests may have been sent together as one."""
+        """The number of requests sent to the storage. Several may have been sent together."""
         ...
 
     @property
@@ -363,7 +382,7 @@ class StorageCounters(Protocol):
 
 @frozen(eq=False)
 class Replica:
-    """One running server process, and the storage that it shares with the other replicas."""
+    """A running server process as one of several replicas, with the storage that they share."""
 
     id: str
     """The id of the process, which is new at each start. Clients may see it."""

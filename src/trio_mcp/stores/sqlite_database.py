@@ -1,4 +1,4 @@
-"""`Database`: runs functions in threads on two connections to one SQLite file. One connection writes and one reads.
+"""`Database`: runs functions in threads, on two connections to an SQLite file, one for writing and one for reading.
 
 This module also has the schema of the file, how a connection is opened, the transaction in which a function writes, and
 the write-ahead log, which is kept short however many processes read and write.
@@ -37,7 +37,7 @@ batch."""
 
 
 class Database:
-    """An SQLite file, which is opened when it is first used.
+    """An SQLite file, which is opened on first use.
 
     Once a function has begun, it is completed even if its task is cancelled; a cancelled call has not begun, and
     changes nothing. `sqlite3.Error` becomes `StoreDown`, as does a file that was deleted or replaced while in use.
@@ -54,9 +54,10 @@ class Database:
         self._reads = _Batcher(self._reading, _read_all)
 
     async def write(self, change: Callable[[sqlite3.Connection], T], *, first: bool = False) -> T:
-        """Call ``change``, commit what it wrote, and return its result. If ``change`` raises, nothing changes. Changes
-        that wait at the same time are written in one transaction. With ``first``, ``change`` runs before all other
-        writes of this process that haven't begun."""
+        """Run ``change`` in a transaction, commit, and return its result. If it raises, nothing has changed. Changes
+        that wait at the same time share a transaction. With ``first``, ``change`` runs before all other waiting writes
+        of this process.
+        """
         if first:
             alone = _QueuedCall(change)
             await self._writing.run(partial(self._write_all, lambda: [alone]))
@@ -72,27 +73,27 @@ class Database:
                 else:
                     _call_in_savepoint(call, connection)
                 if call.error is not None and (len(calls) == 1 or not connection.in_transaction):
-                    raise call.error  # some failures end the transaction, so that nothing is stored
+                    raise call.error  # after some failures the transaction is over, and nothing is stored
         self._log.keep_short(connection)
 
     async def read(self, look: Callable[[sqlite3.Connection], T]) -> T:
-        """Call ``look``, which must not change anything in the file, and return its result."""
+        """Run ``look``, which only reads the file, and return its result."""
         return await self._reads.run(look)
 
     def state(self) -> tuple[int, int]:
-        """Return numbers that differ after each change of the file. See `WriteAheadLog.state`."""
+        """Return numbers that change with each write to the file. See `WriteAheadLog.state`."""
         return self._log.state()
 
     async def aclose(self) -> None:
         """Close the file. The next use opens it again."""
         with trio.move_on_after(_CLOSING, shield=True):
             await self._reading.aclose()
-            await self._writing.aclose()  # closing the last connection empties the write-ahead log
+            await self._writing.aclose()  # SQLite empties the write-ahead log when the last connection is closed
 
 
 @define(eq=False)
 class _QueuedCall(Generic[T]):
-    """A function that waits for its turn to use a connection, and later has a result or an error."""
+    """A function that waits for its turn to use a connection, and its result or error."""
 
     work: Callable[[sqlite3.Connection], T]
     task: trio.lowlevel.Task | None = None
@@ -102,7 +103,7 @@ class _QueuedCall(Generic[T]):
     is_over: bool = False
 
     def call(self, connection: sqlite3.Connection) -> None:
-        """Call the function, and store its result or error."""
+        """Call the function with ``connection``, and store its result or error."""
         try:
             self.result = self.work(connection)
         except Exception as error:
@@ -119,7 +120,7 @@ _TakeBatch: TypeAlias = Callable[[], Sequence[_QueuedCall[Any]]]
 
 
 def _call_in_savepoint(call: _QueuedCall[Any], connection: sqlite3.Connection) -> None:
-    """Call the function. If it raises, only its own changes are rolled back."""
+    """Call the function. If it raises, roll back only its own changes."""
     connection.execute("SAVEPOINT call")
     call.call(connection)
     if connection.in_transaction:
@@ -134,8 +135,8 @@ def _read_all(take: _TakeBatch, connection: sqlite3.Connection) -> None:
 
 
 class _Batcher:
-    """Runs functions that wait for ``access`` at the same time in one batch: a thread calls them together, by
-    ``call_all``.
+    """Runs the functions that wait for the connection ``access`` in batches. ``call_all`` calls all functions of a
+    batch in a thread.
 
     Each caller waits. The first caller leads: it makes the thread call all waiting functions, including its own, wakes
     their callers, and passes the lead to the next. A caller can be cancelled until its function has begun.
@@ -150,7 +151,7 @@ class _Batcher:
         self._is_running = False
 
     async def run(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        """Run the function ``work`` in a batch, and return its result."""
+        """Run ``work`` in the next batch, and return its result."""
         call = _QueuedCall(work)
         self._waiting.append(call)
         if self._is_running:
@@ -167,7 +168,7 @@ class _Batcher:
         await trio.lowlevel.wait_task_rescheduled(abort)
 
     def _remove(self, call: _QueuedCall[Any]) -> bool:
-        """Remove a waiting function from the queue. Return false if it has begun."""
+        """Remove a waiting function from the queue. Return false if it has already started."""
         try:
             self._waiting.remove(call)
         except ValueError:
@@ -179,7 +180,7 @@ class _Batcher:
         try:
             await self._access.run(partial(self._call_all, self._start_batch))
         except Exception as error:
-            if not self._batch:  # all functions waited for the same file, which is locked or was removed
+            if not self._batch:  # all functions have waited for the same file, which is locked or was removed
                 self._batch.extend(self._waiting)
                 self._waiting.clear()
             for each in self._batch:
@@ -187,7 +188,7 @@ class _Batcher:
                     each.error = type(error)(*error.args) if isinstance(error, OSError) else error
                     each.error.__cause__ = error.__cause__
         finally:
-            self._remove(call)  # in case it was cancelled
+            self._remove(call)  # the waiting task may have been cancelled
             self._finish_batch()
             for each in self._batch:
                 if each is not call and each.task is not None:
@@ -213,8 +214,9 @@ class _Batcher:
 
 
 class _ThreadedConnection:
-    """A connection to the file that only one thread uses at a time. The threads are separate from those of handlers,
-    which may wait for tasks."""
+    """A connection to the SQLite file, used by one thread at a time. Its threads are separate from those of handlers,
+    because handlers may wait for tasks.
+    """
 
     def __init__(self, location: Location, clock: Clock) -> None:
         self._location = location
@@ -223,7 +225,7 @@ class _ThreadedConnection:
         self._opened = list[sqlite3.Connection]()
         self._file: tuple[int, int] | None = None
         """Numbers that identify the open file."""
-        weakref.finalize(self, _close, self._opened)  # also closes the connection at the end of the process
+        weakref.finalize(self, _close, self._opened)  # this also closes the connection when the process exits
 
     async def run(self, work: Callable[[sqlite3.Connection], T]) -> T:
         return await trio.to_thread.run_sync(self._work, work, limiter=self._limiter)
@@ -235,12 +237,12 @@ class _ThreadedConnection:
             raise self.failure(error) from error
 
     def failure(self, error: Exception) -> Exception:
-        """Return the exception that callers get for the SQLite ``error``."""
+        """Return the exception to raise to callers for the SQLite ``error``."""
         title = f"the {self._location.schema.title} in {self._location.path}"
         if isinstance(error, sqlite3.Error):
             is_database = getattr(error, "sqlite_errorcode", None) != sqlite3.SQLITE_NOTADB
             return StoreDown(errno.EIO if is_database else errno.EINVAL, f"{title} failed: {error}")
-        # SQLite stores values of any type in any column, so the file contains a wrong value.
+        # The file contains a value of a wrong type, because SQLite stores any type in any column.
         return UnreadableRecord(f"{title} contains a value that no replica writes: {error}")
 
     def _connection(self) -> sqlite3.Connection:
@@ -271,7 +273,7 @@ def _close(opened: list[sqlite3.Connection]) -> None:
 
 
 def _identity(path: Path) -> tuple[int, int] | None:
-    """Return numbers that identify the file at ``path``. Return `None` if the file doesn't exist."""
+    """Return numbers that identify the file at ``path``, or `None` if there is no file."""
     try:
         found = os.stat(path)
     except FileNotFoundError:
@@ -289,7 +291,7 @@ has on it, even those of a connection in another thread."""
 
 @frozen
 class Schema:
-    """The tables of a kind of SQLite file, and how such a file is recognized."""
+    """The tables of one kind of SQLite file, and how to recognize such a file."""
 
     title: str
     """Description of the file for people."""
@@ -326,8 +328,9 @@ class Location:
     schema: Schema = TASKS
 
     def connect(self) -> sqlite3.Connection:
-        """Return a connection that one thread at a time may use. If the file doesn't exist, create it so that only this
-        user can access it. Raises `OSError` if the file isn't a database of this package."""
+        """Open a connection to the file, for one thread at a time. If the file doesn't exist, create it with access
+        only for this user. Raises `OSError` if the file isn't a database of this package.
+        """
         if sqlite3.sqlite_version_info < _MIN_SQLITE_VERSION:
             raise OSError(errno.ENOSYS, f"SQLite must be 3.35 or newer, not {sqlite3.sqlite_version}")
         with _making, suppress(FileExistsError):
@@ -351,7 +354,7 @@ class Location:
                 self._make(connection)
 
     def _make(self, connection: sqlite3.Connection) -> None:
-        """Create the tables of the schema, unless another process has already created them."""
+        """Create the tables of the schema, unless another process has done so."""
         if self._check(connection) == 0:
             for statement in _statements(self.schema.script()):
                 connection.execute(statement)
@@ -362,14 +365,16 @@ class Location:
                 connection.execute(statement)
 
     def _has_added(self, connection: sqlite3.Connection) -> bool:
-        """Return whether the file has the tables of `Schema.added_script`, if the schema has any."""
+        """Return whether the file has the tables of `Schema.added_script`. Return true if the schema has none."""
         name = self.schema.added_table
         found = connection.execute("SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?", (name,)).fetchone()
         return not name or found is not None
 
     def _check(self, connection: sqlite3.Connection) -> int:
-        """Return the version of the file's schema. Return 0 for a new file."""
-        # Read the values in one statement, because another process may be creating the tables.
+        """Return the version of the file's schema, or 0 for a new file. Raises `OSError` for another kind of database,
+        or an unsupported version.
+        """
+        # Read all values in one statement, because another process may be creating the tables.
         application, version, tables = connection.execute(
             "SELECT application_id, user_version, (SELECT count(*) FROM sqlite_master)"
             " FROM pragma_application_id, pragma_user_version"
@@ -392,14 +397,14 @@ class Location:
         return version
 
     def _use_log(self, connection: sqlite3.Connection) -> None:
-        """Switch the file to the write-ahead log, with which readers and the writer don't wait for each other."""
+        """Switch the file to a write-ahead log, so that readers and the writer don't block each other."""
         end = time.monotonic() + self.busy_timeout
         while True:
             try:
                 (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
                 break
             except sqlite3.OperationalError as error:
-                # SQLite doesn't wait if another process opens the new file at the same time, so this loop tries again.
+                # Retry in a loop, because SQLite doesn't wait if another process is opening the new file.
                 if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() > end:
                     raise
                 time.sleep(0.01)
@@ -408,7 +413,7 @@ class Location:
 
 
 def _statements(script: str) -> list[str]:
-    """Split an SQL script into statements that can run in a transaction. `executescript` would end the transaction."""
+    """Split an SQL script into its statements, because `executescript` would end the transaction."""
     statements, begun = list[str](), ""
     for line in script.splitlines(keepends=True):
         begun += line
@@ -419,17 +424,17 @@ def _statements(script: str) -> list[str]:
 
 
 def time_of_day() -> int:
-    """Return the machine's time of day in milliseconds since the epoch. This clock can be set."""
+    """Return the machine's time of day in milliseconds since the epoch. This clock may be set."""
     return int(time.time() * 1000)
 
 
 def steady_time() -> int:
-    """Return the milliseconds of a clock that can't be set, and that all processes of the machine share."""
+    """Return the milliseconds of a monotonic clock that all processes of the machine share."""
     return int(time.monotonic() * 1000)
 
 
 def boot_id() -> bytes:
-    """Return an id that changes with each boot of the machine. Return an empty string if the system has no such id."""
+    """Return an id that changes with each boot of the machine, or an empty string if the system has none."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_bytes().strip()
     except OSError:
@@ -443,8 +448,8 @@ CREATE TABLE IF NOT EXISTS clock (number INTEGER PRIMARY KEY CHECK (number = 1),
 
 
 class Clock:
-    """The clock of an SQLite file, in milliseconds since the epoch. It starts with the time of day when the file is
-    first used after the machine booted, and then follows the steady clock. Setting the machine's clock has no effect.
+    """The clock of an SQLite file, in milliseconds since the epoch. After each boot, it starts with the time of day at
+    the file's first use, and then follows the monotonic clock. So setting the machine's clock has no effect.
 
     The file stores the boot id, and how far its clock is ahead of the steady clock, so that all processes agree. If the
     system has no boot id, the clock is the time of day. If an earlier version created the file, the table is added.
@@ -459,16 +464,16 @@ class Clock:
 
     @property
     def steady(self) -> float:
-        """The time of the steady clock, in seconds."""
+        """The current time of the machine's monotonic clock, in seconds."""
         return steady_time() / 1000
 
     def start(self, connection: sqlite3.Connection) -> None:
-        """Use the clock of the opened file from now on."""
+        """Use the clock that is stored in the opened file. Store it if it is missing."""
         boot = boot_id()
         self._ahead = self._find(connection, boot) if boot else None
         if boot and self._ahead is None:
             with transaction(connection):
-                self._ahead = self._find(connection, boot)  # another process may have set the clock first
+                self._ahead = self._find(connection, boot)  # another process may have stored the clock first
                 if self._ahead is None:
                     self._ahead = self._set(connection, boot)
 
@@ -494,8 +499,8 @@ _KIND_OF_ERROR: Final = 0xFF
 
 @contextmanager
 def transaction(connection: sqlite3.Connection) -> Generator[None]:
-    """Commit everything that the ``with`` block changes, or nothing if the block or the commit fails. No other process
-    writes meanwhile.
+    """Run the ``with`` block in a transaction: commit all its changes, or none if the block or the commit fails. No
+    other process can write in the meantime.
 
     Raises `Uncertain` if the disk fails during the commit: the log may contain the whole change, and be read when the
     file is opened again.
@@ -510,14 +515,14 @@ def transaction(connection: sqlite3.Connection) -> Generator[None]:
                 raise Uncertain(errno.EIO, f"the disk failed while a change was written: {error}") from error
             raise
     except BaseException:
-        if connection.in_transaction:  # some failures have already ended the transaction
+        if connection.in_transaction:  # after some failures the transaction is already over
             connection.execute("ROLLBACK")
         raise
 
 
 @contextmanager
 def snapshot(connection: sqlite3.Connection) -> Generator[None]:
-    """Make all reads within the ``with`` block see the database as of a single moment."""
+    """Let all reads in the ``with`` block see the same state of the database."""
     connection.execute("BEGIN")
     try:
         yield
@@ -544,8 +549,9 @@ class WriteAheadLog:
         self._long = _LONG_LOG
 
     def state(self) -> tuple[int, int]:
-        """Return numbers that differ after each write of any process, unless several writes happen within milliseconds.
-        This is fast enough for trio's thread."""
+        """Return numbers that change with each write by any process, except for writes within a few milliseconds. Fast
+        enough for trio's thread.
+        """
         try:
             found = os.stat(self._path)
         except OSError:
@@ -553,8 +559,9 @@ class WriteAheadLog:
         return found.st_size, found.st_mtime_ns
 
     def keep_short(self, connection: sqlite3.Connection) -> None:
-        """Empty the write-ahead log if it is long. Never raises. If a reader prevents that, for example a backup, try
-        again when the log has grown further."""
+        """Empty the write-ahead log if it is long. Doesn't raise. If a reader prevents it, for example a backup, try
+        again after the log has grown further.
+        """
         try:
             length = os.stat(self._path).st_size
             if length < self._long:
@@ -566,5 +573,5 @@ class WriteAheadLog:
             finally:
                 connection.execute(f"PRAGMA busy_timeout = {patience}")
         except (OSError, sqlite3.Error):
-            return  # the change is stored, and the next write will report the error
+            return  # the change is already stored, and the next write will report the error
         self._long = length + _LONG_LOG if is_busy else _LONG_LOG

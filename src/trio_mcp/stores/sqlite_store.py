@@ -1,4 +1,4 @@
-"""`SQLiteTaskStore`: stores task records in a file, for several processes on one machine.
+"""`SQLiteTaskStore`: stores task records in an SQLite file, for several processes on one machine.
 
 Each change of a task adds a row to the file, and the watchers of other processes poll for new rows.
 """
@@ -88,7 +88,7 @@ ORDER BY leased_until LIMIT ?
 _LEASE: Final = "UPDATE leases SET holder = ?, leased_until = ? WHERE number IN ({numbers})"
 _COUNT_CLAIM: Final = "UPDATE tasks SET epoch = epoch + 1, version = version + 1, mark = ? WHERE number IN ({numbers})"
 _CLAIMED: Final = f"{_SELECT} WHERE tasks.number IN ({{numbers}})"
-# For thousands of tasks, the statements below run without a step for each row: after each step, the thread would
+# These statements handle thousands of tasks without stepping through rows, because after each step the thread would
 # have to wait for trio's thread.
 _RENEW: Final = """
 UPDATE leases SET leased_until = ? WHERE holder = ? AND hex(id) IN (SELECT value FROM json_each(?))
@@ -107,7 +107,7 @@ _BEFORE_ALL: Final = (-(2**63), b"")
 
 
 class DatabaseTaskStore:
-    """The task records in the SQLite file ``database``.
+    """A `TaskStore` that keeps its task records in ``database``, an SQLite file.
 
     ``hint_queues`` are notified of this process's own changes at once. ``writer`` marks these in the table of changes,
     so that they aren't reported twice.
@@ -230,7 +230,7 @@ class DatabaseTaskStore:
         return await self._database.read(page)
 
     async def claim(self, holder: str, *, lease_ms: int, limit: int, names: Collection[str]) -> Sequence[TaskRecord]:
-        """Claim tasks without a living holder. See `TaskStore.claim`."""
+        """Claim tasks that have no holder, or whose lease has expired. See `TaskStore.claim`."""
         asked = self._database.now.steady
 
         def take(connection: sqlite3.Connection) -> list[TaskRecord]:
@@ -260,14 +260,16 @@ class DatabaseTaskStore:
         return claimed
 
     def _suspend_claims(self, lease_ms: int) -> None:
-        """Don't claim tasks for the length of one lease. Their holders may be alive, and get that time to renew their
-        leases."""
+        """Claim no tasks for the length of one lease. Their holders may be alive, and can renew their leases in that
+        time.
+        """
         self._claims_suspended_until = self._database.now.steady + lease_ms / 1000
 
     def _expired_before(self, now: int, lease_ms: int, asked: float) -> int:
-        """Return the time before which a lease must have ended so that its task can be claimed. ``asked`` is the steady
-        time at which the claim began. All leases expire while the file is locked, or when the machine's clock is set
-        forward."""
+        """Return the time before which a lease must have ended for its task to be claimed. It excludes all leases if
+        the file was locked for long since ``asked``, or the machine's clock was set forward, because holders couldn't
+        renew theirs.
+        """
         steady = self._database.now.steady
         ahead, before = now / 1000 - steady, self._ahead
         self._ahead = ahead
@@ -281,8 +283,8 @@ class DatabaseTaskStore:
             try:
                 yield self._codec.decode(StoredRecord(*row))
             except UnreadableRecord:
-                # The other tasks are claimed anyway. This task has a holder now, so the next log line is written only
-                # when that lease expires.
+                # Claim the other tasks anyway. This one has a holder now, so this is logged again only when that lease
+                # has expired.
                 logger.exception("An abandoned task cannot be read, so no process runs it")
 
     async def renew(self, held: Mapping[str, str], *, lease_ms: int) -> Collection[str]:
@@ -319,7 +321,7 @@ class DatabaseTaskStore:
 
 
 class SQLiteTaskStore(DatabaseTaskStore):
-    """A `TaskStore` in the file ``path``, which any number of processes on one machine can use at the same time.
+    """A `TaskStore` in the SQLite file ``path``, for any number of processes on one machine.
 
         store = SQLiteTaskStore("tasks.sqlite")
         server = Server("demo", tasks=TaskSettings(store=store))
@@ -405,20 +407,21 @@ def record_changes(connection: sqlite3.Connection, writer: bytes, task_ids: Iter
 
 
 def sweep_changes(connection: sqlite3.Connection, number: int) -> None:
-    """Delete old rows of the table of changes from time to time. ``number`` is the number of the newest row."""
+    """Delete old rows of the table of changes, once in a while. ``number`` is the number of the newest row."""
     if number % _SWEEP_EVERY == 0:
         connection.execute("DELETE FROM changes WHERE number <= ?", (number - _CHANGES_KEPT,))
 
 
 def last_change(connection: sqlite3.Connection) -> int:
-    """Return the number of the last change in the table of changes."""
+    """Return the number of the newest row in the table of changes."""
     (number,) = connection.execute("SELECT coalesce(max(number), 0) FROM changes").fetchone()
     return number
 
 
 class DatabaseHints(AsyncIterator[Hint]):
-    """Change notifications of an SQLite file. This process's own changes are reported at once, and those of other
-    processes when a poll finds their rows."""
+    """Sends change notifications for an SQLite file: of this process's changes at once, and of other processes' changes
+    when a poll finds them.
+    """
 
     def __init__(self, own: HintQueue[str], database: Database, writer: bytes, last: int, interval: float) -> None:
         self._own = own
@@ -435,15 +438,14 @@ class DatabaseHints(AsyncIterator[Hint]):
         while not self._found:
             with trio.move_on_at(self._next_poll):
                 return await anext(self._own)
-            # A poll uses a thread, five times a second, so skip it while no process writes. Poll once more after the
-            # file has changed: two writes may be so close together that size and modification time don't show the
-            # second write.
+            # Skip the poll while no process writes, because it uses a thread five times a second. Poll once more after
+            # the file has changed: of two writes close together, size and modification time may not show the second.
             was, self._state = self._state, self._database.state()
             was_quiet, self._is_quiet = self._is_quiet, was == self._state
             if not (was_quiet and self._is_quiet):
                 try:
                     self._found.extend(await self._database.read(self._poll))
-                except OSError:  # notifications may be lost, and all other methods raise the error
+                except OSError:  # skip this poll: notifications may be lost, and all other methods raise the error
                     self._state = None
             if (own := self._own.get_nowait()) is not None:  # report own changes even if the interval is very short
                 self._found.append(own)
@@ -459,5 +461,5 @@ class DatabaseHints(AsyncIterator[Hint]):
         ).fetchall()
         (first,) = connection.execute("SELECT coalesce(min(number), 0) FROM changes").fetchone()
         found: list[Hint] = [decoded(task_id) for (task_id,) in rows]
-        # Old rows may have been deleted, and the file may have been replaced.
+        # Rows may be missing, because old rows were deleted or the file was replaced.
         return found if first <= before + 1 and before <= self._last else [HINTS_LOST, *found]

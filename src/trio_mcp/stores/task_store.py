@@ -1,4 +1,4 @@
-"""`TaskStore`: the interface of a task store. `TaskRecord`: everything that a store keeps about a task.
+"""`TaskStore`: the interface of a task store. `TaskRecord`: everything that a store knows about a task.
 
 With the record, another process can report the end of the task, or run it again. `HintQueues` notify readers in this
 process of changed tasks, as far as there is room.
@@ -38,7 +38,8 @@ _NO_QUESTIONS: Final[Mapping[str, Sequence[str]]] = MappingProxyType({})
 
 
 class TaskPhase(StrEnum):
-    """The phases of a task. Each protocol version has its own names for the combination of phase and outcome."""
+    """The phases of a background task. Each protocol version has other names for the combination of phase and outcome.
+    """
 
     WORKING = "working"
     INPUT_REQUIRED = "input_required"
@@ -50,13 +51,13 @@ class TaskPhase(StrEnum):
 
     @property
     def is_final(self) -> bool:
-        """True if no other phase can follow this one."""
+        """True if the task has ended or was cancelled, so that its phase can't change any more."""
         return self is TaskPhase.ENDED or self is TaskPhase.CANCELLED
 
 
 @frozen
 class Outcome:
-    """The outcome of a task's request as JSON text: a result, or a JSON-RPC error object."""
+    """The outcome of a task, as JSON text: the result of its request, or a JSON-RPC error object."""
 
     json: bytes
     """The JSON text of the result, or of the error object."""
@@ -68,8 +69,8 @@ class Outcome:
 
 @frozen(kw_only=True, weakref_slot=False)
 class TaskRecord:
-    """The state of one task. JSON text was validated on arrival. Times are milliseconds since the epoch on the store's
-    clock.
+    """The stored state of one background task. JSON text was validated on arrival. Times are in milliseconds since the
+    epoch, on the store's clock.
 
     Records are immutable: `attrs.evolve` creates the next one, with the next ``version`` and a new ``mark``.
     """
@@ -145,19 +146,19 @@ class TaskRecord:
 
     @property
     def size(self) -> int:
-        """Number of bytes of all JSON text in the record."""
+        """The size of all JSON text in the record, in bytes."""
         texts = (self.params, self.capabilities, self.checkpoint or b"", self.continuation or b"")
         outcome = self.outcome.json if self.outcome else b""
         return sum(map(len, (*texts, *self.questions.values(), *self.answers.values(), outcome)))
 
     @property
     def is_open(self) -> bool:
-        """True if a process must run the task to its end."""
+        """True if the task hasn't ended and a process must run it."""
         return not (self.phase.is_final or self.is_external)
 
     @property
     def ttl_ms(self) -> int | None:
-        """Milliseconds from creation until the task expires. `None` for no limit."""
+        """Milliseconds from the task's creation until it expires, or `None` for no limit."""
         return None if self.expires_at is None else self.expires_at - self.created_at
 
 
@@ -168,7 +169,7 @@ TaskCursor: TypeAlias = tuple[int, str]
 
 
 class StoreFull(Exception):
-    """Raised if the store, or one caller's share of it, is full. See `TaskStore.create`."""
+    """Raised if the store is full, or one caller has reached its limit. See `TaskStore.create`."""
 
 
 class StoreDown(OSError):
@@ -176,17 +177,19 @@ class StoreDown(OSError):
 
 
 class Uncertain(OSError):
-    """Raised if the store didn't reply. The requested change may have happened, or may happen later."""
+    """Raised if the store didn't respond. The requested change may have happened, or may happen later."""
 
 
 class UnreadableRecord(OSError):
-    """Raised if a record exists but cannot be decoded: another version wrote it, it was encrypted with an unknown
-    secret, or it was modified."""
+    """Raised if a stored record can't be decoded: it was written by another version, encrypted with an unknown secret,
+    or modified.
+    """
 
 
 class UnknownForm(UnreadableRecord):
-    """Raised if a record was written by another version, or with another secret, so that other processes may be able to
-    decode it."""
+    """Raised if a stored record was written by another version, or with another secret. Other processes may be able to
+    decode it.
+    """
 
 
 @frozen
@@ -200,8 +203,9 @@ class StoredTask:
 
 
 class HintsLost:
-    """The type of `HINTS_LOST`, which appears in a stream of change notifications if some may have been lost. Readers
-    must then read everything again."""
+    """The type of `HINTS_LOST`, which means that change notifications may have been lost. Readers must then read
+    everything again.
+    """
 
     def __repr__(self) -> str:
         return "GAP"
@@ -215,12 +219,13 @@ Hint: TypeAlias = "str | HintsLost"
 
 
 def new_mark() -> bytes:
-    """Return a new mark for the next write of a record. See `TaskRecord.mark`."""
+    """Return a new mark for the next version of a task record. See `TaskRecord.mark`."""
     return secrets.token_bytes(_MARK_BYTES)
 
 
 class TaskStore(Protocol):
-    """Stores task records. Several running servers, in one process or in many, may use one store at the same time.
+    """Interface of a store for task records. Several running servers, in one process or in many, may use the same
+    store.
 
     A call ends in one of three ways:
 
@@ -256,25 +261,28 @@ class TaskStore(Protocol):
         ...
 
     async def discard(self, task_id: str, *, retention_ms: int) -> bool:
-        """Delete an unwanted task record and return true. If the record doesn't exist, block its creation for
-        ``retention_ms``, and return false: a `create` that ended with `Uncertain` may still be in progress."""
+        """Delete a task record, and return true. If it doesn't exist, prevent its creation for ``retention_ms``, and
+        return false: a `create` that ended with `Uncertain` may still be in progress.
+        """
         ...
 
     async def read(self, scope: str | None, task_id: str) -> StoredTask | None:
-        """Return the task record and the store's current time. Return `None` if the scope has no such record.
-        ``task_id`` may be any string. With ``scope`` `None`, which is for the server itself, the record may be of any
-        scope."""
+        """Return the task record, and the store's current time. Return `None` if ``scope`` has no such record. The
+        server itself passes `None` as ``scope``, and finds records of all scopes. ``task_id`` may be any string.
+        """
         ...
 
     async def marks(self, task_ids: Collection[str]) -> Mapping[str, bytes]:
-        """Return the marks of existing task records, by id, in one step. A reader that waits for many changes compares
-        them. The cost doesn't depend on the size of the records."""
+        """Return the marks of existing task records, by id, in a single request. Compare them to detect changes. The
+        cost doesn't depend on the size of the records.
+        """
         ...
 
     async def change(
         self, record: TaskRecord, *, expected_mark: bytes, holder: str | None, give_up: bool = False
     ) -> bool:
-        """Replace the stored record that has the mark ``expected_mark`` by ``record``, which has a new mark.
+        """Replace the stored task record with ``record``, which has a new mark, if the stored one still has the mark
+        ``expected_mark``.
 
         Return false, with nothing changed, if the stored record has another mark or is gone. If a ``holder`` is given,
         also return false if the task has another holder or none. `None` is for writes that don't come from the holder:
@@ -286,13 +294,14 @@ class TaskStore(Protocol):
         ...
 
     async def page(self, scope: str, cursor: TaskCursor | None, limit: int) -> Sequence[TaskRecord]:
-        """Return up to ``limit`` task records of ``scope`` after ``cursor``, in order of creation. With `None`, start
-        from the beginning. Records that may be deleted are omitted. A cursor stays valid when its record is deleted."""
+        """Return up to ``limit`` task records of ``scope`` after ``cursor``, in order of creation. For `None`, start
+        with the first. Records whose deletion is due are omitted. A cursor stays valid if its record is deleted.
+        """
         ...
 
     async def claim(self, holder: str, *, lease_ms: int, limit: int, names: Collection[str]) -> Sequence[TaskRecord]:
-        """Claim at most ``limit`` abandoned tasks for ``holder``, for ``lease_ms``. Tasks that have waited longest are
-        claimed first.
+        """Claim at most ``limit`` abandoned tasks for ``holder``, with a lease of ``lease_ms``. The tasks that have
+        waited longest come first.
 
         A task can be claimed if it hasn't ended, has no holder or one whose lease has expired, and has a
         `TaskRecord.name` in ``names``. External tasks have no holder, but cannot be claimed.
@@ -304,7 +313,7 @@ class TaskStore(Protocol):
         ...
 
     async def renew(self, held: Mapping[str, str], *, lease_ms: int) -> Collection[str]:
-        """Renew leases of tasks for ``lease_ms`` from now. ``held`` maps task ids to holders.
+        """Renew the leases of tasks to ``lease_ms`` from now. ``held`` maps task ids to holders.
 
         Only tasks that still have this holder are renewed. Return the ids of all others: they were claimed by another
         process, released, ended or deleted. Marks and versions don't change. A lease that has expired, but was not
@@ -313,8 +322,9 @@ class TaskStore(Protocol):
         ...
 
     async def expire(self, *, limit: int) -> int:
-        """Delete up to ``limit`` task records whose ``kept_until`` has passed, whether or not the task has ended.
-        Return their number."""
+        """Delete up to ``limit`` task records whose ``kept_until`` has passed, even if the task hasn't ended. Return
+        their number.
+        """
         ...
 
     def watch(self) -> AbstractAsyncContextManager[AsyncIterator[Hint]]:
@@ -332,8 +342,9 @@ _HINTS_LIMIT: Final = 1000
 
 
 class HintQueue(AsyncIterator[T | HintsLost]):
-    """A stream of change notifications for one reader. If its buffer is full, notifications are replaced by
-    `HINTS_LOST`."""
+    """A stream of change notifications for one reader. If its buffer is full, `HINTS_LOST` takes the place of
+    notifications.
+    """
 
     def __init__(self) -> None:
         self._queue = deque[T | HintsLost]()
@@ -348,7 +359,7 @@ class HintQueue(AsyncIterator[T | HintsLost]):
         self._sleeper.wake()
 
     def get_nowait(self) -> T | HintsLost | None:
-        """Return the next change notification. Return `None` if no notification is waiting."""
+        """Return the next change notification, or `None` if there is none."""
         return self._queue.popleft() if self._queue else None
 
     async def __anext__(self) -> T | HintsLost:
@@ -360,7 +371,7 @@ class HintQueue(AsyncIterator[T | HintsLost]):
 
 
 class HintQueues(Generic[T]):
-    """The streams of change notifications in this process, one for each watcher of the store."""
+    """The streams of change notifications of a store in this process, one for each watcher."""
 
     def __init__(self) -> None:
         self._queues: dict[HintQueue[T], TrioRun | None] = {}
@@ -377,7 +388,7 @@ class HintQueues(Generic[T]):
             del self._queues[hints]
 
     def notify(self, changed: Iterable[T | HintsLost]) -> None:
-        """Notify all streams of changes. Never waits. Any thread may call this."""
+        """Add ``changed`` to all streams of change notifications. Never waits. Can be called in any thread."""
         for hint in changed:
             for hints, run in tuple(self._queues.items()):
                 if run is None:
@@ -393,8 +404,9 @@ _FAILURE_MEMORY: Final = 30.0
 def created_record(
     new: TaskRecord, now: int, last_position: int, *, lease_ms: int, ttl_ms: int | None, retention_ms: int
 ) -> TaskRecord:
-    """Return the task record ``new`` in the form in which a store keeps it from ``now`` on. Its position is after
-    ``last_position`` in its scope."""
+    """Return the new task record ``new`` with the times and the position that a store sets at ``now``. The position is
+    after ``last_position``, the last one of its scope.
+    """
     expires = None if ttl_ms is None else now + ttl_ms
     return attrs.evolve(
         new,
@@ -410,8 +422,9 @@ def created_record(
 def _logged(
     method: Callable[Concatenate[Any, P], Awaitable[T]], kind: str
 ) -> Callable[Concatenate[LoggedStore, P], Awaitable[T]]:
-    """Return a version of the `TaskStore` ``method`` that logs outages, for `LoggedStore`. ``kind`` describes the work
-    that a failure stops."""
+    """Wrap the `TaskStore` method ``method`` for `LoggedStore`, so that it logs outages. ``kind`` says what can't be
+    done then.
+    """
     name = method.__name__
 
     @wraps(method)
@@ -431,8 +444,8 @@ def _logged(
 
 
 class LoggedStore:
-    """A wrapper around ``store`` that logs outages: one line at the beginning and one at the end, however many calls
-    fail.
+    """A `TaskStore` that wraps ``store`` and logs its outages: one line at the beginning and one at the end, however
+    many calls fail.
 
     All errors are raised. Methods are tracked separately, since a full disk can still be read. A method that isn't
     called for a while is dropped.
@@ -444,17 +457,17 @@ class LoggedStore:
         """The methods whose last call failed, with the time of the failure."""
 
     def log_failure(self, method: str, kind: str, error: Exception) -> None:
-        """Record that ``method`` has just failed, and log the failure if it is new."""
+        """Record that ``method`` has failed with ``error``, and log that if it's new."""
         if not self.failing_methods:
             words = "the task store cannot be %s; waiting calls are retried"
-            if isinstance(error, (StoreDown, Uncertain)):  # an outage, described by the store
+            if isinstance(error, (StoreDown, Uncertain)):  # an outage that the store has described
                 logger.error(f"{words}: %s", kind, error.strerror or error)
             else:
                 logger.error(words, kind, exc_info=error)
         self.failing_methods[method] = trio.current_time()
 
     def log_success(self, method: str) -> None:
-        """Record that ``method`` succeeds again after failures."""
+        """Record that ``method`` has succeeded, and log it if all methods now work again."""
         self.failing_methods.pop(method, None)
         long_ago = trio.current_time() - _FAILURE_MEMORY
         self.failing_methods = {each: when for each, when in self.failing_methods.items() if when > long_ago}
