@@ -1,1 +1,1 @@
-"""Recordings of connections: write them to files, read them, draw them as timelines, and replay them."""
+"""Recordings of connections: writing them to files, reading them, drawing them as timelines, and replaying them."""

@@ -1,4 +1,4 @@
-"""Comparison: the differences between recorded messages and the messages of a replay.
+"""Comparison: compares recorded messages with the messages of a replay.
 
 Ids and times aren't compared. Neither are values that a side creates anew for each peer, such as cursors and task ids:
 `Comparison.with_live_values` replaces the recorded values by those of the replay. Masked values are replaced in the
@@ -28,7 +28,7 @@ _LONGEST: Final = 500
 
 @frozen
 class Difference:
-    """A difference between a recording and its replay."""
+    """A difference between a recorded message and the message of the replay."""
 
     where: str
     """The request and the path in its answer, for example ``tools/call echo (id 3): result.content[0].text``."""
@@ -40,7 +40,9 @@ class Difference:
 
 
 class Comparison:
-    """The differences found so far, and the values that replace recorded ones during the replay."""
+    """Compares recorded messages with those of the replay. It collects the differences, and maps recorded values, such
+    as ids and masked secrets, to the values of the replay.
+    """
 
     def __init__(self) -> None:
         self._values: dict[str, Any] = {}
@@ -48,12 +50,12 @@ class Comparison:
         self.differences: list[Difference] = []
 
     def add_difference(self, where: str, recorded: str, live: str) -> None:
-        """Add a difference, unless 1,000 were found already."""
+        """Add a difference to the list, which has at most 1,000."""
         if len(self.differences) < _MOST_DIFFERENCES:
             self.differences.append(Difference(where, recorded[:_LONGEST], live[:_LONGEST]))
 
     def with_live_values(self, data: Any) -> Any:
-        """Return recorded ``data`` with the values of the replay in place of recorded ones."""
+        """Return recorded ``data`` with recorded values, such as ids, replaced by those of the replay."""
         if isinstance(data, dict):
             members = cast("dict[str, Any]", data)
             return {self._live(name): self.with_live_values(value) for name, value in members.items()}
@@ -65,7 +67,9 @@ class Comparison:
         return self._values.get(text, text)
 
     def compare(self, name: str, recorded: Any, live: Any) -> None:
-        """Add each difference between the ``recorded`` and the ``live`` data of the message ``name``."""
+        """Add all differences between the ``recorded`` data and the ``live`` data of the replay, for the message
+        ``name``.
+        """
         self._walk(name + ": ", "", recorded, live)
 
     def _walk(self, name: str, path: str, recorded: Any, live: Any) -> None:
@@ -88,7 +92,7 @@ class Comparison:
     def _walk_members(self, name: str, path: str, recorded: dict[str, Any], live: dict[str, Any]) -> None:
         recorded = {self._live(part): value for part, value in recorded.items()}
         if path.endswith("inputRequests") and len(recorded) == len(live):
-            # 2026-07-28 mrtr: a server can choose any keys for its questions.
+            # 2026-07-28 mrtr: a server can choose any keys for its input requests, so match them by position.
             self._values.update(zip(recorded, live, strict=True))
             recorded = dict(zip(live, recorded.values(), strict=True))
         for part in {**recorded, **live}:
@@ -103,14 +107,14 @@ class Comparison:
                 self._walk(name, inner, recorded[part], live[part])
 
     def is_same(self, recorded: Any, live: Any) -> bool:
-        """Return whether ``recorded`` and ``live`` data don't differ. Adds no differences."""
+        """Return whether ``recorded`` data and ``live`` data of the replay are equal, without adding differences."""
         trial = Comparison()
         trial._values = dict(self._values)
         trial.compare("", recorded, live)
         return not trial.differences
 
     def masked_text(self, live: Any) -> str:
-        """Return ``live`` data as text, with its secrets masked."""
+        """Return ``live`` data of the replay as text, with its secrets masked."""
         try:
             return text_of(self._masking.masked(live))
         except RecursionError:
@@ -118,5 +122,5 @@ class Comparison:
 
 
 def text_of(data: Any) -> str:
-    """Return ``data`` as JSON."""
+    """Encode ``data`` as JSON text."""
     return msgspec.json.encode(data).decode()

@@ -1,4 +1,4 @@
-"""The lines of a recording: a `Header`, then messages and events in the order in which they were written.
+"""The lines of a recording: a `Header`, then messages and events, in the order in which they were recorded.
 
     {"recording": 1, "id": "5f…", "role": "client", "pid": 4711, "wall": 1764208000.25, "trio": 71.5, "network": "pipe"}
     {"t": 1840, "dir": "out", "bytes": 97, "message": {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": …}}
@@ -67,7 +67,7 @@ EventName: TypeAlias = Literal[
 
 
 class BadRecording(MCPError):
-    """A file isn't a recording, or has an invalid line. ``line`` is the number of the line, from 1."""
+    """Raised if a file isn't a recording, or has an invalid line. ``line`` is the number of the line, starting at 1."""
 
     def __init__(self, path: str, line: int, reason: str) -> None:
         super().__init__(f"{path}, line {line}: {reason}")
@@ -77,7 +77,7 @@ class BadRecording(MCPError):
 
 
 class Header(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The first line of a recording."""
+    """The first line of a recording, which describes the connection."""
 
     recording: int
     """Version of the file format. Only `VERSION` can be read."""
@@ -99,7 +99,7 @@ class Header(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Reference(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Identifies a request in a recording."""
+    """Identifies a request in a recording, perhaps of another connection."""
 
     recording: str
     id: int | str
@@ -108,7 +108,7 @@ class Reference(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class RecordedEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A line after the header: a message, which has ``dir``, or an event, which has ``event``."""
+    """A line of a recording after the header: a message, which has ``dir``, or an event, which has ``event``."""
 
     t: _Time
     """Microseconds since the header."""
@@ -140,14 +140,14 @@ class RecordedEntry(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
 
     @property
     def messages(self) -> list[dict[str, Any]]:
-        """The messages of this line: one, or those of a batch; empty for an event."""
+        """The messages in this line: one, or all of a batch. Empty for an event."""
         message: Any = self.message
         found = cast("list[Any]", message) if isinstance(message, list) else [message]
         return [each for each in found if isinstance(each, dict)]
 
 
 class _MessageHead(msgspec.Struct, omit_defaults=True):
-    """The members of a message that are kept if the message is too long."""
+    """The members of a message that are recorded even if the message is too long."""
 
     jsonrpc: str | msgspec.UnsetType = msgspec.UNSET
     id: int | str | msgspec.UnsetType | None = msgspec.UNSET
@@ -158,7 +158,9 @@ _beginnings: Final = msgspec.json.Decoder(list[_MessageHead] | _MessageHead)
 
 
 def head_of(data: bytes | msgspec.Raw) -> Any:
-    """Return a message without parameters and results, or a list for a batch; `None` if ``data`` isn't a message."""
+    """Return the message in ``data`` without its parameters and result, or a list of such messages for a batch. Return
+    `None` if ``data`` isn't a message.
+    """
     try:
         return msgspec.to_builtins(_beginnings.decode(data))
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
@@ -166,21 +168,21 @@ def head_of(data: bytes | msgspec.Raw) -> Any:
 
 
 class _CutEntry(RecordedEntry, frozen=True, kw_only=True):
-    """A line whose message is too large to be read completely."""
+    """A line of a recording with a message that is too large to be decoded."""
 
     message: msgspec.Raw = msgspec.Raw(b"null")
 
 
 @frozen
 class Recorded:
-    """A recording that can be read: its ``header``, and the size of its file in bytes."""
+    """An opened recording: its ``header``, and the size of its file in bytes. Iterate over it to read the entries."""
 
     path: str
     header: Header
     size: int
 
     def __iter__(self) -> Iterator[RecordedEntry]:
-        """Read the entries from the file, one by one. Raises `BadRecording` for an invalid line.
+        """Read the entries from the file one by one. Raises `BadRecording` for an invalid line.
 
         The last line can be incomplete, if the process died while it was written; it is left out.
         """
@@ -194,7 +196,7 @@ class Recorded:
                     yield _entry(line)
                 except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
                     if not line.endswith(b"\n"):
-                        return  # the process died while it wrote this line
+                        return  # incomplete, because the process died while writing this line
                     raise BadRecording(self.path, number, _error_text(error)) from None
 
 
@@ -214,12 +216,12 @@ def _entry(line: bytes) -> RecordedEntry:
 
 
 def nests_too_deep(line: bytes, message: Any) -> bool:
-    """Return whether ``message``, read from ``line``, is nested in more than `MOST_LEVELS` levels."""
+    """Return whether ``message``, which was decoded from ``line``, has more than `MOST_LEVELS` levels of nesting."""
     return line.count(b"[") + line.count(b"{") > MOST_LEVELS and is_too_deep(message)
 
 
 def read_recording(path: str | os.PathLike[str]) -> Recorded:
-    """Read the header of the recording at ``path``. Iterate over the returned object to read the entries.
+    """Read the header of the recording at ``path``. To read the entries, iterate over the returned object.
 
     Raises `OSError`, and `BadRecording` for a file that isn't a recording or has another version of the format.
     """
@@ -248,7 +250,7 @@ def _error_text(error: Exception) -> str:
 
 
 def plain_id(value: object) -> RequestId | None:
-    """Return ``value`` if it can be the id of a request, else `None`."""
+    """Return ``value`` if it is a valid request id, otherwise `None`."""
     return value if type(value) is int or type(value) is str else None
 
 
@@ -259,7 +261,8 @@ _encoder: Final = msgspec.json.Encoder()
 
 @define(eq=False)
 class WriteJob:
-    """A job for the thread of the recorder: write a message or an event, or, with ``written``, end a recording."""
+    """A job for the thread of a `Recorder`: write a message or an event. If it has ``written``, finish the recording.
+    """
 
     recording: Recording
     t: int
@@ -296,7 +299,7 @@ class Recording:
     def frame(
         self, direction: Literal["in", "out"], data: bytes | bytearray, at: float | None = None, *, post: int = 0
     ) -> None:
-        """Record a message that is sent (``out``) or was received (``in``).
+        """Record a message that is being sent (``out``) or was received (``in``).
 
         Args:
             data: The message without its framing.
@@ -323,7 +326,8 @@ class Recording:
         work_for: Reference | None = None,
         post: int = 0,
     ) -> None:
-        """Record an event. ``at`` is its time on trio's clock, now by default. For ``post`` see `Entry.post`."""
+        """Record an event. ``at`` is its time on trio's clock, by default now. See `RecordedEntry.post` for ``post``.
+        """
         if not self._is_closed:
             entry = RecordedEntry(
                 t=self._now(at), event=name, id=request_id, cause=cause, reason=reason, work_for=work_for, post=post
@@ -332,16 +336,17 @@ class Recording:
                 self._dropped += 1
 
     def finish(self) -> None:
-        """End the recording without waiting until the thread has written its last lines. Idempotent."""
+        """Finish the recording, without waiting until its last lines are written. Idempotent."""
         if not self._is_closed:
             self.event("connection.ended")
             self._is_closed = True
-            # No task waits for the last line.
+            # There is no event to set, because no task waits for the last line.
             self._put(WriteJob(self, 0, written=lambda: None))
 
     async def aclose(self) -> None:
-        """End the recording, and wait at most two seconds until its last line is written, even if cancelled.
-        Idempotent."""
+        """Finish the recording, and wait up to two seconds until its last line is written, even if cancelled.
+        Idempotent.
+        """
         if not self._is_closed:
             self.event("connection.ended")
             self._is_closed = True
@@ -350,17 +355,17 @@ class Recording:
     # Called in the thread
 
     def open(self) -> IO[bytes]:
-        """Return the file. The first call opens it. Raises `OSError`."""
+        """Return the recording's file. The first call opens it. Raises `OSError`."""
         if self._file is None:
             with contextlib.suppress(FileNotFoundError):
-                self.path.unlink()  # so that an older link isn't followed, and the mode of an older file isn't kept
+                self.path.unlink()  # create a new file, because an existing one may be a link, or have another mode
             descriptor = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
             self._file = open(descriptor, "wb")  # noqa: SIM115 - closed by `close`
             self._file.write(_encoder.encode(self.header) + b"\n")
         return self._file
 
     def close(self) -> None:
-        """Close the file. Raises `OSError`."""
+        """Close the recording's file. Raises `OSError`."""
         self.is_over = True
         if self._file is not None:
             self._file.close()

@@ -79,18 +79,18 @@ _QUANTITIES: Final = frozenset(
 
 
 def words_of_name(name: str) -> list[str]:
-    """Return the words of a name, in lower case."""
+    """Split a name, such as ``apiKey`` or ``API_KEY``, into its words in lower case."""
     return [word.lower() for word in _WORD_OF_NAME.findall(name[-_NAME_END:])]
 
 
 def is_count(name: str) -> bool:
-    """Return whether a number with this name counts tokens, because the name ends in ``tokens``."""
+    """Return whether ``name`` ends in ``tokens``. A number with such a name is a count, and not a secret."""
     return words_of_name(name)[-1:] == ["tokens"]
 
 
 def names_secret(name: str) -> bool:
-    """Return whether ``name`` suggests that its value is a secret."""
-    return _names_secret(name[-_NAME_END:])  # cut, because the cache keeps names, and a peer can send long ones
+    """Return whether a value with this ``name`` is probably a secret."""
+    return _names_secret(name[-_NAME_END:])  # truncated, because the names are cached, and a peer can send long ones
 
 
 @lru_cache(1000)
@@ -187,7 +187,7 @@ _NO_VALUES: Final = frozenset(
 
 
 def without_secrets(text: str, mask: Mask) -> str:
-    """Return ``text`` with each secret replaced by a mask."""
+    """Return ``text`` with all secrets masked."""
     text = _PRIVATE_KEY.sub(lambda found: mask(found[0]), text)
     text = _URL.sub(lambda found: _without_user(found[0], mask), text)
     text = _FORMS.sub(lambda found: _without_token(found, mask), text)
@@ -200,8 +200,9 @@ def _without_token(found: re.Match[str], mask: Mask) -> str:
 
 
 def _without_user(url: str, mask: Mask) -> str:
-    """Return ``url``, from its ``://`` on, without its userinfo (RFC 3986 section 3.2.1). Userinfo with a password
-    extends to the last @, since passwords are often written without encoding."""
+    """Return ``url``, from its ``://`` on, with the userinfo masked (RFC 3986 section 3.2.1). If the userinfo has a
+    password, it extends to the last @, because passwords are often written without encoding.
+    """
     last = url.rfind("@")
     begin = 0
     while 0 <= begin < last:
@@ -230,7 +231,7 @@ def _without_values(text: str, mask: Mask) -> str:
 
 
 def _value_behind(found: re.Match[str], text: str) -> re.Match[str] | None:
-    """Return the value after a name; `None` if the value isn't a secret."""
+    """Return the match of the value that follows a name, or `None` if the value isn't a secret."""
     begin, position = found.start(), found.end()
     name = found["tag"] or found["named"] or found["option"] or found["name"]
     before = text[begin - 1 : begin] if begin and found["sign"] == "=" else ""
@@ -238,7 +239,7 @@ def _value_behind(found: re.Match[str], text: str) -> re.Match[str] | None:
     if not (in_query or names_secret(name)):
         return None
     if _MASKED.match(text, position - len(MASK)):
-        return None  # a mask isn't a name with a value
+        return None  # the value is already a mask
     if before not in ("?", "&", "#") and not found["tag"]:
         quoted = _QUOTED.match(text, position)
         if quoted is not None:
@@ -253,12 +254,13 @@ def _value_behind(found: re.Match[str], text: str) -> re.Match[str] | None:
 
 
 def _is_prose(value: re.Match[str]) -> bool:
-    """Return whether a value is the beginning of prose, as in ``password: The password of the user``."""
+    """Return whether a value is the start of a sentence and not a secret, as in ``password: The password of the user``.
+    """
     return value["value"].isalpha() and not value["punctuation"] and value["last"] is None
 
 
 def _kind_of(found: re.Match[str], name: str, text: str, before: str) -> re.Pattern[str]:
-    """Return the pattern for the value of ``name``, chosen by the signs around the name."""
+    """Return the pattern that finds the end of the value of ``name``. It depends on the characters around the name."""
     if found["tag"]:
         return _IN_TAG
     if before in ("?", "&", "#"):
@@ -276,7 +278,9 @@ def _kind_of(found: re.Match[str], name: str, text: str, before: str) -> re.Patt
 
 
 def _begins_line(text: str, index: int) -> bool:
-    """Return whether a name at ``index`` is the first one of its line."""
+    """Return whether the name at ``index`` is at the beginning of its line, apart from indentation and similar
+    characters.
+    """
     nearby = text[max(0, index - 30) : index]
     begin = max(nearby.rfind("\n"), nearby.rfind("\r"))
     return (begin >= 0 or index <= 30) and _BEGINNING.fullmatch(nearby[begin + 1 :]) is not None
@@ -304,13 +308,13 @@ _any: Final = msgspec.json.Decoder()
 
 
 class Masking:
-    """Masks the secrets of one recording."""
+    """Masks the secrets in the messages of one recording."""
 
     def __init__(self) -> None:
         self._key = secrets.token_bytes(16)
 
     def masked(self, data: Any) -> Any:
-        """Return a copy of plain ``data`` without secrets. Raises `RecursionError`.
+        """Return a copy of JSON ``data`` with all secrets masked. Raises `RecursionError` if it is nested too deeply.
 
         Secrets are values whose name matches `names_secret`, in data and in texts; credentials after an HTTP scheme;
         users in URLs; private keys; and tokens with a known form. JSON in a text is searched as JSON. The schema of a
@@ -340,7 +344,9 @@ class Masking:
         return self._hidden(value)
 
     def _schema(self, name: str, schema: dict[str, Any]) -> dict[str, Any]:
-        """Return the schema of a secret property without values of the secret, such as its default."""
+        """Return the JSON Schema of the property ``name``. If the name suggests a secret, its values, such as the
+        default, are masked.
+        """
         if not names_secret(name):
             return self._members(schema)
         return {
@@ -369,13 +375,13 @@ class Masking:
                 if masked != data:
                     return msgspec.json.encode(masked).decode()
             except (msgspec.MsgspecError, UnicodeError):
-                pass  # looked like JSON, but isn't
+                pass  # it looked like JSON, but isn't
             except RecursionError:
                 return self._whole(text)
         return without_secrets(text, self._mask)
 
     def _whole(self, text: str) -> str:
-        """Return the mask for a text that isn't searched."""
+        """Return the mask that replaces a text that is too long to be searched for secrets."""
         return f"{self._mask(text)} ({len(text)} characters)"
 
     def _hidden(self, value: Any) -> Any:

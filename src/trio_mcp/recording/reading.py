@@ -1,4 +1,4 @@
-"""RecordingReader: reads the requests of one recording, in bounded memory.
+"""RecordingReader: reads the requests in one recording, with their times, using a limited amount of memory.
 
 A `TimedRequest` is a request with its times, from one recording or from both sides of a connection.
 
@@ -31,7 +31,7 @@ TIMES: Final = (
 
 @define(eq=False)
 class Tick:
-    """A progress report, a log message or a round of questions, with its time on the common axis."""
+    """A progress report, a log message or an input request of a handler, with its time on the timeline."""
 
     at: float
     kind: Literal["progress", "log", "asks"]
@@ -40,7 +40,7 @@ class Tick:
 
 @define(eq=False)
 class TimedRequest:
-    """A request with its times, in seconds on the common axis; `None` for a time that wasn't recorded.
+    """A request with its times, in seconds on the common time axis. `None` means that a time wasn't recorded.
 
     The first times come from the caller's recording, the others (from ``received`` on) from the recording of the other
     side.
@@ -88,12 +88,12 @@ class TimedRequest:
 
     @property
     def started_at(self) -> float:
-        """The earliest recorded time."""
+        """The earliest recorded time of the request."""
         return min(self._times())
 
     @property
     def ended_at(self) -> float:
-        """The latest recorded time."""
+        """The latest recorded time of the request."""
         return max(self._times())
 
     def _times(self) -> list[float]:
@@ -101,7 +101,7 @@ class TimedRequest:
         return [each for each in times if each is not None] + [tick.at for tick in self.ticks]
 
     def shift(self, seconds: float) -> None:
-        """Add ``seconds`` to all times."""
+        """Add ``seconds`` to all times of the request."""
         for field in TIMES:
             at = getattr(self, field)
             if at is not None:
@@ -110,7 +110,7 @@ class TimedRequest:
             tick.at += seconds
 
     def complete(self, other: TimedRequest) -> None:
-        """Fill in the times that the ``other`` side recorded for the same request."""
+        """Fill in the times that only the ``other`` side has recorded for the same request."""
         for field in TIMES:
             if getattr(self, field) is None:
                 setattr(self, field, getattr(other, field))
@@ -133,7 +133,9 @@ _COMPARED: Final = 20
 
 
 class _OpenRequests:
-    """The unanswered requests, by origin and by exchange (see `Entry.post`). Each method takes constant time."""
+    """The requests without a reply so far, by origin and by exchange (see `RecordedEntry.post`). Each method takes
+    constant time.
+    """
 
     def __init__(self) -> None:
         self._open = set[TimedRequest]()
@@ -164,13 +166,15 @@ class _OpenRequests:
 
 
 def _keys(request: TimedRequest) -> list[Origin | int]:
-    """Return the keys of a request: its exchange, and its origin unless log messages never belong to the request."""
+    """Return the keys under which a request is stored: its exchange, and its origin unless log messages can't belong to
+    it.
+    """
     keys: list[Origin | int] = [] if request.method == "subscriptions/listen" else [request.origin]
     return [*keys, request.post] if request.post else keys
 
 
 class RecordingReader:
-    """Reads one recording into memory."""
+    """Reads the requests of one recording into memory."""
 
     def __init__(self, recorded: Recorded) -> None:
         self.recorded = recorded
@@ -187,7 +191,7 @@ class RecordingReader:
         self._asked: dict[RequestId, Reference] = {}
 
     def read(self) -> None:
-        """Read the file. Raises `OSError` and `BadRecording`."""
+        """Read the file of the recording. Raises `OSError` and `BadRecording`."""
         for entry in self.recorded:
             at = self.recorded.header.wall + entry.t / 1e6
             if entry.event is not None:
@@ -264,11 +268,13 @@ class RecordingReader:
             self._tick(self._with_post(post) or self._only_one(OPPOSITE[origin]), at, "log", _shown(params.get("data")))
 
     def _with_post(self, post: int) -> TimedRequest | None:
-        """Return the last open request of this exchange."""
+        """Return the latest request of the exchange ``post`` that has no reply yet."""
         return self._open.last(post) if post else None
 
     def _only_one(self, origin: Origin) -> TimedRequest | None:
-        """Return the request that a log message belongs to: the only open one; `None` if there are several."""
+        """Return the request to which a log message belongs: the only one without a reply, or `None` if there are
+        several.
+        """
         return self._open.last(origin) if self._open.count(origin) == 1 else None
 
     def _tick(self, request: TimedRequest | None, at: float, kind: Any, words: str) -> None:
@@ -327,8 +333,9 @@ class RecordingReader:
     # Both sides
 
     def is_other_side_of(self, other: RecordingReader) -> bool:
-        """Return whether the two recordings belong to one connection: they have opposite roles and the same first
-        requests."""
+        """Return whether ``other`` is the recording of the other side of this connection: it has the opposite role, and
+        the same first requests.
+        """
         if self.role == other.role:
             return False
         mine = [(key, each[0].method) for key, each in islice(self.requests.items(), _COMPARED)]
@@ -338,12 +345,12 @@ class RecordingReader:
         return common > 0 and 2 * common >= min(len(mine), len(other.requests))
 
     def all(self) -> Iterator[TimedRequest]:
-        """Return all requests, grouped by origin and id."""
+        """Return all requests of the recording, grouped by origin and id."""
         for each in self.requests.values():
             yield from each
 
     def pairs(self, other: RecordingReader) -> Iterator[tuple[TimedRequest, TimedRequest]]:
-        """Return each request together with the same request in ``other``."""
+        """Return the requests that are in this recording and in ``other``, as pairs."""
         for key, mine in self.requests.items():
             theirs = other.requests.get(key, [])
             if self._has_posts or other._has_posts:
@@ -352,12 +359,13 @@ class RecordingReader:
                 yield from zip(mine, theirs, strict=False)
 
     def shift(self, seconds: float) -> None:
-        """Add ``seconds`` to the times of all requests."""
+        """Add ``seconds`` to the times of all requests of the recording."""
         for request in self.all():
             request.shift(seconds)
 
     def merge(self, other: RecordingReader | None) -> list[TimedRequest]:
-        """Return all requests, completed by the times that the ``other`` side recorded."""
+        """Return the requests of both recordings. A request that is in both has the times that each side has recorded.
+        """
         if other is None:
             return list(self.all())
         seen = set[TimedRequest]()
@@ -368,8 +376,9 @@ class RecordingReader:
 
 
 def _nearest(mine: list[TimedRequest], theirs: list[TimedRequest]) -> Iterator[tuple[TimedRequest, TimedRequest]]:
-    """Return pairs of requests with the same id that are nearest in time, if one side has the requests of many
-    clients."""
+    """Pair the requests with the same id that are nearest in time. Used if one side has the requests of many clients,
+    whose ids repeat.
+    """
     left = theirs[:_COMPARED]
     for each in mine[:_COMPARED]:
         fitting = [other for other in left if (other.method, other.name) == (each.method, each.name)]
@@ -380,7 +389,7 @@ def _nearest(mine: list[TimedRequest], theirs: list[TimedRequest]) -> Iterator[t
 
 
 def _shown(data: Any) -> str:
-    """Return a short text for a value in a message."""
+    """Return a value of a message as a short text."""
     if isinstance(data, str):
         return data[:_LONGEST]
     return str(data) if is_small(data, _MOST_PARTS, _LONGEST, _MOST_PARTS) else "(large)"

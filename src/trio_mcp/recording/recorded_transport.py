@@ -1,4 +1,4 @@
-"""RecordedTransport wraps the transport of a connection, and records each message.
+"""RecordedTransport: wraps the transport of a connection, and records each message.
 
 `RecordedRequests` records what happens to the requests of that connection.
 """
@@ -29,7 +29,7 @@ _working_for: Final[ContextVar[Reference | None]] = ContextVar("trio_mcp.recordi
 
 
 class RecordedTransport(FramedTransport):
-    """Wraps ``transport``, and records each message in ``recording``.
+    """A transport that wraps ``transport``, and records each message in ``recording``.
 
     Messages of this side are recorded when they are sent, and those of the peer when they are received.
     """
@@ -43,7 +43,7 @@ class RecordedTransport(FramedTransport):
         self.names_calls = transport.names_calls
 
     async def receive(self) -> Received:
-        """Receive from the wrapped transport. See `FramedTransport.receive`."""
+        """Receive a message from the wrapped transport, and record it. See `FramedTransport.receive`."""
         try:
             received = await self._transport.receive()
         except UnreadableFrame as error:
@@ -56,7 +56,7 @@ class RecordedTransport(FramedTransport):
         return received
 
     async def send(self, messages: bytes | bytearray) -> None:
-        """Send over the wrapped transport. See `FramedTransport.send`."""
+        """Record messages, and send them over the wrapped transport. See `FramedTransport.send`."""
         begin, self._rest = self._rest, 0
         for line in bytes(messages[begin:]).split(b"\n"):
             if line:
@@ -64,8 +64,9 @@ class RecordedTransport(FramedTransport):
         await self._transport.send(messages)
 
     def send_nowait(self, message: bytes) -> int:
-        """Send over the wrapped transport, without waiting. See `FramedTransport.send_nowait`."""
-        at = trio.current_time()  # before sending: the peer may get the message before this task resumes
+        """Record a message, and send it over the wrapped transport without waiting. See `FramedTransport.send_nowait`.
+        """
+        at = trio.current_time()  # record before sending, because the peer may receive the message at once
         count = self._transport.send_nowait(message)
         if count:
             self._recording.frame("out", message[:-1], at)
@@ -73,15 +74,18 @@ class RecordedTransport(FramedTransport):
         return count
 
     def make_outbox(self, high_water: int, recorded: SendRecorder | None = None) -> Outbox:
-        """Return an outbox of the wrapped transport that sends through this one. See `FramedTransport.make_outbox`."""
+        """Return an outbox of the wrapped transport that sends through this transport. See
+        `FramedTransport.make_outbox`.
+        """
         return self._transport.make_outbox(high_water, recorded or SendRecorder(self.send_nowait, self._record))
 
     def _record(self, message: bytes) -> None:
         self._recording.frame("out", message)
 
     def observed_by(self, tracing: Tracing | None) -> Tracing | None:
-        """Return an observer that records requests, and passes them to ``tracing``. See
-        `FramedTransport.observed_by`."""
+        """Return a `Tracing` that records the events of requests, and passes them on to ``tracing``. See
+        `FramedTransport.observed_by`.
+        """
         place = self._recording, 0
         return RecordedRequests(lambda _: place, self._transport.observed_by(tracing))
 
@@ -95,7 +99,7 @@ class RecordedTransport(FramedTransport):
 
 @define(eq=False)
 class RecordedRequests:
-    """Records what happens to the requests of one connection, and then passes it to ``tracing``.
+    """Records the events of the requests on one connection, and passes them on to ``tracing``.
 
     ``find`` returns the recording of a request. See `Tracing` and `Tracer`.
     """
@@ -105,24 +109,24 @@ class RecordedRequests:
     _tracer: Tracer | None = None
 
     def _watch_load(self, load: Load) -> None:
-        """See `Tracing.watch`."""
+        """Pass the load of the server on to the other tracing. See `Tracing.watch`."""
         if self._tracing is not None:
             self._tracing._watch_load(load)
 
     def _tracer_of(self, network: str | None) -> Tracer:
-        """See `Tracing.tracer`."""
+        """Return the tracer for the connection, which is this object. See `Tracing.tracer`."""
         self._tracer = None if self._tracing is None else self._tracing._tracer_of(network)
         return self
 
     def close(self, role: str, revision: str | None) -> None:
-        """See `Tracer.close`."""
+        """Record the end of the connection. See `Tracer.close`."""
         if self._tracer is not None:
             self._tracer.close(role, revision)
 
     def calling(
         self, request: OutboundRequest, params: dict[str, Any] | None, present: TraceContext | None
     ) -> CallSpan | None:
-        """See `Tracer.calling`."""
+        """Return an observer of a request that this side sends. See `Tracer.calling`."""
         span = None if self._tracer is None else self._tracer.calling(request, params, present)
         place = self._find(request)
         if place is None:
@@ -131,7 +135,7 @@ class RecordedRequests:
         return _RecordedCall(place, request, params, span)
 
     def handling(self, request: InboundRequest, queued: float = 0.0) -> HandlerSpan | None:
-        """See `Tracer.handling`."""
+        """Return an observer of a request that the peer has sent. See `Tracer.handling`."""
         span = None if self._tracer is None else self._tracer.handling(request, queued)
         place = self._find(request)
         if place is None:
@@ -143,7 +147,7 @@ class RecordedRequests:
 
 
 class _RecordedCall:
-    """A request that this side sent. See `CallSpan`."""
+    """Records the events of a request that this side has sent. See `CallSpan`."""
 
     def __init__(
         self, place: ExchangeReference, request: OutboundRequest, params: dict[str, Any] | None, span: CallSpan | None
@@ -162,7 +166,7 @@ class _RecordedCall:
 
 
 class _RecordedHandler:
-    """A request that the peer sent. See `HandlerSpan`."""
+    """Records the events of a request that the peer has sent. See `HandlerSpan`."""
 
     def __init__(self, place: ExchangeReference, request: InboundRequest, span: HandlerSpan | None) -> None:
         self._recording, self._post = place

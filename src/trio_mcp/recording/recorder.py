@@ -1,4 +1,5 @@
-"""Recorder writes recordings, one file for each connection, in its own thread, so that no connection waits for a disk.
+"""Recorder: writes recordings of connections, one file for each, in a thread of its own, so that connections don't wait
+for the disk.
 
 A connection passes its bytes unchanged; the thread decodes, masks and writes them. Messages that arrive faster than the
 thread can write are dropped and counted. If the disk fails, the recordings end with one line in the log.
@@ -43,7 +44,7 @@ _decoder: Final = msgspec.json.Decoder()
 
 
 def new_header(role: str, network: str | None) -> Header:
-    """Return the header of a recording that begins now."""
+    """Return the header of a recording that starts now."""
     return Header(
         recording=VERSION,
         id=secrets.token_hex(8),
@@ -62,7 +63,7 @@ def _software() -> str:
 
 
 class Recorder:
-    """Records connections to files in JSON Lines, one line for each message and event.
+    """Records connections in JSON Lines files, with one line for each message and event.
 
     The first connection is recorded in ``path``, for example ``name.jsonl``, the second in ``name-2.jsonl``, and so on.
     Existing files are replaced. Only your user can read the files.
@@ -100,14 +101,15 @@ class Recorder:
         self._is_over = False
 
     def _recorded(self, transport: FramedTransport, role: str) -> FramedTransport:
-        """Return a transport that records all messages of ``transport``. ``role`` is the role of this side."""
+        """Return a transport that wraps ``transport`` and records all its messages. ``role`` is the role of this side.
+        """
         from .recorded_transport import RecordedTransport
 
         recording = self._start(role, transport.network)
         return transport if recording is None else RecordedTransport(transport, recording)
 
     def _start(self, role: str, network: str | None = None) -> Recording | None:
-        """Start the recording of another connection. Return `None` if the maximum number of files is reached."""
+        """Start the recording of a connection. Return `None` if the maximum number of files is reached."""
         with self._lock:
             if self._is_over or self._opened == _MOST_FILES:
                 return None
@@ -117,7 +119,7 @@ class Recorder:
         return Recording(self._put, self._written, path, new_header(role, network))
 
     def _put(self, job: WriteJob) -> bool:
-        """Pass ``job`` to the thread without waiting. Return false, with nothing done, if too many bytes wait there."""
+        """Pass ``job`` to the thread without waiting. If too many bytes are waiting there, drop it and return false."""
         with self._lock:
             if job.written is None and (self._is_over or self._waiting + job.size > _MOST_WAITING):
                 return False
@@ -136,7 +138,7 @@ class Recorder:
         return True
 
     async def _written(self, recording: Recording) -> None:
-        """Wait until ``recording`` is completely written to its file, for two seconds at most."""
+        """Wait up to two seconds until ``recording`` is completely written to its file."""
         done, told = threading.Event(), trio.Event()
         token = trio.lowlevel.current_trio_token()
 
@@ -171,7 +173,7 @@ class Recorder:
                 self._waiting -= job.size
             try:
                 self._write(job)
-            except Exception as error:  # usually an error of the disk; no connection may end because of it
+            except Exception as error:  # usually a disk error, which must not end any connection
                 self._fail(job, error)
             if job.written is not None:
                 job.written()
@@ -214,7 +216,7 @@ class Recorder:
 
 
 def entry_of(job: WriteJob, limit: int) -> RecordedEntry:
-    """Return the entry of a message, with secrets masked.
+    """Return the entry for a recorded message, with its secrets masked.
 
     If the message has more than ``limit`` bytes, its parameters and result are removed before the search for secrets.
     """
@@ -231,12 +233,12 @@ def entry_of(job: WriteJob, limit: int) -> RecordedEntry:
     except RecursionError:
         reason = "nested too deep"
     except (msgspec.MsgspecError, UnicodeDecodeError):
-        reason = NO_JSON  # the text isn't quoted, because it may contain secrets
+        reason = NO_JSON  # don't record the text, which may contain secrets
     return RecordedEntry(
         t=job.t, dir=job.dir, bytes=len(job.data), message=message, cut=cut, reason=reason, post=job.post
     )
 
 
 def recorder_of(record: Recorder | str | os.PathLike[str] | None) -> Recorder | None:
-    """Return the recorder for a ``record`` option: `None`, a path or a `Recorder`."""
+    """Return the recorder for the value of a ``record`` option: `None`, a path or a `Recorder`."""
     return record if record is None or isinstance(record, Recorder) else Recorder(record)

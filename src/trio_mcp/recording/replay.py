@@ -1,4 +1,4 @@
-"""Replay: plays one side of a recording against the other side as it is now, and reports the differences.
+"""Replay: plays one side of a recording against a live server or client, and reports the differences.
 
 Messages are sent in their recorded order. Before each message, the replay waits for the messages of the other side that
 preceded it in the recording. A cancel is sent after the same delay as in the recording. Answers, questions and
@@ -28,7 +28,7 @@ from .entries import Recorded, RecordedEntry, plain_id
 
 @frozen
 class ConnectionOpening:
-    """How the client opened the first connection in a recording."""
+    """How the client opened the first connection in a recording: with a legacy handshake, or with a modern request."""
 
     legacy: str | None = None
     """The revision offered by ``initialize``; `None` without a handshake."""
@@ -37,7 +37,7 @@ class ConnectionOpening:
 
 
 def opening_of(recorded: Recorded) -> ConnectionOpening:
-    """Return how the client of ``recorded`` opened its connection, from its first request that got a result.
+    """Return how the client in ``recorded`` opened its connection. The first request that got a result shows this.
 
     Raises `OSError` and `BadRecording`.
     """
@@ -68,14 +68,14 @@ def _opened_by(message: dict[str, Any]) -> ConnectionOpening:
 
 
 def meta_of(params: Any) -> dict[str, Any]:
-    """Return the ``_meta`` of ``params``; empty if there is none."""
+    """Return the ``_meta`` of request parameters, or an empty object if there is none."""
     found: Any = as_object(params).get("_meta")
     return as_object(found)
 
 
 @define(eq=False)
 class ReceivedMessage:
-    """A request or a notification that the other side sent during the replay."""
+    """A request or a notification that the live side has sent during the replay."""
 
     method: str
     params: Any
@@ -83,19 +83,19 @@ class ReceivedMessage:
 
     @property
     def value(self) -> float:
-        """The progress that a progress notification reports."""
+        """The number in a progress notification."""
         found = self.member("progress")
         return found if isinstance(found, int | float) else -math.inf
 
     def member(self, name: str) -> Any:
-        """Return a member of the parameters; `None` if there is none."""
+        """Return a member of the message's parameters, or `None` if it is missing."""
         params: Any = self.params
         return as_object(params).get(name)
 
 
 @define(eq=False)
 class SentRequest:
-    """A request of the side that is replayed."""
+    """A request of the recording that the replay has sent."""
 
     id: RequestId
     name: str
@@ -124,8 +124,8 @@ async def replay(
     side: Literal["client", "server"] = "client",
     patience: float = 10.0,
 ) -> list[Difference]:
-    """Replay one ``side`` of ``recorded`` over ``transport``, and return the differences in the messages of the other
-    side.
+    """Replay one ``side`` of ``recorded`` over ``transport``. Return the differences between the recorded and the live
+    messages of the other side.
 
     A message can be up to ``patience`` seconds late. The transport is closed at the end.
 
@@ -173,7 +173,7 @@ class _Player:
         """For each recorded request of the other side, the request received in its place during the replay."""
         self.comparing = Comparison()
 
-    # Messages of the other side
+    # Messages of the live side
 
     async def read(self) -> None:
         try:
@@ -223,7 +223,9 @@ class _Player:
             self._outbox.close()
 
     async def _until(self, ready: Callable[[], object]) -> bool:
-        """Wait until ``ready()`` is true. Return false if the time is over or the other side ends first."""
+        """Wait until ``ready()`` is true. Return false if the patience is exceeded, or the live side ends the
+        connection first.
+        """
         with trio.move_on_after(self._patience):
             while not (ready() or self._is_over):
                 await self._news.park()
@@ -249,13 +251,13 @@ class _Player:
             if entry.dir is not None:
                 last = entry.t
             elif entry.event == "cancel.received" and entry.cause == "disconnect" and self._side == "client":
-                # 2026-07-28 streamable HTTP, section Cancellation: the client cancelled by closing the stream.
+                # 2026-07-28 streamable HTTP, section Cancellation: the client has cancelled by closing the stream.
                 await self._leave(self._sent.get((entry.post, entry.id)), None, 0.0)
         self._report_missing()
 
     def _report_missing(self) -> None:
-        # Fewer invalid inputs aren't a difference, as with progress: text that a program prints at its end may arrive
-        # too late. For the same reason, text after the last message may be missing in the recording.
+        # Fewer invalid inputs than recorded aren't a difference: text that a program prints at its end may arrive too
+        # late. For the same reason, text after the last message may be missing in the recording.
         for reason in self._unreadable[self._unreadable_before : self._unreadable_counted]:
             self.comparing.add_difference(f"a message of the {self._other}", "a message", reason)
         for heard in self._received:
@@ -284,7 +286,7 @@ class _Player:
         elif message_id is not None:
             met = self._matched.get((entry.post, message_id))
             if met is None or met.id is None:
-                return  # the request that this answers hasn't arrived, which was reported already
+                return  # the request for this reply hasn't arrived, which was already reported
             self._outbox.put(_reply(met.id, message, self._addressed(message.get("result"), entry.post)) + b"\n")
         with trio.move_on_after(self._patience) as scope:
             await self._outbox.flushed()
@@ -306,14 +308,14 @@ class _Player:
         self._outbox.put_request(live, method, params, None)
 
     async def _leave(self, sent: SentRequest | None, reason: str | None, gap: float) -> None:
-        """Cancel a request, after the same delay as in the recording."""
+        """Cancel a request that the replay has sent, after the same delay as in the recording."""
         if sent is not None and sent.id not in self._left and not sent.is_expected:
             await trio.sleep(gap)
             self._left.add(sent.id)
             self._outbox.put_cancel(sent.id, reason)
 
     def _addressed(self, data: Any, post: int) -> Any:
-        """Return ``data`` that this side sends, with the ids that the other side uses in the replay."""
+        """Return recorded ``data`` with the ids of the other side's requests replaced by those in the replay."""
         if not isinstance(data, dict):
             return data
         members = dict(cast("dict[str, Any]", data))
@@ -337,7 +339,7 @@ class _Player:
     async def _expect_reply(self, message: dict[str, Any], message_id: RequestId, entry: RecordedEntry) -> None:
         sent = self._sent.get((entry.post, message_id))
         if sent is None:
-            return  # the request wasn't recorded, or was too long
+            return  # the request wasn't recorded, or was too long to be recorded
         sent.is_expected = True
         if not await self._until(lambda: sent.id in self._replies):
             self.comparing.add_difference(sent.name, "an answer", "none")
@@ -370,7 +372,9 @@ class _Player:
             self.comparing.add_difference(f"the progress of {sent.name}", text_of(params), "none")
 
     async def _expect_call(self, given: ReceivedMessage, entry: RecordedEntry) -> None:
-        """Wait for a request or a notification, and take the received one that is most similar to ``given``."""
+        """Wait for a live request or notification with the method of ``given``, the recorded one. Compare ``given``
+        with the most similar one that has arrived.
+        """
         cancelled = plain_id(given.member("requestId")) if given.method == _CANCELLED else None
         about = self._matched.get((entry.post, cancelled))
 
@@ -400,7 +404,7 @@ class _Player:
 
 
 def _unreadable_in(entry: RecordedEntry) -> int:
-    """Return the number of inputs in ``entry`` that aren't messages."""
+    """Return how many inputs in the recorded ``entry`` aren't valid messages."""
     data: Any = entry.message
     items = cast("list[Any]", data if isinstance(data, list) and data else [data])
     return len(items) - sum(_is_readable(each, entry) for each in entry.messages)

@@ -1,4 +1,5 @@
-"""Draw a timeline as an SVG picture: one row for each request, with the caller above and the handler below.
+"""Draws a timeline as an SVG picture: one row for each request, with the call in the upper half and the handler in the
+lower half.
 
 A media query chooses light or dark colours, as the reader prefers. Names that come from peers are only text: they are
 cut, and without characters that an XML reader, a terminal or the text direction would interpret.
@@ -48,7 +49,7 @@ _LEGEND: Final = (
 
 
 def svg(timeline: Timeline, title: str = "", *, width: int = 1000) -> str:
-    """Return ``timeline`` as an SVG picture of ``width`` pixels, with the first `MOST_ROWS` requests.
+    """Draw ``timeline`` as an SVG picture of ``width`` pixels, with the first `MOST_ROWS` requests.
 
     In a narrow picture, names are above the bars. If there are few requests, the marks have labels.
     """
@@ -56,20 +57,22 @@ def svg(timeline: Timeline, title: str = "", *, width: int = 1000) -> str:
 
 
 def shown(text: str, limit: int = _MOST_LABEL) -> str:
-    """Return ``text`` for XML, cut to ``limit`` characters, with characters that aren't printable escaped."""
+    """Escape ``text`` for XML, with unprintable characters replaced. It is truncated to ``limit`` characters."""
     plain = "".join(one if one.isprintable() else ascii(one)[1:-1] for one in text[: limit + 1])
     return escape(plain if len(plain) <= limit else plain[: limit - 1] + "…")
 
 
 def duration(seconds: float) -> str:
-    """Return a duration as text, in µs, ms or s."""
+    """Format a duration as text, in µs, ms or s."""
     if abs(seconds) < 0.001:
         return f"{seconds * 1e6:.0f} µs"
     return f"{seconds * 1e3:.4g} ms" if abs(seconds) < 1 else f"{seconds:.4g} s"
 
 
 def _busy(rows: Sequence[TimedRequest]) -> list[tuple[float, float]]:
-    """Return the times with requests. Idle gaps that are too short to be shortened are included."""
+    """Return the time spans in which there are requests. Short idle gaps, which aren't shortened in the picture, are
+    included.
+    """
     times = sorted((row.started_at, row.ended_at) for row in rows) or [(0.0, 1.0)]
     merged = [times[0]]
     for begin, end in times[1:]:
@@ -107,7 +110,7 @@ class _Drawing:
         self._bar = 14 if self._is_told else 9
 
     def _on_axis(self, at: float) -> float:
-        """Return the position of a time on the axis, in seconds from its beginning, with long idle gaps shortened."""
+        """Convert a time to a position on the axis, in seconds from its beginning. Long idle gaps are shortened."""
         passed = 0.0
         for begin, end in self._segments:
             if at < begin:
@@ -166,7 +169,7 @@ class _Drawing:
         return f"{told} · {apart}"
 
     def _axis(self, top: int, bottom: int) -> Iterator[str]:
-        room = (self._width - self._left - _RIGHT) / 90  # how many numbers fit beside each other
+        room = (self._width - self._left - _RIGHT) / 90  # how many numbers fit on the axis
         step = 10 ** math.floor(math.log10(self._span / room))
         step *= next(factor for factor in (1, 2, 5, 10) if self._span / (step * factor) <= room)
         for begin, end in self._segments:
@@ -187,7 +190,7 @@ class _Drawing:
         return 8 + 2 * self._bar + 2 + _LINE * (self._is_narrow + bool(above) + bool(below))
 
     def _row_text(self, row: TimedRequest) -> tuple[str, str]:
-        """Return the labels for the marks of the caller, and for the marks of the handler."""
+        """Return the two labels of a row: for the marks on the call, and for the marks on the handler."""
         if not self._is_told:
             return "", ""
         above = {"caller left": row.left if row.cancel_sent is None else None, "cancel sent": row.cancel_sent}
@@ -225,7 +228,7 @@ class _Drawing:
         for tick in row.ticks:
             yield _mark(tick, self._x(tick.at), (upper if began is None else lower) + self._bar / 2)
         sent, read = row.cancel_sent or row.left, row.cancel_read
-        if sent is not None and read is not None:  # one line, from the caller to the handler
+        if sent is not None and read is not None:  # a line from the call to the handler
             way = f"V{upper + self._bar}L{self._x(read)} {lower}V{lower + self._bar + 1}"
             yield f'<path class="cancel" d="M{self._x(sent)} {upper - 1}{way}m-3 -4l3 4l3 -4"/>'
         elif sent is not None:
@@ -242,13 +245,15 @@ class _Drawing:
         yield "</g>"
 
     def _text(self, words: str, at: float, y: float) -> Iterator[str]:
-        """Write ``words`` to the right of a time if there is room, else at the right edge."""
+        """Draw the text ``words`` to the right of the time ``at``. If there is too little space, draw it at the right
+        edge.
+        """
         if words:
             x = max(12.0, min(self._x(at), self._width - 8 - 6.4 * len(words)))
             yield f'<text class="told" x="{round(x, 2)}" y="{y}">{escape(words)}</text>'
 
     def _rect(self, kind: str, begin: float, end: float | None, last: float, y: float) -> str:
-        """Return a bar, which is pale if its end wasn't recorded."""
+        """Return the SVG of a bar. The bar is pale if its end wasn't recorded."""
         x = self._x(begin)
         width = max(round(self._x(last if end is None else end) - x, 2), 1.5)
         pale = " open" if end is None else ""
@@ -257,7 +262,7 @@ class _Drawing:
     # The legend
 
     def _legend(self, y: float) -> Iterator[tuple[int, str]]:
-        """Return the parts of the legend, each with its line number."""
+        """Return the SVG of the legend: its parts, each with its line number."""
         x, line = 12.0, 0
         seen = {word for row in self._rows for word in _seen(row)}
         for form, words in _LEGEND:
@@ -281,7 +286,7 @@ def _indent(row: TimedRequest) -> int:
 
 
 def _seen(row: TimedRequest) -> Iterator[str]:
-    """Return the entries of the legend that a row needs."""
+    """Return the legend entries for the marks in a row."""
     if row.sent is not None:
         yield "failed call" if row.failed else "call"
     if row.began is not None or row.received is not None:
@@ -305,7 +310,7 @@ def _mark(tick: Tick, x: float, y: float) -> str:
 
 
 def _wrapped(text: str, width: int) -> Iterator[str]:
-    """Return ``text`` in lines, broken at the dots between its parts."""
+    """Wrap ``text`` into lines, at the dots between its parts."""
     line = ""
     for part in text.split(" · "):
         longer = f"{line} · {part}" if line else part
@@ -318,7 +323,7 @@ def _wrapped(text: str, width: int) -> Iterator[str]:
 
 
 def _times_text(row: TimedRequest) -> str:
-    """Return the times of ``row`` as text, relative to its beginning."""
+    """Return all times of ``row`` as text, relative to the first one."""
     words = {
         "sent": row.sent,
         "received": row.received,

@@ -1,4 +1,5 @@
-"""Timeline: the requests of several recordings on one time axis, as seen by both sides of a connection.
+"""Timeline: the requests of several recordings on a common time axis, as both sides of each connection have recorded
+them.
 
 A request is matched with the recording of the other side by its direction, its id, and how often the id was used
 before. If a server over HTTP recorded many clients that use the same ids, the request that is nearest in time is taken.
@@ -30,7 +31,8 @@ from .reading import RecordingReader, TimedRequest
 
 @frozen
 class Timeline:
-    """The requests of all recordings. A request comes before the requests that its handler made."""
+    """The requests of several recordings on a common time axis. A request precedes the requests that its handler made.
+    """
 
     requests: Sequence[TimedRequest]
     left_out: int
@@ -49,7 +51,7 @@ class Timeline:
 
 
 def timeline(recordings: Sequence[Recorded]) -> Timeline:
-    """Return the requests of ``recordings`` on one time axis.
+    """Return the requests of ``recordings`` on a common time axis.
 
     The recordings can be the two sides of one connection, or belong to several connections, for example of a proxy.
     Raises `OSError` and `BadRecording`.
@@ -92,11 +94,13 @@ def timeline(recordings: Sequence[Recorded]) -> Timeline:
 
 
 def _offset(first: RecordingReader, other: RecordingReader) -> tuple[float, float] | None:
-    """Return how far the clock of ``other`` is ahead, and the uncertainty; `None` without a complete round trip."""
+    """Return by how many seconds the clock of ``other`` is ahead of the clock of ``first``, and the uncertainty. Return
+    `None` if there is no complete round trip.
+    """
     least, most = -math.inf, math.inf
     for mine, theirs in first.pairs(other):
         if mine.sent is not None:
-            # No message arrives before it was sent.
+            # A message can't arrive before it was sent. This limits the difference of the clocks.
             most = min(most, _passed(mine.sent, theirs.received), _passed(mine.cancel_sent, theirs.cancel_read))
             least = max(least, -_passed(theirs.replied, mine.answered))
         else:
@@ -110,15 +114,17 @@ def _offset(first: RecordingReader, other: RecordingReader) -> tuple[float, floa
 
 
 def _passed(sent: float | None, received: float | None) -> float:
-    """Return the seconds from sending, on one clock, to receiving, on the other; infinite if unknown."""
+    """Return the seconds between sending a message (on one clock) and receiving it (on the other). Return infinity if a
+    time is unknown.
+    """
     return math.inf if sent is None or received is None else received - sent
 
 
 class _StartedRequests:
-    """Requests whose handler has started, by the recording, id and exchange of a `Reference`."""
+    """The requests whose handlers have started, keyed by the recording, id and exchange in a `Reference`."""
 
     def __init__(self, requests: Iterable[tuple[str, TimedRequest]]) -> None:
-        """Each of ``requests`` comes with the id of its recording."""
+        """Each of ``requests`` is a pair of a recording's id and a request in it."""
         self._found: dict[tuple[str, RequestId, int], tuple[list[float], list[TimedRequest]]] = {}
         handled = [(each.started_at, recording, each) for recording, each in requests if each.began is not None]
         for begin, recording, each in sorted(handled, key=lambda found: found[0]):
@@ -127,14 +133,14 @@ class _StartedRequests:
             found.append(each)
 
     def last(self, name: tuple[str, RequestId, int], request: TimedRequest) -> TimedRequest | None:
-        """Return the last request with this ``name`` that began before ``request``, other than ``request``."""
+        """Return the last request with this key (``name``) that started before ``request``."""
         begins, found = self._found.get(name, ([], []))
         before = bisect_right(begins, request.started_at)
         return next((each for each in reversed(found[max(0, before - 2) : before]) if each is not request), None)
 
 
 def _nested(requests: Iterable[TimedRequest], begun: _StartedRequests) -> list[TimedRequest]:
-    """Return ``requests`` in order of time, each after the request whose handler made it."""
+    """Sort ``requests`` by time, with each request placed after the request whose handler made it."""
     ordered = sorted(requests, key=lambda each: each.started_at)
     states: dict[tuple[str, str], TimedRequest] = {}
     children: dict[TimedRequest | None, list[TimedRequest]] = {None: []}
@@ -156,7 +162,7 @@ def _nested(requests: Iterable[TimedRequest], begun: _StartedRequests) -> list[T
 
 
 def _parent(request: TimedRequest, begun: _StartedRequests) -> TimedRequest | None:
-    """Return the request whose handler made ``request``: the last one with the recorded id that had begun by then."""
+    """Return the request whose handler made ``request``: the last one with the recorded id that started before it."""
     asked = request.asked
     if asked is None:
         return None
@@ -169,7 +175,7 @@ _HANDLERS: Final = 2
 
 
 def perfetto(timeline: Timeline) -> bytes:
-    """Return ``timeline`` as JSON for Perfetto."""
+    """Return ``timeline`` as trace data in JSON, for the Perfetto viewer."""
     begin = min((each.started_at for each in timeline.requests), default=0.0)
     events = [*_names(_CALLERS, "calls"), *_names(_HANDLERS, "handlers")]
     for number, request in enumerate(timeline.requests):
@@ -183,7 +189,7 @@ def _names(pid: int, name: str) -> Iterator[dict[str, Any]]:
 
 
 class _RequestRows:
-    """The rows of one request in a Perfetto trace. ``number`` identifies the request."""
+    """Creates the trace events of one request for Perfetto. ``number`` identifies the request."""
 
     def __init__(self, request: TimedRequest, number: int, begin: float) -> None:
         self._request = request
@@ -191,7 +197,8 @@ class _RequestRows:
         self._begin = begin
 
     def _event(self, phase: str, pid: int, name: str, at: float, **args: Any) -> dict[str, Any]:
-        # A plain id would be one row shared by all processes, which Perfetto shows under none of them.
+        # Use a local id: Perfetto would put a plain one into a row shared by all processes, which it shows under none
+        # of them.
         row = {"local": f"{self._number:#x}"}
         event: dict[str, Any] = {"ph": phase, "cat": "mcp", "id2": row, "pid": pid, "tid": pid, "name": name}
         event["ts"] = round((at - self._begin) * 1e6, 3)
@@ -208,7 +215,7 @@ class _RequestRows:
         yield last
 
     def events(self) -> Iterator[dict[str, Any]]:
-        """Return the trace events of the request in both processes."""
+        """Return the trace events of the request: of its call, and of its handler."""
         request = self._request
         name = f"{request.method} {request.name}".strip()
         args = {"id": request.id, "from": request.origin, "cause": request.cause, "failed": request.failed}
