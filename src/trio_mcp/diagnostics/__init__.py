@@ -1,1 +1,1 @@
-"""Logging of this package, in a way that never blocks a trio task."""
+"""Logging of this package that doesn't block trio tasks."""

@@ -1,4 +1,4 @@
-"""Passes this package's log records to the logging handlers, with a limit on the records of each peer.
+"""Passes log records of this package to the logging handlers in a thread, and limits the number of records per peer.
 
 Importing this module is enough: code that calls ``logging.getLogger("trio_mcp").warning(...)`` doesn't have to use this
 module. The application keeps control of levels, filters, handlers and propagation. While a server runs, a thread, the
@@ -35,13 +35,14 @@ _LAST_WAIT: Final = 0.2
 
 
 def call_handlers(record: logging.LogRecord) -> None:
-    """Pass ``record`` to the logging handlers of its logger, or of the application, and wait for them."""
+    """Pass ``record`` to the logging handlers of its logger and the application, and wait until they return."""
     logger = logging.getLogger(record.name)
     type(logger).callHandlers(logger, record)
 
 
 class Writer:
-    """Writes the log in a daemon thread. The thread calls jobs in the order of `put`, and exists while there are jobs.
+    """Writes the log in a daemon thread. The thread runs jobs in the order of the `put` calls, and only exists while it
+    has work.
 
     The queue is limited. Further jobs are dropped and counted, and the number is logged once the thread has caught up.
     `put` can be called in any thread, and never waits for a thread that writes, because the lock isn't held during
@@ -56,7 +57,7 @@ class Writer:
         self._shares: dict[LogShares, int] = {}
         """Log shares of the running servers, and how often `enter` was called for each."""
         atexit.register(self._at_exit)
-        if hasattr(os, "register_at_fork"):  # not available on Windows, which has no fork
+        if hasattr(os, "register_at_fork"):  # not available on Windows, which lacks fork
             os.register_at_fork(after_in_child=self._start_again)
 
     def _start_again(self) -> None:
@@ -72,12 +73,14 @@ class Writer:
         return bool(self._shares)
 
     def enter(self, shares: LogShares) -> None:
-        """Called when a server starts. From now on, the log thread reports how many records ``shares`` suppressed."""
+        """Start writing the log in the thread, because a server starts. The thread also reports how many records
+        ``shares`` has suppressed.
+        """
         with self._lock:
             self._shares[shares] = self._shares.get(shares, 0) + 1
 
     def leave(self, shares: LogShares) -> None:
-        """Undo one call of `enter`. Queued jobs are still called."""
+        """Undo one call of `enter`, because a server has ended. Queued jobs still run."""
         with self._lock:
             self._shares[shares] -= 1
             last = not self._shares[shares]
@@ -88,13 +91,16 @@ class Writer:
                 self.put_record(record)
 
     def put_record(self, record: logging.LogRecord) -> None:
-        """Write ``record`` in the log thread. Handlers also get its exception object, unless other jobs wait: an
-        exception keeps everything alive that its frames refer to."""
+        """Write ``record`` in the log thread. The handlers get its exception object only if no other jobs wait, because
+        an exception keeps all objects in its frames alive.
+        """
         characters = resolve(record, keep_exception=not self._waiting)
         self.put(partial(call_handlers, record), characters)
 
     def put(self, job: Callable[[], object], characters: int) -> None:
-        """Call ``job`` in the log thread. The job writes ``characters`` characters."""
+        """Run ``job`` in the log thread. ``characters`` is the number of characters that it writes. If too much is
+        waiting, drop the job.
+        """
         with self._lock:
             if self._waiting >= _MOST_WAITING or self._characters + characters > _MOST_CHARACTERS:
                 self._dropped += 1
@@ -107,20 +113,19 @@ class Writer:
         self._jobs.put((job, characters))
         if self._thread is None:
             thread = threading.Thread(target=self._run, name="trio_mcp log", daemon=True)
-            # There may be too many threads, or the interpreter is about to exit. The next `put` tries again.
+            # raised if there are too many threads, or the interpreter is about to exit; the next `put` tries again
             with suppress(RuntimeError):
                 thread.start()
                 self._thread = thread
 
     def wake(self) -> None:
-        """Wake the log thread, so that it checks again when a report is due, and whether to continue."""
+        """Wake the log thread, so that it checks when the next report is due, and whether it should end."""
         with self._lock:
             if self._thread is not None or self._waiting:
                 self._put(_nothing, 0)
 
     def wait_until_written(self, timeout: float) -> bool:
-        """Wait until all queued jobs are done, for at most ``timeout`` seconds. Return false if the time was not
-        enough."""
+        """Wait up to ``timeout`` seconds until all queued jobs are done. Return false if they aren't."""
         written = threading.Event()
         with self._lock:
             if not self._waiting:
@@ -161,7 +166,8 @@ class Writer:
         try:
             job()
         except BaseException:
-            # A handler raised an exception instead of reporting it. Show it as for any other thread, but continue.
+            # A logging handler should report its errors, but has raised one. Show it like an error in any other thread,
+            # and continue.
             threading.excepthook(threading.ExceptHookArgs((*sys.exc_info(), threading.current_thread())))
 
     def _report_due(self, shares: LogShares) -> None:
@@ -179,22 +185,23 @@ class Writer:
         if logging.getLogger("trio_mcp").isEnabledFor(logging.WARNING):
             call_handlers(record)
 
-    # Cleanup at the end of the process
+    # Cleanup when the process ends
 
     def _at_exit(self) -> None:
         if not self.wait_until_written(_LAST_WAIT):
-            # The thread holds the locks of a stream and a handler, and the interpreter would wait for them.
+            # Without this, the interpreter would wait for the locks of a stream and a handler, which the thread holds.
             discard_unread_output()
             self.wait_until_written(_LAST_WAIT)
 
 
 def _nothing() -> None:
-    """Do nothing. This job only wakes the log thread."""
+    """Do nothing. This is the job that wakes the log thread."""
 
 
 def is_writable(descriptor: int) -> bool:
-    """Return true if a write to ``descriptor`` would not block, because there is room or an error to report. Always
-    true on Windows, where only sockets can be checked."""
+    """Return true if a write to ``descriptor`` would not block, because it has space or has an error to report. Always
+    true on Windows, where only sockets can be checked.
+    """
     if not hasattr(select, "poll"):
         return True
     poll = select.poll()
@@ -203,13 +210,13 @@ def is_writable(descriptor: int) -> bool:
 
 
 def discard_unread_output() -> None:
-    """Discard text that is written to standard output or error from now on, if the pipe is full.
+    """If the pipe of standard output or error is full, discard text that is written to it from now on.
 
     Use it in a process that is about to exit and whose output will never be read. A thread that blocks in a write holds
     the locks of its stream and of its log handler. The interpreter flushes both at the end of a script and of the
     process, and would wait for the thread forever. Outside the main thread, this does nothing.
     """
-    # If a stream was closed when Python started, its descriptor may now belong to something else.
+    # Skip a stream that was closed when Python started: its descriptor may now belong to something else.
     ours = [descriptor for descriptor, stream in ((1, sys.__stdout__), (2, sys.__stderr__)) if stream is not None]
     full = [descriptor for descriptor in ours if not is_writable(descriptor)]
     if full and threading.current_thread() is threading.main_thread():
@@ -217,36 +224,37 @@ def discard_unread_output() -> None:
 
 
 def _discard_output_of(descriptors: Sequence[int]) -> None:
-    """Discard text that is written to ``descriptors``, even if threads are already blocked in writes. Call it in the
-    main thread."""
+    """Discard text that is written to ``descriptors``, even if threads are already blocked in a write. Call this in the
+    main thread.
+    """
     null = os.open(os.devnull, os.O_WRONLY)
     for descriptor in descriptors:
         os.dup2(null, descriptor)
     os.close(null)
-    # A blocked write waits at the pipe until a signal interrupts it. Then Python writes the rest to where the
-    # descriptor points now. The signal must be otherwise unused, and needs a handler, without which it interrupts
-    # nothing.
+    # Interrupt blocked writes with a signal: Python then writes the rest to the descriptor's new target. The signal
+    # must be unused otherwise, and needs a handler, without which it interrupts nothing.
     signal.signal(signal.SIGURG, _ignore_signal)
-    # `threading.enumerate` can list threads that have already ended, if they were not started by Python. A signal to
-    # such a thread can crash the process.
+    # Don't use `threading.enumerate`, which may include ended threads that Python didn't start. A signal to such a
+    # thread can crash the process.
     threads = sys._current_frames()  # pyright: ignore[reportPrivateUsage] - documented; lists only existing threads
     for ident in threads.keys() - {threading.get_ident()}:
-        with suppress(ProcessLookupError):  # the thread has ended in the meantime
+        with suppress(ProcessLookupError):  # the thread has ended by now
             signal.pthread_kill(ident, signal.SIGURG)
     atexit.unregister(_end_printing)
     atexit.register(_end_printing)
 
 
 def _end_printing() -> None:
-    """Close standard output at the end of the process. Closing waits for a thread that prints, and later prints fail.
-    Otherwise the interpreter would stop waiting for such a thread, and abort."""
+    """Close standard output when the process ends. This waits for a thread that is printing, and makes later prints
+    fail. Otherwise the interpreter would abort because of such a thread.
+    """
     if sys.__stdout__ is not None:
         with suppress(OSError, ValueError):
             sys.__stdout__.close()
 
 
 def _ignore_signal(number: int, frame: object) -> None:
-    """Signal handler that does nothing. Python retries the interrupted call."""
+    """A signal handler that does nothing. Python repeats the interrupted call."""
 
 
 _OTHERS: Final = ("trio.serve_listeners", "trio.async_generator_errors", "trio-websocket")
@@ -265,8 +273,9 @@ _share: ContextVar[LogShare | None] = ContextVar("trio_mcp.log_share", default=N
 
 
 def _shares_here() -> LogShares:
-    """Return the log shares of this trio run. Each run has its own, so that one run (such as a test) doesn't affect the
-    next."""
+    """Return the log limits (`LogShares`) of this trio run. Each run has its own, so that one run, such as a test,
+    doesn't affect the next.
+    """
     try:
         return _of_run.get()
     except LookupError:
@@ -279,8 +288,9 @@ def _shares_here() -> LogShares:
 
 @contextmanager
 def peer_log_share(caller: Caller | None = None) -> Generator[None]:
-    """Count all log records of the ``with`` block, by this task and its children, as caused by one peer. They count in
-    the share of ``caller`` or, if the caller is unknown, in a new share that ends with the block."""
+    """Count all log records of this task and its children in the ``with`` block as caused by one peer. They count
+    towards the limit of ``caller``, or if that is `None`, towards a new limit that ends with the block.
+    """
     share = LogShare(_shares_here()) if caller is None else caller.log_share or new_share(caller)
     token = _share.set(share)
     try:
@@ -298,7 +308,7 @@ else `new_share`. Called for each request."""
 
 
 def new_share(caller: Caller) -> LogShare:
-    """Return the log share of ``caller``, which all its parts have in common, and store it as `Caller.log_share`."""
+    """Return the log limit (`LogShare`) of ``caller`` and all its connections, and store it as `Caller.log_share`."""
     shares, whole = _shares_here(), caller.whole
     share = whole.log_share or (LogShare(shares) if whole.key is None else shares.of(whole.key))
     caller.log_share = whole.log_share = share
@@ -307,7 +317,7 @@ def new_share(caller: Caller) -> LogShare:
 
 @asynccontextmanager
 async def log_in_thread() -> AsyncGenerator[None]:
-    """Write the log in a thread during the ``with`` block, because a server must not wait for the reader of its log.
+    """Write the log in a thread during the ``with`` block, so that the server doesn't wait for whatever reads its log.
 
     At the end, the block waits for unwritten records, for half a second at most; the thread continues with the rest. If
     records are left because standard error isn't read, later text for standard error is discarded. Otherwise even the
@@ -321,7 +331,7 @@ async def log_in_thread() -> AsyncGenerator[None]:
         _leave(shares)
         is_read = writer.wait_until_written(0)
         if not is_read:
-            with trio.CancelScope(shield=True):  # the wait has its own time limit, and needs a thread anyway
+            with trio.CancelScope(shield=True):  # shielded, because the wait has its own time limit
                 limiter = trio.CapacityLimiter(1)
                 is_read = await trio.to_thread.run_sync(writer.wait_until_written, _FLUSH, limiter=limiter)
             if not is_read and not writer.serving:
@@ -346,8 +356,8 @@ def _leave(shares: LogShares) -> None:
 
 
 class ThreadedSink:
-    """A text sink that calls ``write`` in the log thread, after the waiting log records and with the same limits.
-    ``write`` can block.
+    """A text sink that calls ``write``, which may block, in the log thread. The text is queued after earlier log
+    records, with the same limits.
 
     If ``write`` raises, the next call of this object's `write` raises the error.
     """
@@ -357,7 +367,7 @@ class ThreadedSink:
         self._error: Exception | None = None
 
     def write(self, text: str, /) -> None:
-        """Queue ``text`` for writing. Never waits."""
+        """Queue ``text`` for writing in the log thread. Never waits."""
         if self._error is not None:
             raise self._error
         writer.put(partial(self._write, text), len(text))
@@ -370,7 +380,7 @@ class ThreadedSink:
 
 
 def _route(logger: logging.Logger) -> None:
-    """Make ``logger`` call `_handle` instead of its handlers, after its level and its filters were applied."""
+    """Let ``logger`` call `_handle` in place of its logging handlers. Its level and its filters still apply."""
     logger.callHandlers = _handle
 
 
@@ -394,8 +404,9 @@ _route(logging.getLogger("trio_mcp"))
 
 
 def unlimited_logger(name: str) -> logging.Logger:
-    """Return a logger whose records are written in the thread like all others, but aren't limited by shares, because
-    such a log needs a line for each event."""
+    """Return a logger that writes in the log thread, but without a limit per peer, for logs that need a line for each
+    event.
+    """
     logger = logging.getLogger(name)
     logger.callHandlers = _emit
     return logger

@@ -1,4 +1,4 @@
-"""Limits on the number of log records per peer, so that no peer can fill the log or hide the records of others.
+"""Limits on the number of log records per peer, so that no peer can fill the log, or hide records about others.
 
 The length of a record is limited as well (`bound`, `resolve`).
 """
@@ -20,28 +20,29 @@ _FORMATTER: Final = logging.Formatter()
 
 
 def message_of(record: logging.LogRecord) -> str:
-    """Return the message of the log ``record``, or its format string if formatting fails."""
+    """Return the formatted message of ``record``, or its format string if formatting fails."""
     try:
         return record.getMessage()
-    except Exception:  # formatting the values can raise anything; the logging handlers report it
+    except Exception:  # formatting may raise anything, and the logging handlers report it
         return str(record.msg)
 
 
 def bound(record: logging.LogRecord) -> None:
-    """Shorten the message and the traceback of ``record`` if they are longer than `LONGEST`."""
+    """Truncate the message and the traceback of ``record`` to `LONGEST` characters."""
     message = message_of(record)
     if len(message) > LONGEST:
         record.msg, record.args = _cut(message), None
     if record.exc_info and not record.exc_text:
         text = _FORMATTER.formatException(record.exc_info)
         if len(text) > LONGEST:
-            # Formatters treat this as the cached text of the exception, and use it.
+            # Formatters use this attribute as the cached text of the exception.
             record.exc_text = _cut(text)
 
 
 def resolve(record: logging.LogRecord, *, keep_exception: bool) -> int:
-    """Replace the objects in the log ``record`` by text, so that the record keeps no object alive. Return the length of
-    the text. ``keep_exception``: leave the exception for handlers that use more than its text."""
+    """Replace the objects in the log ``record`` by text, so that it keeps no objects alive, and return the length of
+    the text. With ``keep_exception``, leave the exception for handlers that use more than its text.
+    """
     bound(record)
     record.msg, record.args = message_of(record), None
     if record.exc_info and not record.exc_text and not keep_exception:
@@ -80,13 +81,15 @@ def _renew_lock() -> None:
     _lock = threading.RLock()
 
 
-if hasattr(os, "register_at_fork"):  # not available on Windows, which has no fork
+if hasattr(os, "register_at_fork"):  # not available on Windows, which lacks fork
     os.register_at_fork(after_in_child=_renew_lock)
 
 
 def _kind_of(record: logging.LogRecord) -> _Kind:
-    """Return the kind of a log ``record``: the line of code that logs, and the line that raised the logged exception.
-    So two failing tools are two kinds, and text from a peer never affects the kind."""
+    """Return the kind of a log ``record``, by which records are counted: the line of code that logs, and the line that
+    raised the logged exception. So each failing tool is a kind of its own, and text from a peer doesn't affect the
+    kind.
+    """
     kind = record.name, record.levelno, record.pathname, record.lineno
     if not record.exc_info or record.exc_info[0] is None:
         return kind
@@ -98,7 +101,7 @@ def _kind_of(record: logging.LogRecord) -> _Kind:
 
 
 class _KindCount:
-    """The number of log records of one kind in a window, which begins with the first of them."""
+    """Counts the log records of one kind within a time window, which begins with the first record."""
 
     __slots__ = ("example", "held_back", "kind", "overall", "passed", "until")
 
@@ -112,7 +115,7 @@ class _KindCount:
 
 
 class LogShare:
-    """The log share of one peer, or of all records that don't belong to a peer."""
+    """The log limit of one peer, or of all records that don't belong to a peer, with the counts so far."""
 
     __slots__ = ("__weakref__", "counts", "limit", "shares")
 
@@ -123,7 +126,8 @@ class LogShare:
 
 
 class LogShares:
-    """The shares of one log among its peers. Can be used from several threads: the lock is never held during writing.
+    """The limits of all peers for one log. Can be used from several threads, because the lock isn't held while records
+    are written.
 
     ``clock`` returns seconds, and never goes back. ``holds`` is called when `due_in` has changed.
     """
@@ -143,8 +147,9 @@ class LogShares:
         share again."""
 
     def of(self, key: Hashable) -> LogShare:
-        """Return the log share of the caller with this key. The share is the same for all connections of the caller
-        and, within a window, even for successive connections."""
+        """Return the log limit of the caller with this key. All its connections share it, even successive ones within a
+        time window.
+        """
         with _lock:
             share = self._of_callers.get(key)
             if share is None:
@@ -152,8 +157,9 @@ class LogShares:
         return share
 
     def admit(self, record: logging.LogRecord, share: LogShare) -> bool:
-        """Return true if the log ``record`` should be written. Otherwise the record is counted, and `due` reports the
-        number."""
+        """Return true if the log ``record`` should be written. Otherwise count it as suppressed, and `due` will report
+        the number.
+        """
         kind, now = _kind_of(record), self._clock()
         with _lock:
             count = self._count(record, kind, share, now)
@@ -175,7 +181,7 @@ class LogShares:
             if len(share.counts) >= _MOST_KINDS:
                 _drop_expired(share, now)
             if len(share.counts) >= _MOST_KINDS:
-                kind = ()  # too many kinds: count all others as one
+                kind = ()  # count all other kinds as one
                 count = share.counts.get(kind)
             if count is None:
                 count = share.counts[kind] = _KindCount(kind, _example_of(record), overall=share is self._all)
@@ -197,15 +203,16 @@ class LogShares:
         count.held_back += number
 
     def due_in(self) -> float | None:
-        """Return the seconds until a report is due, or `None` if no log records are suppressed."""
+        """Return the seconds until the next report of suppressed log records, or `None` if there are none."""
         with _lock:
             return max(0.0, self._holding[0][0] - self._clock()) if self._holding else None
 
     def due(self) -> list[logging.LogRecord]:
-        """Return the reports that are due now. For each kind whose window is over, a report has the number of
-        suppressed log records."""
+        """Return the reports that are due now: for each kind of log records whose time window is over, the number of
+        suppressed ones.
+        """
         told = list[_Report]()
-        if self._holding:  # rarely true, and checking it needs no lock
+        if self._holding:  # rarely true, and can be checked without the lock
             now = self._clock()
             with _lock:
                 while self._holding and self._holding[0][0] <= now:
@@ -213,7 +220,7 @@ class LogShares:
         return [_record_of(*one) for one in told]
 
     def close(self, share: LogShare) -> list[logging.LogRecord]:
-        """Return the reports still due for ``share``, whose peer has disconnected."""
+        """Return the reports for ``share`` that are still due, because its peer has disconnected."""
         told, now = list[_Report](), self._clock()
         with _lock:
             for count in share.counts.values():
@@ -222,7 +229,7 @@ class LogShares:
         return [_record_of(*one) for one in told]
 
     def rest(self) -> list[logging.LogRecord]:
-        """Return all reports that are still due, regardless of the time."""
+        """Return all reports of suppressed log records that are still due, even if their time windows aren't over."""
         told = list[_Report]()
         with _lock:
             while self._holding:
@@ -231,10 +238,10 @@ class LogShares:
 
     def _report(self, count: _KindCount, now: float, reports: list[_Report]) -> None:
         number, count.held_back = count.held_back, 0
-        if not number:  # already reported, because the peer has disconnected
+        if not number:  # already reported when the peer disconnected
             return
         count.until = now
-        # Peers that connect and disconnect must not fill the log with reports either.
+        # Limit the reports too, because peers that connect and disconnect repeatedly must not fill the log with them.
         overall = count if count.overall else self._count(count.example, count.kind, self._all, now)
         if overall is not count:
             if overall.passed >= OVERALL:
@@ -258,8 +265,8 @@ def _example_of(record: logging.LogRecord) -> logging.LogRecord:
 
 
 def _record_of(example: logging.LogRecord, number: int) -> logging.LogRecord:
-    # Like `logging.Logger.makeRecord`: the application's format may need attributes that its record factory sets. Don't
-    # hold the shares' lock meanwhile.
+    # Create the record like `logging.Logger.makeRecord`, because the application's format may need attributes that its
+    # record factory sets. Call this without holding the lock of the shares.
     make, place = logging.getLogRecordFactory(), (example.pathname, example.lineno)
     values = example.msg, f"{number:,}"
     return make(example.name, example.levelno, *place, "%s … and %s more like it", values, None, example.funcName)
