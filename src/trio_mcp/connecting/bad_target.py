@@ -1,6 +1,5 @@
 """BadTarget: the error for a URL, address or command that can't belong to a server. This module also validates host
-names and ports.
-"""
+names and ports."""
 
 from __future__ import annotations
 
@@ -15,8 +14,7 @@ _LONGEST_NAME = 254
 
 class BadTarget(MCPError, ValueError):
     """Raised if the target can't be a server on any machine: for example an empty command, an invalid URL or an invalid
-    host name. Nothing was started or sent.
-    """
+    host name. Nothing was started or sent."""
 
 
 def check_url(url: str, example: str) -> None:

@@ -34,8 +34,7 @@ _REDIRECTS: Final = (301, 302, 303, 307, 308)
 
 class DiscoveryFailed(MCPError):
     """Raised if there is no valid server card or catalogue at the URL. The message gives the reason, without terminal
-    control characters.
-    """
+    control characters."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(clean(reason))
@@ -110,8 +109,7 @@ async def discover(domain: str, *, public_addresses_only: bool = False) -> list[
 
 def _found(entry: Any, catalog: str) -> FoundServer | None:
     """Return the server in a catalogue entry. Return `None` if the entry is of another kind, or doesn't have exactly
-    one of ``url`` and ``data``.
-    """
+    one of ``url`` and ``data``."""
     if entry.get("type") != CARD_TYPE or ("url" in entry) == ("data" in entry):
         return None
     try:
@@ -132,8 +130,7 @@ def _rules(named_by: str, public_addresses_only: bool) -> UrlRules:
 
 async def _read(url: str, kind: str, limit: int, rules: UrlRules) -> bytes:
     """Fetch the document at ``url``, which must have the media type ``kind`` and at most ``limit`` bytes. Raises
-    `DiscoveryFailed` if there is no such document.
-    """
+    `DiscoveryFailed` if there is no such document."""
     fetcher = HttpFetcher(rules, max_bytes=limit)
     where = url
     for _ in range(_MOST_REDIRECTS + 1):

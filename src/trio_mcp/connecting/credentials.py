@@ -1,6 +1,5 @@
 """The credentials and headers that a user passes to the client of one server, over HTTP or WebSocket. They are
-validated before the first request, so that no token is sent where others could read it.
-"""
+validated before the first request, so that no token is sent where others could read it."""
 
 from __future__ import annotations
 
@@ -20,8 +19,7 @@ _CHALLENGING: Final = frozenset((HTTPStatus.BAD_REQUEST, HTTPStatus.FORBIDDEN))
 
 def check_authorization(auth: ClientAuth | None, headers: Mapping[str, str], url: str) -> None:
     """Raise `ValueError` if the user passes both ``auth`` and a header that ``auth`` sets, or if others could read a
-    token on its way to ``url``.
-    """
+    token on its way to ``url``."""
     named = [name for name in headers if str(name).lower() in ("authorization", "dpop")]
     if named and auth is not None:
         raise ValueError(f"pass either auth= or the header {named[0]}, which auth= writes, not both")
@@ -42,8 +40,7 @@ async def open_credentials(
     auth: ClientAuth | None, url: str, timeouts: CallTimeouts
 ) -> AsyncGenerator[Credentials | None]:
     """Prepare the credentials for requests to the server at ``url``, and yield them, or `None` without ``auth``.
-    ``timeouts`` are paused while the user signs in.
-    """
+    ``timeouts`` are paused while the user signs in."""
     if auth is None:
         yield None
         return
@@ -61,8 +58,7 @@ def is_challenge(status: int, headers: Mapping[str, str]) -> bool:
 
 def is_confidential(url: str, trusted_http_hosts: Collection[str] = ()) -> bool:
     """Return whether a token can be sent to the server at ``url`` without others reading it: over TLS, on this machine,
-    or over HTTP to one of ``trusted_http_hosts``.
-    """
+    or over HTTP to one of ``trusted_http_hosts``."""
     scheme = url.partition(":")[0].lower()
     if names_socket(url):
         return True
@@ -77,8 +73,7 @@ def is_confidential(url: str, trusted_http_hosts: Collection[str] = ()) -> bool:
 
 def can_sign_in(url: str, trusted_http_hosts: Collection[str] = ()) -> bool:
     """Return whether OAuth can get a token for the server at ``url``. It can't for a server on a Unix socket, which has
-    no URL that an authorization server could use.
-    """
+    no URL that an authorization server could use."""
     return is_confidential(url, trusted_http_hosts) and not names_socket(url)
 
 

@@ -42,8 +42,7 @@ def open_tcp(host: str, port: int, **options: Unpack[ClientOptions]) -> Abstract
 @async_with_only("client")
 def open_unix(path: str | os.PathLike[str], **options: Unpack[ClientOptions]) -> AbstractAsyncContextManager[Client]:
     """Connect to a server on a Unix socket, with one message per line. Yields a `Client`, like `open_tcp`. For
-    ``options``, see `ClientSettings`.
-    """
+    ``options``, see `ClientSettings`."""
     try:
         name = socket_path(path)
     except (OSError, ValueError) as error:
@@ -61,8 +60,7 @@ async def _open_lines(name: str, where: str, connect: Connect, options: ClientOp
 @asynccontextmanager
 async def open_lines(where: str, connect: Connect, opening: Opening) -> AsyncGenerator[LineTransport]:
     """Open a transport to the server at ``where``, over the stream that ``connect`` opens. Raises `ConnectionLost` if
-    no server is listening.
-    """
+    no server is listening."""
     with opening.connecting():
         try:
             stream = await connect()

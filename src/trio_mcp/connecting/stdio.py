@@ -84,8 +84,7 @@ logger = logging.getLogger("trio_mcp")
 
 class NotReady(trio.TooSlowError):
     """Raised if the server isn't ready when the time to connect has expired. ``lost`` contains the last lines of the
-    child process.
-    """
+    child process."""
 
     def __init__(self, lost: ConnectionLost) -> None:
         super().__init__(str(lost))
@@ -133,8 +132,7 @@ def _check_passable(what: str, text: str) -> None:
 @frozen
 class Command:
     """A command that starts a server as a child process. `open_stdio` documents the fields. Raises `BadTarget` if no
-    system could run the command.
-    """
+    system could run the command."""
 
     words: Sequence[str | os.PathLike[str]] = attrs.field(converter=_command_arguments)
     """The program and its arguments, as a list."""

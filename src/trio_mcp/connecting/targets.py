@@ -1,6 +1,5 @@
 """Target: the address, command or object of a server, as data. `open_messages` opens a transport to a target, for
-replays.
-"""
+replays."""
 
 from __future__ import annotations
 

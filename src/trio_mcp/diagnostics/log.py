@@ -74,8 +74,7 @@ class Writer:
 
     def enter(self, shares: LogShares) -> None:
         """Start writing the log in the thread, because a server starts. The thread also reports how many records
-        ``shares`` has suppressed.
-        """
+        ``shares`` has suppressed."""
         with self._lock:
             self._shares[shares] = self._shares.get(shares, 0) + 1
 
@@ -92,15 +91,13 @@ class Writer:
 
     def put_record(self, record: logging.LogRecord) -> None:
         """Write ``record`` in the log thread. The handlers get its exception object only if no other jobs wait, because
-        an exception keeps all objects in its frames alive.
-        """
+        an exception keeps all objects in its frames alive."""
         characters = resolve(record, keep_exception=not self._waiting)
         self.put(partial(call_handlers, record), characters)
 
     def put(self, job: Callable[[], object], characters: int) -> None:
         """Run ``job`` in the log thread. ``characters`` is the number of characters that it writes. If too much is
-        waiting, drop the job.
-        """
+        waiting, drop the job."""
         with self._lock:
             if self._waiting >= _MOST_WAITING or self._characters + characters > _MOST_CHARACTERS:
                 self._dropped += 1
@@ -200,8 +197,7 @@ def _nothing() -> None:
 
 def is_writable(descriptor: int) -> bool:
     """Return true if a write to ``descriptor`` would not block, because it has space or has an error to report. Always
-    true on Windows, where only sockets can be checked.
-    """
+    true on Windows, where only sockets can be checked."""
     if not hasattr(select, "poll"):
         return True
     poll = select.poll()
@@ -225,8 +221,7 @@ def discard_unread_output() -> None:
 
 def _discard_output_of(descriptors: Sequence[int]) -> None:
     """Discard text that is written to ``descriptors``, even if threads are already blocked in a write. Call this in the
-    main thread.
-    """
+    main thread."""
     null = os.open(os.devnull, os.O_WRONLY)
     for descriptor in descriptors:
         os.dup2(null, descriptor)
@@ -246,8 +241,7 @@ def _discard_output_of(descriptors: Sequence[int]) -> None:
 
 def _end_printing() -> None:
     """Close standard output when the process ends. This waits for a thread that is printing, and makes later prints
-    fail. Otherwise the interpreter would abort because of such a thread.
-    """
+    fail. Otherwise the interpreter would abort because of such a thread."""
     if sys.__stdout__ is not None:
         with suppress(OSError, ValueError):
             sys.__stdout__.close()
@@ -274,8 +268,7 @@ _share: ContextVar[LogShare | None] = ContextVar("trio_mcp.log_share", default=N
 
 def _shares_here() -> LogShares:
     """Return the log limits (`LogShares`) of this trio run. Each run has its own, so that one run, such as a test,
-    doesn't affect the next.
-    """
+    doesn't affect the next."""
     try:
         return _of_run.get()
     except LookupError:
@@ -289,8 +282,7 @@ def _shares_here() -> LogShares:
 @contextmanager
 def peer_log_share(caller: Caller | None = None) -> Generator[None]:
     """Count all log records of this task and its children in the ``with`` block as caused by one peer. They count
-    towards the limit of ``caller``, or if that is `None`, towards a new limit that ends with the block.
-    """
+    towards the limit of ``caller``, or if that is `None`, towards a new limit that ends with the block."""
     share = LogShare(_shares_here()) if caller is None else caller.log_share or new_share(caller)
     token = _share.set(share)
     try:
@@ -405,8 +397,7 @@ _route(logging.getLogger("trio_mcp"))
 
 def unlimited_logger(name: str) -> logging.Logger:
     """Return a logger that writes in the log thread, but without a limit per peer, for logs that need a line for each
-    event.
-    """
+    event."""
     logger = logging.getLogger(name)
     logger.callHandlers = _emit
     return logger

@@ -41,8 +41,7 @@ def bound(record: logging.LogRecord) -> None:
 
 def resolve(record: logging.LogRecord, *, keep_exception: bool) -> int:
     """Replace the objects in the log ``record`` by text, so that it keeps no objects alive, and return the length of
-    the text. With ``keep_exception``, leave the exception for handlers that use more than its text.
-    """
+    the text. With ``keep_exception``, leave the exception for handlers that use more than its text."""
     bound(record)
     record.msg, record.args = message_of(record), None
     if record.exc_info and not record.exc_text and not keep_exception:
@@ -88,8 +87,7 @@ if hasattr(os, "register_at_fork"):  # not available on Windows, which lacks for
 def _kind_of(record: logging.LogRecord) -> _Kind:
     """Return the kind of a log ``record``, by which records are counted: the line of code that logs, and the line that
     raised the logged exception. So each failing tool is a kind of its own, and text from a peer doesn't affect the
-    kind.
-    """
+    kind."""
     kind = record.name, record.levelno, record.pathname, record.lineno
     if not record.exc_info or record.exc_info[0] is None:
         return kind
@@ -148,8 +146,7 @@ class LogShares:
 
     def of(self, key: Hashable) -> LogShare:
         """Return the log limit of the caller with this key. All its connections share it, even successive ones within a
-        time window.
-        """
+        time window."""
         with _lock:
             share = self._of_callers.get(key)
             if share is None:
@@ -158,8 +155,7 @@ class LogShares:
 
     def admit(self, record: logging.LogRecord, share: LogShare) -> bool:
         """Return true if the log ``record`` should be written. Otherwise count it as suppressed, and `due` will report
-        the number.
-        """
+        the number."""
         kind, now = _kind_of(record), self._clock()
         with _lock:
             count = self._count(record, kind, share, now)
@@ -209,8 +205,7 @@ class LogShares:
 
     def due(self) -> list[logging.LogRecord]:
         """Return the reports that are due now: for each kind of log records whose time window is over, the number of
-        suppressed ones.
-        """
+        suppressed ones."""
         told = list[_Report]()
         if self._holding:  # rarely true, and can be checked without the lock
             now = self._clock()

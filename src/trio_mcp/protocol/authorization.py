@@ -68,8 +68,7 @@ class _Document:
     @classmethod
     def _read_leniently(cls, members: dict[str, msgspec.Raw]) -> Self:
         """Parse each member of an OAuth document separately. Many servers write strings for numbers and lists, lists
-        for strings, or null in lists.
-        """
+        for strings, or null in lists."""
         members = cls._usual(members)
         optional = [name for name, field in attrs.fields_dict(cls).items() if field.default is not attrs.NOTHING]
         required = {name: value for name, value in members.items() if name not in optional}
@@ -161,8 +160,7 @@ class ServerMetadata(_Document):
 @frozen(kw_only=True)
 class ClientMetadata(_Document):
     """OAuth client metadata, either sent to the registration endpoint, or published at the URL that is the client id
-    (RFC 7591 section 2; OpenID Connect Registration section 2).
-    """
+    (RFC 7591 section 2; OpenID Connect Registration section 2)."""
 
     _COMPLAINT: ClassVar = "invalid client metadata"
 
@@ -227,8 +225,7 @@ class TokenResponse(_Document):
     @classmethod
     def _usual(cls, members: dict[str, msgspec.Raw]) -> dict[str, msgspec.Raw]:
         """Return the members of a token response. Some servers wrap them in another object: ``{"code": 0, "data":
-        {"access_token": ...}}``.
-        """
+        {"access_token": ...}}``."""
         if "access_token" in members:
             return members
         objects = [each for each in members.values() if bytes(each).startswith(b"{")]

@@ -45,8 +45,7 @@ _Refusal: TypeAlias = Callable[[Any, Revision], Callable[[Any], Any] | None]
 
 def faults_in(data: Any, kind: Any) -> list[str]:
     """Return the faults that make JSON data invalid as a ``kind``, each with its JSON path. Return an empty list if the
-    data is valid.
-    """
+    data is valid."""
     try:
         structurer(None, detailed=True).structure(data, kind)
     except (TypeError, ValueError, cattrs.BaseValidationError) as error:
@@ -73,8 +72,7 @@ def _on_the_wire(fault: str) -> str:
 @cache
 def structurer(revision: Revision | None, *, detailed: bool = False) -> cattrs.Converter:
     """Return a cattrs converter that parses JSON data by the same rules as `Readers`. A ``detailed`` converter collects
-    all faults.
-    """
+    all faults."""
     converter = cattrs.Converter(detailed_validation=detailed)
     for kind in (str, bool, int, float, LogLevel):
         converter.register_structure_hook(kind, LEAVES[kind])
@@ -129,8 +127,7 @@ def _read_class(revision: Revision | None, kind: Any, converter: cattrs.Converte
 def unstructurer(revision: Revision, write_ours: _Writer, refusal: _Refusal) -> cattrs.Converter:
     """Return a cattrs converter that encodes objects as JSON data for the protocol ``revision``. ``write_ours`` returns
     the encoder of a class of this package. ``refusal`` returns an encoder that raises, for a subclass of a class that
-    the revision doesn't have.
-    """
+    the revision doesn't have."""
     converter = cattrs.Converter()
     converter.register_unstructure_hook(Enum, lambda member: member.value)
     converter.register_unstructure_hook_func(lambda kind: kind == dict[str, Any], lambda value: value)

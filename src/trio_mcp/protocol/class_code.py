@@ -27,8 +27,7 @@ def is_ours(kind: Any) -> bool:
 
 def fields_of(kind: Any) -> Sequence[Field]:
     """Return the fields of an attrs class, or an empty sequence for any other type. The types of the fields may be
-    strings: see `hints_of`.
-    """
+    strings: see `hints_of`."""
     return (_fields_of(kind) or ()) if isinstance(kind, type) else ()
 
 
@@ -102,8 +101,7 @@ def writer_of(kind: Any, revision: str, hook_for: Callable[[Any], Any], unchange
 
 def _hook(names: dict[str, Any], name: str, field: Field, hint: Any, hook_for: Callable[[Any], Any]) -> Any:
     """Return the reader or writer of a field. For an optional field whose type is a class, create it when the first
-    value occurs, because most capabilities are never declared.
-    """
+    value occurs, because most capabilities are never declared."""
     if field.default is not None or not _has_class(hint):
         return hook_for(hint)
 

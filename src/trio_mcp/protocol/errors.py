@@ -28,8 +28,8 @@ should call again."""
 
 @value
 class URLElicitationRequiredData:
-    """The data of a `URL_ELICITATION_REQUIRED` error: the URLs that the user must visit before the request can succeed.
-    """
+    """The data of a `URL_ELICITATION_REQUIRED` error: the URLs that the user must visit before the request can
+    succeed."""
 
     elicitations: list[ElicitURLParams]
 
@@ -67,8 +67,7 @@ def _what_is_missing(missing: Sequence[str], revision: Revision) -> str:
 
 class BadAnswer(ProtocolViolation, CodedError):
     """Raised in modern revisions if a client's answer doesn't match the input request. The code is -32602, because
-    modern answers are request parameters.
-    """
+    modern answers are request parameters."""
 
     def __init__(self, reason: str) -> None:
         CodedError.__init__(self, INVALID_PARAMS, f"Invalid params: {reason}")

@@ -55,15 +55,13 @@ def check_name(name: str) -> None:
 @frozen(eq=False)
 class ExtensionRequest(Method, Generic[P, R]):
     """A request method of an extension, with parameters of class ``P`` and a result of class ``R``. `Extension.method`
-    creates it. Compared by identity.
-    """
+    creates it. Compared by identity."""
 
 
 @frozen(eq=False)
 class ExtensionNotification(Method, Generic[P]):
     """A notification method of an extension, with parameters of class ``P``. `Extension.notification` creates it.
-    Compared by identity.
-    """
+    Compared by identity."""
 
 
 @define(eq=False)
@@ -198,19 +196,16 @@ class Extension(Generic[S, C]):
 
     def _register(self, server: Any) -> None:
         """Register the extension's own handlers on ``server``, a `Server` that is being created. The default does
-        nothing, because the author of a server registers handlers with `Server.handles`.
-        """
+        nothing, because the author of a server registers handlers with `Server.handles`."""
 
     def _check(self, server: Any) -> None:
         """Raise `RuntimeError` if ``server``, which is about to start, has a feature that the extension doesn't allow.
-        The default does nothing.
-        """
+        The default does nothing."""
 
     def _settings_in(self, declared: Mapping[str, Any] | None, role: Literal["client", "server"]) -> Any:
         """Return the settings that the other side ``declared`` for this extension, as an instance of the class of
         `server` or `client`, depending on its ``role``. Return `None` if the extension isn't declared. Invalid settings
-        count as not declared, and are logged once.
-        """
+        count as not declared, and are logged once."""
         found = None if declared is None else declared.get(self.name)
         if found is None:
             return None
@@ -226,8 +221,7 @@ class Extension(Generic[S, C]):
 
 def vocabulary_of(extensions: Collection[Extension[Any, Any]]) -> Vocabulary:
     """Return the methods of the specification together with those of ``extensions``. Raises `ValueError` if two
-    extensions have the same name or method.
-    """
+    extensions have the same name or method."""
     if not extensions:
         return CORE
     names = [extension.name for extension in extensions]
@@ -260,8 +254,7 @@ LONGEST_METHOD: Final = 256
 
 class _RowsAndUnknown(Mapping[str, Method]):
     """A mapping of method names to `Method` rows. It has the rows of ``known``, and makes a row for any other method
-    name that isn't in the specification.
-    """
+    name that isn't in the specification."""
 
     def __init__(self, known: Mapping[str, Method], result: Any) -> None:
         self._known = known
@@ -284,8 +277,7 @@ class _RowsAndUnknown(Mapping[str, Method]):
 
 def with_unknown(vocabulary: Vocabulary) -> Vocabulary:
     """Return ``vocabulary`` with all unknown extension methods added, for code that forwards messages. Either side may
-    send them, as requests or notifications. Their names can have up to 256 characters.
-    """
+    send them, as requests or notifications. Their names can have up to 256 characters."""
 
     def and_unknown(rows: Rows, result: Any) -> Rows:
         @cache
@@ -309,8 +301,7 @@ def declared_in(
     revision: Revision, extensions: Collection[Extension[Any, Any]], role: Literal["client", "server"]
 ) -> JSONObject:
     """Return the settings that a client or server (``role``) declares for ``extensions`` in ``revision``, by extension
-    name.
-    """
+    name."""
     return {
         each.name: unstructure(each.client if role == "client" else each.server, LATEST_MODERN)
         for each in extensions

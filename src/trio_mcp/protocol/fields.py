@@ -28,8 +28,7 @@ _UNTIL: Final = "trio_mcp.until"
 
 def json_type(value: Any) -> str:
     """Return the name of the JSON type of a value, one of `JSON_TYPES`. Return an empty string if the value isn't JSON
-    data.
-    """
+    data."""
     return "null" if value is None else _TYPES.get(cast("Any", type(value)), "")
 
 
@@ -55,8 +54,7 @@ def since(revision: str, *, until: str | None = None, default: Any = None) -> An
 
 def local() -> Any:
     """Return an attrs field that exists only in memory: no protocol revision sends it, and `OPEN` in ``readers.py``
-    keeps it from being read.
-    """
+    keeps it from being read."""
     return attrs.field(default=None, metadata={_SINCE: "never"})
 
 

@@ -44,8 +44,7 @@ def is_model(kind: Any) -> bool:
 def readable(hint: Any) -> Any:
     """Return an annotation that msgspec can parse. This is ``hint`` itself, or a substitute class if pydantic must
     parse all of it or msgspec rejects it (see `Adapter`). Raises `TypeError` for an annotation that pydantic can't
-    parse.
-    """
+    parse."""
     models = _pydantic()
     try:
         read = hint if models is None else models.readable(hint)
@@ -57,8 +56,7 @@ def readable(hint: Any) -> Any:
 
 def read_foreign(kind: type, value: Any) -> Any:
     """Parse JSON data as an instance of a class that msgspec doesn't know. Raises `TypeError` or `ValueError` for
-    invalid data.
-    """
+    invalid data."""
     if (models := _pydantic()) is not None and models.knows(kind):
         return models.read(kind, value)
     if issubclass(kind, PurePath) and isinstance(value, str):
@@ -71,8 +69,7 @@ def read_foreign(kind: type, value: Any) -> Any:
 def write_foreign(value: Any, inner: Callable[[Any], Any] = lambda items: items) -> Any:
     """Encode a value of a class that msgspec doesn't know as JSON data: a path, number, string, pydantic model, numpy
     scalar or array, or another collection. ``inner`` encodes the items of a collection. Raises `TypeError` for anything
-    else.
-    """
+    else."""
     if (models := _pydantic()) is not None and models.knows(type(value)):
         return models.write(value)
     if isinstance(value, PurePath):
@@ -94,8 +91,7 @@ _MOST_ITEMS: Final = 1_000_000
 
 def collected(value: Any) -> list[Any] | dict[Any, Any]:
     """Return a collection as a list or dict. Raises `NotSerializable` if there are too many items, because an iterator
-    may be endless.
-    """
+    may be endless."""
     if isinstance(value, Mapping):
         return dict(cast("Mapping[Any, Any]", value))
     items: list[Any] = list(islice(value, _MOST_ITEMS + 1))
@@ -106,8 +102,7 @@ def collected(value: Any) -> list[Any] | dict[Any, Any]:
 
 def schema_of_foreign(kind: type, *, read: bool, prefix: str = "") -> JSONObject:
     """Return the JSON Schema of a class that msgspec doesn't know, for values that are parsed (``read``) or encoded.
-    See `schema_of_model` for ``prefix``. Raises `TypeError` if the class has no schema.
-    """
+    See `schema_of_model` for ``prefix``. Raises `TypeError` if the class has no schema."""
     if issubclass(kind, PurePath):
         return {"type": "string"}
     if (models := _pydantic()) is not None and models.knows(kind):

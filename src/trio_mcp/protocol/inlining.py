@@ -193,8 +193,7 @@ def schemas_in(schema: Any) -> Iterator[JSONObject]:
 
 def at_pointer(root: JSONObject, pointer: str) -> Any:
     """Return the value in ``root`` at a JSON Pointer (RFC 6901), with or without a leading ``#``. Return `None` if
-    there is no such value.
-    """
+    there is no such value."""
     node: Any = root
     for token in pointer.split("/")[1:]:
         token = token.replace("~1", "/").replace("~0", "~")

@@ -35,8 +35,7 @@ class Fault(ValueError):
 
 class LenientReading:
     """Removes or replaces up to ``limit`` invalid parts of data, so that the strict readers from ``hook_for`` accept
-    the rest.
-    """
+    the rest."""
 
     def __init__(self, hook_for: HookFor, limit: int) -> None:
         self._hook_for = hook_for
@@ -45,15 +44,13 @@ class LenientReading:
 
     def summary(self) -> str:
         """Return a description of the removed and replaced parts: the paths of the first ones, and the number of the
-        others.
-        """
+        others."""
         more = len(self._faults) - _SHOWN
         return clean("; ".join(self._faults[:_SHOWN]) + (f"; and {more:,} more" if more > 0 else ""))
 
     def repair(self, value: Any, kind: Any, place: str = "$") -> Any:
         """Return ``value`` with invalid parts removed or replaced, so that it can be parsed as a ``kind``. Raises
-        `Fault` if that is impossible, or if there are too many faults.
-        """
+        `Fault` if that is impossible, or if there are too many faults."""
         if (fault := self._fault(value, kind, place)) is None:
             return value
         parts = [part for part in union_parts(kind) or (kind,) if part is not NoneType]
@@ -90,8 +87,7 @@ class LenientReading:
 
     def _list(self, value: Any, kind: Any, place: str, fault: Fault) -> list[Any]:
         """Return a list without its invalid items. Null becomes an empty list, because Go encodes a nil slice as null.
-        An object becomes a list with one item, and so does a string that can replace an object.
-        """
+        An object becomes a list with one item, and so does a string that can replace an object."""
         if type(value) is not list:
             takes_text = kind in (str, content.ResourceContents, *_TEXTS) or content.UnknownContent in get_args(kind)
             if value is not None and type(value) is not dict and not (takes_text and type(value) is str):
@@ -168,8 +164,7 @@ def _is_true(value: object) -> bool:
 
 def _with_one_block_each(prompt: Any) -> JSONObject:
     """Return a prompt with one content block in each message. Some servers send several blocks, because model APIs
-    accept that.
-    """
+    accept that."""
     messages: list[Any] = []
     given = as_object(prompt)
     for each in cast("list[Any]", given["messages"]) if type(given.get("messages")) is list else ():
@@ -205,8 +200,7 @@ def _as_text(contents: JSONObject) -> str:
 
 def _is_error(result: JSONObject) -> bool:
     """Return true if ``isError`` of a tool result means a failure. Unclear values count as failures, because a failure
-    that looks like a success is worse.
-    """
+    that looks like a success is worse."""
     return _is_true(result["isError"])
 
 

@@ -19,8 +19,7 @@ _LEVELS: Final = 3
 
 class ListedTexts:
     """Caches the JSON texts of the items of one list, for each protocol revision. Only items passed to `add` are
-    cached, until `drop`.
-    """
+    cached, until `drop`."""
 
     def __init__(self) -> None:
         self._items: dict[int, Any] = {}
@@ -42,8 +41,7 @@ class ListedTexts:
 
     def of(self, page: list[Any], revision: Revision) -> msgspec.Raw:
         """Return the JSON text of a ``page`` of items for the protocol ``revision``. Raises `NotExpressible` or
-        `NotSerializable` if an item can't be encoded.
-        """
+        `NotSerializable` if an item can't be encoded."""
         known = self._texts.setdefault(revision, {})
         texts = [found[1] if (found := known.get(id(item))) else self._written(item, revision) for item in page]
         return msgspec.Raw(b"[%b]" % b",".join(texts))
@@ -58,8 +56,7 @@ class ListedTexts:
 
 class CachedPage(list[Any]):
     """A page of a list, with a cache (``texts``) of its items' JSON texts. It can be changed like any list, because
-    items without a cached text are simply encoded.
-    """
+    items without a cached text are simply encoded."""
 
     __slots__ = ("texts",)
 

@@ -83,8 +83,7 @@ def related_task_of(params: dict[str, Any]) -> str | None:
 
 def with_related_task(members: dict[str, Any] | None, task_id: str) -> dict[str, Any]:
     """Return request parameters or a result with a background task's id added to ``_meta`` (2025-11-25 tasks, Related
-    Task Metadata).
-    """
+    Task Metadata)."""
     members = members or {}
     return {**members, "_meta": {**(members.get("_meta") or {}), RELATED_TASK: {"taskId": task_id}}}
 
@@ -149,8 +148,7 @@ class TraceContext:
 
     def inject_into(self, meta: Mapping[str, Any]) -> dict[str, Any]:
         """Return ``meta`` with this trace context added, so that a nested request belongs to the same trace. Trace
-        members that ``meta`` already has are kept.
-        """
+        members that ``meta`` already has are kept."""
         carried: dict[str, Any] = {}
         if self.traceparent is not None and TRACEPARENT not in meta and TRACESTATE not in meta:
             carried[TRACEPARENT] = self.traceparent

@@ -1,5 +1,5 @@
-"""A table of all MCP methods: who sends them, their parameters and results, and the protocol revisions that have them.
-"""
+"""A table of all MCP methods: who sends them, their parameters and results, and the protocol revisions that have
+them."""
 
 from __future__ import annotations
 

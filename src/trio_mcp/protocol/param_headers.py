@@ -1,6 +1,5 @@
 """HTTP headers that repeat arguments of a tool call (2026-07-28 Streamable HTTP, Custom Headers from Tool Parameters;
-SEP-2243). This module finds them in schemas, encodes and decodes their values, and compares them with the arguments.
-"""
+SEP-2243). This module finds them in schemas, encodes and decodes their values, and compares them with the arguments."""
 
 from __future__ import annotations
 
@@ -65,8 +64,7 @@ peer's schemas request must be limited, too."""
 @value
 class ParamHeader:
     """An HTTP header that repeats one argument of a tool. ``path`` lists the property names that lead to the argument.
-    ``name`` is the full header name, such as ``Mcp-Param-Region``.
-    """
+    ``name`` is the full header name, such as ``Mcp-Param-Region``."""
 
     path: tuple[str, ...]
     name: str
@@ -100,8 +98,7 @@ def Header(name: str) -> msgspec.Meta:
 
 def param_headers(input_schema: Mapping[str, Any]) -> tuple[ParamHeader, ...]:
     """Return the HTTP headers that ``input_schema`` requests with ``x-mcp-header``. Raises `ValueError` if any of these
-    annotations is invalid, because the whole tool is invalid then (Schema Extension).
-    """
+    annotations is invalid, because the whole tool is invalid then (Schema Extension)."""
     found: dict[str, ParamHeader] = {}
     for place in _places_in(input_schema) if _may_ask(input_schema) else ():
         if _ANNOTATION not in place.schema:
@@ -129,8 +126,7 @@ def param_headers(input_schema: Mapping[str, Any]) -> tuple[ParamHeader, ...]:
 
 def _may_ask(schema: Mapping[str, Any]) -> bool:
     """Return true if the text of ``schema`` contains ``x-mcp-header``. Searching the text is a hundred times faster
-    than searching the objects.
-    """
+    than searching the objects."""
     try:
         return _ANNOTATION.encode() in msgspec.json.encode(schema, enc_hook=plain_scalar)
     except (TypeError, ValueError, RecursionError):  # the schema can't be encoded, or is nested too deeply
@@ -186,8 +182,7 @@ def _places_in(root: Mapping[str, Any]) -> Iterator[_SchemaPlace]:
 def header_value(value: object) -> str | None:
     """Return ``value`` encoded as an HTTP header value (Value Encoding). Return `None` for null, and for anything but
     strings, whole numbers and booleans. Raises `ValueError` for a number beyond ±(2^53 - 1), which some readers can't
-    represent exactly.
-    """
+    represent exactly."""
     match _plain(value):
         case bool() as truth:
             return "true" if truth else "false"
@@ -203,8 +198,7 @@ def header_value(value: object) -> str | None:
 
 def encoded_name(text: str) -> str:
     """Encode ``text`` as an HTTP header value, for ``Mcp-Name`` and for arguments. Text that a header can't carry
-    unchanged, or that looks like base64 itself, is encoded in base64. Raises `ValueError` for lone surrogates.
-    """
+    unchanged, or that looks like base64 itself, is encoded in base64. Raises `ValueError` for lone surrogates."""
     looks_encoded = text.startswith("=?base64?") and text.endswith("?=")
     if _PLAIN.fullmatch(text) and text == text.strip(" ") and not looks_encoded:
         return text
@@ -213,8 +207,7 @@ def encoded_name(text: str) -> str:
 
 def decoded(text: str) -> str:
     """Decode the text in an HTTP header value. Raises `ValueError` for invalid characters, and for base64 that
-    `encoded_name` wouldn't produce, because each text has only one valid encoding.
-    """
+    `encoded_name` wouldn't produce, because each text has only one valid encoding."""
     if not _SENDABLE.fullmatch(text):
         raise ValueError("has characters that a header value can't have")
     if (match := _SENTINEL.fullmatch(text)) is None:
@@ -230,8 +223,7 @@ def decoded(text: str) -> str:
 
 def headers_for(table: Iterable[ParamHeader], arguments: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Return the HTTP headers to send with a tool call (Client Behavior). Raises `ValueError` for an argument that a
-    header can't carry.
-    """
+    header can't carry."""
     headers: list[tuple[str, str]] = []
     for header in table:
         try:
@@ -254,8 +246,7 @@ def check(
 ) -> str | None:
     """Return the text of a `HEADER_MISMATCH` error if headers and arguments of a tool call differ, or `None` if they
     agree (Server Behavior for Custom Headers). The names in ``headers`` are in lower case, and those in ``repeated``
-    occurred more than once.
-    """
+    occurred more than once."""
     for header in table:
         name = header.name.lower()
         if name in repeated:  # one recipient might use the first value, and another the last

@@ -32,8 +32,7 @@ def is_plain_class(kind: Any) -> bool:
 
 def convert(data: Any, kind: type[T]) -> T:
     """Parse JSON data as a value of the type ``kind``. Raises `ValueError` with the JSON path of the fault if the data
-    is invalid.
-    """
+    is invalid."""
     kind = readable(kind)
     try:
         return msgspec.convert(data, kind, dec_hook=read_foreign)

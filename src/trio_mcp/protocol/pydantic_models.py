@@ -127,8 +127,7 @@ def _validator_of(kind: Any) -> Any:
 
 def _stopping(schema: Any) -> Any:
     """Return a pydantic-core schema that stops at the first invalid item of a list, set, etc. Otherwise, validating
-    thousands of invalid items would take a hundred times as long as parsing their JSON.
-    """
+    thousands of invalid items would take a hundred times as long as parsing their JSON."""
     if isinstance(schema, dict):
         members = cast("dict[str, Any]", schema)
         stopping = {name: member if name in _VALUES else _stopping(member) for name, member in members.items()}
@@ -156,8 +155,7 @@ def _hashes_others(schema: Any) -> bool:
 
 def read(kind: Any, value: Any) -> Any:
     """Parse JSON data as an instance of the class ``kind``. Raises `ValueError` with the invalid fields. Raises
-    `RuntimeError` if a validator raises a `TypeError`, which is a bug in the validator.
-    """
+    `RuntimeError` if a validator raises a `TypeError`, which is a bug in the validator."""
     text = _encoder.encode(value)
     if len(text) > _SMALL and not is_checkable(value, most := _parts_limit(kind)):
         raise ValueError(f"too large: more than {most:,} items and members")
@@ -202,8 +200,7 @@ class _Schema(GenerateJsonSchema):
 
 def schema_of_model(kind: Any, mode: Literal["validation", "serialization"], prefix: str) -> JSONObject:
     """Return the JSON Schema of a class that pydantic knows, for values that are parsed (``read``) or encoded.
-    References to its ``$defs`` begin with ``prefix``. Raises `TypeError` if the class has no schema.
-    """
+    References to its ``$defs`` begin with ``prefix``. Raises `TypeError` if the class has no schema."""
     template = f"#/$defs/{prefix}{{model}}"
     try:
         return _adapter_of(kind).json_schema(mode=mode, ref_template=template, schema_generator=_Schema)

@@ -32,8 +32,7 @@ HookOf: TypeAlias = Callable[[Any], Hook]
 class Readers:
     """Creates the strict readers for one protocol revision, keyed by type. Members that ``revision`` doesn't have are
     ignored. Without a revision, members of all revisions are parsed. ``others`` returns the reader of a type outside
-    the specification.
-    """
+    the specification."""
 
     def __init__(self, revision: Revision | None, others: Callable[[Any], Hook]) -> None:
         self._revision = revision
@@ -106,8 +105,8 @@ _SCALARS: Final[dict[Any, str]] = {
 
 
 def is_plain(kind: Any) -> bool:
-    """Return true if JSON values of the type ``kind`` need no conversion: scalars, whole objects, and unions of these.
-    """
+    """Return true if JSON values of the type ``kind`` need no conversion: scalars, whole objects, and unions of
+    these."""
     return all(part in _SCALARS or part == dict[str, Any] for part in union_parts(kind) or (kind,))
 
 
@@ -158,8 +157,8 @@ def not_a_list(item_kind: Any) -> TypeError:
 
 
 def tag_of(kind: Any) -> str | None:
-    """Return the value of the class's ``type`` discriminator, such as ``text``, or `None` if it has no discriminator.
-    """
+    """Return the value of the class's ``type`` discriminator, such as ``text``, or `None` if it has no
+    discriminator."""
     hint = hints_of(kind).get("type") if fields_of(kind) else None
     return get_args(hint)[0] if get_origin(hint) is Literal else None
 
@@ -194,8 +193,7 @@ def tagged_union(kind: Any, hook_of: HookOf) -> Hook:
 
 def around_class(kind: Any, read: Hook) -> Hook:
     """Return a reader for the class ``kind``: it calls ``read``, and the steps before and after it that this class
-    needs.
-    """
+    needs."""
     with_hints = any(field.name == "cache_scope" for field in fields_of(kind))
     before = _BEFORE.get(kind, with_good_hints if with_hints else None)
     if before is not None:

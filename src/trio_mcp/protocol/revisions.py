@@ -19,8 +19,7 @@ from .types.lifecycle import ClientCapabilities
 @frozen(eq=False)
 class Revision:
     """A revision of the MCP specification, with attributes that describe its features. There is one instance of each
-    revision. Compared by identity.
-    """
+    revision. Compared by identity."""
 
     name: str
     handshake: bool
@@ -167,8 +166,7 @@ CORE: Final = Vocabulary(requests_of, notifications_of, frozenset(METHODS))
 
 def lacks_notification(method: str, role: Literal["client", "server"], revision: Revision) -> bool:
     """Return true if ``role`` can't send ``method`` as a notification in ``revision``, although the specification has
-    the method. Return false for names outside the specification, such as those of extensions.
-    """
+    the method. Return false for names outside the specification, such as those of extensions."""
     return method in METHODS and method not in notifications_of(role, revision)
 
 
@@ -220,8 +218,7 @@ def declares(capabilities: ClientCapabilities, path: str, revision: Revision) ->
 @lru_cache(maxsize=256)
 def _declared_path(revision: Revision, path: str) -> str | None:
     """Return the capability that a client of ``revision`` declares if it supports the capability ``path``. Return
-    `None` if there is none.
-    """
+    `None` if there is none."""
     if not has_capability(revision, path):
         return None
     return path if revision.sub_capabilities or path not in _ALWAYS else path.partition(".")[0]

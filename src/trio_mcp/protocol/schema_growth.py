@@ -47,8 +47,7 @@ SCHEMA_KEYWORDS: Final = _EDGES | _NAMES | {"minContains", "maxContains", "$sche
 
 class SchemaGrowth:
     """Estimates the cost of validating values with ``schema``. Raises `ValueError` if the schema needs too many
-    evaluations for a single part of a value.
-    """
+    evaluations for a single part of a value."""
 
     def __init__(self, schema: JSONObject) -> None:
         self._root, parts = _graph_of(schema)
@@ -63,8 +62,7 @@ class SchemaGrowth:
 
     def exceeded(self, value: Any) -> bool:
         """Return true if validating ``value`` may take too many evaluations. The estimate counts all alternatives, even
-        if validation stops early.
-        """
+        if validation stops early."""
         if self._is_harmless:
             return False
         evaluations = 0
@@ -87,8 +85,7 @@ class SchemaGrowth:
 
 class _Part:
     """A subschema as a node of a graph, with links to the subschemas that are evaluated for the same value, its items,
-    and its members.
-    """
+    and its members."""
 
     __slots__ = (
         *("each_level", "here", "inside", "is_dear", "is_endless", "item"),
@@ -124,8 +121,7 @@ class _Part:
 
 def _down(entries: Counter[_Part], name: str | None) -> Counter[_Part]:
     """Return how often each recursive subschema is evaluated for an item, or for the member ``name``, if ``entries``
-    are evaluated for the list or object.
-    """
+    are evaluated for the list or object."""
     found: Counter[_Part] = Counter()
     for entry, times in entries.items():
         for part, count in entry.inside.items():
@@ -207,8 +203,7 @@ def _listed(said: Any) -> list[Any]:
 
 def anchors_in(schema: JSONObject) -> dict[str, list[JSONObject]]:
     """Return the subschemas that have an anchor or an ``$id``. The keys are the anchors, and the last parts of the
-    ``$id`` URIs.
-    """
+    ``$id`` URIs."""
     found: dict[str, list[JSONObject]] = {}
     for node in objects_in(schema):
         if _NAMES.isdisjoint(node):
@@ -237,8 +232,7 @@ def _last(name: str) -> str:
 
 def targets_of(schema: JSONObject, reference: str, anchors: dict[str, list[JSONObject]]) -> list[Any]:
     """Return all subschemas of ``schema`` that ``reference`` may point to. If in doubt, a subschema is included.
-    ``anchors`` is the result of `anchors_in`.
-    """
+    ``anchors`` is the result of `anchors_in`."""
     document, _, fragment = reference.partition("#")
     roots = [schema] if not document else anchors.get(_last(document), [])
     if not fragment:
@@ -255,8 +249,7 @@ def targets_of(schema: JSONObject, reference: str, anchors: dict[str, list[JSONO
 
 def _calculate(parts: list[_Part]) -> None:
     """Calculate the number of evaluations for all ``parts``, inner ones before outer ones. A part gets the value for
-    too many if it refers to itself for the same value, or if the calculation takes too many steps.
-    """
+    too many if it refers to itself for the same value, or if the calculation takes too many steps."""
     work = _GrowthCalculator()
     for part in _innermost_first(parts, lambda part: [*part.here, *part.below()]):
         part.is_endless = False
@@ -270,8 +263,7 @@ def _calculate(parts: list[_Part]) -> None:
 
 def _innermost_first(parts: list[_Part], ahead_of: Callable[[_Part], list[_Part]]) -> list[_Part]:
     """Sort ``parts`` so that each comes after all parts that ``ahead_of`` returns for it. Parts on cycles, or leading
-    to cycles, are omitted.
-    """
+    to cycles, are omitted."""
     before: dict[_Part, list[_Part]] = {part: [] for part in parts}
     missing: dict[_Part, int] = {}
     for part in parts:
@@ -290,16 +282,14 @@ def _innermost_first(parts: list[_Part], ahead_of: Callable[[_Part], list[_Part]
 
 class _GrowthCalculator:
     """Calculates how often subschemas are evaluated. The number of steps is limited, because a schema may come from an
-    untrusted peer.
-    """
+    untrusted peer."""
 
     def __init__(self) -> None:
         self._left = _MOST_STEPS
 
     def calculate(self, part: _Part) -> None:
         """Calculate the number of evaluations of ``part``. All parts that it leads to must be calculated first, except
-        recursive ones for items and members.
-        """
+        recursive ones for items and members."""
         part.most = _TOO_MANY
         if self._left < 0:
             return
@@ -317,8 +307,7 @@ class _GrowthCalculator:
 
     def _in_one_place(self, inside: Counter[_Part], weight: Callable[[_Part], int]) -> int:
         """Return the largest total ``weight`` of the parts that are evaluated for the same item, or the same member, of
-        a value.
-        """
+        a value."""
         item, member = 0, 0
         names: Counter[str] = Counter()
         for part, count in inside.items():

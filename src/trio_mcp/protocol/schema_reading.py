@@ -51,8 +51,7 @@ def read_leniently(schema: JSONObject, arguments: JSONObject) -> JSONObject:
 def read_whole_numbers(schema: JSONObject, data: Any) -> Any:
     """Return ``data`` with floats such as 3.0 converted to `int`, where ``schema`` allows integers but no other
     numbers. The original isn't changed. If there is nothing to convert, or the data is too large, the same object is
-    returned.
-    """
+    returned."""
     with suppress(ValueError):
         return _SchemaReader(schema, 5 * _MOST_STEPS).read(schema, data, MOST_LEVELS)
     return data
@@ -69,8 +68,7 @@ class _SchemaReader:
 
     def read(self, node: Any, value: Any, levels: int) -> Any:
         """Return ``value`` converted to the JSON types that the schema ``node`` requires. If nothing changes, return
-        the same object.
-        """
+        the same object."""
         self._step(1)
         if self._reads_text and isinstance(value, str):
             types = self._types_of(node)
@@ -108,8 +106,7 @@ class _SchemaReader:
 
     def _value_of_text(self, text: str, types: frozenset[str]) -> Any:
         """Return the JSON value in a string if its type is one of ``types``, and ``types`` doesn't allow the string
-        itself. Otherwise return the string.
-        """
+        itself. Otherwise return the string."""
         said, before = cast("Any", text), None
         while isinstance(said, str) and said is not before and "string" not in types:
             said, before = _whole(self._decoded(said), types), said  # a JSON string may itself contain JSON
@@ -136,8 +133,7 @@ class _SchemaReader:
 
     def _parts(self, node: Any, value: Any) -> list[JSONObject]:
         """Return the schemas that together apply to ``value``. Of several alternatives, use the first that matches the
-        value's form.
-        """
+        value's form."""
         key = id(node), json_type(value)
         if (parts := self._known.get(key)) is not None:
             return parts
@@ -195,8 +191,7 @@ _LONGEST: Final = 1000
 
 def with_choices(fault: str, schema: JSONObject) -> str:
     """Return the text of a msgspec error. If ``schema`` has an ``enum`` for the invalid value, append the allowed
-    values.
-    """
+    values."""
     if (found := _PLACE.match(fault)) is None:
         return fault
     any_part = ("additionalProperties", "items")
@@ -206,8 +201,7 @@ def with_choices(fault: str, schema: JSONObject) -> str:
 
 def allowed_values(root: JSONObject, schema: JSONObject, place: Iterable[str | int | tuple[str, ...]]) -> str:
     """Return ": must be one of …" with the values that ``schema``, a part of ``root``, allows at ``place``. Return ""
-    if any value is allowed. Each step of ``place`` is a name, an index, or the keywords that lead to subschemas.
-    """
+    if any value is allowed. Each step of ``place`` is a name, an index, or the keywords that lead to subschemas."""
     nodes = _with_alternatives(root, [schema])
     for step in place:
         steps = step if isinstance(step, tuple) else ()

@@ -54,8 +54,7 @@ class TooManyEvaluations(Exception):
 
 class SchemaEvaluation:
     """Validates one value with ``schema``, evaluating each subschema only once for each part. ``compiled`` makes the
-    validators for keywords that don't contain schemas.
-    """
+    validators for keywords that don't contain schemas."""
 
     def __init__(self, schema: JSONObject, compiled: Callable[[JSONObject], Any]) -> None:
         self._schema = schema
@@ -94,8 +93,8 @@ class SchemaEvaluation:
                 fits = self._known_of(node, value)
 
     def _known_of(self, node: Any, value: Any) -> bool | None:
-        """Return the known result of validating ``value`` with the subschema ``node``, or `None` if it isn't known yet.
-        """
+        """Return the known result of validating ``value`` with the subschema ``node``, or `None` if it isn't known
+        yet."""
         if not isinstance(node, dict):
             return bool(node)
         key = id(cast("JSONObject", node)), id(value)
@@ -110,8 +109,7 @@ class SchemaEvaluation:
 
     def _evaluated(self, node: JSONObject, value: Any) -> _Steps:
         """Evaluate ``value`` with the subschema ``node``. This generator yields each inner subschema with its value,
-        and is sent the result.
-        """
+        and is sent the result."""
         if "$ref" in node:
             targets = targets_of(self._schema, node["$ref"], self._anchors)
             if len(targets) != 1:
@@ -208,8 +206,7 @@ def _count(listed: list[Any], value: Any, limit: int) -> Generator[tuple[Any, An
 class SchemaValidator:
     """A compiled JSON Schema, to validate values. Raises `ValueError` if the schema is invalid, references another
     document, or has references that multiply. ``pattern_limit`` is the maximum size of a compiled regular expression in
-    bytes.
-    """
+    bytes."""
 
     def __init__(self, schema: JSONObject, *, pattern_limit: int | None = None) -> None:
         import jsonschema_rs  # imported late: loading it takes long, and most servers don't need it
@@ -245,8 +242,7 @@ class SchemaValidator:
 
     def _evaluated(self, value: Any) -> str | None:
         """Validate a value that has too many paths through the schema, like `faults`, by evaluating each subschema
-        once.
-        """
+        once."""
         try:
             evaluation = SchemaEvaluation(self._schema, self._compiled)
             if evaluation.fits(self._schema, value):
@@ -278,8 +274,7 @@ _LISTS: Final = frozenset(("allOf", "anyOf", "enum", "oneOf", "patternProperties
 
 class SchemaBounds:
     """Size limits for values that are validated with ``schema``. If the schema allows it, each member of an object has
-    its own limit.
-    """
+    its own limit."""
 
     def __init__(self, schema: JSONObject) -> None:
         tried = (_tried(said) for node in objects_in(schema) for keyword, said in node.items() if keyword in _LISTS)
@@ -304,8 +299,7 @@ class SchemaBounds:
 
 def _is_cheap(schema: Any) -> bool:
     """Return true if validation with this schema takes only a few steps for each part of a value, whatever the value
-    is.
-    """
+    is."""
     pending: list[Any] = [schema]
     while pending:
         node = pending.pop()
@@ -331,8 +325,7 @@ def _schemas(keyword: str, said: Any) -> list[Any]:
 
 def _tried(said: Any) -> int:
     """Return how many entries of a keyword, such as ``anyOf`` or ``enum``, a validator may have to try. A list of only
-    strings counts 0, because strings are looked up.
-    """
+    strings counts 0, because strings are looked up."""
     if isinstance(said, list):
         choices = cast("list[Any]", said)
         return 0 if all(map(_is_looked_up, choices)) else len(choices)
@@ -362,8 +355,7 @@ _ALTERNATIVES: Final = frozenset(("allOf", "anyOf", "contains", "dependentSchema
 
 class SchemaFaults:
     """Explains why values are invalid for ``schema``. ``compiled`` returns the validators of the parts of the schema,
-    keyed by JSON Pointer. It is called on first use.
-    """
+    keyed by JSON Pointer. It is called on first use."""
 
     def __init__(self, schema: JSONObject, compiled: Callable[[], Any]) -> None:
         self._schema = schema
@@ -408,8 +400,7 @@ class SchemaFaults:
 
     def locate(self, value: Any, fits: Callable[[Any, Any], bool]) -> str:
         """Return one line of text that locates a fault of an invalid ``value``, when `describe` would take too long.
-        ``fits`` returns whether a part is valid for a subschema.
-        """
+        ``fits`` returns whether a part is valid for a subschema."""
         node, place, part = self._schema, "", value
         for _ in range(_STEPS):
             for step, below, item in _parts(node, "#", part):
@@ -422,8 +413,8 @@ class SchemaFaults:
         return _at(place, _short_fault(node, part))
 
     def _resolved(self, pointer: str) -> tuple[JSONObject, str]:
-        """Return the subschema at ``pointer`` with its JSON Pointer. If it is a reference, return the target instead.
-        """
+        """Return the subschema at ``pointer`` with its JSON Pointer. If it is a reference, return the target
+        instead."""
         node = _node(self._schema, pointer)
         for _ in range(_HOPS):
             reference = node.get("$ref")
@@ -436,8 +427,7 @@ class SchemaFaults:
 
 def _parts(node: JSONObject, pointer: str, value: Any) -> Iterator[tuple[str, str, Any]]:
     """Yield the parts of ``value`` that have a subschema, each with the step that leads to it and the subschema's JSON
-    Pointer.
-    """
+    Pointer."""
     if isinstance(value, dict):
         members = cast("JSONObject", value)
         for name in cast("JSONObject", node.get("properties") or {}):

@@ -31,8 +31,8 @@ _FIELDS: Final = ("__attrs_attrs__", "__dataclass_fields__", "__required_keys__"
 
 
 class AnyInstance(type):
-    """Metaclass that makes every object an instance of its classes, because msgspec checks the class of a parsed value.
-    """
+    """Metaclass that makes every object an instance of its classes, because msgspec checks the class of a parsed
+    value."""
 
     def __instancecheck__(cls, instance: object) -> bool:
         return True
@@ -40,8 +40,7 @@ class AnyInstance(type):
 
 class Adapter(metaclass=AnyInstance):
     """Parses an annotation that msgspec rejects, by trying its parts in order, such as the types of a union. A part
-    that doesn't know all members of an object is tried last.
-    """
+    that doesn't know all members of an object is tried last."""
 
     hint: ClassVar[Any]
     """The annotation as written."""
@@ -54,8 +53,7 @@ class Adapter(metaclass=AnyInstance):
     @classmethod
     def read(cls, value: Any, hook: _Hook) -> Any:
         """Parse JSON data as a value of the annotation. ``hook`` parses other classes. Raises `ValueError` with the
-        faults of all parts.
-        """
+        faults of all parts."""
         known: dict[Any, tuple[Any, str, Any]] = {}
 
         def read_once(kind: Any, value: Any) -> Any:
@@ -74,8 +72,7 @@ class Adapter(metaclass=AnyInstance):
     @classmethod
     def _read(cls, value: Any, hook: _Hook) -> tuple[Any, str]:
         """Try the parts of the annotation in order, and return the value of the first one that matches. Otherwise
-        return the faults of all parts.
-        """
+        return the faults of all parts."""
         faults: dict[str, None] = {}
         for part, _ in sorted(zip(cls.parts, cls.infos(), strict=True), key=lambda each: _lacks(each[1], value)):
             try:
@@ -105,8 +102,7 @@ class Adapter(metaclass=AnyInstance):
 
 def adapted(hint: Any) -> Any:
     """Return ``hint`` with an adapter in place of each part that msgspec rejects. If there is none, return ``hint``
-    itself.
-    """
+    itself."""
     try:
         found = _adapted(hint, repr(hint))  # with repr, because equal unions may have another order
     except TypeError:  # the annotation's metadata can't be hashed
@@ -176,8 +172,7 @@ def _adapter(hint: Any, parts: tuple[Any, ...], make: Callable[[Any], Any] = lam
 
 def _lacks(info: Any, value: Any) -> bool:
     """Return true if an object has a member that isn't a field of the class of ``info``. Return false for types without
-    fields.
-    """
+    fields."""
     if isinstance(info, msgspec.inspect.CustomType) and issubclass(info.cls, Adapter):
         return all(_lacks(part, value) for part in info.cls.infos())
     names = {field.encode_name for field in getattr(info, "fields", ())}

@@ -1,5 +1,5 @@
-"""Makes JSON Schemas from Python types, for values that are parsed or encoded. Allowed values keep the author's order.
-"""
+"""Makes JSON Schemas from Python types, for values that are parsed or encoded. Allowed values keep the author's
+order."""
 
 from __future__ import annotations
 
@@ -73,8 +73,7 @@ second."""
 
 def _with_definitions(kind: type, read: bool, prefix: str, known: JSONObject) -> JSONObject:
     """Move the ``$defs`` in the schema of a foreign class to ``known``, and return the schema. A definition whose name
-    is already used for something else is renamed.
-    """
+    is already used for something else is renamed."""
     schema = schema_of_foreign(kind, read=read, prefix=prefix)
     new = {prefix + name: each for name, each in schema.pop("$defs", {}).items()}
     if any(known.get(name, each) != each for name, each in new.items()):
@@ -107,8 +106,7 @@ def _complete(schema: JSONObject, info: Any, hints: dict[str, Any], *, read: boo
 
 def _put_in_order(schema: JSONObject, *hints: Any) -> None:
     """Restore the author's order of values in each ``enum`` of ``schema``, because msgspec sorts the values of a
-    `Literal`.
-    """
+    `Literal`."""
     order: dict[Any, int] = {}
     seen = list(hints)
     for hint in seen:  # grows in the loop, but doesn't repeat a recursive alias
@@ -126,8 +124,7 @@ def _put_in_order(schema: JSONObject, *hints: Any) -> None:
 
 def types_in(annotation: Any, *, adapted: bool = True) -> list[kinds.Type]:
     """Return all types that occur in ``annotation``, including the fields of its classes. With ``adapted``, include the
-    parts of adapters. Raises `TypeError`, or `NameError` for a name that can't be resolved.
-    """
+    parts of adapters. Raises `TypeError`, or `NameError` for a name that can't be resolved."""
     found: dict[int, kinds.Type] = {}
     ahead = [kinds.type_info(annotation)]
     while ahead:

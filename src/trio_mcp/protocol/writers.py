@@ -37,8 +37,7 @@ def _unchanged(value: Any) -> Any:
 class Writers:
     """Creates the functions that encode objects for one protocol revision, keyed by type. If the declared type is a
     union or `Any`, the class of the value decides. Lists and objects are copied, except for a ``dict[str, Any]`` that a
-    class keeps unchanged.
-    """
+    class keeps unchanged."""
 
     def __init__(self, revision: Revision) -> None:
         self._revision = revision
@@ -114,8 +113,7 @@ class Writers:
 
 def refusal(kind: Any, revision: Revision) -> Write | None:
     """Return a function that raises `NotExpressible`, if ``revision`` doesn't have the class ``kind``. Otherwise return
-    `None`.
-    """
+    `None`."""
     first = getattr(kind, "_SINCE", revision.name)
     if first <= revision.name:
         return None

@@ -41,8 +41,7 @@ class Difference:
 
 class Comparison:
     """Compares recorded messages with those of the replay. It collects the differences, and maps recorded values, such
-    as ids and masked secrets, to the values of the replay.
-    """
+    as ids and masked secrets, to the values of the replay."""
 
     def __init__(self) -> None:
         self._values: dict[str, Any] = {}
@@ -68,8 +67,7 @@ class Comparison:
 
     def compare(self, name: str, recorded: Any, live: Any) -> None:
         """Add all differences between the ``recorded`` data and the ``live`` data of the replay, for the message
-        ``name``.
-        """
+        ``name``."""
         self._walk(name + ": ", "", recorded, live)
 
     def _walk(self, name: str, path: str, recorded: Any, live: Any) -> None:

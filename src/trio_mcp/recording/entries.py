@@ -159,8 +159,7 @@ _beginnings: Final = msgspec.json.Decoder(list[_MessageHead] | _MessageHead)
 
 def head_of(data: bytes | msgspec.Raw) -> Any:
     """Return the message in ``data`` without its parameters and result, or a list of such messages for a batch. Return
-    `None` if ``data`` isn't a message.
-    """
+    `None` if ``data`` isn't a message."""
     try:
         return msgspec.to_builtins(_beginnings.decode(data))
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
@@ -261,8 +260,8 @@ _encoder: Final = msgspec.json.Encoder()
 
 @define(eq=False)
 class WriteJob:
-    """A job for the thread of a `Recorder`: write a message or an event. If it has ``written``, finish the recording.
-    """
+    """A job for the thread of a `Recorder`: write a message or an event. If it has ``written``, finish the
+    recording."""
 
     recording: Recording
     t: int
@@ -326,8 +325,8 @@ class Recording:
         work_for: Reference | None = None,
         post: int = 0,
     ) -> None:
-        """Record an event. ``at`` is its time on trio's clock, by default now. See `RecordedEntry.post` for ``post``.
-        """
+        """Record an event. ``at`` is its time on trio's clock, by default now. See `RecordedEntry.post` for
+        ``post``."""
         if not self._is_closed:
             entry = RecordedEntry(
                 t=self._now(at), event=name, id=request_id, cause=cause, reason=reason, work_for=work_for, post=post
@@ -345,8 +344,7 @@ class Recording:
 
     async def aclose(self) -> None:
         """Finish the recording, and wait up to two seconds until its last line is written, even if cancelled.
-        Idempotent.
-        """
+        Idempotent."""
         if not self._is_closed:
             self.event("connection.ended")
             self._is_closed = True

@@ -201,8 +201,7 @@ def _without_token(found: re.Match[str], mask: Mask) -> str:
 
 def _without_user(url: str, mask: Mask) -> str:
     """Return ``url``, from its ``://`` on, with the userinfo masked (RFC 3986 section 3.2.1). If the userinfo has a
-    password, it extends to the last @, because passwords are often written without encoding.
-    """
+    password, it extends to the last @, because passwords are often written without encoding."""
     last = url.rfind("@")
     begin = 0
     while 0 <= begin < last:
@@ -254,8 +253,8 @@ def _value_behind(found: re.Match[str], text: str) -> re.Match[str] | None:
 
 
 def _is_prose(value: re.Match[str]) -> bool:
-    """Return whether a value is the start of a sentence and not a secret, as in ``password: The password of the user``.
-    """
+    """Return whether a value is the start of a sentence and not a secret, as in ``password: The password of the
+    user``."""
     return value["value"].isalpha() and not value["punctuation"] and value["last"] is None
 
 
@@ -279,8 +278,7 @@ def _kind_of(found: re.Match[str], name: str, text: str, before: str) -> re.Patt
 
 def _begins_line(text: str, index: int) -> bool:
     """Return whether the name at ``index`` is at the beginning of its line, apart from indentation and similar
-    characters.
-    """
+    characters."""
     nearby = text[max(0, index - 30) : index]
     begin = max(nearby.rfind("\n"), nearby.rfind("\r"))
     return (begin >= 0 or index <= 30) and _BEGINNING.fullmatch(nearby[begin + 1 :]) is not None
@@ -345,8 +343,7 @@ class Masking:
 
     def _schema(self, name: str, schema: dict[str, Any]) -> dict[str, Any]:
         """Return the JSON Schema of the property ``name``. If the name suggests a secret, its values, such as the
-        default, are masked.
-        """
+        default, are masked."""
         if not names_secret(name):
             return self._members(schema)
         return {

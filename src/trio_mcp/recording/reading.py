@@ -134,8 +134,7 @@ _COMPARED: Final = 20
 
 class _OpenRequests:
     """The requests without a reply so far, by origin and by exchange (see `RecordedEntry.post`). Each method takes
-    constant time.
-    """
+    constant time."""
 
     def __init__(self) -> None:
         self._open = set[TimedRequest]()
@@ -167,8 +166,7 @@ class _OpenRequests:
 
 def _keys(request: TimedRequest) -> list[Origin | int]:
     """Return the keys under which a request is stored: its exchange, and its origin unless log messages can't belong to
-    it.
-    """
+    it."""
     keys: list[Origin | int] = [] if request.method == "subscriptions/listen" else [request.origin]
     return [*keys, request.post] if request.post else keys
 
@@ -273,8 +271,7 @@ class RecordingReader:
 
     def _only_one(self, origin: Origin) -> TimedRequest | None:
         """Return the request to which a log message belongs: the only one without a reply, or `None` if there are
-        several.
-        """
+        several."""
         return self._open.last(origin) if self._open.count(origin) == 1 else None
 
     def _tick(self, request: TimedRequest | None, at: float, kind: Any, words: str) -> None:
@@ -334,8 +331,7 @@ class RecordingReader:
 
     def is_other_side_of(self, other: RecordingReader) -> bool:
         """Return whether ``other`` is the recording of the other side of this connection: it has the opposite role, and
-        the same first requests.
-        """
+        the same first requests."""
         if self.role == other.role:
             return False
         mine = [(key, each[0].method) for key, each in islice(self.requests.items(), _COMPARED)]
@@ -364,8 +360,8 @@ class RecordingReader:
             request.shift(seconds)
 
     def merge(self, other: RecordingReader | None) -> list[TimedRequest]:
-        """Return the requests of both recordings. A request that is in both has the times that each side has recorded.
-        """
+        """Return the requests of both recordings. A request that is in both has the times that each side has
+        recorded."""
         if other is None:
             return list(self.all())
         seen = set[TimedRequest]()
@@ -377,8 +373,7 @@ class RecordingReader:
 
 def _nearest(mine: list[TimedRequest], theirs: list[TimedRequest]) -> Iterator[tuple[TimedRequest, TimedRequest]]:
     """Pair the requests with the same id that are nearest in time. Used if one side has the requests of many clients,
-    whose ids repeat.
-    """
+    whose ids repeat."""
     left = theirs[:_COMPARED]
     for each in mine[:_COMPARED]:
         fitting = [other for other in left if (other.method, other.name) == (each.method, each.name)]

@@ -64,8 +64,8 @@ class RecordedTransport(FramedTransport):
         await self._transport.send(messages)
 
     def send_nowait(self, message: bytes) -> int:
-        """Record a message, and send it over the wrapped transport without waiting. See `FramedTransport.send_nowait`.
-        """
+        """Record a message, and send it over the wrapped transport without waiting. See
+        `FramedTransport.send_nowait`."""
         at = trio.current_time()  # record before sending, because the peer may receive the message at once
         count = self._transport.send_nowait(message)
         if count:
@@ -75,8 +75,7 @@ class RecordedTransport(FramedTransport):
 
     def make_outbox(self, high_water: int, recorded: SendRecorder | None = None) -> Outbox:
         """Return an outbox of the wrapped transport that sends through this transport. See
-        `FramedTransport.make_outbox`.
-        """
+        `FramedTransport.make_outbox`."""
         return self._transport.make_outbox(high_water, recorded or SendRecorder(self.send_nowait, self._record))
 
     def _record(self, message: bytes) -> None:
@@ -84,8 +83,7 @@ class RecordedTransport(FramedTransport):
 
     def observed_by(self, tracing: Tracing | None) -> Tracing | None:
         """Return a `Tracing` that records the events of requests, and passes them on to ``tracing``. See
-        `FramedTransport.observed_by`.
-        """
+        `FramedTransport.observed_by`."""
         place = self._recording, 0
         return RecordedRequests(lambda _: place, self._transport.observed_by(tracing))
 

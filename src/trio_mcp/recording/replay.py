@@ -224,8 +224,7 @@ class _Player:
 
     async def _until(self, ready: Callable[[], object]) -> bool:
         """Wait until ``ready()`` is true. Return false if the patience is exceeded, or the live side ends the
-        connection first.
-        """
+        connection first."""
         with trio.move_on_after(self._patience):
             while not (ready() or self._is_over):
                 await self._news.park()
@@ -373,8 +372,7 @@ class _Player:
 
     async def _expect_call(self, given: ReceivedMessage, entry: RecordedEntry) -> None:
         """Wait for a live request or notification with the method of ``given``, the recorded one. Compare ``given``
-        with the most similar one that has arrived.
-        """
+        with the most similar one that has arrived."""
         cancelled = plain_id(given.member("requestId")) if given.method == _CANCELLED else None
         about = self._matched.get((entry.post, cancelled))
 

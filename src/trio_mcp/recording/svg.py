@@ -71,8 +71,7 @@ def duration(seconds: float) -> str:
 
 def _busy(rows: Sequence[TimedRequest]) -> list[tuple[float, float]]:
     """Return the time spans in which there are requests. Short idle gaps, which aren't shortened in the picture, are
-    included.
-    """
+    included."""
     times = sorted((row.started_at, row.ended_at) for row in rows) or [(0.0, 1.0)]
     merged = [times[0]]
     for begin, end in times[1:]:
@@ -246,8 +245,7 @@ class _Drawing:
 
     def _text(self, words: str, at: float, y: float) -> Iterator[str]:
         """Draw the text ``words`` to the right of the time ``at``. If there is too little space, draw it at the right
-        edge.
-        """
+        edge."""
         if words:
             x = max(12.0, min(self._x(at), self._width - 8 - 6.4 * len(words)))
             yield f'<text class="told" x="{round(x, 2)}" y="{y}">{escape(words)}</text>'

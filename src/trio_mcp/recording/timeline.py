@@ -31,8 +31,8 @@ from .reading import RecordingReader, TimedRequest
 
 @frozen
 class Timeline:
-    """The requests of several recordings on a common time axis. A request precedes the requests that its handler made.
-    """
+    """The requests of several recordings on a common time axis. A request precedes the requests that its handler
+    made."""
 
     requests: Sequence[TimedRequest]
     left_out: int
@@ -95,8 +95,7 @@ def timeline(recordings: Sequence[Recorded]) -> Timeline:
 
 def _offset(first: RecordingReader, other: RecordingReader) -> tuple[float, float] | None:
     """Return by how many seconds the clock of ``other`` is ahead of the clock of ``first``, and the uncertainty. Return
-    `None` if there is no complete round trip.
-    """
+    `None` if there is no complete round trip."""
     least, most = -math.inf, math.inf
     for mine, theirs in first.pairs(other):
         if mine.sent is not None:
@@ -115,8 +114,7 @@ def _offset(first: RecordingReader, other: RecordingReader) -> tuple[float, floa
 
 def _passed(sent: float | None, received: float | None) -> float:
     """Return the seconds between sending a message (on one clock) and receiving it (on the other). Return infinity if a
-    time is unknown.
-    """
+    time is unknown."""
     return math.inf if sent is None or received is None else received - sent
 
 

@@ -1,7 +1,6 @@
 """The accept loop of a server with many clients. It accepts connections, passes each to a `Front` (the transport's
 part), and ends all of them on shutdown. If other machines can reach a server that requires no token, a warning is
-logged.
-"""
+logged."""
 
 from __future__ import annotations
 
@@ -60,33 +59,28 @@ class Front(Protocol):
 
     async def serve(self, stream: trio.abc.Stream, hop: RemoteEnd) -> None:
         """Serve the accepted ``stream`` from the peer ``hop`` until it ends. `trio.serve_listeners` then closes the
-        stream.
-        """
+        stream."""
         ...
 
     async def reject(self, stream: trio.abc.Stream) -> None:
         """Close an accepted stream, because the server has too many connections. Send the reason if the client would
-        understand it.
-        """
+        understand it."""
         ...
 
     def make_room(self, weight: Callable[[Caller], int]) -> bool:
         """Close one dispensable connection, and return whether there was one. Choose the oldest connection of the
-        caller with the greatest ``weight``, which must be more than 0.
-        """
+        caller with the greatest ``weight``, which must be more than 0."""
         ...
 
     def start_draining(self) -> bool:
         """Let health checks report that `shut_down` will follow after `Limits.drain_delay`. Return false if no health
-        checks are served: there is no delay then.
-        """
+        checks are served: there is no delay then."""
         ...
 
     @property
     def awaits_requests(self) -> bool | None:
         """Whether a request may still arrive on an accepted stream, and would be lost if `shut_down` were called now.
-        `None` for transports with many requests per connection, whose `shut_down` doesn't wait for more requests.
-        """
+        `None` for transports with many requests per connection, whose `shut_down` doesn't wait for more requests."""
         ...
 
     def shut_down(self, reason: str, *, hurry: bool) -> None:
@@ -95,8 +89,7 @@ class Front(Protocol):
 
     async def wait_closed(self) -> None:
         """Wait, after `shut_down`, until the last requests have ended. Connections that then end by themselves may
-        remain.
-        """
+        remain."""
         ...
 
 
@@ -164,8 +157,7 @@ class _StreamServer:
     def shut_down(self, reason: str, *, hurry: bool) -> None:
         """Stop accepting connections, and shut down the existing ones and the server's tasks. If health checks are
         served, wait for `Limits.drain_delay` first. A second call skips the delay. A call during the drain cancels the
-        remaining requests.
-        """
+        remaining requests."""
         is_first, self._is_expected = not self._is_expected, True
         if is_first and not hurry and self._front.awaits_requests is not None:
             delay = self._limits.drain_delay if self._front.start_draining() else 0.0
@@ -215,8 +207,7 @@ class _StreamServer:
 
     def _make_room(self, caller: Caller) -> bool:
         """Close one connection in favor of a new connection of ``caller``: one of the caller's own connections or, if
-        it has none, one of the caller with the most connections.
-        """
+        it has none, one of the caller with the most connections."""
         if self._held[caller]:
             return self._front.make_room(lambda other: other is caller)
         return self._front.make_room(self._held.__getitem__)
@@ -325,8 +316,7 @@ async def open_listeners(
     asks_for_tokens: bool,
 ) -> SocketListeners:
     """Open the listeners of an HTTP or WebSocket server, or use the ``given`` ones, and return them. If other machines
-    can reach them, and neither a token nor a client certificate is required, log a warning.
-    """
+    can reach them, and neither a token nor a client certificate is required, log a warning."""
     if given is not None:
         opened = given
     elif ssl_context is None:
@@ -340,8 +330,7 @@ async def open_listeners(
 
 def warn_if_exposed(listeners: SocketListeners, advice: str) -> None:
     """If other machines can reach one of ``listeners``, log a warning with ``advice`` on how to protect the server.
-    Call this once for each server that requires no token.
-    """
+    Call this once for each server that requires no token."""
     open_ones = [address for address in map(_address, listeners) if address is not None and not is_loopback(address)]
     if open_ones:
         logger.warning(

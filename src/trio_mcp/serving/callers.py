@@ -1,6 +1,5 @@
 """Callers: `CallersByAddress` identifies the sender of each connection and request, so that callers share the
-server-wide limits fairly. This module also checks the scopes and the expiry of a caller's token.
-"""
+server-wide limits fairly. This module also checks the scopes and the expiry of a caller's token."""
 
 from __future__ import annotations
 
@@ -97,8 +96,7 @@ class TrustedProxies:
 
     def _client_behind(self, proxy: _Address | None, headers: Mapping[str, str]) -> _Address | None:
         """Return the address of the client whose request a trusted ``proxy`` has forwarded, according to the request's
-        headers. If they contain no valid address, return the address of the last proxy in the chain that is known.
-        """
+        headers. If they contain no valid address, return the address of the last proxy in the chain that is known."""
         value = headers.get(self.header)
         if value is None:
             return proxy
@@ -116,8 +114,7 @@ class TrustedProxies:
 class RemoteEnd:
     """The peer of one connection. ``address`` is its IP address. ``here`` is the caller to which its connection counts:
     its IP address or network, the process on a Unix socket, or otherwise the connection itself. ``user`` is the user id
-    of a process on a Unix socket: see `Peer`.
-    """
+    of a process on a Unix socket: see `Peer`."""
 
     __slots__ = (
         *(
@@ -157,8 +154,7 @@ class RemoteEnd:
 
     def caller(self, principal: Hashable, headers: Mapping[str, str] | None) -> Caller:
         """Return the caller that sent a request with ``headers`` (names in lower case). This is its ``principal`` or,
-        if it isn't authenticated, its IP address.
-        """
+        if it isn't authenticated, its IP address."""
         if principal is not None:
             if principal != self._principal:
                 self._last, self._principal = self._callers.of_principal(principal), principal
@@ -170,16 +166,14 @@ class RemoteEnd:
 
     def connection(self, caller: Caller) -> Caller:
         """Return the part of the limits of ``caller`` that this connection may use. ``caller`` sent the current
-        request.
-        """
+        request."""
         if self._connection is None or self._connection.within is not caller:
             self._connection = caller.connection()
         return self._connection
 
     def use(self, caller: Caller, free: int) -> bool:
         """Count a trusted proxy's connection as a connection of ``caller``, and return true. Return false if ``caller``
-        already has its maximum of connections. The server can accept ``free`` more connections.
-        """
+        already has its maximum of connections. The server can accept ``free`` more connections."""
         if caller is self._user:
             return True
         if not caller.may_take(_CONNECTIONS, free + 1):
@@ -198,8 +192,7 @@ class RemoteEnd:
 
 class CallersByAddress:
     """Identifies the peer of each connection to a server, and finds its `Caller` in ``callers``. ``trusted_proxies``
-    forward requests of other clients.
-    """
+    forward requests of other clients."""
 
     def __init__(self, callers: Callers, trusted_proxies: TrustedProxies | None = None) -> None:
         self._callers = callers
@@ -219,8 +212,7 @@ class CallersByAddress:
 
     def hop_at(self, text: str | None, process: int | None = None, user: int | None = None) -> RemoteEnd:
         """Return the peer of a connection from the IP address ``text``. If ``text`` is `None`, the peer is the
-        ``process`` of ``user`` on a Unix socket, or unknown.
-        """
+        ``process`` of ``user`` on a Unix socket, or unknown."""
         address = None if text is None else _address(text)
         if address is not None:
             here = self._callers.at(_party(address))
@@ -231,8 +223,7 @@ class CallersByAddress:
 
 def unread_bytes(limits: Limits) -> SharedBytes:
     """Return a counter for the bytes of incomplete and unprocessed messages in the server's memory. See
-    `Limits.max_unread_bytes`.
-    """
+    `Limits.max_unread_bytes`."""
     return SharedBytes(max(limits.max_unread_bytes, 3 * limits.max_message_bytes))
 
 
@@ -243,8 +234,7 @@ _PEER_CREDENTIALS: Final = struct.Struct("iII")
 def _credentials_of(end: trio.socket.SocketType) -> tuple[int | None, int | None]:
     """Return the process id and the user id of the peer of a Unix socket. Both are `None` without SO_PEERCRED, which
     only Linux has. The process id is `None` if the process is in another namespace. Raises `OSError` if the socket is
-    disconnected.
-    """
+    disconnected."""
     option: int | None = getattr(socket, "SO_PEERCRED", None)
     if option is None:
         return None, None
@@ -288,8 +278,7 @@ def _reversed_elements(value: str) -> Iterable[str]:
 
 def _forwarded_for(element: str) -> str:
     """Return the client address in one element of a Forwarded header (RFC 7239 section 4), or an empty string if there
-    is none.
-    """
+    is none."""
     for pair in element.split(";", _MAX_PAIRS)[:_MAX_PAIRS]:
         name, _, value = pair.partition("=")
         if name.strip(" \t").lower() == "for":
@@ -328,8 +317,7 @@ def _check(gate: Gate, auth: Auth, needed: frozenset[str]) -> None:
 
 def warn_of_unchecked_scopes(running: Running, gate: Gate | None) -> None:
     """Log a warning if ``running``, the running server, requires scopes but has no authentication (``gate``) to check
-    them.
-    """
+    them."""
     if gate is None and needs_scopes(running):
         logger.warning(
             "tools, resources or prompts of this server need scopes, which are not checked: serve it with auth=..."
@@ -338,15 +326,13 @@ def warn_of_unchecked_scopes(running: Running, gate: Gate | None) -> None:
 
 def share_proofs(running: Running, gate: Gate | None) -> None:
     """If ``running`` is one of several replicas, configure ``gate`` to accept each DPoP proof only once among all of
-    them.
-    """
+    them."""
     if gate is not None and isinstance(running, RunningServer) and running.host.replica is not None:
         gate.share(running.host.replica.replay_guard, running.host.replica.secret)
 
 
 def token_expiry(auth: Auth | None) -> float:
     """Return the time at which the token of ``auth`` expires, on trio's clock. Infinite if the time is unknown, or if
-    the server requires no token.
-    """
+    the server requires no token."""
     expires_at = None if auth is None else auth.principal.expires_at
     return math.inf if expires_at is None else trio.current_time() + expires_at - time.time()

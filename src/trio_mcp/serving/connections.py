@@ -57,14 +57,12 @@ class ConnectionAcceptor(Protocol):
     ) -> AcceptedConnection | None:
         """Perform the transport's handshake on ``stream`` and authenticate the client. Return its connection, or `None`
         if the client was rejected. The transport's tasks run in ``nursery``, and ``unread`` counts the bytes of
-        incomplete messages.
-        """
+        incomplete messages."""
         ...
 
     async def reject(self, stream: trio.abc.Stream) -> None:
         """Close an accepted stream, because the server has too many connections. Send the reason if the client would
-        understand it.
-        """
+        understand it."""
         ...
 
 
@@ -79,8 +77,8 @@ async def serve_connections(
     **options: Unpack[ServingOptions],
 ) -> None:
     """Serve ``server`` to all clients that connect, with one MCP connection per stream: see `serve_streams`.
-    ``greeting`` accepts clients, and ``gate`` authenticates them. ``trusted_proxies`` may connect on behalf of clients.
-    """
+    ``greeting`` accepts clients, and ``gate`` authenticates them. ``trusted_proxies`` may connect on behalf of
+    clients."""
 
     def front(running: Running, _: trio.Nursery, recorder: Recorder | None) -> _MessageFront:
         return _MessageFront(running, greeting, gate, trusted_proxies, recorder)
@@ -90,8 +88,7 @@ async def serve_connections(
 
 class ConnectionQuota:
     """A quota of ``limit`` connections for a server. It refers to collections of connections, and not to their owners,
-    to avoid reference cycles.
-    """
+    to avoid reference cycles."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -156,8 +153,7 @@ class Connections:
 
     def make_room(self, weight: Callable[[Caller], int]) -> bool:
         """Disconnect the oldest client that hasn't sent anything yet: see `Front.make_room`. Otherwise a few machines
-        that reconnect repeatedly could lock out all other clients.
-        """
+        that reconnect repeatedly could lock out all other clients."""
         oldest = heaviest(self._greeted.items(), weight)
         if oldest is None:
             return False
@@ -167,8 +163,7 @@ class Connections:
 
     async def serve(self, stream: trio.abc.Stream, hop: RemoteEnd, greeting: ConnectionAcceptor) -> None:
         """Serve the connection on ``stream`` from the peer ``hop`` until it ends, if ``greeting`` accepts the client.
-        See `Front.serve`.
-        """
+        See `Front.serve`."""
         unread = self._unread.held_for(hop.connection(hop.here))
         try:
             await self._serve(stream, hop, greeting, unread)

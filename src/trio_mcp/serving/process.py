@@ -1,6 +1,5 @@
 """Serving in one process: `serve_stdio`, the signal handlers that shut a server down, and less frequent garbage
-collection.
-"""
+collection."""
 
 from __future__ import annotations
 
@@ -40,8 +39,7 @@ class ShutDown(Protocol):
 
     def __call__(self, reason: str, *, hurry: bool) -> None:
         """Shut the server down because of ``reason``. ``hurry`` is true from the second signal on: the process then
-        ends in less than a second.
-        """
+        ends in less than a second."""
 
 
 @contextmanager

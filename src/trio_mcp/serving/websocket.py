@@ -105,8 +105,7 @@ async def serve_websocket(
 @frozen
 class WebSocketAcceptor:
     """Accepts clients that request a WebSocket at ``path``, and authenticates them with ``gate``, if given.
-    ``received`` are bytes of the stream that were already read.
-    """
+    ``received`` are bytes of the stream that were already read."""
 
     path: str
     checks: HostChecks
@@ -117,8 +116,7 @@ class WebSocketAcceptor:
         self, stream: trio.abc.Stream, limits: Limits, nursery: ServiceNursery, unread: HeldBytes
     ) -> AcceptedConnection | None:
         """Respond to a client's upgrade request. Return the connection, or `None` if the client was refused. See
-        `ConnectionAcceptor.accept`.
-        """
+        `ConnectionAcceptor.accept`."""
         try:
             request = await read_upgrade(stream, self.received)
             check_upgrade(request, self.path, self.checks)

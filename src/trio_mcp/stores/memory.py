@@ -19,8 +19,7 @@ _FEW: Final = 64
 
 class TrioClock:
     """A clock in milliseconds since the epoch. It starts with the time of day, then follows trio's clock, and continues
-    when trio is run again.
-    """
+    when trio is run again."""
 
     def __init__(self) -> None:
         self._clock: trio.abc.Clock | None = None

@@ -1,6 +1,5 @@
 """`MemorySessionDirectory`: stores sessions, or the state of callers, in the memory of this process. `Expiring`: a
-mapping whose entries expire.
-"""
+mapping whose entries expire."""
 
 from __future__ import annotations
 

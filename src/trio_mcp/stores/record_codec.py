@@ -34,8 +34,7 @@ _MAX_REASON_LENGTH: Final = 200
 
 def decode_stored(what: str, decode: Callable[[D], T], data: D) -> T:
     """Return ``decode(data)``. If that fails, raise `UnreadableRecord`, with ``what`` as the name of the data in the
-    message.
-    """
+    message."""
     try:
         return decode(data)
     except UnreadableRecord:
@@ -48,8 +47,7 @@ def decode_stored(what: str, decode: Callable[[D], T], data: D) -> T:
 def decode_columns(what: str, row: Any, kinds: type[T]) -> T:
     """Return the values in ``row`` as a tuple, after checking that they have the types ``kinds``. Raises
     `UnreadableRecord` for other types: SQLite stores values of any type in any column, and a Redis hash may lack
-    fields.
-    """
+    fields."""
     return decode_stored(what, partial(msgspec.convert, type=kinds), row)
 
 
@@ -65,8 +63,7 @@ _FINGERPRINT: Final = 8
 @frozen
 class StoredRecord:
     """A task record as a database row. It has a column for each field that a store searches or changes itself, and a
-    ``body`` for the rest.
-    """
+    ``body`` for the rest."""
 
     id: bytes
     """The `TaskRecord.id` as bytes."""
@@ -177,15 +174,13 @@ class RecordCodec:
 
     def scope_keys(self, scope: str) -> Sequence[bytes]:
         """Return the values of `StoredRecord.scope` that rows of ``scope`` may have, one for each secret. New rows have
-        the first one.
-        """
+        the first one."""
         name = encoded(scope)
         return [name if keys is None else hmac.digest(keys.scope, name, "sha256") for keys in self._forms.values()]
 
     def name_keys(self, name: str) -> Sequence[str]:
         """Return the values of `StoredRecord.name` that rows with this `TaskRecord.name` may have, one for each secret.
-        New rows have the first one.
-        """
+        New rows have the first one."""
         text = encoded(name)
         return [
             (text if keys is None else hmac.digest(keys.name, text, "sha256")).hex() for keys in self._forms.values()
@@ -215,8 +210,7 @@ class RecordCodec:
 
     def decode(self, row: StoredRecord) -> TaskRecord:
         """Decode ``row`` as a task record. Raises `UnreadableRecord` if that fails, or `UnknownForm` if another process
-        may be able to decode the row.
-        """
+        may be able to decode the row."""
         return decode_stored("a record", self._decode, row)
 
     def _decode(self, row: StoredRecord) -> TaskRecord:
@@ -263,8 +257,7 @@ class RecordCodec:
 
 def encoded(text: str) -> bytes:
     """Encode a string as bytes that sort in the same order. A peer may send strings that aren't valid Unicode, so any
-    string is accepted.
-    """
+    string is accepted."""
     return text.encode(errors="surrogatepass")
 
 

@@ -1,6 +1,5 @@
 """`SealingKey`: encrypts data that is stored elsewhere, so that only processes with the same secret can read or change
-it.
-"""
+it."""
 
 from __future__ import annotations
 
@@ -19,8 +18,7 @@ class BadSeal(ValueError):
 
 def check_secrets(shared: Sequence[bytes]) -> tuple[bytes, ...]:
     """Return ``secrets`` if all of them are valid. Raises `ValueError` for a secret of less than 32 bytes, and
-    `TypeError` for `str` or a single `bytes`.
-    """
+    `TypeError` for `str` or a single `bytes`."""
     for secret in shared:
         # Common mistakes: a secret from an environment variable is a str, and a single bytes object is a sequence of
         # integers.

@@ -47,8 +47,7 @@ MAX_MESSAGE_BYTES: Final = 64 * 2**20
 
 def new_replica_id() -> str:
     """Return a new id for a replica that starts. It has eight characters, is never reused, and contains no information
-    for clients.
-    """
+    for clients."""
     return secrets.token_urlsafe(_ID_BYTES)
 
 
@@ -86,20 +85,17 @@ class SessionDirectory(Protocol):
 
     async def read(self, session_id: str, *, idle_ms: int) -> StoredSession | None:
         """Return the session, and extend its lifetime to ``idle_ms`` from now. Return `None` if it doesn't exist.
-        ``session_id`` may be any string.
-        """
+        ``session_id`` may be any string."""
         ...
 
     async def exists(self, session_id: str) -> bool:
         """Return whether a session with this id exists. The id may be any string. This neither extends the session's
-        lifetime nor counts as reading it.
-        """
+        lifetime nor counts as reading it."""
         ...
 
     async def change(self, session_id: str, state: bytes, *, expected_mark: bytes, mark: bytes, idle_ms: int) -> bool:
         """Replace the session's data with ``state`` and a new ``mark``, if the current mark is ``expected_mark``. If it
-        isn't, or the session has ended, change nothing and return false.
-        """
+        isn't, or the session has ended, change nothing and return false."""
         ...
 
     async def delete(self, session_id: str) -> bool:
@@ -108,8 +104,7 @@ class SessionDirectory(Protocol):
 
     def watch(self) -> AbstractAsyncContextManager[AsyncIterator[str | HintsLost]]:
         """Open a stream of the ids of sessions that any replica changes or deletes from now on. Expired sessions aren't
-        reported. The stream never ends or raises: see `Hint` and `TaskStore.watch`.
-        """
+        reported. The stream never ends or raises: see `Hint` and `TaskStore.watch`."""
         ...
 
 
@@ -137,8 +132,7 @@ class StoredStream:
 @frozen
 class StoredEvents:
     """The stored events of a stream after a given number, in order. If events were dropped, the first event has a
-    higher number than expected: see ``first``.
-    """
+    higher number than expected: see ``first``."""
 
     stream: StoredStream
     """The stream of the events, as stored."""
@@ -161,14 +155,12 @@ class EventLog(Protocol):
 
     async def open(self, session_id: str, stream: str, *, holder: str, request_id: bytes, retention_ms: int) -> None:
         """Create an event stream to which ``holder`` may append. Raises `ValueError` if a stream with this name exists,
-        unless it is what this call would create: a call that ended with `Uncertain` can be repeated.
-        """
+        unless it is what this call would create: a call that ended with `Uncertain` can be repeated."""
         ...
 
     async def take_over(self, session_id: str, stream: str, *, holder: str, retention_ms: int) -> StoredStream:
         """Make ``holder`` the only one that may append to the event stream, and return the stream. If it doesn't exist,
-        create it with an empty ``request_id``. If it is finished, return it unchanged.
-        """
+        create it with an empty ``request_id``. If it is finished, return it unchanged."""
         ...
 
     async def append(
@@ -203,14 +195,12 @@ class EventLog(Protocol):
         self, session_id: str, stream: str, *, dead_holder: str, line: bytes, limit: int, retention_ms: int
     ) -> bool:
         """Append ``line`` to an unfinished event stream whose holder is ``dead_holder``, and finish it. It then has no
-        holder. Return whether this call has finished the stream: if several replicas try, exactly one succeeds.
-        """
+        holder. Return whether this call has finished the stream: if several replicas try, exactly one succeeds."""
         ...
 
     async def read_after(self, session_id: str, stream: str, number: int, *, retention_ms: int) -> StoredEvents | None:
         """Return an event stream with its stored events after ``number``. Return `None` if the stream doesn't exist.
-        There are no events after a number beyond the last. Numbers are less than 10**18.
-        """
+        There are no events after a number beyond the last. Numbers are less than 10**18."""
         ...
 
     async def delete(self, session_id: str) -> None:
@@ -219,8 +209,7 @@ class EventLog(Protocol):
 
     def watch(self) -> AbstractAsyncContextManager[AsyncIterator[tuple[str, str] | HintsLost]]:
         """Open a stream of notifications: which event streams any replica appends to, takes over or finishes from now
-        on. Deletions aren't reported.
-        """
+        on. Deletions aren't reported."""
         ...
 
 
@@ -256,8 +245,7 @@ class ChangesSince:
 @frozen
 class ChangeHint:
     """A change notification that contains the changes themselves: exactly ``changed`` between the cursors ``previous``
-    and ``cursor``. A reader whose cursor is ``previous`` need not read the log.
-    """
+    and ``cursor``. A reader whose cursor is ``previous`` need not read the log."""
 
     previous: ChangeCursor
     cursor: ChangeCursor
@@ -273,8 +261,7 @@ class ChangeLog(Protocol):
 
     async def record(self, changed: Collection[str]) -> None:
         """Record that the named things have changed. Each reader gets each change at least once. If ``changed`` is
-        empty, do nothing.
-        """
+        empty, do nothing."""
         ...
 
     async def read_since(self, cursor: ChangeCursor | None) -> ChangesSince:
@@ -287,39 +274,33 @@ class ChangeLog(Protocol):
 
     def watch(self) -> AbstractAsyncContextManager[AsyncIterator[ChangeHint | HintsLost]]:
         """Open a stream of all changes that any replica records from now on. A long notification may be replaced by
-        `HINTS_LOST`.
-        """
+        `HINTS_LOST`."""
         ...
 
 
 class Courier(Protocol):
     """Sends messages between replicas, and tracks which replicas are alive. A message may be lost, delayed or
-    duplicated. `Messenger` adds reliability.
-    """
+    duplicated. `Messenger` adds reliability."""
 
     async def send(self, replica: str, content: bytes, *, number: int | None = None) -> None:
         """Send ``content``, of at most 64 MiB, to a replica, without confirmation. The replica's id may be any string.
         Raises `ValueError` if the content is longer. Messages of this replica with the same ``number`` are copies of
-        one message, of which the storage needs to keep only one.
-        """
+        one message, of which the storage needs to keep only one."""
         ...
 
     def mailbox(self) -> AbstractAsyncContextManager[AsyncIterator[bytes | HintsLost]]:
         """Open a stream of messages that are sent to this replica from now on. If more than 1,000 are unread, messages
-        are lost, and `HINTS_LOST` takes their place. Raises `RuntimeError` while another such stream is open.
-        """
+        are lost, and `HINTS_LOST` takes their place. Raises `RuntimeError` while another such stream is open."""
         ...
 
     async def heartbeat(self, *, lease_ms: int) -> bool:
         """Mark this replica as alive for ``lease_ms`` from now. Return false if it counted as dead before, so that
-        others may have acted on that: at the first call, after `leave`, or after the lease had expired.
-        """
+        others may have acted on that: at the first call, after `leave`, or after the lease had expired."""
         ...
 
     async def leave(self) -> None:
         """Mark this replica as dead at once, after a graceful shutdown. Leaving `SharedStorage.join` doesn't do that.
-        If a process dies, its replica counts as dead when the lease has expired.
-        """
+        If a process dies, its replica counts as dead when the lease has expired."""
         ...
 
     async def find_dead(self, replicas: Collection[str]) -> Collection[str]:
@@ -332,14 +313,13 @@ class ReplayGuard(Protocol):
 
     async def add(self, digest: bytes, *, ttl_ms: int) -> bool:
         """Store ``digest``, of 32 bytes, for ``ttl_ms``. If it is already stored, change nothing and return false: of
-        several replicas, exactly one succeeds. After `Uncertain`, treat the value as used.
-        """
+        several replicas, exactly one succeeds. After `Uncertain`, treat the value as used."""
         ...
 
 
 class RateLimits(Protocol):
-    """Token buckets for rate limits that all replicas share. A bucket is stored as the time at which it will be full.
-    """
+    """Token buckets for rate limits that all replicas share. A bucket is stored as the time at which it will be
+    full."""
 
     async def acquire(self, key: bytes, *, limit: int, period_ms: int, burst: int) -> int:
         """Take a token from the bucket ``key``, and return 0. If the bucket is empty, return the milliseconds until its

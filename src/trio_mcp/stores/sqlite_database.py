@@ -56,8 +56,7 @@ class Database:
     async def write(self, change: Callable[[sqlite3.Connection], T], *, first: bool = False) -> T:
         """Run ``change`` in a transaction, commit, and return its result. If it raises, nothing has changed. Changes
         that wait at the same time share a transaction. With ``first``, ``change`` runs before all other waiting writes
-        of this process.
-        """
+        of this process."""
         if first:
             alone = _QueuedCall(change)
             await self._writing.run(partial(self._write_all, lambda: [alone]))
@@ -215,8 +214,7 @@ class _Batcher:
 
 class _ThreadedConnection:
     """A connection to the SQLite file, used by one thread at a time. Its threads are separate from those of handlers,
-    because handlers may wait for tasks.
-    """
+    because handlers may wait for tasks."""
 
     def __init__(self, location: Location, clock: Clock) -> None:
         self._location = location
@@ -329,8 +327,7 @@ class Location:
 
     def connect(self) -> sqlite3.Connection:
         """Open a connection to the file, for one thread at a time. If the file doesn't exist, create it with access
-        only for this user. Raises `OSError` if the file isn't a database of this package.
-        """
+        only for this user. Raises `OSError` if the file isn't a database of this package."""
         if sqlite3.sqlite_version_info < _MIN_SQLITE_VERSION:
             raise OSError(errno.ENOSYS, f"SQLite must be 3.35 or newer, not {sqlite3.sqlite_version}")
         with _making, suppress(FileExistsError):
@@ -372,8 +369,7 @@ class Location:
 
     def _check(self, connection: sqlite3.Connection) -> int:
         """Return the version of the file's schema, or 0 for a new file. Raises `OSError` for another kind of database,
-        or an unsupported version.
-        """
+        or an unsupported version."""
         # Read all values in one statement, because another process may be creating the tables.
         application, version, tables = connection.execute(
             "SELECT application_id, user_version, (SELECT count(*) FROM sqlite_master)"
@@ -550,8 +546,7 @@ class WriteAheadLog:
 
     def state(self) -> tuple[int, int]:
         """Return numbers that change with each write by any process, except for writes within a few milliseconds. Fast
-        enough for trio's thread.
-        """
+        enough for trio's thread."""
         try:
             found = os.stat(self._path)
         except OSError:
@@ -560,8 +555,7 @@ class WriteAheadLog:
 
     def keep_short(self, connection: sqlite3.Connection) -> None:
         """Empty the write-ahead log if it is long. Doesn't raise. If a reader prevents it, for example a backup, try
-        again after the log has grown further.
-        """
+        again after the log has grown further."""
         try:
             length = os.stat(self._path).st_size
             if length < self._long:

@@ -261,15 +261,13 @@ class DatabaseTaskStore:
 
     def _suspend_claims(self, lease_ms: int) -> None:
         """Claim no tasks for the length of one lease. Their holders may be alive, and can renew their leases in that
-        time.
-        """
+        time."""
         self._claims_suspended_until = self._database.now.steady + lease_ms / 1000
 
     def _expired_before(self, now: int, lease_ms: int, asked: float) -> int:
         """Return the time before which a lease must have ended for its task to be claimed. It excludes all leases if
         the file was locked for long since ``asked``, or the machine's clock was set forward, because holders couldn't
-        renew theirs.
-        """
+        renew theirs."""
         steady = self._database.now.steady
         ahead, before = now / 1000 - steady, self._ahead
         self._ahead = ahead
@@ -420,8 +418,7 @@ def last_change(connection: sqlite3.Connection) -> int:
 
 class DatabaseHints(AsyncIterator[Hint]):
     """Sends change notifications for an SQLite file: of this process's changes at once, and of other processes' changes
-    when a poll finds them.
-    """
+    when a poll finds them."""
 
     def __init__(self, own: HintQueue[str], database: Database, writer: bytes, last: int, interval: float) -> None:
         self._own = own

@@ -38,8 +38,8 @@ _NO_QUESTIONS: Final[Mapping[str, Sequence[str]]] = MappingProxyType({})
 
 
 class TaskPhase(StrEnum):
-    """The phases of a background task. Each protocol version has other names for the combination of phase and outcome.
-    """
+    """The phases of a background task. Each protocol version has other names for the combination of phase and
+    outcome."""
 
     WORKING = "working"
     INPUT_REQUIRED = "input_required"
@@ -182,14 +182,12 @@ class Uncertain(OSError):
 
 class UnreadableRecord(OSError):
     """Raised if a stored record can't be decoded: it was written by another version, encrypted with an unknown secret,
-    or modified.
-    """
+    or modified."""
 
 
 class UnknownForm(UnreadableRecord):
     """Raised if a stored record was written by another version, or with another secret. Other processes may be able to
-    decode it.
-    """
+    decode it."""
 
 
 @frozen
@@ -204,8 +202,7 @@ class StoredTask:
 
 class HintsLost:
     """The type of `HINTS_LOST`, which means that change notifications may have been lost. Readers must then read
-    everything again.
-    """
+    everything again."""
 
     def __repr__(self) -> str:
         return "GAP"
@@ -262,20 +259,17 @@ class TaskStore(Protocol):
 
     async def discard(self, task_id: str, *, retention_ms: int) -> bool:
         """Delete a task record, and return true. If it doesn't exist, prevent its creation for ``retention_ms``, and
-        return false: a `create` that ended with `Uncertain` may still be in progress.
-        """
+        return false: a `create` that ended with `Uncertain` may still be in progress."""
         ...
 
     async def read(self, scope: str | None, task_id: str) -> StoredTask | None:
         """Return the task record, and the store's current time. Return `None` if ``scope`` has no such record. The
-        server itself passes `None` as ``scope``, and finds records of all scopes. ``task_id`` may be any string.
-        """
+        server itself passes `None` as ``scope``, and finds records of all scopes. ``task_id`` may be any string."""
         ...
 
     async def marks(self, task_ids: Collection[str]) -> Mapping[str, bytes]:
         """Return the marks of existing task records, by id, in a single request. Compare them to detect changes. The
-        cost doesn't depend on the size of the records.
-        """
+        cost doesn't depend on the size of the records."""
         ...
 
     async def change(
@@ -295,8 +289,7 @@ class TaskStore(Protocol):
 
     async def page(self, scope: str, cursor: TaskCursor | None, limit: int) -> Sequence[TaskRecord]:
         """Return up to ``limit`` task records of ``scope`` after ``cursor``, in order of creation. For `None`, start
-        with the first. Records whose deletion is due are omitted. A cursor stays valid if its record is deleted.
-        """
+        with the first. Records whose deletion is due are omitted. A cursor stays valid if its record is deleted."""
         ...
 
     async def claim(self, holder: str, *, lease_ms: int, limit: int, names: Collection[str]) -> Sequence[TaskRecord]:
@@ -323,8 +316,7 @@ class TaskStore(Protocol):
 
     async def expire(self, *, limit: int) -> int:
         """Delete up to ``limit`` task records whose ``kept_until`` has passed, even if the task hasn't ended. Return
-        their number.
-        """
+        their number."""
         ...
 
     def watch(self) -> AbstractAsyncContextManager[AsyncIterator[Hint]]:
@@ -343,8 +335,7 @@ _HINTS_LIMIT: Final = 1000
 
 class HintQueue(AsyncIterator[T | HintsLost]):
     """A stream of change notifications for one reader. If its buffer is full, `HINTS_LOST` takes the place of
-    notifications.
-    """
+    notifications."""
 
     def __init__(self) -> None:
         self._queue = deque[T | HintsLost]()
@@ -405,8 +396,7 @@ def created_record(
     new: TaskRecord, now: int, last_position: int, *, lease_ms: int, ttl_ms: int | None, retention_ms: int
 ) -> TaskRecord:
     """Return the new task record ``new`` with the times and the position that a store sets at ``now``. The position is
-    after ``last_position``, the last one of its scope.
-    """
+    after ``last_position``, the last one of its scope."""
     expires = None if ttl_ms is None else now + ttl_ms
     return attrs.evolve(
         new,
@@ -423,8 +413,7 @@ def _logged(
     method: Callable[Concatenate[Any, P], Awaitable[T]], kind: str
 ) -> Callable[Concatenate[LoggedStore, P], Awaitable[T]]:
     """Wrap the `TaskStore` method ``method`` for `LoggedStore`, so that it logs outages. ``kind`` says what can't be
-    done then.
-    """
+    done then."""
     name = method.__name__
 
     @wraps(method)

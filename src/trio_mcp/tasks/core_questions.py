@@ -36,8 +36,7 @@ logger = logging.getLogger("trio_mcp")
 
 class TaskClientChannel:
     """A channel to the client of a task, for server-to-client requests. ``line`` carries the messages, ``request`` is
-    the client's own request, and ``runner`` handles it.
-    """
+    the client's own request, and ``runner`` handles it."""
 
     __slots__ = ("_line", "_request", "_runner", "is_lost")
 
@@ -69,14 +68,12 @@ class TaskClientChannel:
 
     def admits(self, question: InputRequest) -> bool:
         """Return whether the client has declared the capabilities that ``question``, an elicitation, sampling or roots
-        request, requires.
-        """
+        request, requires."""
         return not self._request.missing(capability_for(question))
 
     def send_question(self, question: InputRequest, task_id: str, owner: CallOwner, key: str) -> DetachedCall:
         """Send a task's elicitation, sampling or roots request to the client. Raises `ConnectionLost` if the connection
-        is lost.
-        """
+        is lost."""
         assert self._runner.post is not None, "the way is open"
         params = with_related_task(question.params, task_id)  # 2025-11-25 tasks, Input Required Status 2: MUST be added
         return self._runner.post(question.method, params, self.revision, owner, key, self.outbox)
@@ -85,8 +82,7 @@ class TaskClientChannel:
         self, method: str, params: dict[str, Any] | None, task_id: str, on_progress: OnProgress | None
     ) -> Awaitable[Any]:
         """Send a request of the task's handler that can't be stored in the task record to the client, and wait for its
-        result.
-        """
+        result."""
         if not method.startswith("tasks/"):
             # 2025-11-25 tasks, Related Task Metadata: MUST be in all requests except tasks/ requests.
             params = with_related_task(params, task_id)
@@ -109,8 +105,7 @@ class CoreQuestions:
 
     async def until_final(self, scope: str, task_id: str, channel: TaskClientChannel) -> TaskRecord | None:
         """Wait until the task has ended or was cancelled, and return its record. Return `None` if the record doesn't
-        exist or is deleted. In the meantime, send the task's elicitation and sampling requests on ``channel``.
-        """
+        exist or is deleted. In the meantime, send the task's elicitation and sampling requests on ``channel``."""
         record = await self._records.read(scope, task_id)
         if record is None or record.phase.is_final:
             return record
@@ -132,8 +127,7 @@ class CoreQuestions:
 
     def remind(self, record: TaskRecord) -> None:
         """Try again to send the elicitation and sampling requests in ``record`` that weren't sent yet, because the
-        client may have opened a stream by now.
-        """
+        client may have opened a stream by now."""
         if any(not self.is_asked(record.id, key) for key in record.questions):
             self.changed(record.id)
 
@@ -147,8 +141,7 @@ class CoreQuestions:
 
     def remove(self, task_id: str, asker: Asker) -> None:
         """Remove an `Asker` that no longer waits for answers. Other `Asker` objects may now send the task's input
-        requests.
-        """
+        requests."""
         left = tuple(each for each in self._askers.pop(task_id, ()) if each is not asker)
         if left:
             self._askers[task_id] = left
@@ -196,8 +189,7 @@ class Asker(Owner):
 
     def update(self, record: TaskRecord) -> None:
         """Send the input requests in ``record`` that weren't sent yet, and cancel those that are no longer in it.
-        Synchronous.
-        """
+        Synchronous."""
         over = tuple(posted for posted in self._outstanding if posted.name not in record.questions)
         for posted in over:
             posted.abandon(record.cancel_reason or "the question was answered or withdrawn")
@@ -245,8 +237,7 @@ class Asker(Owner):
 
 def _is_busy(error: MCPError | None) -> bool:
     """Return whether the client refuses requests for the moment, because it is closing or too busy. This isn't an
-    answer: the input request is then sent to the next client that waits for the task's result.
-    """
+    answer: the input request is then sent to the next client that waits for the task's result."""
     return isinstance(error, PeerError) and error.code == TOO_BUSY
 
 
@@ -286,8 +277,7 @@ class CoreClient(Asker):
 
     def ask(self, method: str, params: dict[str, Any] | None, on_progress: OnProgress | None) -> Awaitable[Any]:
         """Send a request of the task's handler that can't be stored in the task record to the client. Raises
-        `NoBackChannel` if the client isn't connected.
-        """
+        `NoBackChannel` if the client isn't connected."""
         if not self.channel.is_open:
             raise NoBackChannel("the client that requested this task is not connected")
         return self.channel.ask(method, params, self._task_id, on_progress)
@@ -298,8 +288,7 @@ _NO_ANSWER = "the answer to a question of a task must be an object"
 
 def encode_refusal(error: MCPError | None) -> bytes:
     """Encode ``error`` in place of an answer, for the task record. `None` means that the client's answer wasn't an
-    object.
-    """
+    object."""
     if isinstance(error, PeerError):
         return encode_value([error.code, error.message, error.data])
     return encode_value([None, _NO_ANSWER if error is None else str(error), None])
@@ -307,8 +296,7 @@ def encode_refusal(error: MCPError | None) -> bytes:
 
 def decode_answer(text: bytes) -> JSONObject | MCPError:
     """Decode a client's answer that is stored in a task record. If an error is stored instead, return it as an
-    exception.
-    """
+    exception."""
     kept: Any = decode_value(text)
     if isinstance(kept, dict):
         return kept  # pyright: ignore[reportUnknownVariableType]

@@ -185,8 +185,7 @@ class TaskHost:
 
     def shut_down(self, *, hurry: bool = False) -> None:
         """Refuse new tasks from now on. Tasks that another process may continue are released at once. The others have
-        `Limits.drain_timeout` to end, and are then cancelled. With ``hurry``, all of this takes less than a second.
-        """
+        `Limits.drain_timeout` to end, and are then cancelled. With ``hurry``, all of this takes less than a second."""
         if not self.ending.is_set():
             self.ending.set()
             self._drain_scope.deadline = trio.current_time() + self._limits.drain_timeout
@@ -216,8 +215,7 @@ class TaskHost:
 
     async def create(self, task: RequestTask, *, delegated: bool) -> TaskRecord:
         """Store the record of a new task, and return it. With ``delegated``, other code than the handler does the work.
-        Raises `CodedError` (-31000) if a limit is reached or the store fails.
-        """
+        Raises `CodedError` (-31000) if a limit is reached or the store fails."""
         if self.ending.is_set():
             raise CodedError(TOO_BUSY, "Shutting down: no new tasks are taken")
         self._live.admit(task, alone=task.scope.exchange.peer.alone)
@@ -229,8 +227,7 @@ class TaskHost:
 
     async def create_record(self, task: RequestTask, *, delegated: bool) -> TaskRecord:
         """Store and return the record of a new task like `create`, without counting it towards the limit of running
-        tasks.
-        """
+        tasks."""
         from .task_exchange import new_record  # lazy import, see `_serve`
 
         holder, begun = None if delegated else self._holder, trio.current_time()
@@ -262,8 +259,7 @@ class TaskHost:
 
     async def has_lease_left(self, task: RequestTask) -> bool:
         """Return whether the lease of ``task`` is long enough for the task to start. Storing its record may have taken
-        long, or the client may have taken long to answer an input request.
-        """
+        long, or the client may have taken long to answer an input request."""
         return self._leases is None or task.holder is None or await self._leases.has_lease_left(task)
 
     async def abandon(self, task: RequestTask, record: TaskRecord) -> None:
@@ -277,8 +273,7 @@ class TaskHost:
 
     def adopt(self, task: RequestTask, record: TaskRecord) -> None:
         """Reply to the request of ``task`` with the created task from ``record``, and let the handler continue in this
-        host. Synchronous.
-        """
+        host. Synchronous."""
         from .task_exchange import exchange_for  # lazy import, see `_serve`
 
         scope = task.scope
@@ -293,8 +288,7 @@ class TaskHost:
 
     def _run_again(self, record: TaskRecord, until: float) -> None:
         """Run a task that was taken over from another process. The lease lasts until the time ``until``. Raises
-        `LookupError` or `ValueError` if the record can't be used.
-        """
+        `LookupError` or `ValueError` if the record can't be used."""
         from .task_exchange import restarted  # lazy import, see `_serve`
 
         task = restarted(self, self.runner, record, self.records.now)
@@ -305,8 +299,7 @@ class TaskHost:
 
     def _hold(self, task: RequestTask, record: TaskRecord) -> None:
         """Count ``task`` as running in this process, until `remove` is called. `LiveTasks.admit` or `LiveTasks.reserve`
-        must have reserved its place.
-        """
+        must have reserved its place."""
         self._has_tasks.set()
         self._live.pending.pop(task.id, None)
         self._live.by_id[task.id] = task
@@ -335,8 +328,7 @@ class TaskHost:
 
     async def change(self, task: RequestTask, transition: Transition) -> TaskRecord | None:
         """Apply ``transition`` to the record of a running task: see `TaskRecords.change_with_retries`. If the new
-        record has ended or has another holder, cancel the task in this process.
-        """
+        record has ended or has another holder, cancel the task in this process."""
         record = await self.records.change_with_retries(task.id, lambda: task.holder, transition, task.reacquire)
         if record is None or task.accepts(record):
             self._compare(task, record)
@@ -346,8 +338,7 @@ class TaskHost:
 
     def _compare(self, task: RequestTask, record: TaskRecord | None) -> None:
         """Cancel ``task`` if, according to ``record``, it has ended or runs in another process. Otherwise pass the
-        answers in the record to its handler.
-        """
+        answers in the record to its handler."""
         if record is not None:
             task.reacquire(record)
             if task.client is not None:
@@ -412,8 +403,7 @@ class TaskHost:
 
     def _marks(self) -> Mapping[str, bytes]:
         """Return the known marks of all tasks that run in this process. They show whether another process has changed a
-        record, to answer input requests or to cancel.
-        """
+        record, to answer input requests or to cancel."""
         return {task.id: task.mark for task in self._live}
 
     def _cancel(self, task_id: str, reason: str | None) -> None:
@@ -426,8 +416,7 @@ class TaskHost:
 
     def remove(self, task: RequestTask, *, was_cut_off: bool) -> None:
         """Remove ``task``, whose handler and child tasks have ended. With ``was_cut_off``, its outcome wasn't stored
-        yet. Synchronous.
-        """
+        yet. Synchronous."""
         self._live.remove(task)
         self.message_writer.unwritten.pop(task.id, None)
         if was_cut_off:

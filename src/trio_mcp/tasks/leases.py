@@ -146,8 +146,7 @@ class Leases:
     async def _reacquire_claimed(self, lost: Collection[str]) -> bool:
         """Check which of the ``lost`` tasks this process has itself claimed, and continue these under the new claim.
         The response to the claim is still on its way, or arrived during the renewal. Return whether there are such
-        tasks.
-        """
+        tasks."""
         found = False
         for task_id in tuple(lost)[:_BATCH]:
             try:
@@ -250,8 +249,7 @@ class Leases:
 
     async def _run_claimed(self, record: TaskRecord, claimed: ClaimedLease) -> bool:
         """Run a claimed task that isn't running in this process, or record that it has failed. Return whether either
-        was done.
-        """
+        was done."""
         change, holder = self._records.change, claimed.holder
         if not await self.has_lease_left(claimed) or self._ending.is_set() or record.name not in self._offers():
             await self._release(record)
@@ -279,8 +277,7 @@ class Leases:
 
     async def has_lease_left(self, held: ClaimedLease | RequestTask) -> bool:
         """Return whether a lease is long enough to start a run. If it is short, wait for renewals first. The result is
-        valid until the next checkpoint.
-        """
+        valid until the next checkpoint."""
         until_looked = self._interval + self._margin
         for _ in range(_PARTS):
             if held.held_until - (now := trio.current_time()) >= until_looked + self._margin:

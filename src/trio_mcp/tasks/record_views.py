@@ -38,8 +38,7 @@ def _common_members(
     record: TaskRecord, *, results_fail: bool
 ) -> tuple[str, TaskStatus, str, str, int | None, str | None, int | None]:
     """Return the members that the task objects of both protocol versions have. If ``results_fail`` is true, a tool
-    result with isError gives the status ``failed``.
-    """
+    result with isError gives the status ``failed``."""
     outcome, status = record.outcome, _RUNNING.get(record.phase, "completed")
     if outcome is not None and (outcome.is_error or (results_fail and outcome.tells_failure)):
         status = "failed"
@@ -66,8 +65,7 @@ def extension_created(record: TaskRecord) -> CreatedTask:
 
 def result_in(record: TaskRecord, outcome: Outcome, revision: Revision) -> JSONObject:
     """Return the result of a call with this ``outcome``, in the form of ``revision``, as if the call had not become a
-    task. If the call has the same revision, the members aren't decoded.
-    """
+    task. If the call has the same revision, the members aren't decoded."""
     if record.revision == revision.name:
         result = decode_members(outcome.json)
     else:
@@ -79,8 +77,7 @@ def result_in(record: TaskRecord, outcome: Outcome, revision: Revision) -> JSONO
 
 def core_result(record: TaskRecord, outcome: Outcome, revision: Revision) -> JSONObject:
     """Return the result for ``tasks/result``. If the task has failed with a JSON-RPC error, raise that error as
-    `CodedError`.
-    """
+    `CodedError`."""
     if outcome.is_error:
         raise raised(outcome)
     result = result_in(record, outcome, revision)
@@ -144,8 +141,7 @@ def raised(outcome: Outcome) -> CodedError:
 
 def error_text(outcome: Outcome) -> str | None:
     """Return the message of a failed task's error, as the status message. Return `None` for any other outcome
-    (2025-11-25 tasks, Task Execution Errors).
-    """
+    (2025-11-25 tasks, Task Execution Errors)."""
     if not (outcome.is_error or outcome.tells_failure):
         return None
     value: dict[str, Any] = decode_value(outcome.json)

@@ -40,8 +40,7 @@ _STOPS: Final = (CancelCause.SHUTDOWN, CancelCause.PARENT)
 
 class OutcomeReplies(Replies):
     """Encodes the results and errors of tasks as JSON text for an `Outcome`, without the envelope of a response, and
-    without members that are added to each response.
-    """
+    without members that are added to each response."""
 
     def __init__(self, *, expose_errors: bool = False) -> None:
         super().__init__({}, expose_errors=expose_errors)
@@ -83,8 +82,7 @@ class OutcomeWriter:
 
     def limit_time(self, drain_timeout: float) -> None:
         """Limit the time of all writes to ``drain_timeout`` from now, because the server is shutting down. If called
-        several times, the earliest limit applies.
-        """
+        several times, the earliest limit applies."""
         self._last_moment = min(self._last_moment, trio.current_time() + drain_timeout + _LAST_WRITES)
         for scope in self._writing:
             scope.deadline = self._last_moment
@@ -145,8 +143,7 @@ class OutcomeWriter:
 
 class MessageWriter:
     """Writes the latest status message of each task into its record, at most once in ``interval`` seconds, so that
-    handlers don't wait.
-    """
+    handlers don't wait."""
 
     def __init__(self, records: TaskRecords, interval: float) -> None:
         self._records = records

@@ -138,8 +138,7 @@ class TaskRecords:
 
     async def discard(self, task_id: str) -> None:
         """Delete a task record whose id no client has received, or prevent that it is stored later. Retry while the
-        store fails.
-        """
+        store fails."""
         keep = int((self.settings.retention + self.settings.lease) * 1000)
         while True:
             with suppress(Exception):  # already logged
@@ -225,8 +224,7 @@ class TaskRecords:
 
     async def _reacquire_kept(self, task_id: str, reacquire: Callable[[TaskRecord], bool]) -> bool:
         """Read the stored task record, and pass it to ``reacquire``. Return false if another process has the task, or
-        the record doesn't exist.
-        """
+        the record doesn't exist."""
         with suppress(OSError):  # already logged
             kept = await self.store.read(None, task_id)
             return kept is not None and reacquire(kept.record)
@@ -234,8 +232,8 @@ class TaskRecords:
 
     async def answer(self, scope: str, task_id: str, answers: Mapping[str, bytes]) -> TaskRecord | None:
         """Store a client's answers to the input requests of a task, and return the task record. Return `None` if
-        ``scope`` has no such task. Unknown keys are ignored. Raises `CodedError` (-32602) if the answers are too long.
-        """
+        ``scope`` has no such task. Unknown keys are ignored. Raises `CodedError` (-32602) if the answers are too
+        long."""
         if await self.read(scope, task_id) is None:
             return None
         if sum(map(len, answers.values())) > (most := self.settings.max_record_bytes):
@@ -280,8 +278,7 @@ class TaskRecords:
 
     def changed(self, task_id: str, record: TaskRecord | None = None) -> None:
         """Wake all readers that wait for a change of the task. ``record`` is the new record, or `None` if this process
-        doesn't have it. Synchronous.
-        """
+        doesn't have it. Synchronous."""
         for tell in tuple(self._observers.get(task_id, ())):
             tell(task_id)
         if self.on_change is not None:
@@ -328,8 +325,8 @@ class TaskRecords:
 
     @contextmanager
     def change_signal(self, task_id: str) -> Generator[ChangeSignal]:
-        """Yield a `ChangeSignal` for one task. Whenever `ChangeSignal.next_poll` returns, read the task record again.
-        """
+        """Yield a `ChangeSignal` for one task. Whenever `ChangeSignal.next_poll` returns, read the task record
+        again."""
         watch = ChangeSignal(self.settings.look_interval)
         self.observe(task_id, watch.notify)
         try:
@@ -339,8 +336,7 @@ class TaskRecords:
 
     async def watch(self) -> None:
         """Receive the store's change notifications, and wake the readers, until cancelled. If the store fails, start
-        again after a while.
-        """
+        again after a while."""
         has_failed = False
         while True:
             try:

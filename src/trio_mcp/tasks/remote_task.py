@@ -51,13 +51,12 @@ class RemoteTask(ABC):
     @abstractmethod
     async def get(self) -> TaskState:
         """Send ``tasks/get``, and return the state of the task. Raises an error if the request fails, for example
-        -32602 for an unknown task.
-        """
+        -32602 for an unknown task."""
 
     @abstractmethod
     async def cancel(self) -> None:
-        """Send ``tasks/cancel``. If the task has already ended, nothing changes. Raises an error if the request fails.
-        """
+        """Send ``tasks/cancel``. If the task has already ended, nothing changes. Raises an error if the request
+        fails."""
 
     async def result(self, on_state: OnState, *, cancels: bool) -> Any:
         """Wait for the end of the task, and return its result as JSON data. In the meantime, this side's callbacks
@@ -80,13 +79,11 @@ class RemoteTask(ABC):
     @abstractmethod
     async def _poll_until_done(self, nursery: ServiceNursery, on_state: OnState) -> Any:
         """Poll the task until it has ended, and return its result. Background work runs in ``nursery``. Subclasses
-        implement this for `result`.
-        """
+        implement this for `result`."""
 
     def abandon(self) -> None:
         """Cancel the task at the peer in the background, unless it has ended. Never waits, so it can be called in a
-        cancelled scope.
-        """
+        cancelled scope."""
         if not self.is_over:
             self.is_over = True
             self._forget(self.id)
@@ -112,8 +109,7 @@ def created_state(
     method: str, result: Any, kind: type[CreatedTask] | type[CreateTaskResult], forget: SendCancel
 ) -> TaskState:
     """Return the state of the task that a request of ``method`` has created, from its ``result``. Raises
-    `ProtocolViolation` if the result is invalid. If the task's id is known, the task is then cancelled.
-    """
+    `ProtocolViolation` if the result is invalid. If the task's id is known, the task is then cancelled."""
     try:
         made = structure_result(method, result, kind)
     except ProtocolViolation:
@@ -126,8 +122,7 @@ def created_state(
 
 def task_params(ttl: float | None) -> JSONObject:
     """Return the ``task`` parameter of a 2025-11-25 request. It requests that the peer keeps the task for ``ttl``
-    seconds, or with `None` for as long as it chooses. Raises `ValueError` unless the time is positive and finite.
-    """
+    seconds, or with `None` for as long as it chooses. Raises `ValueError` unless the time is positive and finite."""
     if ttl is None:
         return {}
     if not 0 < ttl < inf:
@@ -204,8 +199,7 @@ class CoreRemoteTask(RemoteTask):
     @classmethod
     def created(cls, method: str, result: Any, ask: Ask, forget: SendCancel) -> CoreRemoteTask:
         """Return the task that a request of ``method`` has created, from its ``result``. Raises `ProtocolViolation` if
-        the result is invalid.
-        """
+        the result is invalid."""
         state = created_state(method, result, CreateTaskResult, forget)
         return cls(state.id, ask, forget, state)
 
@@ -223,8 +217,7 @@ class CoreRemoteTask(RemoteTask):
 
     def _raise_failure(self, state: TaskState) -> None:
         """Raise the error of a task that has ended with an empty result. A peer with mcp 1.x sends an empty result for
-        each task that was cancelled, or failed with an error.
-        """
+        each task that was cancelled, or failed with an error."""
         if state.status == "cancelled":
             raise TaskCancelled(self.id, state.message)
         if state.status == "failed":
@@ -268,8 +261,7 @@ class CoreRemoteTask(RemoteTask):
 
 class _ResultCall:
     """Calls ``tasks/result`` in the background, which blocks until the task has ended, while ``looks`` schedules the
-    polls of the task.
-    """
+    polls of the task."""
 
     def __init__(self, ask: Ask, task_id: str, looks: PollSchedule) -> None:
         self._ask = ask
@@ -297,8 +289,7 @@ class _ResultCall:
 
     def collect(self) -> Any:
         """Return the result of the completed ``tasks/result`` call, or raise its error or `_TaskFailed`. Then another
-        call can start.
-        """
+        call can start."""
         error, self._error = self._error, None
         self._runs, self.ended = False, trio.Event()
         if isinstance(error, PeerError):
@@ -310,8 +301,7 @@ class _ResultCall:
 
 class _TaskFailed(Exception):
     """Raised if the peer has responded to ``tasks/result`` with ``error``, the error with which the task has failed.
-    Polling again is useless.
-    """
+    Polling again is useless."""
 
     def __init__(self, error: PeerError) -> None:
         super().__init__(error)

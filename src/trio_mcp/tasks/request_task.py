@@ -51,15 +51,13 @@ def _process_of(holder: str) -> str:
 
 class NotStarted(CodedError):
     """Raised if a task couldn't be started. The call fails with this error. It isn't retried, because the client could
-    then get a task that has already failed.
-    """
+    then get a task that has already failed."""
 
 
 @define(eq=False)
 class _StartAttempt:
     """An attempt to store the record of a new task. ``over`` is set when it has finished. ``failure`` creates the error
-    if it has failed.
-    """
+    if it has failed."""
 
     over: trio.Event = attrs.field(factory=trio.Event)
     failure: Callable[[], NotStarted] | None = None
@@ -251,8 +249,7 @@ class RequestTask:
 
     def detach(self) -> None:
         """Let the task continue after its handler has ended, because other code does the work. The handler's result
-        isn't stored.
-        """
+        isn't stored."""
         self.phase = phase_after(self.phase, RunStep.DETACH)
 
     async def _between_rounds(self) -> None:
@@ -264,8 +261,8 @@ class RequestTask:
     # Questions
 
     def collect_questions(self) -> None:
-        """From now on, store the handler's input requests in the task record. They are sent to the client from there.
-        """
+        """From now on, store the handler's input requests in the task record. They are sent to the client from
+        there."""
         from .task_questions import TaskQuestions  # imported late: servers start faster
 
         TaskQuestions(self).collect()
@@ -273,8 +270,7 @@ class RequestTask:
     @property
     def keeps_answers(self) -> bool:
         """True if the client's answers are stored for a possible restart of the task, in which the handler may make the
-        same input requests. See `AnswerLog`.
-        """
+        same input requests. See `AnswerLog`."""
         return self.on_restart != "fail" and self._host.settings.store is not None
 
     def deliver(self, answers: Mapping[str, bytes]) -> None:
@@ -298,8 +294,8 @@ class RequestTask:
     def ask(
         self, method: str, params: dict[str, Any] | None, revision: Revision, on_progress: OnProgress | None
     ) -> Awaitable[Any]:
-        """Send a request of the handler to the client that can't be stored in the task record. See `RequestScope.ask`.
-        """
+        """Send a request of the handler to the client that can't be stored in the task record. See
+        `RequestScope.ask`."""
         if self.client is None:
             raise NoBackChannel("the client of this task is unknown")
         return self.client.ask(method, params, on_progress)
@@ -308,8 +304,7 @@ class RequestTask:
 
     def report_progress(self, progress: float, total: float | None, message: str | None) -> bool:
         """Use the progress as the task's status message, because tasks have no progress notifications (extension tasks,
-        Task Status Notifications).
-        """
+        Task Status Notifications)."""
         if (report := reportable(progress, total, message)) is None:
             return False
         done, of, words = report
@@ -318,8 +313,7 @@ class RequestTask:
 
     def set_message(self, message: str) -> None:
         """Set the task's status message, a text for users. It is written to the record soon. If several messages are
-        set, the last one is used.
-        """
+        set, the last one is used."""
         self.message = message
         if self.has_started:
             self.scope.runner.trio_run.call_soon(self._host.message_writer.write_soon, self)
@@ -349,8 +343,7 @@ class RequestTask:
     @property
     def is_at_risk(self) -> bool:
         """True while the handler runs and no other process may run it too. A handler that is never restarted may
-        continue after its lease, because other processes can only record that the task has failed.
-        """
+        continue after its lease, because other processes can only record that the task has failed."""
         return self.phase is RunPhase.RUNNING and self.on_restart != "fail"
 
     @property
@@ -370,8 +363,7 @@ class RequestTask:
     def reacquire(self, record: TaskRecord) -> bool:
         """Continue the run under a newer claim of this process, if ``record`` contains one. The response to that claim
         is still on its way, or was lost. Return false if there is none, or if another process has run the task in
-        between.
-        """
+        between."""
         if self.holder is None or record.holder is None or record.epoch != self.epoch + 1:
             return False
         if _process_of(record.holder) != _process_of(self.holder):
@@ -385,8 +377,7 @@ class RequestTask:
 
     def accepts(self, record: TaskRecord) -> bool:
         """Return whether to use ``record``, which was stored during this run. If it has another holder, it may be older
-        than this process's own claim, and must be read again.
-        """
+        than this process's own claim, and must be read again."""
         return record.phase.is_final or self.reacquire(record) or self.is_of(record)
 
     async def persist(self, outcome: Outcome | None) -> None:

@@ -43,8 +43,7 @@ T = TypeVar("T")
 
 def scope_of(scope: RequestScope) -> str:
     """Return the scope whose tasks the caller of a request may see: its principal as JSON text, or an empty string
-    without authentication.
-    """
+    without authentication."""
     principal = scope.exchange.peer.principal
     return "" if principal is None else principal.to_json()
 
@@ -76,16 +75,14 @@ def _store_error(error: OSError) -> Exception:
 
 class ExtensionMethods:
     """Handles ``tasks/get``, ``tasks/update`` and ``tasks/cancel`` of the tasks extension, based on the task
-    ``records``.
-    """
+    ``records``."""
 
     def __init__(self, records: TaskRecords) -> None:
         self._records = records
 
     async def answer(self, scope: RequestScope) -> Any:
         """Return the result of a request about tasks. Raises `CodedError` if it fails, and `CapabilityMissing` if it
-        doesn't declare the tasks extension.
-        """
+        doesn't declare the tasks extension."""
         request = scope.request
         if missing := request.missing((TASKS_CAPABILITY,)):
             raise CapabilityMissing(missing, request.revision)
@@ -129,8 +126,7 @@ def _may_see_all(_: RequestScope, __: TaskRecord) -> bool:
 class CoreMethods:
     """Handles ``tasks/get``, ``tasks/result``, ``tasks/list`` and ``tasks/cancel`` of 2025-11-25, based on the task
     ``records``. While a client waits for a result, ``questions`` sends it the task's elicitation and sampling requests.
-    Only tasks that the caller ``may_see`` are listed.
-    """
+    Only tasks that the caller ``may_see`` are listed."""
 
     _records: TaskRecords
     _questions: CoreQuestions
@@ -198,8 +194,7 @@ _CURSOR: Final = lazy_pattern(r"own\.([0-9]{1,15})")
 
 class OwnTasks:
     """The ids of the tasks that each connection has created (2025-11-25 tasks, Task Isolation). Without authentication,
-    the records in a shared store don't show which client they belong to.
-    """
+    the records in a shared store don't show which client they belong to."""
 
     def __init__(self, settings: TaskSettings) -> None:
         self._is_shared = settings.store is not None
@@ -210,8 +205,7 @@ class OwnTasks:
 
     def are_all_of(self, scope: RequestScope) -> bool:
         """Return whether the caller of a request may list only the tasks of its own connection. Otherwise its tasks are
-        listed from the store.
-        """
+        listed from the store."""
         peer = scope.exchange.peer
         return self._is_shared and peer.principal is None and peer.is_distinguishable
 
@@ -223,8 +217,7 @@ class OwnTasks:
 
     def after(self, scope: RequestScope, cursor: str | None) -> Iterator[tuple[str, str]]:
         """Iterate over the ids of the caller's tasks after ``cursor``, oldest first, each with the cursor for the next
-        page. Raises `CodedError` (-32602) for an invalid cursor.
-        """
+        page. Raises `CodedError` (-32602) for an invalid cursor."""
         match = _CURSOR.fullmatch("own.0" if cursor is None else cursor)
         if match is None:
             raise CodedError(INVALID_PARAMS, "Invalid params: unknown cursor")
@@ -242,8 +235,7 @@ _MILLISECONDS: Final = 1000
 
 def asked_ttl(scope: RequestScope, settings: TaskSettings) -> int | None:
     """Return the time to live in milliseconds that a request demands for its task, or `None` for no limit. The
-    parameters were already validated. Raises `CodedError` (-32602) unless the time is positive.
-    """
+    parameters were already validated. Raises `CodedError` (-32602) unless the time is positive."""
     asked = scope.request.params["task"].get("ttl", settings.ttl * _MILLISECONDS)
     if asked is None:
         return milliseconds(settings.max_ttl)

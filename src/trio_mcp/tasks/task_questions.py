@@ -26,8 +26,7 @@ _RUN: Final = 8
 
 def log_before_start(task: RequestTask, limit: int) -> QuestionLog:
     """Return the input requests and answers from before the task started, for its new record. Return none if the
-    answers have more than ``limit`` bytes.
-    """
+    answers have more than ``limit`` bytes."""
     log = _log_of_run(task)
     if log is None:
         return EMPTY_LOG
@@ -59,8 +58,7 @@ class TaskQuestions:
 
     def replay(self, record: TaskRecord) -> None:
         """Use the answers in ``record``, which an earlier run has stored, if the handler makes the same input requests
-        again. Store new ones as `collect` does.
-        """
+        again. Store new ones as `collect` does."""
         self._task.scope.rounds = Rounds(self._task.scope, self._send, None, _log_in(record))
         self.collect()
 

@@ -37,8 +37,7 @@ T = TypeVar("T")
 @frozen
 class QuestionLog:
     """The input requests that a handler has made so far, as stored in the task record for a restart. See
-    `TaskRecord.asked`.
-    """
+    `TaskRecord.asked`."""
 
     asked: Mapping[str, Sequence[str]]
     answers: Mapping[str, bytes]
@@ -85,8 +84,7 @@ def asked(
 
 def answered(record: TaskRecord, now: int, answers: Mapping[str, bytes]) -> TaskRecord | None:
     """Return the task record with the client's answers to open input requests. Unknown keys, and keys that were already
-    answered, are ignored (extension tasks, Task Update Requests).
-    """
+    answered, are ignored (extension tasks, Task Update Requests)."""
     if record.phase.is_final:
         return None
     taken = {key: answer for key, answer in answers.items() if key in record.questions}
@@ -99,8 +97,7 @@ def withdrawn(
     record: TaskRecord, now: int, given_up: Collection[str], forgotten: Collection[str] = ()
 ) -> TaskRecord | None:
     """Return the task record without the input requests ``given_up``, which the handler has cancelled, even if they
-    were answered. Also remove ``forgotten`` ones: those of an earlier run that the current run doesn't make.
-    """
+    were answered. Also remove ``forgotten`` ones: those of an earlier run that the current run doesn't make."""
     gone = {*given_up, *forgotten}
     if record.phase.is_final or (gone.isdisjoint(record.questions) and gone.isdisjoint(record.answers)):
         return None
@@ -135,8 +132,7 @@ def with_message(record: TaskRecord, now: int, message: str) -> TaskRecord | Non
 
 def checkpointed(record: TaskRecord, value: bytes, awaits: Callable[[str], bool]) -> TaskRecord | None:
     """Return the task record with a new checkpoint. If a restart resumes from the checkpoint, earlier answers are
-    dropped, except those for which the handler may still be waiting, according to ``awaits``.
-    """
+    dropped, except those for which the handler may still be waiting, according to ``awaits``."""
     changes: dict[str, Any] = {"checkpoint": value}
     if record.on_restart == "resume":
         answers = {key: each for key, each in record.answers.items() if awaits(key)}
@@ -147,8 +143,7 @@ def checkpointed(record: TaskRecord, value: bytes, awaits: Callable[[str], bool]
 
 def with_outcome(record: TaskRecord, now: int, outcome: Outcome, message: str | None = None) -> TaskRecord | None:
     """Return the record of an ended task with its ``outcome`` and final status ``message``. Without ``message``, the
-    current message stays.
-    """
+    current message stays."""
     if record.phase.is_final:
         return None
     return _final(record, now, phase=TaskPhase.ENDED, outcome=outcome, message=message or record.message)
@@ -163,8 +158,7 @@ def cancelled(record: TaskRecord, now: int, reason: str | None) -> TaskRecord | 
 
 def _final(record: TaskRecord, now: int, **changes: Any) -> TaskRecord:
     """Return the record of an ended task, without the data that only a restart would need. Otherwise clients could fill
-    the store with arguments and answers.
-    """
+    the store with arguments and answers."""
     return _next(
         record,
         params=b"{}",
@@ -185,8 +179,7 @@ def made_external(
     record: TaskRecord, now: int, message: str | None, ttl_ms: int | None, keep_ms: int
 ) -> TaskRecord | None:
     """Return the record of a task whose work is done by other code than its handler, within ``ttl_ms`` after creation.
-    No process runs or claims such a task. The record is kept for ``keep_ms`` longer.
-    """
+    No process runs or claims such a task. The record is kept for ``keep_ms`` longer."""
     if record.phase.is_final or record.is_external:
         return None
     expires = None if ttl_ms is None else record.created_at + ttl_ms
@@ -204,8 +197,7 @@ def made_external(
 
 def released(record: TaskRecord, *, counts: bool = True) -> TaskRecord | None:
     """Return the record of a task that its process has released, so that any process may claim it. ``counts``: whether
-    the run counts as an attempt.
-    """
+    the run counts as an attempt."""
     if record.phase.is_final or record.holder is None:
         return None
     return _next(record, holder=None, leased_until=0, attempt=record.attempt if counts else record.attempt - 1)
@@ -213,8 +205,7 @@ def released(record: TaskRecord, *, counts: bool = True) -> TaskRecord | None:
 
 def reclaimed(record: TaskRecord, now: int, attempt: int, most_attempts: int) -> TaskRecord | None:
     """Return the record of a task that was claimed after its process died. If the task can't be restarted, the record
-    gets an outcome. Otherwise it gets the number of the next ``attempt``.
-    """
+    gets an outcome. Otherwise it gets the number of the next ``attempt``."""
     if record.phase.is_final:
         return None
     if record.expires_at is not None and record.expires_at <= now:

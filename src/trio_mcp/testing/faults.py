@@ -195,8 +195,8 @@ class MessageInTransit:
 
     @property
     def method(self) -> str | None:
-        """The method if the message is a request or a notification; `None` for replies, batches and invalid messages.
-        """
+        """The method if the message is a request or a notification; `None` for replies, batches and invalid
+        messages."""
         message = decode(self.message)
         return message.method if isinstance(message, Request | Notification) else None
 

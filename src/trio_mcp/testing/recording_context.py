@@ -75,8 +75,7 @@ class ScriptedUser:
 
     async def answer(self, method: str, params: JSONObject | None, revision: Revision) -> JSONObject:
         """Return the result of a server-to-client request as the client would send it. Raises `PeerError` if the
-        handler refuses or there is no handler.
-        """
+        handler refuses or there is no handler."""
         try:
             return unstructure(await self._answers.prepare(method, params, revision)(), revision)
         except CodedError as error:
@@ -124,8 +123,7 @@ P = TypeVar("P")
 
 def recording(cls: C) -> C:
     """Class decorator: each property inherited from the base class returns the value of the same name in
-    ``self._given``, if there is one.
-    """
+    ``self._given``, if there is one."""
     for name, member in vars(cls.__base__).items():
         if isinstance(member, property) and name not in vars(cls):
             setattr(cls, name, property(_given_or(name, member.fget)))

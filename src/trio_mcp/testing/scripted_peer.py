@@ -146,8 +146,7 @@ class ScriptedPeer:
 
     async def until(self, pattern: Pattern) -> Any:
         """Skip messages up to the first one that matches ``pattern``, and return it. Skipped messages stay in
-        `transcript`.
-        """
+        `transcript`."""
         pattern = _completed(pattern)
         while differences(pattern, message := await self._receive(pattern)):
             pass
@@ -168,8 +167,7 @@ class ScriptedPeer:
 
     async def expect_end(self) -> None:
         """Check that the other side closes the connection without sending another message. Raises the errors of
-        `expect_silence`.
-        """
+        `expect_silence`."""
         try:
             message = await self._receive("the end of the connection")
         except MissingMessage as missing:
@@ -207,8 +205,7 @@ _LONGEST_VALUE = 300
 
 def differences(expected: Pattern, got: Any, place: str = "$") -> list[str]:
     """Return how ``got`` differs from ``expected``, one line for each differing value; an empty list if ``got``
-    matches.
-    """
+    matches."""
     if expected is ...:
         return []
     if isinstance(expected, dict):

@@ -37,8 +37,8 @@ _CLIENT_INFO: Final = {"name": "scripted-client", "version": "1"}
 
 
 class ScriptedClient(ScriptedPeer):
-    """The client side of a connection, controlled by a test. Its requests get the ids 1, 2, 3 …, unless you pass an id.
-    """
+    """The client side of a connection, controlled by a test. Its requests get the ids 1, 2, 3 …, unless you pass an
+    id."""
 
     def __init__(self, channel: Transport, *, patience: float = 10.0) -> None:
         super().__init__(channel, patience=patience)
@@ -73,8 +73,7 @@ class ScriptedClient(ScriptedPeer):
         meta: JSONObject | None = None,
     ) -> JSONObject:
         """Return a request message of the opened protocol revision, without sending it. ``meta`` is added to its
-        ``_meta``.
-        """
+        ``_meta``."""
         self._last_id += 1
         meta = {**self._required_meta(), **(meta or {})}
         params = {**(params or {}), **({"_meta": meta} if meta else {})}
@@ -170,8 +169,7 @@ class ScriptedServer(ScriptedPeer):
 
     async def expect_request(self, method: str, params: Pattern = ...) -> JSONObject:
         """Return the next message, which must be a request with this ``method``. Without ``params``, any parameters
-        match.
-        """
+        match."""
         more: dict[Any, Any] = {...: ...} if params is ... else {"params": params}
         return await self.expect({"id": ..., "method": method, **more})
 
@@ -190,8 +188,7 @@ class ScriptedServer(ScriptedPeer):
 
     async def progress(self, request: JSONObject, progress: float, **more: Any) -> None:
         """Send a progress notification for ``request``, which must carry a progress token. ``more`` can be ``total``
-        and ``message``.
-        """
+        and ``message``."""
         token = request["params"]["_meta"][PROGRESS_TOKEN]
         await self.notify("notifications/progress", {"progressToken": token, "progress": progress, **more})
 

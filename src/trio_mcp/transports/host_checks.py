@@ -49,8 +49,7 @@ class HostChecks:
 
     def allows_origin(self, origin: str) -> bool:
         """Return whether a web page of ``origin`` may connect. Without an Origin header the client isn't a web page,
-        and may connect.
-        """
+        and may connect."""
         if self.allowed_origins == "*":
             return True
         origin = origin.lower()
@@ -73,8 +72,7 @@ class HostChecks:
 
     def _allows_below_localhost(self, host: str) -> bool:
         """Return whether ``localhost`` is allowed and ``host`` is a subdomain of it, which can't point to another
-        machine (RFC 6761 section 6.3).
-        """
+        machine (RFC 6761 section 6.3)."""
         name, _, port = host.partition(":")
         if not name.removesuffix(".").endswith(".localhost"):
             return False
@@ -98,8 +96,7 @@ class HostChecks:
 
 def _shown(value: str) -> str:
     """Return a refused header value for the error message and the log. Anything but a host name is hidden, because it
-    may be a secret.
-    """
+    may be a secret."""
     return repr(value) if _PLAIN.fullmatch(value) else f"({len(value)} characters that are not a name)"
 
 
@@ -122,8 +119,8 @@ def is_loopback(host: str | None) -> bool:
 
 def host_checks_for(host: str | None, allowed_origins: Allowed, allowed_hosts: Allowed) -> HostChecks:
     """Return the Host and Origin checks for a server that listens on ``host``. Raises `ValueError` if other machines
-    can reach ``host`` and ``allowed_origins`` or ``allowed_hosts`` is missing, or if an entry can't match any client.
-    """
+    can reach ``host`` and ``allowed_origins`` or ``allowed_hosts`` is missing, or if an entry can't match any
+    client."""
     for given in (allowed_origins, allowed_hosts):
         if isinstance(given, str | bytes) and given != "*":
             raise ValueError(

@@ -1,6 +1,5 @@
 """LineTransport: one message per line over any byte stream (recommended for reliable streams by 2026-07-28 stdio).
-`memory_transport_pair` connects two transports within a process, without a stream.
-"""
+`memory_transport_pair` connects two transports within a process, without a stream."""
 
 from __future__ import annotations
 
@@ -88,8 +87,8 @@ class LineTransport(FramedTransport):
             await self._fill()
 
     async def until_first(self) -> None:
-        """Wait until `receive` would return or raise at once. Call this before the first `receive`, in the same task.
-        """
+        """Wait until `receive` would return or raise at once. Call this before the first `receive`, in the same
+        task."""
         while not (self._ended or any(line.removeprefix(_BOM).strip() for line in self._lines)):
             if len(self._unfinished) > self._max:
                 return
@@ -121,8 +120,7 @@ class LineTransport(FramedTransport):
 
     def _count_unfinished(self) -> None:
         """Count the bytes of an incomplete line towards the caller's limit. Raises `ConnectionLost` if the caller
-        exceeds it.
-        """
+        exceeds it."""
         if self._unread is None:
             return
         size = len(self._unfinished) + len(self._head or b"")
@@ -174,8 +172,7 @@ class LineTransport(FramedTransport):
 
     def _are_plain(self, lines: list[bytes | bytearray], longest: int) -> bool:
         """Return whether `receive` would return all ``lines`` unchanged. They are in reverse order, and only the first
-        to be returned may be longer than ``longest``.
-        """
+        to be returned may be longer than ``longest``."""
         if self._first or self._head is not None or max(longest, len(lines[-1])) > self._max:
             return False
         return min(lines) >= b"{" and max(lines) < b"|"  # all lines begin with a brace
@@ -191,8 +188,7 @@ class LineTransport(FramedTransport):
 
     def send_nowait(self, message: bytes) -> int:
         """Send as much of the message as possible without waiting: see `FramedTransport.send_nowait`. If lines arrive
-        together, nothing is sent this way, because it costs less when the writer sends all replies at once.
-        """
+        together, nothing is sent this way, because it costs less when the writer sends all replies at once."""
         if not self._at_once:
             return 0
         self._at_once -= 1
@@ -205,8 +201,7 @@ class LineTransport(FramedTransport):
 
 class _Pipe:
     """One direction of a pair of memory transports. If ``capacity`` bytes are buffered, senders wait, as with an
-    operating system's pipe. A larger batch is accepted if nothing is buffered.
-    """
+    operating system's pipe. A larger batch is accepted if nothing is buffered."""
 
     def __init__(self, capacity: int) -> None:
         self.capacity = capacity
@@ -273,8 +268,7 @@ class MemoryTransport(FramedTransport):
 
 def memory_transport_pair(capacity: int = 65536) -> tuple[Transport, Transport]:
     """Return two transports in memory that are connected to each other, with a buffer of ``capacity`` bytes in each
-    direction.
-    """
+    direction."""
     return memory_transports(capacity)
 
 

@@ -1,6 +1,5 @@
 """The client side of stdio: runs a server as a child process, from its start until all processes in its group have
-ended. The last lines on standard error are kept to explain failures.
-"""
+ended. The last lines on standard error are kept to explain failures."""
 
 from __future__ import annotations
 
@@ -90,8 +89,8 @@ class ProcessTransport(FramedTransport):
         return self._lines.send_nowait(message)
 
     async def exited(self) -> None:
-        """Wait until the child process has exited. Processes that it started may still run, and keep its output open.
-        """
+        """Wait until the child process has exited. Processes that it started may still run, and keep its output
+        open."""
         await self._process.wait()
 
     @property
@@ -101,8 +100,7 @@ class ProcessTransport(FramedTransport):
 
     async def exit_error(self, reason: str) -> ConnectionLost:
         """Return a `ConnectionLost` that explains why the child process has ended. Wait up to 0.3 seconds for its exit
-        status and last lines. If it hasn't exited, the error contains ``reason``.
-        """
+        status and last lines. If it hasn't exited, the error contains ``reason``."""
         with trio.move_on_after(_OBITUARY_WAIT):
             await self._process.wait()
             reason = "the server exited"
@@ -110,16 +108,15 @@ class ProcessTransport(FramedTransport):
         return ConnectionLost(reason, exit_status=self._process.returncode, stderr=self._tail.lines)
 
     def stop_recording_output(self) -> None:
-        """Stop keeping the child's standard output for error messages. Call this when the connection has been opened.
-        """
+        """Stop keeping the child's standard output for error messages. Call this when the connection has been
+        opened."""
         self._pipes.receive_stream = cast("trio.abc.ReceiveStream", self._process.stdout)
         self._discarded.set()
 
     @property
     def last_lines(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """The child's last lines on standard error, and the last lines on standard output that aren't messages and were
-        written before `stop_recording_output`.
-        """
+        written before `stop_recording_output`."""
         said = (
             line for line in self._early_lines.lines if '"jsonrpc"' not in line and not line.startswith('{"result"')
         )
@@ -127,13 +124,12 @@ class ProcessTransport(FramedTransport):
 
     def keep_input(self, *, open: bool) -> None:
         """If ``open``, `aclose` leaves the child's input open, so that `shut_down` closes it. Otherwise, a
-        KeyboardInterrupt between `aclose` and `shut_down` would not shorten the wait for the child.
-        """
+        KeyboardInterrupt between `aclose` and `shut_down` would not shorten the wait for the child."""
         self._keeps_input = open
 
     async def aclose(self) -> None:
-        """Close the child's input, so that the child exits. After ``keep_input(open=True)``, leave that to `shut_down`.
-        """
+        """Close the child's input, so that the child exits. After ``keep_input(open=True)``, leave that to
+        `shut_down`."""
         if self._keeps_input:
             await trio.lowlevel.checkpoint()
         else:
@@ -196,8 +192,8 @@ class ProcessTransport(FramedTransport):
         self._group.kill()
 
     async def discard_output(self) -> None:
-        """Read and discard the child's output until it ends, because a child that writes to a full pipe couldn't exit.
-        """
+        """Read and discard the child's output until it ends, because a child that writes to a full pipe couldn't
+        exit."""
         with suppress(trio.BrokenResourceError, trio.ClosedResourceError, trio.BusyResourceError):
             async for _ in self._pipes.receive_stream:
                 pass
@@ -324,8 +320,7 @@ log."""
 
 class EarlyOutput(trio.abc.ReceiveStream):
     """The stream ``source`` of a child that prints text between its messages. The text is also written to ``sink``. If
-    a response follows text on the same line, a line break is inserted before it.
-    """
+    a response follows text on the same line, a line break is inserted before it."""
 
     def __init__(self, source: trio.abc.ReceiveStream, sink: Callable[[str], object]) -> None:
         self._source = source

@@ -1,6 +1,5 @@
 """run_process_tree: runs a process on behalf of a handler. When the handler ends, the process and its descendants (its
-`ProcessGroup`) end as well.
-"""
+`ProcessGroup`) end as well."""
 
 from __future__ import annotations
 
@@ -64,8 +63,7 @@ def _known_options() -> tuple[str, ...]:
 
 class _Tree:
     """Tracks a process and its descendants. When the process has started, it is passed on to ``status``, a
-    `trio.TaskStatus`.
-    """
+    `trio.TaskStatus`."""
 
     def __init__(self, status: trio.TaskStatus[trio.Process], grace: float, nursery: ServiceNursery) -> None:
         self._status = status
@@ -80,8 +78,7 @@ class _Tree:
 
     async def _terminate_after(self, process: trio.Process) -> None:
         """Wait for ``process`` to end, then terminate the rest of its group. Its members may keep pipes open that are
-        still being read.
-        """
+        still being read."""
         await process.wait()
         await self.terminate()
 
@@ -95,8 +92,7 @@ class _Tree:
 
     def kill(self) -> None:
         """Send SIGKILL to the remaining processes of the group. Send no signals afterwards, because the group's number
-        may be reused.
-        """
+        may be reused."""
         if self._group is not None:
             self._group.kill()
 
@@ -136,8 +132,7 @@ def _kill_group(group: int, owner: int) -> None:
 
 def _all_exited(group: int) -> bool:
     """Return whether all remaining processes of a group are zombies. The init process should reap them, but in many
-    containers it doesn't. Without /proc, return false.
-    """
+    containers it doesn't. Without /proc, return false."""
     found = False
     for path in Path("/proc").glob("[0-9]*/stat"):
         try:

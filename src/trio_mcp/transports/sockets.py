@@ -1,6 +1,5 @@
 """SocketLineTransport: sends and receives messages as lines over TCP and Unix sockets. This module also connects to
-Unix sockets, and listens on them.
-"""
+Unix sockets, and listens on them."""
 
 from __future__ import annotations
 
@@ -85,8 +84,7 @@ class SocketLineTransport(LineTransport):
 
     async def aclose(self) -> None:
         """Wait up to half a second until the peer has read everything, then close the socket. Cancellation doesn't skip
-        these steps.
-        """
+        these steps."""
         if self._closed:
             return
         self._closed = True
@@ -133,8 +131,7 @@ def _accepted(seconds: float) -> int:
 
 def socket_path(path: str | os.PathLike[str]) -> str:
     """Return the path ``name`` of a Unix socket in the form for the operating system. Raises `ValueError` if a file
-    can't have this name, and `OSError` if the name is too long for a socket.
-    """
+    can't have this name, and `OSError` if the name is too long for a socket."""
     name = os.fsdecode(path)
     try:
         size = len(os.fsencode(name))
@@ -183,8 +180,7 @@ def _connected(connecting: socket.socket, name: str) -> bool:
 @contextmanager
 def unix_listener(path: str | os.PathLike[str]) -> Generator[trio.SocketListener]:
     """Listen on the Unix socket ``path`` while inside the block, with mode 0600, and remove the socket file afterwards.
-    Raises `OSError` for the same reasons as `serve_unix`, and `ValueError` if no file can have this path.
-    """
+    Raises `OSError` for the same reasons as `serve_unix`, and `ValueError` if no file can have this path."""
     name = socket_path(path)
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as bound:
         with _exclusive(name):

@@ -1,6 +1,5 @@
 """Server-sent events (WHATWG HTML, section 9.2.6): encodes JSON lines as events, and parses events from bytes
-(`EventReader`). This module has no I/O and no timers.
-"""
+(`EventReader`). This module has no I/O and no timers."""
 
 from __future__ import annotations
 
@@ -35,8 +34,7 @@ def events(lines: bytes | bytearray) -> bytes:
 
 def identified_events(pairs: Iterable[tuple[str, bytes]]) -> bytes:
     """Encode each pair of an event id and a JSON line as a server-sent event with that id. Clients send the id to
-    resume.
-    """
+    resume."""
     return b"".join(
         [
             b"id: %b\nevent: message\ndata: %b\n" % (event_id.encode(), line if line.isascii() else _escaped(line))
@@ -56,22 +54,19 @@ def numbered_events(name: str, first: int, lines: Sequence[bytes]) -> bytes:
 
 def priming_event(event_id: str) -> bytes:
     """Return an event without data. Its id allows the client to resume the stream before the first message (2025-11-25
-    transports, Sending Messages to the Server).
-    """
+    transports, Sending Messages to the Server)."""
     return b"id: %b\ndata: \n\n" % event_id.encode()
 
 
 def retry_line(milliseconds: int) -> bytes:
     """Return a ``retry`` line, which sets how long clients wait before they reconnect. An event must follow directly,
-    because older clients would interpret a separate line as an event without data.
-    """
+    because older clients would interpret a separate line as an event without data."""
     return b"retry: %d\n" % milliseconds
 
 
 def _escaped(lines: bytes | bytearray) -> bytes | bytearray:
     """Return ``text`` with U+2028, U+2029 and U+0085 escaped, because some deployed parsers mistake them for line ends.
-    In JSON they occur only inside strings.
-    """
+    In JSON they occur only inside strings."""
     if b"\xe2\x80" in lines:
         lines = lines.replace(b"\xe2\x80\xa8", rb"\u2028").replace(b"\xe2\x80\xa9", rb"\u2029")
     return lines.replace(b"\xc2\x85", rb"\u0085")
@@ -96,8 +91,7 @@ class EventTooLong(Exception):
 @value
 class Event:
     """A complete server-sent event. ``id`` is the latest event id that the server has sent, or empty if it has sent
-    none.
-    """
+    none."""
 
     name: str
     data: bytes
@@ -136,14 +130,12 @@ class EventReader:
 
     def drop_unfinished(self) -> None:
         """Drop an incomplete event, because the connection has ended. The cursor and ``retry`` are kept. Then feed
-        bytes of a new connection.
-        """
+        bytes of a new connection."""
         self._reset()
 
     def feed(self, chunk: bytes | bytearray) -> list[Event]:
         """Parse more bytes, and return the events that are now complete. If an event is too long, the events before it
-        are returned first, then `EventTooLong` is raised.
-        """
+        are returned first, then `EventTooLong` is raised."""
         if self._too_long:
             raise EventTooLong(self._max)
         if self._unfinished and b"\n" not in chunk and b"\r" not in chunk:  # a fast path for parts of a long line
@@ -195,8 +187,7 @@ class EventReader:
 
     def _dispatch(self, found: list[Event]) -> None:
         """End the current event at a blank line, and add it to ``found`` if it has data. Its id is stored even without
-        data.
-        """
+        data."""
         if self._id is not None:
             self.last_event_id, self._id = self._id, None
         if self._data:

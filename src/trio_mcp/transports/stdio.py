@@ -103,8 +103,7 @@ _SMALL_WRITE: Final = select.PIPE_BUF
 class _Descriptor:
     """A duplicate of a standard descriptor, owned by this module. ``readiness`` says how to avoid blocking: ``waits``
     (poll before each use, because it would block), ``never`` (always ready, and can't be polled), or ``tries`` (a call
-    fails if it isn't ready).
-    """
+    fails if it isn't ready)."""
 
     fd: int
     readiness: Literal["tries", "waits", "never"]
@@ -207,8 +206,7 @@ class DescriptorStream:
 
     async def send_all(self, data: bytes | bytearray | memoryview) -> None:
         """Write all of ``data``. If cancelled, a part may have been written. The call is a checkpoint only if it has to
-        wait.
-        """
+        wait."""
         writer, rest = self._writer, memoryview(data)
         while rest:
             self._check_open()
@@ -223,8 +221,7 @@ class DescriptorStream:
 
     def send_nowait(self, data: bytes | bytearray) -> int:
         """Write as much of ``data`` as possible without waiting, and return the number of bytes written. Return ``0``
-        if the descriptor must be polled first, or if writing fails: `send_all` will then raise the error.
-        """
+        if the descriptor must be polled first, or if writing fails: `send_all` will then raise the error."""
         writer = self._writer
         if self._closed or writer.readiness == "waits":
             return 0

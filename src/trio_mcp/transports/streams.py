@@ -1,6 +1,5 @@
 """Faster use of trio's streams: write without waiting, wait for sockets before reading them, and drop the tracebacks of
-broken streams.
-"""
+broken streams."""
 
 from __future__ import annotations
 
@@ -35,8 +34,8 @@ class NowaitStream(Protocol):
 
 def nowait_writer(stream: object) -> Callable[[bytes | bytearray], int]:
     """Return a function that writes to ``stream`` without waiting: see `NowaitStream.send_nowait`. It supports
-    `NowaitStream`, and trio's streams over a non-blocking descriptor. For other streams, the function writes nothing.
-    """
+    `NowaitStream`, and trio's streams over a non-blocking descriptor. For other streams, the function writes
+    nothing."""
     match stream:
         case trio.StapledStream():
             return nowait_writer(stream.send_stream)
@@ -66,8 +65,7 @@ def socket_below(stream: object) -> trio.SocketStream | None:
 
 def is_readable(socket: int) -> bool:
     """Return whether the socket with the number ``socket`` has anything to read: bytes, a connection, the end, or an
-    error. Doesn't wait.
-    """
+    error. Doesn't wait."""
     if not IS_POSIX:  # on POSIX systems, `select.select` rejects numbers above 1023
         return bool(select.select([socket], [], [], 0)[0])
     poll = select.poll()
@@ -77,8 +75,7 @@ def is_readable(socket: int) -> bool:
 
 async def linger(stream: trio.abc.Stream) -> None:
     """Shut down this side's direction of the connection, and read until the peer closes its own. Closing with unread
-    bytes would reset the connection, and the bytes sent last might be lost.
-    """
+    bytes would reset the connection, and the bytes sent last might be lost."""
     if isinstance(stream, trio.abc.HalfCloseableStream):
         await stream.send_eof()
     while await stream.receive_some(_READ):
@@ -87,8 +84,7 @@ async def linger(stream: trio.abc.Stream) -> None:
 
 def unacknowledged(stream: object) -> int:
     """Return the number of bytes sent on ``stream``, a socket with or without TLS, that the peer's operating system
-    hasn't acknowledged. Return 0 if the number is unknown, as on all systems other than Linux.
-    """
+    hasn't acknowledged. Return 0 if the number is unknown, as on all systems other than Linux."""
     below, count = socket_below(stream), bytearray(4)
     if below is None:
         return 0
@@ -104,8 +100,7 @@ def unacknowledged(stream: object) -> int:
 
 def receiver(stream: trio.abc.Stream) -> Callable[[], Awaitable[bytes]]:
     """Return a function that waits for the next bytes of ``stream`` and returns them. Empty bytes mean the end of the
-    stream.
-    """
+    stream."""
     if not IS_POSIX or not isinstance(stream, trio.SocketStream):
 
         async def receive_some() -> bytes:

@@ -59,8 +59,7 @@ _CURSOR: Final = re.compile(r"[^\x00-\x20\x7f](?:[^\x00-\x1f\x7f]{0,4094}[^\x00-
 @frozen(eq=False)
 class Endpoint:
     """The URL of one server, the HTTP client for it, and the state that its requests share. With ``credentials``, each
-    request is `authorized`.
-    """
+    request is `authorized`."""
 
     http: HttpClient
     headers: RequestHeaders
@@ -75,16 +74,14 @@ class Endpoint:
         self, message: OutboundFrame, headers: Headers, seen: Seen | None = None, *, sign_in: MaySignIn | None = None
     ) -> AbstractAsyncContextManager[Reply]:
         """POST ``message``, and return the response when its head has arrived: see `HttpClient.request`. ``sign_in``
-        says whether the user may be asked to sign in. The default depends on the kind of message.
-        """
+        says whether the user may be asked to sign in. The default depends on the kind of message."""
         return self._exchange("POST", headers, message.line, seen, sign_in=sign_in or _sign_in_for(message))
 
     def get(
         self, session: Session | None, last_event_id: str, sign_in: MaySignIn
     ) -> AbstractAsyncContextManager[Reply]:
         """Send a GET request for a stream of events: those after ``last_event_id``, or all future events. Return the
-        response.
-        """
+        response."""
         return self._exchange("GET", self.headers.of_stream(session, last_event_id), sign_in=sign_in)
 
     def delete(self, session: Session) -> AbstractAsyncContextManager[Reply]:
@@ -106,8 +103,7 @@ class Endpoint:
 
     def frame(self, data: bytes, came_with: RequestId | None = None) -> Frame:
         """Decode the message in ``data``. ``came_with`` is the id of the request in whose response it was received, if
-        any.
-        """
+        any."""
         return Frame(decode(data, max_batch=self.limits.max_batch), data, came_with)
 
     def loses(self, session: Session | None, error: HTTPError | StatusPeerError) -> bool:
@@ -137,8 +133,7 @@ def _sign_in_for(message: OutboundFrame) -> MaySignIn:
 
 def cursor_of(events: EventReader) -> str:
     """Return the event id with which to resume a stream. Empty if the server has sent no id, or an id that a header
-    can't contain.
-    """
+    can't contain."""
     cursor = events.last_event_id
     return cursor if _CURSOR.fullmatch(cursor) else ""
 
@@ -227,8 +222,7 @@ class Inbox:
 
     async def wait_for_room(self) -> None:
         """Wait until the queue has fewer bytes than the high-water mark, and fewer than a thousand answers are being
-        sent. Not a checkpoint if that is already so.
-        """
+        sent. Not a checkpoint if that is already so."""
         while self._is_full:
             await self._producers.park()
 
@@ -247,8 +241,7 @@ class Inbox:
 
     async def receive(self) -> Frame | ReplyLost | QuestionsLost:
         """Wait for the next message, or the report of a loss, and return it. Not a checkpoint if the queue isn't empty.
-        A cancellation loses no message. Raises `ConnectionLost` if no more messages will arrive.
-        """
+        A cancellation loses no message. Raises `ConnectionLost` if no more messages will arrive."""
         while not self._waiting:
             if self._lost is not None:
                 raise ConnectionLost(self._lost)
@@ -300,8 +293,7 @@ def deliver_frame(endpoint: Endpoint, frame: Frame, request: OutboundFrame, sess
 
 def _has_method(data: bytes) -> bool:
     """Return whether a message that can't be decoded is a request or a notification. If it is, the client's call
-    continues.
-    """
+    continues."""
     try:
         return read_head(data).method is not UNSET
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
@@ -310,8 +302,7 @@ def _has_method(data: bytes) -> bool:
 
 def deliver_unrequested(endpoint: Endpoint, data: bytes, session: Session | None) -> bool:
     """Put a message from a stream that doesn't belong to a request into the inbox. Return false, and ignore the
-    message, if it is a reply (2025-11-25 transports, Listening for Messages from the Server).
-    """
+    message, if it is a reply (2025-11-25 transports, Listening for Messages from the Server)."""
     frame = endpoint.frame(data)
     message = frame.message
     members = message.members if isinstance(message, Batch) else (message,)
@@ -326,8 +317,7 @@ def _record_questions(
     endpoint: Endpoint, members: Iterable[Message | Unreadable], session: Session | None, call: RequestId | None
 ) -> None:
     """Record the server-to-client requests (sampling, elicitation, roots) in ``members``, and those that the server
-    cancels. ``call`` is the client's request in whose response they were received, if any.
-    """
+    cancels. ``call`` is the client's request in whose response they were received, if any."""
     if session is None:
         return
     for message in members:

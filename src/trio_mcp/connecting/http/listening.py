@@ -107,8 +107,7 @@ async def _refused(endpoint: Endpoint, session: Session, reply: Reply, cursor: s
 
 async def _ask_for_session(endpoint: Endpoint, session: Session) -> None:
     """Send a ping to check whether the server has lost ``session``. Call this if it refuses the first GET with a status
-    for lost sessions: servers without streams may do the same, and ending the session would fail all pending calls.
-    """
+    for lost sessions: servers without streams may do the same, and ending the session would fail all pending calls."""
     ping = OutboundFrame.request("is the session known?", "ping")
     headers = endpoint.headers.in_session(session)
     with trio.move_on_after(_PING_TIMEOUT):
@@ -137,14 +136,13 @@ _LONGEST_URL: Final = 4096
 
 
 class EndpointEvent(HTTPError):
-    """Raised if the response to a POST is the event stream of HTTP+SSE. Servers send it if they ignore the HTTP method.
-    """
+    """Raised if the response to a POST is the event stream of HTTP+SSE. Servers send it if they ignore the HTTP
+    method."""
 
 
 def may_use_http_and_sse(error: HTTPError) -> bool:
     """Return whether the server may use HTTP+SSE, the transport of 2024-11-05. ``error``, which ``initialize`` has
-    raised, isn't an error reply.
-    """
+    raised, isn't an error reply."""
     return error.status in _REFUSALS or isinstance(error, EndpointEvent)
 
 

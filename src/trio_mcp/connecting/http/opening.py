@@ -175,8 +175,7 @@ def _way_for(
     url: str, http_proxy: str | Literal[True] | None, auth: ClientAuth | None
 ) -> tuple[str | Literal[True] | None, AddressRule | None]:
     """Return the proxy for ``url``, and the rule for allowed addresses of the server. A token in plain text must
-    neither go through a proxy on another machine, nor leave the private network of a host that the user trusts.
-    """
+    neither go through a proxy on another machine, nor leave the private network of a host that the user trusts."""
     origin = split_url(url)[0]
     if is_local_host(origin.host):
         return None, None
@@ -338,8 +337,7 @@ async def _find_out(client: Client, url: str) -> None:
 async def _probe(client: Client) -> None:
     """Try modern revisions first. If the server's response shows that it isn't modern, try legacy ones. Such responses
     are the HTTP statuses with which legacy servers refuse unknown requests, and errors with any code but
-    `UNSUPPORTED_PROTOCOL_VERSION`, which legacy servers use for other purposes.
-    """
+    `UNSUPPORTED_PROTOCOL_VERSION`, which legacy servers use for other purposes."""
     try:
         await discover(client)
     except (PeerError, HTTPError, UnreadableAnswer) as error:
@@ -353,8 +351,7 @@ async def _probe(client: Client) -> None:
 
 def _says_nothing(error: MCPError) -> bool:
     """Return whether ``error`` may come from the network, a proxy or access control. If so, it doesn't show whether the
-    server is modern or legacy.
-    """
+    server is modern or legacy."""
     if not isinstance(error, HTTPError | StatusPeerError):
         return False
     status = error.status

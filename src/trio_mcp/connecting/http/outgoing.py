@@ -39,8 +39,7 @@ _ID: Final = re.compile(r"[\x21-\x7e]+")
 class Session:
     """A session with a legacy server: the protocol ``version`` and session ``id`` that it has chosen in response to
     ``initialize``. ``id`` is `None` if the server has no sessions. With ``is_by_sse``, the server uses HTTP+SSE:
-    replies arrive on its stream, not in the responses to POSTs.
-    """
+    replies arrive on its stream, not in the responses to POSTs."""
 
     def __init__(self, session_id: str | None, version: str, *, is_by_sse: bool = False) -> None:
         if session_id is not None and not _ID.fullmatch(session_id):
@@ -122,8 +121,7 @@ class Sessions:
 
     def lose(self, session: Session, error: MCPError) -> bool:
         """Mark ``session`` as lost by the server, because of ``error``. Return whether this is new. After three lost
-        sessions without any reply, the waiting messages fail with ``error``.
-        """
+        sessions without any reply, the waiting messages fail with ``error``."""
         if session.over.is_set():
             return False
         session.over.set()
@@ -153,8 +151,7 @@ class Sessions:
 
     def fail(self, error: MCPError) -> None:
         """Fail all messages that wait for a session, because none can be opened at the moment. The next message starts
-        another attempt.
-        """
+        another attempt."""
         if self.current is not None:
             self.lose(self.current, error)
         self._failure, self.is_wanted = error, False
@@ -164,8 +161,7 @@ class Sessions:
 @define(eq=False)
 class SessionQuestion:
     """A server-to-client request (sampling, elicitation, roots) in ``session``. It was received in the response to the
-    client's request ``call``, or, if that is `None`, on a stream that doesn't belong to a request.
-    """
+    client's request ``call``, or, if that is `None`, on a stream that doesn't belong to a request."""
 
     session: Session
     call: RequestId | None
@@ -179,8 +175,7 @@ class SessionQuestion:
 
 class SessionQuestions:
     """The pending server-to-client requests (sampling, elicitation, roots), until the client's answers are delivered.
-    Each belongs to one session, because another session may reuse its id.
-    """
+    Each belongs to one session, because another session may reuse its id."""
 
     def __init__(self) -> None:
         self._questions: dict[RequestId, SessionQuestion] = {}
@@ -241,8 +236,7 @@ class OutboundFrame:
     @classmethod
     def request(cls, request_id: RequestId, method: str, params: JSONObject | None = None) -> OutboundFrame:
         """Create the message for a request of the client. Raises `NotSerializable` if the parameters can't be encoded
-        as JSON.
-        """
+        as JSON."""
         return cls(frame_request(request_id, method, params), request_id, method, params or _NOTHING)
 
     @classmethod
@@ -253,8 +247,7 @@ class OutboundFrame:
 
     def in_revision(self, version: str) -> OutboundFrame:
         """Return the same message, with headers for this modern revision. The message itself need not contain the
-        revision.
-        """
+        revision."""
         return OutboundFrame(self.line, self.id, self.method, {"_meta": {PROTOCOL_VERSION: version}})
 
     @property
@@ -303,8 +296,7 @@ class RequestHeaders:
 
     def of_stream(self, session: Session | None, last_event_id: str) -> Headers:
         """Return the headers for the GET of a stream with the events after ``last_event_id``. If that is empty, the
-        stream has all future events.
-        """
+        stream has all future events."""
         headers = [_GET, *self._given, *_of_session(session)]
         if last_event_id:
             headers.append((b"Last-Event-ID", last_event_id.encode()))
@@ -352,8 +344,7 @@ class ToolHeaders:
 
     def of_call(self, call: OutboundFrame) -> Headers:
         """Return the headers that repeat arguments of the tool call ``call``. An argument that a header can't carry is
-        left out, and the server reports the error.
-        """
+        left out, and the server reports the error."""
         table = self.of(call.params.get("name"))
         arguments = decode_value(call.line)["params"].get("arguments") if table else None  # as the server reads them
         if not isinstance(arguments, dict):
@@ -369,8 +360,7 @@ class ToolHeaders:
 
     def learn_reply(self, reply: Response) -> Response:
         """Store the headers that the tools in a reply to ``tools/list`` require. Return the reply without the tools
-        that `learn` leaves out.
-        """
+        that `learn` leaves out."""
         result: Any = reply.result
         try:
             good = self.learn(result["tools"])
@@ -381,8 +371,7 @@ class ToolHeaders:
     def learn(self, tools: Iterable[Any]) -> list[Any]:
         """Store the headers that listed tools require, and return the tools with valid annotations. Clients MUST leave
         out other tools, which can't be called over HTTP (2026-07-28 Streamable HTTP, Schema Extension). Raises
-        `KeyError` or `TypeError` if the list is malformed.
-        """
+        `KeyError` or `TypeError` if the list is malformed."""
         good: list[Any] = []
         for tool in tools:
             name, table = tool["name"], ()

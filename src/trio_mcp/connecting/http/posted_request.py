@@ -101,8 +101,7 @@ class PostedRequest:
 
     def abandon(self) -> None:
         """Read the response only for a moment longer, because the client has cancelled the request. In that time the
-        server may cancel its own requests to the client.
-        """
+        server may cancel its own requests to the client."""
         self._is_abandoned = True
         self._scope.deadline = trio.current_time() + _FAREWELL
 
@@ -140,8 +139,7 @@ class PostedRequest:
 
     async def _ask_with_arguments(self, headers: Headers) -> None:
         """Send a tool call. If the server replies that headers don't match the arguments, list the tools again. If they
-        require other headers now, repeat the call once (2026-07-28 Streamable HTTP, Client Behavior).
-        """
+        require other headers now, repeat the call once (2026-07-28 Streamable HTTP, Client Behavior)."""
         endpoint, call = self._endpoint, self._message
         mirrored = endpoint.tools.of_call(call)
         try:
@@ -186,8 +184,7 @@ class PostedRequest:
 
     async def _by_sse(self, reply: Reply, events: EventReader) -> None:
         """Read the response to a POST over HTTP+SSE. The reply should arrive on the server's stream, but some servers
-        send it in the response.
-        """
+        send it in the response."""
         try:
             if content_type(reply) == EVENT_STREAM:
                 await self._has_replied(reply, events)
@@ -223,8 +220,7 @@ class PostedRequest:
 
     def _note_lost_session(self, error: HTTPError | StatusPeerError) -> None:
         """If ``error`` means that the server has lost the session, mark the session as lost, and set
-        ``error.session_lost``.
-        """
+        ``error.session_lost``."""
         if self._endpoint.loses(self.session, error) and isinstance(error, HTTPError):
             error.session_lost = True
 
@@ -265,8 +261,7 @@ class PostedRequest:
 
     async def _reconnect(self, events: EventReader, broken: str) -> None:
         """Reconnect to receive the rest of a broken response stream, several times if necessary (2025-11-25 transports,
-        Resumability and Redelivery).
-        """
+        Resumability and Redelivery)."""
         backoff = Backoff()
         unanswered = 0
         while unanswered < _MOST_IN_VAIN:
@@ -344,8 +339,7 @@ _MOST_PAGES: Final = 1000
 
 async def list_tools(endpoint: Endpoint, call: OutboundFrame) -> None:
     """List the server's tools again, to get their headers, as far as the server replies. The requests have the same
-    ``_meta`` as ``call``. Their ids are strings, to differ from the ids of all other requests, which are numbers.
-    """
+    ``_meta`` as ``call``. Their ids are strings, to differ from the ids of all other requests, which are numbers."""
     meta = {key: value for key, value in call.params["_meta"].items() if key != PROGRESS_TOKEN}
     params: JSONObject = {"_meta": meta}
     seen = set[int]()

@@ -57,8 +57,7 @@ def content_type(reply: Reply) -> str:
 
 def is_object(body: bytes) -> bool:
     """Return whether ``body`` looks like a JSON object. Don't rely on Content-Type, which some servers omit or get
-    wrong.
-    """
+    wrong."""
     return body[:_LOOKED_AT].removeprefix(BOM_UTF8).lstrip().startswith(b"{")
 
 
@@ -74,8 +73,7 @@ def is_passing(status: int) -> bool:
 
 def is_about_session(error: HTTPError | StatusPeerError) -> bool:
     """Return whether a refusal means that the server doesn't know the session. This is so for status 404 or 410, for
-    400 with a matching text, and for the error code of the TypeScript SDK.
-    """
+    400 with a matching text, and for the error code of the TypeScript SDK."""
     if error.status == HTTPStatus.NOT_FOUND:
         return not (isinstance(error, StatusPeerError) and error.code == METHOD_NOT_FOUND)
     words = str(error)
@@ -86,8 +84,7 @@ def is_about_session(error: HTTPError | StatusPeerError) -> bool:
 async def refusal(reply: Reply, request_id: RequestId | None) -> HTTPError | StatusPeerError:
     """Return the exception for ``reply``, an HTTP response with an error status. If the body is a JSON-RPC error for
     this request, it contains that error, otherwise the text of the body. Raises `ConnectionLost` if the body is
-    incomplete.
-    """
+    incomplete."""
     retry_after, place = seconds_until_retry(reply.headers), redirect_url(reply.url, reply.status, reply.headers)
     try:
         body = await reply.read(_LONGEST_REFUSAL)
@@ -112,8 +109,7 @@ def body_text(body: bytes) -> str:
 
 def _without_markup(text: str) -> str:
     """Return the text between the HTML tags in ``text``, without repetitions, because the title is often repeated as a
-    heading.
-    """
+    heading."""
     parts: list[str] = []
     hidden, at = "", 0
     for tag in _TAG.finditer(text):
@@ -172,14 +168,12 @@ class Backoff:
 
     def record_refusal(self, headers: Mapping[str, str]) -> None:
         """Use the response ``headers`` of a refusal: the next pause is as long as ``Retry-After`` requires, up to five
-        minutes.
-        """
+        minutes."""
         self._least = min(seconds_until_retry(headers) or 0.0, _LONGEST_AFTER_REFUSAL)
 
     def record_end(self, began: float, *, has_brought: bool) -> None:
         """Record the end of a stream that ``began`` at this time on trio's clock. If it brought a message or lasted
-        long, reset the count of failures. An event without data isn't a message.
-        """
+        long, reset the count of failures. An event without data isn't a message."""
         if has_brought or trio.current_time() - began >= _LIVED:
             self.reset()
 
@@ -194,8 +188,7 @@ _LONGEST_DATE: Final = 40
 
 def seconds_until_retry(headers: Mapping[str, str]) -> float | None:
     """Return how many seconds to wait according to the header ``Retry-After``, or `None` if it is missing or invalid. A
-    date is compared with the response's ``Date`` header, if present, so that the clocks of both machines may differ.
-    """
+    date is compared with the response's ``Date`` header, if present, so that the clocks of both machines may differ."""
     value = headers.get("retry-after")
     if value is None:
         return None

@@ -94,8 +94,7 @@ class HttpTransport(FramedTransport):
 
     async def use_http_and_sse(self) -> None:
         """Switch to the transport HTTP+SSE, for a server that hasn't replied to any request so far. Raises the errors
-        of `receive_all`.
-        """
+        of `receive_all`."""
         if self._nursery is None:
             raise ConnectionLost(_OVER)
         await self._nursery.start(receive_all, self._endpoint, self._replied)
@@ -113,8 +112,7 @@ class HttpTransport(FramedTransport):
 
     async def send(self, messages: bytes | bytearray) -> None:
         """Send messages to the server: see `Transport.send`. This doesn't wait for the server, because each message has
-        a task of its own.
-        """
+        a task of its own."""
         for line in bytes(messages[:-1]).split(b"\n"):
             self._start(line)
         await trio.lowlevel.checkpoint()
@@ -140,8 +138,7 @@ class HttpTransport(FramedTransport):
 
     def make_outbox(self, high_water: int, recorded: SendRecorder | None = None) -> Outbox:
         """Return an outbox that passes requests and cancellations directly to this transport, without encoding them as
-        lines.
-        """
+        lines."""
         return _HttpOutbox(high_water, self, recorded)
 
     @trio.lowlevel.enable_ki_protection  # KeyboardInterrupt must not separate storing a request from starting its task
@@ -195,8 +192,7 @@ class HttpTransport(FramedTransport):
 
     async def _send_final(self, request_id: RequestId, posted: PostedRequest) -> None:
         """Send the last request about a background task, without waiting for a free place. `aclose` waits until it has
-        ended.
-        """
+        ended."""
         try:
             await self._request(request_id, posted, self._last_places)
         finally:
@@ -230,8 +226,7 @@ class HttpTransport(FramedTransport):
 
     async def _answer(self, answer: OutboundFrame, request_id: RequestId) -> None:
         """Deliver ``answer``, the client's answer to a server-to-client request. If that fails, notify the server. If
-        that fails too, fail the call in whose response the server waits for the answer.
-        """
+        that fails too, fail the call in whose response the server waits for the answer."""
         question = self._endpoint.questions.find(request_id)
         failure: MCPError | None = None
         try:
@@ -263,8 +258,7 @@ class HttpTransport(FramedTransport):
 
     def _fail(self, call: RequestId, failure: MCPError) -> None:
         """Fail the client's call in whose response the server waits for an answer, because the server can't be
-        notified.
-        """
+        notified."""
         posted = self._requests.get(call)
         if posted is None or self._nursery is None:
             return
@@ -287,8 +281,7 @@ class HttpTransport(FramedTransport):
 
     async def _refused_for_now(self, session: Session, initialized: OutboundFrame) -> float | None:
         """Send ``initialized``. Return `None` if the server has accepted it. If the server, or a proxy in front of it,
-        is too busy, return after how many seconds to repeat it, before any other message.
-        """
+        is too busy, return after how many seconds to repeat it, before any other message."""
         try:
             await self._one_way.send(session, initialized)
         except HTTPError as error:
@@ -301,8 +294,7 @@ class HttpTransport(FramedTransport):
 
     async def _live(self, session: Session, delivered: trio.Event, slow: trio.CancelScope) -> None:
         """Let other messages be sent when ``notifications/initialized`` was delivered, or its delivery takes long. Then
-        listen to the server until the session ends, and fail the remaining requests in it.
-        """
+        listen to the server until the session ends, and fail the remaining requests in it."""
         with slow:
             await delivered.wait()
         session.opened.set()
@@ -346,8 +338,7 @@ class HttpTransport(FramedTransport):
 
 class _HttpOutbox(Outbox):
     """The outbox of a connection over ``transport``. It passes requests and cancellations on without encoding them as
-    lines.
-    """
+    lines."""
 
     def __init__(self, high_water: int, transport: HttpTransport, recorded: SendRecorder | None) -> None:
         super().__init__(high_water, transport.send_nowait if recorded is None else recorded.send_nowait)
@@ -385,8 +376,7 @@ _UNTOLD: Final = 60.0
 
 class OneWayPosts:
     """Sends messages without a reply to the server of ``endpoint``, each in a separate POST. At most ``max_cancels``
-    cancellations, 32 answers and 32 notifications are sent concurrently.
-    """
+    cancellations, 32 answers and 32 notifications are sent concurrently."""
 
     def __init__(self, endpoint: Endpoint, max_cancels: int) -> None:
         self._endpoint = endpoint

@@ -89,8 +89,7 @@ class UI:
     @classmethod
     def of(cls, tool: Tool) -> UI:
         """Return the view and the allowed callers of ``tool``, whose data comes from an untrusted server. An invalid
-        URI counts as missing, and an unknown caller is ignored.
-        """
+        URI counts as missing, and an unknown caller is ignored."""
         meta = tool.meta or {}
         ui = as_object(meta.get("ui"))
         view = ui.get("resourceUri", meta.get(_FLAT))
@@ -104,8 +103,7 @@ class UI:
 
     def _in_meta(self, meta: Mapping[str, Any] | None) -> JSONObject:
         """Return the tool's ``meta`` with this view and its callers added. Raises `ValueError` if ``meta`` already
-        specifies them, or if there are no callers.
-        """
+        specifies them, or if there are no callers."""
         if not self.visible_to:
             raise ValueError('visible_to must not be empty: write "model", "app" or both')
         if meta is not None and not meta.keys().isdisjoint(("ui", _FLAT)):
@@ -118,8 +116,7 @@ class UI:
 
 def with_view_renamed(tool: Tool, rename: Callable[[str], str]) -> Tool:
     """Return ``tool`` with the URI of its view replaced by the result of ``rename``. Everything else in ``_meta`` is
-    unchanged.
-    """
+    unchanged."""
     meta = tool.meta
     if not meta:
         return tool
@@ -177,8 +174,7 @@ class AppPolicy:
     @classmethod
     def of(cls, contents: ResourceContents) -> Self:
         """Return the policy in the ``contents`` of a view, which come from an untrusted server. Invalid parts are
-        omitted, so that the host grants less.
-        """
+        omitted, so that the host grants less."""
         said = as_object((contents.meta or {}).get("ui"))
         csp, permissions, domain = said.get("csp"), said.get("permissions"), said.get("domain")
         border = said.get("prefersBorder")
@@ -194,8 +190,7 @@ class AppPolicy:
     @property
     def content_security_policy(self) -> str:
         """The ``Content-Security-Policy`` with which a host shows the document (SEP-1865, Content Security Policy
-        Enforcement). It allows only the declared origins.
-        """
+        Enforcement). It allows only the declared origins."""
         own = ("'self'", "'unsafe-inline'", *self.resources)
         media = ("'self'", "data:", *self.resources)
         directives = {
@@ -214,8 +209,7 @@ class AppPolicy:
 
     def _type_of(self, uri: str, mime_type: str | None) -> str:
         """Return the MIME type for the view ``uri``. Raises `ValueError` for an invalid URI, or if the author's
-        ``mime_type`` isn't the type of a view.
-        """
+        ``mime_type`` isn't the type of a view."""
         check_view(uri)
         if mime_type not in (None, APP_TYPE):
             raise ValueError(
@@ -225,8 +219,7 @@ class AppPolicy:
 
     def _on(self, contents: ResourceContents) -> ResourceContents:
         """Return the ``contents`` of a view with the MIME type of views, and with this policy unless they have one.
-        Raises `ValueError` for another type, and for text that isn't an HTML document.
-        """
+        Raises `ValueError` for another type, and for text that isn't an HTML document."""
         # SEP-1865, Content Requirements: the type MUST be APP_TYPE, and the content a valid HTML5 document.
         if contents.mime_type not in (None, APP_TYPE):
             raise ValueError(f"the contents of a view must have the type {APP_TYPE}, not {contents.mime_type[:200]!r}")

@@ -18,8 +18,7 @@ Role: TypeAlias = Literal["user", "assistant"]
 @value
 class Annotations:
     """Annotations of content for the client: its audience, its importance (0 to 1), and when it was modified (ISO
-    8601).
-    """
+    8601)."""
 
     audience: list[Role] | None = None
     priority: float | None = None

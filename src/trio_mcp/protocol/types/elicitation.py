@@ -24,8 +24,7 @@ _BEGINNING: Final = lazy_pattern(r"https?://[^/?#]{1,300}(?![^/?#])", re.IGNOREC
 @value
 class ElicitFormParams:
     """Parameters of an elicitation request with a form. ``requested_schema`` is a JSON Schema object without nesting.
-    The mode isn't sent.
-    """
+    The mode isn't sent."""
 
     message: str
     requested_schema: JSONObject
@@ -36,8 +35,7 @@ class ElicitFormParams:
 @value
 class ElicitURLParams:
     """Parameters of an elicitation request that sends the user to ``url``. In 2025-11-25, ``elicitation_id`` is
-    required: the notification that the user has finished contains it.
-    """
+    required: the notification that the user has finished contains it."""
 
     _SINCE: ClassVar = "2025-11-25"
 
@@ -89,8 +87,8 @@ def check_form_schema(schema: object) -> None:
 
 
 def check_form_size(form: JSONObject) -> None:
-    """Raise `CodedError` (-32602) if the form ``schema`` is too large to be checked. No user could fill in such a form.
-    """
+    """Raise `CodedError` (-32602) if the form ``schema`` is too large to be checked. No user could fill in such a
+    form."""
     if not (is_small(form, _MOST_PARTS, _MOST_CHARACTERS, MOST_LEVELS) and is_checkable(form, _MOST_PARTS)):
         raise _bad(f"the form schema has more than {_MOST_PARTS} parts or {_MOST_CHARACTERS} characters")
 
@@ -173,8 +171,7 @@ _FIELDS: Final[Mapping[str, _Rules]] = {
 
 def first_form(schema: JSONObject) -> JSONObject:
     """Convert the form ``schema`` to the form of 2025-06-18: titles of choices are in ``enumNames``, and only booleans
-    have defaults. Raises `ValueError` if a field is a list of choices, which 2025-06-18 can't express.
-    """
+    have defaults. Raises `ValueError` if a field is a list of choices, which 2025-06-18 can't express."""
     check_form_schema(schema)
     fields = {name: _first_field(name, field) for name, field in schema["properties"].items()}
     return {**schema, "properties": fields}

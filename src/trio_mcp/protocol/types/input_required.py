@@ -1,6 +1,5 @@
 """`InputRequiredResult` (modern revisions): the server's result contains requests to the client (elicitation, sampling,
-roots), and the client then calls again with the answers.
-"""
+roots), and the client then calls again with the answers."""
 
 from __future__ import annotations
 
@@ -18,8 +17,7 @@ ASKABLE: Final[tuple[str, ...]] = get_args(Askable)
 @value
 class InputRequest:
     """A request to the client (elicitation, sampling, roots) inside an `InputRequiredResult`. ``params`` are plain
-    data, of the type in the method's row.
-    """
+    data, of the type in the method's row."""
 
     method: Askable
     params: JSONObject | None = None
@@ -28,8 +26,7 @@ class InputRequest:
 @value
 class InputRequiredResult:
     """A result that requests input from the client. The client calls again with the answers, and with ``request_state``
-    unchanged.
-    """
+    unchanged."""
 
     input_requests: dict[str, InputRequest] | None = None
     request_state: str | None = None
@@ -38,8 +35,7 @@ class InputRequiredResult:
 
 def capability_for(request: InputRequest) -> tuple[str, ...]:
     """Return the capabilities that a client must have declared for this input request (2026-07-28 sampling, elicitation
-    and roots, Capabilities).
-    """
+    and roots, Capabilities)."""
     params = request.params or {}
     match request.method:
         case "roots/list":
@@ -61,15 +57,13 @@ _FOR_SAMPLING: Final = {
 
 def for_elicitation(mode: Literal["form", "url"]) -> tuple[str, ...]:
     """Return the client capabilities that elicitation in this ``mode`` requires, such as ``elicitation`` and
-    ``elicitation.url``.
-    """
+    ``elicitation.url``."""
     return "elicitation", f"elicitation.{mode}"
 
 
 def for_sampling(*, tools: bool, context: object) -> tuple[str, ...]:
     """Return the client capabilities that a sampling request requires, depending on its ``tools`` and its ``context``
-    (``includeContext``).
-    """
+    (``includeContext``)."""
     has_context = context in ("thisServer", "allServers")  # "none" is always allowed
     return _FOR_SAMPLING[tools, has_context]
 

@@ -20,8 +20,7 @@ from ..fields import JSONObject, as_object, since, wire_name
 @value
 class Roots:
     """The client capability ``roots``. If ``list_changed`` is true, the client notifies the server when its roots
-    change (legacy revisions).
-    """
+    change (legacy revisions)."""
 
     list_changed: bool | None = since("2024-11-05", until="2025-11-25")
 
@@ -29,8 +28,7 @@ class Roots:
 @value
 class Sampling:
     """The client capability ``sampling``. The sub-capabilities ``context`` and ``tools`` are declared by an empty
-    object.
-    """
+    object."""
 
     context: JSONObject | None = since("2025-11-25")
     tools: JSONObject | None = since("2025-11-25")
@@ -39,8 +37,7 @@ class Sampling:
 @value
 class Elicitation:
     """The client capability ``elicitation``. An empty object declares only ``form`` (2025-11-25 elicitation,
-    Capabilities).
-    """
+    Capabilities)."""
 
     form: JSONObject | None = since("2025-11-25")
     url: JSONObject | None = since("2025-11-25")
@@ -49,8 +46,7 @@ class Elicitation:
 @value
 class TasksCapability:
     """The capability ``tasks`` of a client or server: it can run the other side's requests as background tasks
-    (2025-11-25 only).
-    """
+    (2025-11-25 only)."""
 
     list: JSONObject | None = None
     cancel: JSONObject | None = None
@@ -106,8 +102,7 @@ def _declares(owner: object, path: str) -> bool:
 @value
 class PromptsCapability:
     """The server capability ``prompts``. If ``list_changed`` is true, the server notifies clients when its list of
-    prompts changes.
-    """
+    prompts changes."""
 
     list_changed: bool | None = None
 
@@ -115,8 +110,7 @@ class PromptsCapability:
 @value
 class ResourcesCapability:
     """The server capability ``resources``. If ``subscribe`` is true, the server notifies clients when a subscribed
-    resource changes.
-    """
+    resource changes."""
 
     subscribe: bool | None = None
     list_changed: bool | None = None
@@ -125,8 +119,7 @@ class ResourcesCapability:
 @value
 class ToolsCapability:
     """The server capability ``tools``. If ``list_changed`` is true, the server notifies clients when its list of tools
-    changes.
-    """
+    changes."""
 
     list_changed: bool | None = None
 
@@ -147,8 +140,7 @@ class ServerCapabilities:
 
     def supports(self, path: str) -> bool:
         """Return true if the server declared the capability ``path``, such as ``"tools.listChanged"`` or
-        ``"tasks.requests.tools.call"``.
-        """
+        ``"tasks.requests.tools.call"``."""
         return _declares(self, path)
 
 
@@ -169,8 +161,7 @@ class Icon:
 @value
 class Implementation:
     """The name and version of a client or server program, as it reports them itself. Display them, but don't base
-    decisions on them.
-    """
+    decisions on them."""
 
     name: str
     version: str
@@ -214,8 +205,7 @@ class InitializeResult:
 
 def with_version(result: Any, offered: Any) -> Any:
     """Return a result of ``initialize`` that has a protocol version. If a server sent its capabilities or name without
-    a version, the ``offered`` one is used.
-    """
+    a version, the ``offered`` one is used."""
     members = as_object(result)
     is_described = "capabilities" in members or "serverInfo" in members
     is_named = not is_described or members.get("protocolVersion") is not None
@@ -225,8 +215,7 @@ def with_version(result: Any, offered: Any) -> Any:
 @value
 class DiscoverResult:
     """Result of ``server/discover``: the protocol revisions and capabilities of a modern server (2026-07-28
-    server/discover).
-    """
+    server/discover)."""
 
     supported_versions: list[str]
     capabilities: ServerCapabilities
@@ -249,8 +238,7 @@ def ttl_ms_in(result: JSONObject) -> int:
 
 def scope_in(result: JSONObject) -> CacheScope:
     """Return the cache scope of a result: who may see it. For a missing or invalid value, return ``private``, the safe
-    scope.
-    """
+    scope."""
     return "public" if result.get("cacheScope") == "public" else "private"
 
 

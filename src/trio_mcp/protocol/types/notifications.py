@@ -59,8 +59,7 @@ class NotificationParams:
 @value
 class CancelledParams:
     """Parameters of ``notifications/cancelled``, which cancels the request ``request_id``. ``reason`` is a text to
-    display or log.
-    """
+    display or log."""
 
     request_id: int | str
     reason: str | None = None
@@ -70,8 +69,7 @@ class CancelledParams:
 @value
 class ProgressParams:
     """Parameters of ``notifications/progress``. ``progress`` increases with each notification, and ``total`` has the
-    same unit.
-    """
+    same unit."""
 
     progress_token: int | str
     progress: int | float
@@ -83,8 +81,7 @@ class ProgressParams:
 @value
 class SetLevelParams:
     """Parameters of ``logging/setLevel``: the minimum level of log messages that the client wants to get (legacy
-    revisions).
-    """
+    revisions)."""
 
     level: LogLevel
 
@@ -92,8 +89,7 @@ class SetLevelParams:
 @value
 class LogParams:
     """Parameters of ``notifications/message``, a log message. ``data`` is any JSON value, and is sent even if it is
-    null.
-    """
+    null."""
 
     level: str
     data: Any
@@ -139,8 +135,7 @@ _LISTS: Final[tuple[ChangedList, ...]] = ("tools", "prompts", "resources")
 
 def changing_lists(declared: ServerCapabilities) -> list[ChangedList]:
     """Return the lists (tools, prompts, resources) for which a server that ``declared`` these capabilities sends change
-    notifications.
-    """
+    notifications."""
     capabilities: dict[ChangedList, Any] = {name: getattr(declared, name) for name in _LISTS}
     return [name for name, each in capabilities.items() if each is not None and each.list_changed]
 
@@ -152,8 +147,7 @@ def lists_in(asked: SubscriptionFilter) -> list[ChangedList]:
 
 def filter_of(lists: Collection[str], **others: list[str] | None) -> SubscriptionFilter:
     """Return a subscription filter that selects the ``lists``. ``others`` are its other members, and empty ones are
-    omitted.
-    """
+    omitted."""
     wanted: Any = (name in lists or None for name in _LISTS)
     return SubscriptionFilter(*wanted, **{key: each or None for key, each in others.items()})
 
@@ -168,16 +162,15 @@ class ListenParams:
 @value
 class ListenResult:
     """Result of ``subscriptions/listen``, sent when the subscription ends normally. ``meta`` contains the subscription
-    id.
-    """
+    id."""
 
     meta: JSONObject
 
 
 @value
 class SubscriptionsAcknowledgedParams:
-    """Parameters of the first notification of a subscription: the changes of which the server will notify the client.
-    """
+    """Parameters of the first notification of a subscription: the changes of which the server will notify the
+    client."""
 
     notifications: SubscriptionFilter
     meta: JSONObject | None = None

@@ -39,8 +39,8 @@ class ResourceTemplate:
 
 @value
 class PageParams:
-    """Parameters of a list request: the cursor from the previous page. Without a cursor, the first page is requested.
-    """
+    """Parameters of a list request: the cursor from the previous page. Without a cursor, the first page is
+    requested."""
 
     cursor: str | None = None
 
@@ -79,8 +79,7 @@ class ReadResourceParams:
 @value
 class ReadResourceResult:
     """Result of ``resources/read``: the contents of a resource, in one or more parts. Cache hints are `None` if absent.
-    In modern revisions, the server adds them if the handler doesn't.
-    """
+    In modern revisions, the server adds them if the handler doesn't."""
 
     contents: list[ResourceContents]
     ttl_ms: int | None = since("2026-07-28")

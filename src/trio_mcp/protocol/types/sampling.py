@@ -1,5 +1,5 @@
-"""Sampling and roots: a server requests a message from the client's model, or the directories that the client shares.
-"""
+"""Sampling and roots: a server requests a message from the client's model, or the directories that the client
+shares."""
 
 from __future__ import annotations
 
@@ -83,8 +83,7 @@ def _nothing() -> JSONObject:
 @value
 class CreateMessageResult:
     """Result of ``sampling/createMessage``: the model's answer. ``stop_reason`` can also have values that this version
-    doesn't know. ``extra`` contains unknown members.
-    """
+    doesn't know. ``extra`` contains unknown members."""
 
     role: Role
     content: SamplingContent | list[SamplingContent]

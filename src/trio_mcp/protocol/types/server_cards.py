@@ -29,8 +29,7 @@ LARGEST_CARD: Final = 64 * 1024
 @value
 class SourceRepository:
     """The repository of a server's source code. ``source`` is the hosting service, such as ``github``. ``subfolder`` is
-    the server's folder in the repository. ``id`` is the hosting service's identifier of the repository.
-    """
+    the server's folder in the repository. ``id`` is the hosting service's identifier of the repository."""
 
     url: str
     source: str
@@ -41,8 +40,7 @@ class SourceRepository:
 @value
 class CardRemote:
     """An HTTP endpoint of a server, as listed in a server card. ``url`` may contain ``{variables}``. ``headers`` and
-    ``variables`` describe the values that the user must provide.
-    """
+    ``variables`` describe the values that the user must provide."""
 
     type: str
     url: str
@@ -54,8 +52,7 @@ class CardRemote:
 @value
 class ServerCard:
     """A description of a server for clients that aren't connected yet. Use it for display, and to find the endpoint.
-    Its claims are unverified: if the running server differs, trust the server.
-    """
+    Its claims are unverified: if the running server differs, trust the server."""
 
     name: str
     version: str
@@ -94,8 +91,7 @@ class CardEntry:
 
 def card_url(endpoint: str) -> str:
     """Return the well-known URL of the server card for the server at ``endpoint``. The query, and a slash at the end of
-    the path, are ignored.
-    """
+    the path, are ignored."""
     parts = urlsplit(endpoint)
     return f"{parts.scheme}://{parts.netloc}{parts.path.removesuffix('/')}{CARD_SUFFIX}"
 

@@ -35,8 +35,7 @@ class SkillFile:
 @value
 class Skill:
     """A skill, as a server lists it: the URI of its ``SKILL.md``, the front matter of that file as JSON, and its files,
-    or ``"dynamic"`` if they can't be listed. Don't trust the contents, which come from the server.
-    """
+    or ``"dynamic"`` if they can't be listed. Don't trust the contents, which come from the server."""
 
     uri: str
     frontmatter: JSONObject
@@ -61,8 +60,7 @@ class Skill:
 
     def files(self) -> dict[str, SkillFile] | None:
         """Return the files of the skill, keyed by their relative paths. Return `None` if the server doesn't list the
-        files. Raises `ValueError` if the list is invalid (SEP-2640, Resources).
-        """
+        files. Raises `ValueError` if the list is invalid (SEP-2640, Resources)."""
         if self.resources == "dynamic":
             return None
         # SEP-2640, Resource Mapping: servers SHOULD use the scheme skill://, but clients must treat all schemes alike.
@@ -91,8 +89,7 @@ def digest_of(contents: bytes) -> str:
 
 def is_inside(path: str) -> bool:
     """Return true if the relative ``path`` can't lead out of its folder. No part of the path may be empty, ``.`` or
-    ``..``, or contain a backslash, a control character or a lone surrogate.
-    """
+    ``..``, or contain a backslash, a control character or a lone surrogate."""
     parts = path.split("/")
     return all(part not in ("", ".", "..") for part in parts) and _UNFIT.search(path) is None
 
@@ -138,8 +135,7 @@ class GetSkillResult:
 @value
 class ReadDirectoryParams:
     """Parameters of the request to list a folder of a skill: its URI, without a slash at the end, and the cursor of the
-    page.
-    """
+    page."""
 
     uri: str
     cursor: str | None = None

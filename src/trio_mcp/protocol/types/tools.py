@@ -53,8 +53,7 @@ class CreateTaskResult:
 @value
 class TaskParams:
     """Parameters of ``tasks/get``, ``tasks/result`` and ``tasks/cancel``, in 2025-11-25 and the tasks extension: the
-    task's id.
-    """
+    task's id."""
 
     task_id: str
 
@@ -91,8 +90,7 @@ class CreatedTask:
 @value
 class DetailedTask:
     """The state of a background task (tasks extension), with its result, its error, or its unanswered input requests:
-    the result of ``tasks/get``, and the parameters of ``notifications/tasks``.
-    """
+    the result of ``tasks/get``, and the parameters of ``notifications/tasks``."""
 
     task_id: str
     status: TaskStatus
@@ -122,8 +120,7 @@ def is_task(result: object) -> bool:
 
 def created_id(result: object, *, is_flat: bool) -> str | None:
     """Return the id of the background task that ``result``, a response as JSON data, has created. Return `None` if it
-    isn't about a task. With ``is_flat``, the response is a `CreatedTask`, otherwise a `CreateTaskResult`.
-    """
+    isn't about a task. With ``is_flat``, the response is a `CreatedTask`, otherwise a `CreateTaskResult`."""
     if not isinstance(result, dict):
         return None
     task: Any = cast("JSONObject", result)

@@ -1,5 +1,5 @@
-"""http_app: returns a server as an ASGI application, to run under web frameworks and ASGI servers, on trio or asyncio.
-"""
+"""http_app: returns a server as an ASGI application, to run under web frameworks and ASGI servers, on trio or
+asyncio."""
 
 from __future__ import annotations
 
@@ -219,8 +219,7 @@ class HTTPApp:
 
 class ResourceMetadataApp:
     """An ASGI application that serves the OAuth protected resource metadata of an MCP server: see `http_app`. It needs
-    no lifespan.
-    """
+    no lifespan."""
 
     def __init__(self, gate: Gate | None) -> None:
         self._document = b"" if gate is None else gate.metadata
@@ -238,8 +237,7 @@ class ResourceMetadataApp:
 
 class CatalogApp:
     """An ASGI application that serves the catalog of an MCP server with ``catalog=True``: see `http_app`. It needs no
-    lifespan.
-    """
+    lifespan."""
 
     def __init__(self, settings: EndpointSettings) -> None:
         self._checks = settings.checks

@@ -26,8 +26,7 @@ _LAST_WRITES: Final = 1.0
 
 class ASGIFront:
     """Passes requests from an ASGI server to an MCP endpoint of ``running``, the running server. Its tasks run in
-    ``nursery``.
-    """
+    ``nursery``."""
 
     def __init__(
         self, running: Running, nursery: trio.Nursery, settings: EndpointSettings, recordings: HttpRecordings | None

@@ -34,8 +34,7 @@ OpenFront: TypeAlias = Callable[[], AbstractAsyncContextManager[ASGIFront]]
 
 class LoopRuns:
     """Runs an ASGI application once in each asyncio event loop. ``open_front`` starts the MCP server in trio's thread,
-    and shuts it down.
-    """
+    and shuts it down."""
 
     def __init__(self, open_front: OpenFront) -> None:
         self._open_front = open_front
@@ -58,8 +57,7 @@ class LoopRuns:
 
     async def serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request from an asyncio ASGI server. If the lifespan wasn't entered, the first request starts the
-        MCP server, which then ends with the event loop.
-        """
+        MCP server, which then ends with the event loop."""
         loop = asyncio.get_running_loop()
         run = self._runs.get(loop) or self._add(loop)
         try:
@@ -118,8 +116,7 @@ class _LoopRun:
 
     async def front(self) -> ASGIFront:
         """Return the `ASGIFront` of this run, and start the MCP server if necessary. If the request is cancelled, the
-        start continues, because other requests may wait for it. Raises `RuntimeError` if the server can't start.
-        """
+        start continues, because other requests may wait for it. Raises `RuntimeError` if the server can't start."""
         if self._front is None:
             if self._opening is None:
                 # Use an empty context: the server outlives the request that starts it.
@@ -133,8 +130,8 @@ class _LoopRun:
         await self.context.__aenter__()
 
     async def serve(self, front: ASGIFront, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one request in trio's thread. If the current asyncio task is cancelled, the request is cancelled too.
-        """
+        """Serve one request in trio's thread. If the current asyncio task is cancelled, the request is cancelled
+        too."""
         events = _Events(self.loop, receive, send)
         try:
             await run_in_trio(self.context.start, lambda _: front.serve(scope, events.receive, events.send))
@@ -146,8 +143,7 @@ class _LoopRun:
 
 class _Events:
     """Lets a task in trio's thread call the functions ``receive`` and ``send`` of an ASGI server. They run in ``loop``,
-    in tasks with the context of the request.
-    """
+    in tasks with the context of the request."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, receive: Receive, send: Send) -> None:
         self._loop = loop
@@ -172,8 +168,7 @@ class _Events:
 
     async def send(self, message: Message) -> None:
         """Send an ASGI event, and wait until the ASGI server has accepted it. The head of a response is sent without
-        waiting, together with the next event. Raises `OSError` if the event loop has ended.
-        """
+        waiting, together with the next event. Raises `OSError` if the event loop has ended."""
         try:
             sending = LoopTask[None](self._loop, partial(self._send_behind, self._sending, message), self._context)
         except RuntimeError:
@@ -193,8 +188,8 @@ class _Events:
         await self._send(message)
 
     async def end(self) -> None:
-        """Cancel the pending calls of ``receive`` and ``send`` in the event loop. Does nothing if the loop is closed.
-        """
+        """Cancel the pending calls of ``receive`` and ``send`` in the event loop. Does nothing if the loop is
+        closed."""
         if self._loop.is_closed():
             return
         tasks: list[asyncio.Task[Any]] = [each.task for each in (self._receiving, self._sending) if each and each.task]

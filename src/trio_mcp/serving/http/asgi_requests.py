@@ -44,8 +44,7 @@ class ClientDisconnected(Exception):
 
 def head_of(scope: Scope, bounds: HttpBounds) -> RequestHead:
     """Return the head of an ASGI request, with its path relative to the mount point. Raises `BadRequest` if the head is
-    invalid, because some ASGI servers pass on invalid heads.
-    """
+    invalid, because some ASGI servers pass on invalid heads."""
     headers: dict[str, str] = {}
     repeated: set[str] = set()
     size = count = 0
@@ -104,8 +103,7 @@ class AsgiBody:
 
     async def await_admission(self, ask: DeferredDecision, head: RequestHead) -> Answer | Admitted:
         """Wait for ``ask``, which decides whether to admit the request, and return the decision. If the client
-        disconnects in the meantime, cancel ``ask`` and raise `ClientDisconnected`.
-        """
+        disconnects in the meantime, cancel ``ask`` and raise `ClientDisconnected`."""
         if "expect" in head.headers:  # ASGI servers send 100 when the body is received: RFC 9110 section 10.1.1
             return await ask()
         with trio.CancelScope() as scope:
@@ -123,8 +121,7 @@ class AsgiBody:
 
     async def read(self, head: RequestHead, held: HeldBytes) -> bytes:
         """Receive and return the whole request body. ``held`` counts its bytes in the meantime. Raises `BadRequest` if
-        the body is invalid, and `ClientDisconnected` if the client disconnects.
-        """
+        the body is invalid, and `ClientDisconnected` if the client disconnects."""
         if self._length(head) > self._bounds.max_body_bytes:
             raise self._too_long()
         part = self.part
@@ -143,8 +140,7 @@ class AsgiBody:
 
     def refuse(self, head: RequestHead) -> None:
         """Prepare `drop` to receive the whole body of a request that was refused because of its head, unless the body
-        is too long. Most clients send the body before they read the response.
-        """
+        is too long. Most clients send the body before they read the response."""
         with suppress(BadRequest):
             if "expect" not in head.headers and self._length(head) <= self._bounds.max_body_bytes:
                 self._droppable = self._bounds.max_body_bytes, self._bounds.body_timeout
@@ -152,8 +148,7 @@ class AsgiBody:
     async def drop(self) -> None:
         """Receive and discard the rest of the request body, within limits. Otherwise the ASGI server would close the
         connection with unread bytes, and the response might be lost. Raises `ClientDisconnected` if the client
-        disconnects.
-        """
+        disconnects."""
         dropped, (most, seconds) = 0, self._droppable
         with trio.move_on_after(seconds):
             while not self.is_over and dropped <= most:
@@ -188,8 +183,7 @@ class AsgiBody:
 
 class AsgiResponse(ResponseHandle):
     """The response to one ASGI request: the MCP endpoint creates it, and ``send`` sends it. The endpoint's callbacks
-    run in ``context``, and not in the context of the current task.
-    """
+    run in ``context``, and not in the context of the current task."""
 
     __slots__ = (
         *("_closes", "_context", "_decided", "_has_begun", "_is_sending", "_scope", "_send", "_sending_since"),
@@ -238,8 +232,8 @@ class AsgiResponse(ResponseHandle):
         self._scope.cancel(reason=reason)
 
     def tick(self, now: float, write_timeout: float) -> None:
-        """End the response if, at the time ``now``, the client hasn't accepted any bytes for ``write_timeout`` seconds.
-        """
+        """End the response if, at the time ``now``, the client hasn't accepted any bytes for ``write_timeout``
+        seconds."""
         if not self._is_sending:
             return
         if self._sending_since is None:
@@ -251,8 +245,7 @@ class AsgiResponse(ResponseHandle):
 
     async def write(self, body: AsgiBody) -> None:
         """Wait for the endpoint's response, and send it to the client. Return early if `cut` is called. The rest of the
-        request's ``body`` is discarded.
-        """
+        request's ``body`` is discarded."""
         with self._scope:
             try:
                 await self._decided.wait()
@@ -264,8 +257,7 @@ class AsgiResponse(ResponseHandle):
 
     async def abort(self) -> None:
         """Notify the MCP endpoint that the client has disconnected, and send a response unless one is complete. Without
-        a response, middleware would report an application error.
-        """
+        a response, middleware would report an application error."""
         self.leave()
         if not self._has_begun:
             with suppress(OSError):

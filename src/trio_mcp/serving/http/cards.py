@@ -1,6 +1,6 @@
 """Server cards and catalogs, for clients that discover servers (SEP-2127). A server's card is served beside its
-endpoint, and the catalog lists the card. Both documents are public: no token is required, and they contain no secrets.
-"""
+endpoint, and the catalog lists the card. Both documents are public: no token is required, and they contain no
+secrets."""
 
 from __future__ import annotations
 
@@ -112,8 +112,7 @@ class Card:
 
     def _of(self, server: Servable) -> ServerCard:
         """Return the complete server card of ``server``. Raises `ValueError` if a value is missing, or isn't allowed in
-        a card.
-        """
+        a card."""
         # A proxy's own `info` is for its operators. Its clients get the information of the upstream server.
         info = server.info if isinstance(server, Server) else None
         card = ServerCard(
@@ -175,8 +174,7 @@ class PublicDocument:
 
     def answer(self, method: str, known: str) -> Answer:
         """Return the HTTP response to a request for the document with this ``method``. The Accept header is ignored.
-        ``known`` is the If-None-Match header.
-        """
+        ``known`` is the If-None-Match header."""
         if method == "OPTIONS":
             return Answer(HTTPStatus.NO_CONTENT, _CORS + _METHODS + b"Access-Control-Max-Age: 7200\r\n")
         if method not in ("GET", "HEAD"):
@@ -190,8 +188,7 @@ class PublicDocument:
 def public_documents(server: Servable, path: str, card: Card | None, *, catalog: bool) -> Mapping[str, PublicDocument]:
     """Return the public documents beside the endpoint at ``path``, keyed by their paths: the ``card`` of ``server``,
     and the catalog that lists it. Raises `ValueError` for a catalog without a card, and for the same reasons as
-    `Card._of`.
-    """
+    `Card._of`."""
     if card is None:
         raise ValueError("catalog=True needs a card: card=Card('com.example/weather', url='https://...')")
     plain = {"$schema": CARD_SCHEMA, **unstructure(card._of(server), LATEST_MODERN)}

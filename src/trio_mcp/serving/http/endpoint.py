@@ -1,6 +1,5 @@
 """HttpEndpoint: checks the HTTP requests of all clients, and routes them by the rules of modern and legacy revisions. A
-single task checks all timeouts of an endpoint, so that requests need no timers of their own.
-"""
+single task checks all timeouts of an endpoint, so that requests need no timers of their own."""
 
 from __future__ import annotations
 
@@ -74,8 +73,7 @@ _TOO_HEAVY: Final = "the requests in progress take too much memory; try again la
 
 class RequestAdmission:
     """Makes the first checks of each request to an endpoint, before its body is read. ``cors`` writes the CORS headers.
-    A ``stateless`` endpoint has no sessions, and so allows neither GET nor DELETE.
-    """
+    A ``stateless`` endpoint has no sessions, and so allows neither GET nor DELETE."""
 
     def __init__(self, settings: EndpointSettings, cors: Cors, routes: Routes | None, *, stateless: bool) -> None:
         self._settings = settings
@@ -94,8 +92,7 @@ class RequestAdmission:
 
     def admit(self, head: RequestHead) -> HeadDecision:
         """Admit the caller of a request, or return the response that refuses it: see `HttpApplication.admit`. The
-        caller is an `Auth`, or `None` if the endpoint requires no token.
-        """
+        caller is an `Auth`, or `None` if the endpoint requires no token."""
         headers, checks, gate = head.headers, self._checks, self._gate
         # 2026-07-28 streamable HTTP, Security & Endpoint: if the Origin isn't allowed, the status MUST be 403. A
         # foreign Host may be a sign of DNS rebinding.
@@ -125,16 +122,14 @@ class RequestAdmission:
 
     def _health(self, head: RequestHead) -> Answer | None:
         """Return the response to a health check, or `None` for any other request. Health checks may use the server's IP
-        address as their Host.
-        """
+        address as their Host."""
         if not self._settings.health or head.path not in HEALTH:
             return None
         return health(head.path, head.method, is_ready=not self.expects_end)
 
     def _public(self, head: RequestHead) -> Answer | None:
         """Return the response to a health check or a request for a public document. Web pages of any origin may read
-        both. Return `None` for any other request.
-        """
+        both. Return `None` for any other request."""
         document = self._settings.documents.get(head.path)
         if document is None:
             return self._health(head)
@@ -142,8 +137,7 @@ class RequestAdmission:
 
     def _route(self, head: RequestHead, extra: bytes) -> Answer | Admitted:
         """Admit a request to one of the user's ``routes``. For an unknown path, return the response that refuses the
-        request.
-        """
+        request."""
         found = None if self._routes is None else self._routes.find(head.path)
         return text(HTTPStatus.NOT_FOUND, "no endpoint at this path", extra) if found is None else Admitted(found)
 
@@ -157,8 +151,7 @@ class RequestAdmission:
 
     def _fault(self, head: RequestHead, extra: bytes) -> Answer | None:
         """Return the response to a request whose head is invalid for the endpoint, or `None` if the head is valid. This
-        doesn't depend on the caller.
-        """
+        doesn't depend on the caller."""
         method, headers = head.method, head.headers
         content_type, accept = headers.get("content-type"), headers.get("accept")
         if (method, content_type, accept) in self._accepted and "content-encoding" not in headers:
@@ -191,8 +184,7 @@ class RequestAdmission:
 class HttpEndpoint(RequestAdmission, HttpApplication):
     """Serves the HTTP requests of all clients to one endpoint of ``running``, the running server. Its tasks run in
     ``nursery``. ``free_connections`` returns how many more connections are allowed, if this process accepts them
-    itself.
-    """
+    itself."""
 
     def __init__(
         self,
@@ -247,8 +239,7 @@ class HttpEndpoint(RequestAdmission, HttpApplication):
 
     def send_keep_alive(self) -> None:
         """Send a comment on each stream that was silent since the last call. Call this twice per
-        `Limits.stream_interval`.
-        """
+        `Limits.stream_interval`."""
         self._modern.send_keep_alive()
         self._sessions.send_keep_alive()
 
@@ -276,8 +267,7 @@ class HttpEndpoint(RequestAdmission, HttpApplication):
 
     def report_unserved(self, body: UnservedBody) -> None:
         """Handle a refused ``body``. If it contained the answer to a server-to-client request, fail that request: see
-        `HttpApplication.report_unserved`.
-        """
+        `HttpApplication.report_unserved`."""
         session_id = body.head.headers.get("mcp-session-id")
         caller = body.caller
         if session_id is None or body.head.method != "POST" or not (caller is None or isinstance(caller, Auth)):
@@ -336,8 +326,7 @@ class HttpEndpoint(RequestAdmission, HttpApplication):
 
     def _lacks_memory(self, request: HttpRequest) -> bool:
         """Return whether the decoded body of the request would take too much memory. If so, refuse the request now:
-        decoding the body just to refuse it would take that memory.
-        """
+        decoding the body just to refuse it would take that memory."""
         body, load = request.body, self._running.host.load
         leaves = partial(leaves_memory, self._limits, load, request.caller)
         if leaves(len(body) * HEAVIEST) or leaves(weight_of(body)):  # estimating the size takes as long as decoding
@@ -353,8 +342,7 @@ class HttpEndpoint(RequestAdmission, HttpApplication):
 
     def _lacks_connection(self, request: HttpRequest, message: Message | Batch | None = None) -> bool:
         """Return whether the caller, behind a trusted proxy, has too many connections to make a long request on this
-        one. If so, refuse the request.
-        """
+        one. If so, refuse the request."""
         hop: RemoteEnd = request.response.client
         if self._free_connections is None or not (message is None or isinstance(message, Request | Batch)):
             return False
@@ -366,8 +354,8 @@ class HttpEndpoint(RequestAdmission, HttpApplication):
 
     def _is_modern(self, message: Message | Batch, head: RequestHead) -> bool:
         """Return whether ``message`` belongs to a modern revision. Its ``_meta`` fields decide, otherwise the version
-        header. If the request names a session, the session's revision applies instead of a header with a known version.
-        """
+        header. If the request names a session, the session's revision applies instead of a header with a known
+        version."""
         params = message.params if isinstance(message, Request | Notification) else None
         if isinstance(params, dict):
             meta = cast("dict[str, Any]", params).get("_meta")
@@ -413,8 +401,7 @@ class HttpEndpoint(RequestAdmission, HttpApplication):
         self, message: Unreadable, session_id: str | None, principal: PrincipalId | None, body: bytes
     ) -> None:
         """Fail the server-to-client request that ``message`` was meant to answer, if the HTTP request named a session
-        of ``principal``.
-        """
+        of ``principal``."""
         session = None if session_id is None else self._sessions.find(session_id, principal)
         if session is not None:
             session.fail_question(message, body)
@@ -422,8 +409,8 @@ class HttpEndpoint(RequestAdmission, HttpApplication):
             self._shared.fail_question(session_id, principal, message)
 
     def _in_session(self, request: HttpRequest, use: Callable[[ClientSession], None]) -> None:
-        """Call ``use`` with the session that ``request`` names in its header. Without that header, refuse the request.
-        """
+        """Call ``use`` with the session that ``request`` names in its header. Without that header, refuse the
+        request."""
         session_id = request.head.headers.get("mcp-session-id")
         if session_id is None:
             reason = "the Mcp-Session-Id header is missing; send initialize first"
@@ -437,8 +424,7 @@ class HttpEndpoint(RequestAdmission, HttpApplication):
 
     def _use(self, request: HttpRequest, use: Callable[[ClientSession], None], session: ClientSession | None) -> None:
         """Call ``use`` with ``session``. Refuse ``request`` if ``session`` is `None`, or if the request's protocol
-        version is unknown.
-        """
+        version is unknown."""
         version, extra = request.head.headers.get("mcp-protocol-version"), request.extra
         if session is None and self._is_ending:
             request.response.answer(unavailable("the server is shutting down", extra))
@@ -481,8 +467,7 @@ _LOOK: Final = 1.0
 
 async def watch_clock(endpoint: HttpEndpoint, interval: float, tick: Callable[[float], None]) -> None:
     """Call ``tick`` and the timed methods of ``endpoint`` about once a second, until cancelled. Comments keep each
-    stream from being silent for longer than ``interval`` seconds.
-    """
+    stream from being silent for longer than ``interval`` seconds."""
     pause = min(_LOOK, interval / 2)
     spoken = trio.current_time()
     while True:

@@ -1,6 +1,5 @@
 """PostExchange: one POST request and its response. The first line to be sent decides whether the response is JSON or an
-event stream. `FedConnection` is an MCP connection whose messages arrive in POST requests.
-"""
+event stream. `FedConnection` is an MCP connection whose messages arrive in POST requests."""
 
 from __future__ import annotations
 
@@ -66,8 +65,7 @@ class HttpRequest:
 
 def refuses_scopes(running: Running, gate: Gate, message: Message | Batch, posted: HttpRequest) -> bool:
     """Return whether the caller lacks a scope for ``message``. If so, refuse the request now, because the HTTP status
-    can't be chosen later.
-    """
+    can't be chosen later."""
     needed = frozenset[str]()
     if isinstance(message, Request | Notification):
         needed = scopes_of(running, message.method, message.params, posted.auth)
@@ -139,8 +137,7 @@ class PostExchange(PartExchange):
 
     def send_keep_alive(self) -> None:
         """Send a comment if nothing was sent since the last call. If the response isn't a stream yet, make it a stream.
-        Call this twice within the longest allowed silence.
-        """
+        Call this twice within the longest allowed silence."""
         if self.is_stream:
             self.comment()
         elif self._was_silent:
@@ -148,8 +145,8 @@ class PostExchange(PartExchange):
         self._was_silent = True
 
     def commit(self) -> None:
-        """Make the response to the POST an event stream, unless it already is a stream, is complete, or must be JSON.
-        """
+        """Make the response to the POST an event stream, unless it already is a stream, is complete, or must be
+        JSON."""
         if not (self.is_stream or self.is_over or self.accepts == JSON):
             self.open_stream()
 
@@ -178,8 +175,7 @@ class PostExchange(PartExchange):
 
     def end_unanswered(self) -> None:
         """Respond to a request that gets no reply with an empty stream. It has no event id, so that the client doesn't
-        try to resume it.
-        """
+        try to resume it."""
         self.close()
         if self.accepts == JSON:
             self.response.answer(empty(HTTPStatus.NO_CONTENT, self.extra))
@@ -188,8 +184,7 @@ class PostExchange(PartExchange):
 
     def check_scopes(self, needed: frozenset[str]) -> None:
         """Raise `CodedError` if the caller lacks one of the ``needed`` scopes. The response then gets the HTTP status
-        for that error.
-        """
+        for that error."""
         try:
             super().check_scopes(needed)
         except InsufficientScope as error:
@@ -228,8 +223,7 @@ class PostExchange(PartExchange):
 
     def answer(self, status: HTTPStatus, line: bytes, more: bytes = b"") -> None:
         """Send ``line`` as the complete response to the POST, with ``more`` headers. It is sent as JSON, or as the only
-        event of a stream if the client accepts only streams.
-        """
+        event of a stream if the client accepts only streams."""
         if not self.is_over:
             self.is_over = True
             self.leave()
@@ -264,8 +258,7 @@ class FinishedStream:
 class FedConnection:
     """An MCP connection of ``peer`` to ``running`` (the running server), whose messages arrive in POST requests.
     Messages that don't belong to a request go to ``outbox``. Without an outbox they are dropped, because 2026-07-28
-    allows them only in streams of ``subscriptions/listen``.
-    """
+    allows them only in streams of ``subscriptions/listen``."""
 
     def __init__(
         self, running: Running, peer: Peer, outbox: Outbox | None = None, state: ConnectionState | None = None
@@ -304,8 +297,7 @@ class FedConnection:
 
     def shut_down(self, reason: str, *, drain_timeout: float | None = None, hurry: bool = False) -> None:
         """End the connection when all requests have ended, including those that arrived before the start. See
-        `Connection.shut_down`.
-        """
+        `Connection.shut_down`."""
         end = partial(self.connection.shut_down, reason, drain_timeout=drain_timeout, hurry=hurry)
         if self._is_started:
             end()

@@ -1,6 +1,5 @@
 """RecordedEndpoint: an `HttpEndpoint` that records its messages. `HttpRecordings` makes one recording per session, and
-one for all messages without a session. Headers aren't recorded, and so no tokens.
-"""
+one for all messages without a session. Headers aren't recorded, and so no tokens."""
 
 from __future__ import annotations
 
@@ -32,8 +31,7 @@ _SESSION_ID: Final = b"mcp-session-id: "
 
 class HttpRecordings:
     """The recordings of one HTTP endpoint, made with ``recorder``. As a `Tracing`, this object also observes the
-    endpoint's requests.
-    """
+    endpoint's requests."""
 
     def __init__(self, recorder: Recorder) -> None:
         self.recorder = recorder
@@ -49,16 +47,14 @@ class HttpRecordings:
 
     def observe(self, running: Running, response_of: Callable[[InboundRequest], ResponseHandle | None]) -> None:
         """Start to observe all requests of ``running``, in addition to its own `Tracing`. ``response_of`` returns the
-        response to a request without a session.
-        """
+        response to a request without a session."""
         self._response_of = response_of
         self._tracing, running.host.tracing = running.host.tracing, self
 
     @contextmanager
     def serving(self, exchange: RecordedExchange) -> Generator[None]:
         """If a session is opened inside the block, record it with ``exchange``, unless ``exchange`` names an existing
-        session.
-        """
+        session."""
         self._opening = exchange if exchange.may_open else None
         try:
             yield
@@ -93,8 +89,8 @@ class HttpRecordings:
                 del self._sessions[session_id]
 
     async def aclose(self) -> None:
-        """Finish all recordings, and wait up to two seconds until they are written. Cancellation doesn't skip the wait.
-        """
+        """Finish all recordings, and wait up to two seconds until they are written. Cancellation doesn't skip the
+        wait."""
         if self._sessionless is not None:
             self._sessionless.finish()
         for recording in tuple(self._sessions.values()):
@@ -111,15 +107,13 @@ class HttpRecordings:
 
     def _tracer_of(self, network: str | None) -> Tracer:
         """Return the tracer of a connection: it records the session that is being opened or, if there is none, the
-        requests without a session.
-        """
+        requests without a session."""
         return _SessionRequests(self, self._response_of, self._opening, self._tracing)._tracer_of(network)
 
 
 class _SessionRequests(RecordedRequests):
     """Records the requests of the session that ``opening`` opens or, if ``opening`` is `None`, the requests without a
-    session.
-    """
+    session."""
 
     def __init__(
         self,
@@ -148,8 +142,7 @@ class _SessionRequests(RecordedRequests):
 
 class RecordedExchange:
     """An HTTP request with this ``body``, and the recording of its messages. ``session_id`` is the session that the
-    request names. Only the response shows whether that session exists, or which session the request has opened.
-    """
+    request names. Only the response shows whether that session exists, or which session the request has opened."""
 
     def __init__(
         self, recordings: HttpRecordings, place: ExchangeReference | None, body: bytes, session_id: str | None
@@ -166,8 +159,8 @@ class RecordedExchange:
             self._record_body(place)
 
     def answered(self, status: int, headers: bytes) -> ExchangeReference | None:
-        """Return the recording for the messages of the exchange, after the response's status and ``headers`` are known.
-        """
+        """Return the recording for the messages of the exchange, after the response's status and ``headers`` are
+        known."""
         if self.place is not None:
             return self.place
         opened = _session_in(headers)
@@ -186,8 +179,8 @@ class RecordedExchange:
 
 
 class RecordedResponse(ResponseHandle):
-    """Passes a response on to ``response``, and records its messages. At most ``max_bytes`` of an event are recorded.
-    """
+    """Passes a response on to ``response``, and records its messages. At most ``max_bytes`` of an event are
+    recorded."""
 
     __slots__ = ("_max_bytes", "_response", "exchange")
 

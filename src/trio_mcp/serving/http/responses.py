@@ -52,8 +52,7 @@ def error(
     status: HTTPStatus, code: int, message: str, extra: bytes, request_id: RequestId | None = None, data: Any = None
 ) -> Answer:
     """Return an HTTP response whose body is a JSON-RPC error. ``request_id`` is the id of the request, or `None` if it
-    couldn't be parsed.
-    """
+    couldn't be parsed."""
     line = error_line(ErrorResponse(request_id, code, message, data))
     return Answer(status, JSON_HEADERS + extra, line[:-1])
 
@@ -86,8 +85,7 @@ def lines_of(refusal: Refusal) -> bytes:
 def status_of_refusal(code: int, *, legacy: bool = False) -> HTTPStatus:
     """Return the HTTP status for an error ``code`` with which the endpoint itself refuses a request (2026-07-28
     streamable HTTP, Server Validation). A missing method is an ordinary reply for legacy clients, for which status 404
-    means that their session has ended (2025-11-25 transports, Session Management).
-    """
+    means that their session has ended (2025-11-25 transports, Session Management)."""
     if code != METHOD_NOT_FOUND:
         return HTTPStatus.BAD_REQUEST
     return HTTPStatus.OK if legacy else HTTPStatus.NOT_FOUND
@@ -142,8 +140,7 @@ class EndpointSettings:
 
     def covers(self, path: str) -> bool:
         """Return whether ``path`` is the endpoint's path, with or without a trailing slash. The endpoint doesn't
-        redirect, because clients omit credentials when they follow a redirect.
-        """
+        redirect, because clients omit credentials when they follow a redirect."""
         return path.rstrip("/") == self.path.rstrip("/")
 
 
@@ -213,8 +210,7 @@ class Cors:
 
     def headers(self, origin: str | None) -> bytes:
         """Return the CORS headers for a response to a web page of ``origin``. Return no headers if ``origin`` isn't
-        allowed, or is `None` because the client isn't a web page.
-        """
+        allowed, or is `None` because the client isn't a web page."""
         if origin is None:
             return b""
         kept = self._kept.get(origin)
@@ -229,8 +225,7 @@ class Cors:
     def preflight(self, head: RequestHead) -> Answer:
         """Return the response to a CORS preflight (``OPTIONS``). It allows the headers of the protocol, and the
         ``Mcp-Param-…`` headers that the page requests. A wildcard isn't enough, because it doesn't include
-        ``authorization``.
-        """
+        ``authorization``."""
         headers = head.headers
         extra = self.headers(headers.get("origin"))
         if extra:
@@ -250,8 +245,8 @@ _NOT_CACHED: Final = b"Cache-Control: no-store\r\n"
 
 
 def health(path: str, method: str, *, is_ready: bool) -> Answer:
-    """Return the response to a health check at one of the paths in `HEALTH`. It contains nothing else about the server.
-    """
+    """Return the response to a health check at one of the paths in `HEALTH`. It contains nothing else about the
+    server."""
     if method not in ("GET", "HEAD"):
         return text(HTTPStatus.METHOD_NOT_ALLOWED, f"{method} is not allowed here", _PROBES)
     if path == "/readyz" and not is_ready:
@@ -269,8 +264,7 @@ _PREFLIGHT: Final = (
 
 def resource_metadata(document: bytes, method: str) -> Answer:
     """Return the response to a request with this ``method`` for the OAuth protected resource metadata ``document``. Web
-    pages of any origin may read it, because a client in a browser needs it before sign-in.
-    """
+    pages of any origin may read it, because a client in a browser needs it before sign-in."""
     if method in ("GET", "HEAD"):
         return Answer(HTTPStatus.OK, JSON_HEADERS + _CACHED_AN_HOUR + _ANY_PAGE, document)
     if method == "OPTIONS":

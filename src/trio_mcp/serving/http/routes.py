@@ -77,8 +77,7 @@ class RouteResponse:
 
     def _encoded(self) -> Answer:
         """Return the response in the form for the connection. Raises `NotSerializable` if the body can't be encoded as
-        JSON.
-        """
+        JSON."""
         match self.body:
             case bytes():
                 kind, body = b"Content-Type: application/octet-stream\r\n", self.body
@@ -105,8 +104,7 @@ RouteRun: TypeAlias = Callable[[RequestHead, bytes, ResponseHandle], None]
 class Routes:
     """The ``routes`` of a server, keyed by path. A path with a trailing slash includes all paths below it, and the
     longest matching path is used. Requests run in ``nursery``, until at most `Limits.drain_timeout` seconds after
-    shutdown begins.
-    """
+    shutdown begins."""
 
     def __init__(self, routes: Mapping[str, Route], nursery: trio.Nursery, limits: Limits) -> None:
         self._nursery = nursery
@@ -206,8 +204,7 @@ async def _call_asgi(app: ASGIApp, root: str, head: RequestHead, body: bytes, re
 
 class _AsgiExchange:
     """One request to an ASGI application, and its ``response`` (ASGI 3, HTTP Connection Scope). This object is also the
-    response's body: see `ResponseBody`.
-    """
+    response's body: see `ResponseBody`."""
 
     def __init__(self, body: bytes, response: ResponseHandle) -> None:
         self._body: bytes | None = body
@@ -219,8 +216,7 @@ class _AsgiExchange:
 
     async def receive(self) -> dict[str, Any]:
         """Return the whole request body as one ASGI event. Any further call waits until the client disconnects and the
-        application is cancelled.
-        """
+        application is cancelled."""
         if self._body is None:
             await trio.sleep_forever()
         await trio.lowlevel.checkpoint()
@@ -228,8 +224,8 @@ class _AsgiExchange:
         return {"type": "http.request", "body": body, "more_body": False}
 
     async def send(self, message: Any) -> None:
-        """Process one ASGI event from the application. Raises `RuntimeError` if the event isn't allowed at this point.
-        """
+        """Process one ASGI event from the application. Raises `RuntimeError` if the event isn't allowed at this
+        point."""
         await trio.lowlevel.checkpoint()
         match message["type"], self._start:
             case "http.response.start", None:

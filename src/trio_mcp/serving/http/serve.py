@@ -205,8 +205,7 @@ _GOODBYE: Final = 1.0
 class HttpFront:
     """The `Front` for HTTP: serves the connections of clients to an endpoint of ``running``, the running server. Its
     tasks run in ``nursery``. With ``websocket``, clients may connect by WebSocket at the same path. With
-    ``access_log``, each response is logged. All messages are recorded in ``recordings``, if given.
-    """
+    ``access_log``, each response is logged. All messages are recorded in ``recordings``, if given."""
 
     def __init__(
         self,
@@ -239,8 +238,7 @@ class HttpFront:
 
     async def _until_cancelled(self) -> None:
         """Wait until the server is cancelled, together with all requests. Then let each connection send its buffered
-        bytes, because a stream that is cut off would look like a broken connection.
-        """
+        bytes, because a stream that is cut off would look like a broken connection."""
         try:
             await trio.sleep_forever()
         finally:
@@ -296,8 +294,7 @@ class HttpFront:
 
     def make_room(self, weight: Callable[[Caller], int]) -> bool:
         """Close the oldest connection that hasn't sent a complete request, and return whether there was one: see
-        `Front.make_room`. Its client may never complete a request.
-        """
+        `Front.make_room`. Its client may never complete a request."""
         idle = [connection for connection in self._connections if connection.is_idle]
         found = heaviest(((connection, connection.client.here) for connection in idle), weight)
         if found is None:
@@ -307,8 +304,7 @@ class HttpFront:
 
     def start_draining(self) -> bool:
         """Let ``/readyz`` report that the server is shutting down. Return whether ``/readyz`` is served: see
-        `Front.start_draining`.
-        """
+        `Front.start_draining`."""
         return self._endpoint.start_draining()
 
     @property
@@ -329,8 +325,7 @@ class HttpFront:
 
     async def wait_closed(self) -> None:
         """Wait until the last request has ended and, if its client is reading, its response was written. See
-        `Front.wait_closed`.
-        """
+        `Front.wait_closed`."""
         await self._endpoint.wait_closed()
         self._last_flush.end_at(trio.current_time())
         await self._last_flush.run(self._wait_empty)
@@ -367,8 +362,7 @@ def endpoint_to(
     free_connections: Callable[[], int] | None = None,
 ) -> HttpEndpoint:
     """Return an HTTP endpoint for ``running``, the running server. If ``recordings`` are given, its messages are
-    recorded.
-    """
+    recorded."""
     if recordings is None:
         return HttpEndpoint(running, settings, nursery, free_connections)
     from .recorded import RecordedEndpoint

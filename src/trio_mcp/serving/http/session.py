@@ -38,8 +38,7 @@ if TYPE_CHECKING:
 
 class HttpSession(ClientSession):
     """The session of one legacy client: its connection, its streams, and its events for replay. ``replayed`` counts the
-    bytes of these events in all sessions.
-    """
+    bytes of these events in all sessions."""
 
     def __init__(
         self,
@@ -83,8 +82,7 @@ class HttpSession(ClientSession):
     def expire(self, now: float) -> None:
         """Remove expired streams, and end responses whose token has expired. End the session if it has been idle for
         `Limits.session_timeout` seconds, without a POST or an open response. Queued messages don't keep a session
-        alive.
-        """
+        alive."""
         self._log.drop_finished(now)
         for stream in tuple(self._streams.values()):
             stream.expire(now)
@@ -100,8 +98,7 @@ class HttpSession(ClientSession):
 
     def send_keep_alive(self) -> None:
         """Send a comment on each stream of the session that was silent since the last call. See
-        `PostExchange.send_keep_alive`.
-        """
+        `PostExchange.send_keep_alive`."""
         super().send_keep_alive()
         if self._standalone_stream is not None:
             self._standalone_stream.send_keep_alive()
@@ -182,8 +179,7 @@ S = TypeVar("S", bound=ClientSession)
 
 class LocalSessions(Generic[S]):
     """The sessions that this process serves. Each one runs in a task in ``nursery``, until its last requests have
-    ended.
-    """
+    ended."""
 
     def __init__(self, nursery: trio.Nursery) -> None:
         self._nursery = nursery
@@ -234,8 +230,7 @@ class LocalSessions(Generic[S]):
 
 class SessionTable(LocalSessions[HttpSession]):
     """The legacy sessions of an endpoint of ``running``, the running server. Their tasks run in ``nursery``.
-    ``retry_interval`` is the number of seconds after which clients reconnect to a broken stream.
-    """
+    ``retry_interval`` is the number of seconds after which clients reconnect to a broken stream."""
 
     def __init__(self, running: Running, nursery: trio.Nursery, retry_interval: float) -> None:
         super().__init__(nursery)
@@ -249,8 +244,7 @@ class SessionTable(LocalSessions[HttpSession]):
 
     def find(self, session_id: str, principal: PrincipalId | None) -> HttpSession | None:
         """Return the session with this id, or `None` if ``principal`` has no such session (2025-11-25 security best
-        practices, Session Hijacking).
-        """
+        practices, Session Hijacking)."""
         session = self._sessions.get(session_id)
         return session if session is not None and session.principal == principal and not session.is_over else None
 
@@ -299,8 +293,7 @@ class SessionTable(LocalSessions[HttpSession]):
 
     def _remove(self, session: ClientSession) -> bool:
         """Remove ``session``, because it has ended, and stop counting it for its caller. Return false if it was already
-        removed.
-        """
+        removed."""
         if not super()._remove(session):
             return False
         whole = session.caller.whole
@@ -313,26 +306,23 @@ class SessionTable(LocalSessions[HttpSession]):
 
 class FleetSessions(LocalSessions[S], ABC):
     """The legacy sessions that all replicas of a server share. Clients name their session in a header (2025-11-25
-    transports, Session Management).
-    """
+    transports, Session Management)."""
 
     @abstractmethod
     def find(self, session_id: str, principal: PrincipalId | None) -> ClientSession | None:
         """Return the session with this id, if it belongs to ``principal`` and this replica already has it in memory
-        (2025-11-25 security best practices, Session Hijacking). If this returns `None`, call `look_up`.
-        """
+        (2025-11-25 security best practices, Session Hijacking). If this returns `None`, call `look_up`."""
 
     @abstractmethod
     def look_up(self, session_id: str, posted: HttpRequest, on_found: Callable[[ClientSession | None], None]) -> None:
         """Read the session with this id from the shared storage. Then call ``on_found`` with the session, or with
-        `None` if ``principal`` has no such session. If the storage is unavailable, refuse the HTTP request ``posted``.
-        """
+        `None` if ``principal`` has no such session. If the storage is unavailable, refuse the HTTP request
+        ``posted``."""
 
     @abstractmethod
     def fail_question(self, session_id: str, principal: PrincipalId | None, message: Unreadable) -> None:
         """Fail the pending server-to-client request, on any replica, that ``message`` was meant to answer. Does nothing
-        if ``message`` names no request, or the session doesn't belong to ``principal``.
-        """
+        if ``message`` names no request, or the session doesn't belong to ``principal``."""
 
     @abstractmethod
     def open(self, message: Request, posted: HttpRequest) -> None:
@@ -345,5 +335,4 @@ class HttpFleet(Fleet):
     @abstractmethod
     def open_sessions(self, running: RunningServer, nursery: trio.Nursery, retry_interval: float) -> FleetSessions[Any]:
         """Return the shared sessions for an endpoint of ``running``, the running server. Their tasks run in
-        ``nursery``. ``retry_interval`` is the number of seconds after which clients reconnect to a broken stream.
-        """
+        ``nursery``. ``retry_interval`` is the number of seconds after which clients reconnect to a broken stream."""

@@ -1,6 +1,5 @@
 """ClientSession: the base class of legacy sessions, in which one client sends its messages in POST requests.
-`SessionExchange` is one such POST and its response.
-"""
+`SessionExchange` is one such POST and its response."""
 
 from __future__ import annotations
 
@@ -32,8 +31,7 @@ if TYPE_CHECKING:
 
 class ResumableStream(Protocol):
     """An event stream with the lines of one outbox. A client that was disconnected can reconnect, and receive the
-    missed events.
-    """
+    missed events."""
 
     @property
     def is_open(self) -> bool:
@@ -42,8 +40,7 @@ class ResumableStream(Protocol):
 
     def attach(self, response: ResponseHandle, extra: bytes, *, retry: float | None = None) -> object:
         """Send the stream in ``response``, with the ``extra`` headers. If the response ends early, the client should
-        reconnect after ``retry`` seconds.
-        """
+        reconnect after ``retry`` seconds."""
         ...
 
     def detach(self) -> None:
@@ -52,8 +49,7 @@ class ResumableStream(Protocol):
 
     def close_response(self, retry: float) -> bool:
         """End the response but not the stream, so that the client reconnects after ``retry`` seconds. Return false if
-        there is no response, or if the client has no event id with which it could resume.
-        """
+        there is no response, or if the client has no event id with which it could resume."""
         ...
 
     def finish(self, keep_until: float) -> None:
@@ -67,8 +63,7 @@ class ResumableStream(Protocol):
 
 class _StandaloneChannel:
     """The `ClientChannel` for messages that don't belong to a request: they go into ``outbox``. It has only a weak
-    reference to the session.
-    """
+    reference to the session."""
 
     def __init__(self, session: ClientSession, outbox: Outbox) -> None:
         self._session = ref(session)
@@ -158,8 +153,7 @@ class ClientSession(ABC):
     @property
     def is_over(self) -> bool:
         """Whether the session accepts no more requests. During a drain, it still accepts answers to server-to-client
-        requests.
-        """
+        requests."""
         connection = self._connection
         return connection.exchange.ending.is_set() and not (self._is_draining and connection.connection.lost is None)
 
@@ -171,8 +165,7 @@ class ClientSession(ABC):
     @abstractmethod
     def get(self, asked: HttpRequest) -> None:
         """Respond to a GET request. If it has an event id, resume that event's stream. Otherwise send the stream of
-        messages that don't belong to a request.
-        """
+        messages that don't belong to a request."""
 
     @abstractmethod
     def delete(self, asked: HttpRequest) -> None:
@@ -206,8 +199,7 @@ class ClientSession(ABC):
 
     def fail_question(self, message: Unreadable, body: bytes) -> None:
         """Fail the pending server-to-client request that ``message`` was meant to answer. Does nothing if ``message``
-        can't be an answer.
-        """
+        can't be an answer."""
         self.used_at = trio.current_time()
         if message.is_answer or (message.may_be_answer and self._connection.state.outbound):
             self._connection.feed(self._connection.state.receive(message), body, self._connection.exchange)
@@ -233,8 +225,7 @@ class ClientSession(ABC):
 
     def send_late_lines(self, outbox: Outbox) -> None:
         """From now on, send lines in ``outbox`` on the stream that the client opens with GET. A cancelled handler may
-        still cancel its server-to-client request after the response to its own request was completed.
-        """
+        still cancel its server-to-client request after the response to its own request was completed."""
 
         # The outbox holds this callback, so the callback must not refer to the outbox or the session: avoid a reference
         # cycle.
@@ -255,8 +246,7 @@ def _expects_reply(message: Message | Batch) -> bool:
 class SessionExchange(PostExchange):
     """One POST request of ``session``, and its response. If the client disconnects, the request isn't cancelled
     (2025-11-25 transports, Sending Messages to the Server): its messages are stored, and the client may reconnect to
-    receive them.
-    """
+    receive them."""
 
     __slots__ = ("_alarm", "_session", "_stream")
 
@@ -331,8 +321,7 @@ class SessionExchange(PostExchange):
 
 class LocalInitializeExchange(SessionExchange):
     """The ``initialize`` POST that opens a session, and its response. If opening fails, or the client doesn't receive
-    the session id, the session ends at once.
-    """
+    the session id, the session ends at once."""
 
     __slots__ = ()
 

@@ -78,8 +78,8 @@ class SessionStream:
         return is_gap
 
     def expire(self, now: float) -> None:
-        """End the current response if its ``until`` time has passed at ``now``. The client may reconnect to the stream.
-        """
+        """End the current response if its ``until`` time has passed at ``now``. The client may reconnect to the
+        stream."""
         source = self._response
         if source is not None and now >= source.until:
             source.is_over = True
@@ -88,8 +88,7 @@ class SessionStream:
 
     def close_response(self, retry: float) -> bool:
         """End the current response but not the stream, so that the client reconnects after ``retry`` seconds. Return
-        false if there is no response, or if the client has no event id with which it could resume.
-        """
+        false if there is no response, or if the client has no event id with which it could resume."""
         source = self._response
         if source is None or not self._primes or self._is_finished:
             return False
@@ -177,8 +176,7 @@ class SessionStream:
 
 class _ResponseSource:
     """The body of one response that sends the events of ``stream``. ``first`` are the bytes to send first. For
-    ``until``, see `SessionStream.attach`.
-    """
+    ``until``, see `SessionStream.attach`."""
 
     __slots__ = ("_first", "_stream", "_was_silent", "is_over", "until")
 

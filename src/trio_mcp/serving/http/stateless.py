@@ -1,7 +1,6 @@
 """StatelessEndpoint: serves requests without a session, which are all modern requests and, with ``stateless=True``, all
 legacy requests. Headers of modern requests repeat values of the body, so that gateways can route by headers. They are
-compared with the body (2026-07-28 streamable HTTP, Server Validation).
-"""
+compared with the body (2026-07-28 streamable HTTP, Server Validation)."""
 
 from __future__ import annotations
 
@@ -49,8 +48,7 @@ def _drop() -> None:
 
 class StatelessExchange(PostExchange):
     """A POST request without a session, and its response. If the client disconnects, the request is cancelled
-    (2026-07-28 streamable HTTP, Cancellation). ``open_streams`` contains all exchanges that haven't ended.
-    """
+    (2026-07-28 streamable HTTP, Cancellation). ``open_streams`` contains all exchanges that haven't ended."""
 
     __slots__ = ("_has_sent", "_head", "_header_error", "_open_streams", "_requests", "_until")
 
@@ -128,8 +126,7 @@ class StatelessExchange(PostExchange):
 
     def expire(self, now: float) -> None:
         """End the stream of ``subscriptions/listen`` if its token has expired at ``now``. It gets no reply, so that the
-        client reconnects.
-        """
+        client reconnects."""
         if now >= self._until:
             self._end_all("the client's token has expired")
 
@@ -145,8 +142,7 @@ class StatelessExchange(PostExchange):
 
     async def next_chunk(self) -> bytes:
         """Wait for the next events, or for a comment to keep the stream alive, and return them. See
-        `ResponseBody.next_chunk`.
-        """
+        `ResponseBody.next_chunk`."""
         if self.is_over and not self.outbox.size:
             return b""
         lines = await self.outbox.take()
@@ -165,8 +161,7 @@ class StatelessExchange(PostExchange):
 class NotificationExchange(PartExchange):
     """A POST with a notification that doesn't belong to a session. Its handler counts towards the caller's limits like
     a request, but sends no reply. The POST gets a response when the notification is accepted, or refused because the
-    server is too busy.
-    """
+    server is too busy."""
 
     __slots__ = ("_posted", "_request")
 
@@ -330,8 +325,7 @@ class StatelessEndpoint:
 def check_headers(request: Request, head: RequestHead) -> CodedError | None:
     """Return the error if a modern request is invalid, otherwise `None`. It is invalid without the per-request protocol
     fields (2026-07-28 basic, Per-request protocol fields: MUST be -32602), or if a header that repeats a value of the
-    body differs or occurs twice.
-    """
+    body differs or occurs twice."""
     given = request.params
     params = cast("dict[str, Any]", given) if isinstance(given, dict) else {}
     found = params.get("_meta")

@@ -1,5 +1,5 @@
-"""ChangeLogSuite: tests that each reader of a `ChangeLog` gets every change, or learns that anything may have changed.
-"""
+"""ChangeLogSuite: tests that each reader of a `ChangeLog` gets every change, or learns that anything may have
+changed."""
 
 from __future__ import annotations
 
@@ -16,8 +16,7 @@ from .tested_storage import HOSTILE, PATIENCE, TestedStorage, cancel_one_wait, r
 
 class ChangeLogSuite(TestedStorage):
     """Tests for each guarantee in the docstrings of `ChangeLog`. Every `ChangeLog` must pass them. See
-    `SharedStorageSuite`.
-    """
+    `SharedStorageSuite`."""
 
     async def test_reader_of_changes_begins_at_the_present(self) -> None:
         """A new reader of the change log doesn't get changes that were recorded before its first read."""
@@ -32,8 +31,7 @@ class ChangeLogSuite(TestedStorage):
 
     async def test_reader_is_told_what_has_changed_behind_its_place(self) -> None:
         """A reader gets the changes of all replicas after its cursor, each name once. After the new cursor there are
-        none.
-        """
+        none."""
         async with self.open_replica() as one, self.open_replica() as two:
             place = await current_cursor(one.changes)
             await one.changes.record(["tools", "resource:a"])
@@ -78,8 +76,7 @@ class ChangeLogSuite(TestedStorage):
 
     async def test_any_other_text_is_a_place_behind_which_everything_may_have_changed(self) -> None:
         """For an invalid cursor, a reader learns that anything may have changed, and gets a valid cursor to continue
-        from.
-        """
+        from."""
         async with self.open_replica() as one:
             await one.changes.record(["tools"])
             for text in (*HOSTILE, "0", "1", "-1", "1.1", "9" * 400, "\N{ARABIC-INDIC DIGIT ONE}"):
@@ -152,8 +149,7 @@ class ChangeLogSuite(TestedStorage):
 
     async def test_hint_tells_what_has_changed_between_two_places(self) -> None:
         """If the log is otherwise quiet, each notification contains exactly the changes of one `record` call, on any
-        replica.
-        """
+        replica."""
         async with self.open_replica() as one, self.open_replica() as two, one.changes.watch() as hints:
             things = [text for text in HOSTILE if len(text) < 100]
             for each in (one, two):
@@ -206,8 +202,8 @@ class ChangeLogSuite(TestedStorage):
 
 
 class _ChangeReader:
-    """Reads changes as a server does. If a notification doesn't start at the reader's cursor, it reads the log instead.
-    """
+    """Reads changes as a server does. If a notification doesn't start at the reader's cursor, it reads the log
+    instead."""
 
     def __init__(self, changes: ChangeLog, cursor: ChangeCursor) -> None:
         self._changes = changes

@@ -89,8 +89,7 @@ class _MessageTests(TestedStorage):
 
     async def test_replica_has_one_mailbox_at_a_time(self) -> None:
         """Opening a second mailbox of a replica raises `RuntimeError`, and the first keeps working. After it is closed,
-        another can be opened.
-        """
+        another can be opened."""
         async with self.open_replica() as one, self.open_replica() as two:
 
             async def open_another() -> None:
@@ -105,8 +104,7 @@ class _MessageTests(TestedStorage):
 
     async def test_mailbox_that_nobody_reads_holds_up_nobody(self) -> None:
         """A mailbox that isn't read doesn't block senders. Lost messages are reported by `HINTS_LOST`, and later
-        messages arrive.
-        """
+        messages arrive."""
         async with self.open_replica() as one, self.open_replica() as two, two.courier.mailbox() as mailbox:
             for number in range(1500):
                 await one.courier.send(two.id, str(number).encode())
@@ -135,8 +133,7 @@ class _LivenessTests(TestedStorage):
 
     async def test_replica_is_not_alive_before_its_first_sign_of_life(self) -> None:
         """A replica counts as dead before its first heartbeat, and that heartbeat returns false: another replica may
-        have found it dead.
-        """
+        have found it dead."""
         async with self.open_replica() as one, self.open_replica() as two:
             assert set(await two.courier.find_dead([one.id, two.id])) == {one.id, two.id}
             assert await one.courier.heartbeat(lease_ms=HOUR) is False
@@ -180,8 +177,7 @@ class _LivenessTests(TestedStorage):
 
     async def test_replica_that_ends_without_leaving_is_alive_until_its_lease_is_over(self) -> None:
         """A replica that ends without `leave`, for example because its process died, counts as alive until its lease
-        expires.
-        """
+        expires."""
         async with self.open_replica() as two:
             async with self.open_replica() as one:
                 await one.courier.heartbeat(lease_ms=HOUR)

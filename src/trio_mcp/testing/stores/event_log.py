@@ -41,8 +41,7 @@ class _HolderTests(TestedStorage):
 
     async def test_stream_with_a_taken_name_is_refused(self) -> None:
         """Opening a second stream with the same name in a session raises an error, and changes nothing. Another session
-        can use the name.
-        """
+        can use the name."""
         async with self.open_replica() as one, self.open_replica() as two:
             await one.events.open("session", "stream", holder="me", request_id=b"1", retention_ms=HOUR)
             for holder, request_id in (("you", b"1"), ("me", b"2"), ("me", b"")):
@@ -69,8 +68,8 @@ class _HolderTests(TestedStorage):
             assert await StreamUnderTest(two.events, "own").stream() == begun
 
     async def test_take_names_another_holder(self) -> None:
-        """After `take_over` the former holder can't append to the stream. Its events, note and numbers stay the same.
-        """
+        """After `take_over` the former holder can't append to the stream. Its events, note and numbers stay the
+        same."""
         async with self.open_replica() as one, self.open_replica() as two:
             log = await open_stream(one.events)
             assert await log.append(1, [b"a"], note=b"note")
@@ -148,8 +147,7 @@ class _HolderTests(TestedStorage):
 
     async def test_holder_or_the_one_who_takes_it_for_dead_finishes_a_stream(self) -> None:
         """If the holder of a stream finishes it while another replica calls `finish_dead`, exactly one of the two calls
-        succeeds.
-        """
+        succeeds."""
         async with self.open_replica() as one, self.open_replica() as two:
             for number in range(10):
                 ours = await open_stream(one.events, f"stream {number}")
@@ -221,8 +219,8 @@ class _AppendTests(TestedStorage):
                 assert await one.events.read_after(text, "stream", 0, retention_ms=HOUR) is None
 
     async def test_sessions_streams_and_holders_may_have_any_text(self) -> None:
-        """The names of sessions, streams and holders can be any strings, and no pair of names is mistaken for another.
-        """
+        """The names of sessions, streams and holders can be any strings, and no pair of names is mistaken for
+        another."""
         async with self.open_replica() as one, self.open_replica() as two:
             names = [*product(HOSTILE, ("s",)), *product(("s",), HOSTILE), ("a:b", "c"), ("a", "b:c"), ("a\0", "b")]
             for session_id, name in names:
@@ -235,8 +233,7 @@ class _AppendTests(TestedStorage):
 
     async def test_append_by_another_than_the_holder_is_refused(self) -> None:
         """If the caller isn't the stream's holder, `append` returns false and changes nothing, even if the number is
-        too high.
-        """
+        too high."""
         async with self.open_replica() as one:
             log = await open_stream(one.events)
             before = await log.stream()
@@ -247,8 +244,7 @@ class _AppendTests(TestedStorage):
 
     async def test_note_is_that_of_the_last_append_with_one(self) -> None:
         """The note of a stream is the one of the last `append` that passed a note. `None` passes no note, and empty
-        bytes do.
-        """
+        bytes do."""
         async with self.open_replica() as one, self.open_replica() as two:
             log = await open_stream(one.events)
             said: Sequence[tuple[int, bytes | None, bytes]] = [
@@ -286,8 +282,8 @@ class _AppendTests(TestedStorage):
             assert (await log.stream()).note == b"two"
 
     async def test_append_that_comes_late_changes_nothing(self) -> None:
-        """If later events are already stored, a repeated `append` changes nothing, not even the note, and returns true.
-        """
+        """If later events are already stored, a repeated `append` changes nothing, not even the note, and returns
+        true."""
         async with self.open_replica() as one:
             log = await open_stream(one.events)
             assert await log.append(1, [b"a"], note=b"old")
@@ -387,5 +383,4 @@ class _AppendTests(TestedStorage):
 
 class EventLogSuite(_HolderTests, _AppendTests, EventLimitTests):
     """Tests for each guarantee in the docstrings of `EventLog`. Every `EventLog` must pass them. See
-    `SharedStorageSuite`.
-    """
+    `SharedStorageSuite`."""

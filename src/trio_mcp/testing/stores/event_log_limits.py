@@ -22,8 +22,7 @@ _NO_LIMIT = 2**30
 @frozen
 class StreamUnderTest:
     """One event stream under test, with methods that call ``events`` for it. The default limits are too high to be
-    reached.
-    """
+    reached."""
 
     events: EventLog
     name: str = "stream"
@@ -77,8 +76,7 @@ class StreamUnderTest:
 
     async def is_gone(self) -> bool:
         """Return whether the stream doesn't exist, by trying to create it. This doesn't extend the lifetime of an
-        existing session.
-        """
+        existing session."""
         try:
             await self.open("another holder")
         except ValueError:
@@ -100,8 +98,7 @@ class EventLimitTests(TestedStorage):
 
     async def test_oldest_events_of_a_session_go_first(self) -> None:
         """If a session exceeds its limit of bytes, the oldest events of its streams are dropped first. The event
-        numbers show the gap.
-        """
+        numbers show the gap."""
         async with self.open_replica() as one, self.open_replica() as two:
             a, b = await open_stream(one.events, "a"), await open_stream(two.events, "b")
             for number in range(1, 6):
@@ -170,8 +167,7 @@ class EventLimitTests(TestedStorage):
 
     async def test_finished_stream_is_forgotten_after_a_while(self) -> None:
         """A finished stream is deleted after its retention time, and no longer counts towards the limit. Unfinished
-        streams stay.
-        """
+        streams stay."""
         async with self.open_replica() as one, self.open_replica() as two:
             for keep in LENGTHS:
                 stays, ended, dead = [
@@ -218,8 +214,7 @@ class EventLimitTests(TestedStorage):
 
     async def test_finished_streams_are_bounded_by_their_number(self) -> None:
         """If a session has too many finished streams, the streams that finished first are deleted, whichever were
-        opened first.
-        """
+        opened first."""
         async with self.open_replica() as one:
             open_ = await open_stream(one.events, "open")
             assert await open_.append(1, [b"a"])
@@ -232,8 +227,7 @@ class EventLimitTests(TestedStorage):
 
     async def test_session_without_use_is_forgotten(self) -> None:
         """A session that isn't used is deleted with all its streams. A new stream with the same name begins at number
-        1.
-        """
+        1."""
         async with self.open_replica() as one, self.open_replica() as two:
             log = await open_stream(one.events)
             begun = trio.current_time()
@@ -246,8 +240,7 @@ class EventLimitTests(TestedStorage):
 
     async def test_session_in_use_is_not_forgotten(self) -> None:
         """Opening, taking over, appending to, finishing or reading a stream, on any replica, extends the lifetime of
-        all streams of its session.
-        """
+        all streams of its session."""
         async with self.open_replica() as one, self.open_replica() as two:
 
             async def opens(other: StreamUnderTest) -> bool:

@@ -26,8 +26,7 @@ from .tested_storage import (
 
 class SessionDirectorySuite(TestedStorage):
     """Tests for each guarantee in the docstrings of `SessionDirectory`. Every `SessionDirectory` must pass them. See
-    `SharedStorageSuite`.
-    """
+    `SharedStorageSuite`."""
 
     async def test_session_is_read_as_it_was_opened(self) -> None:
         """Every replica reads the data of a session as it was opened, whatever bytes it contains."""
@@ -39,8 +38,7 @@ class SessionDirectorySuite(TestedStorage):
 
     async def test_unknown_session_is_none_for_any_text(self) -> None:
         """For an unknown session id, `read` returns `None`, and `change` and `delete` do nothing, because a client can
-        send any string.
-        """
+        send any string."""
         async with self.open_replica() as one:
             await open_session(one.sessions, "known")
             for text in HOSTILE:
@@ -73,8 +71,7 @@ class SessionDirectorySuite(TestedStorage):
 
     async def test_session_with_a_taken_id_is_refused(self) -> None:
         """Opening a second session with the same id raises an error. The first session is unchanged, and the second
-        doesn't count.
-        """
+        doesn't count."""
         async with self.open_replica() as one, self.open_replica() as two:
             mark = await open_session(one.sessions, "same", b"first")
             for most in (5, 1):
@@ -84,8 +81,7 @@ class SessionDirectorySuite(TestedStorage):
 
     async def test_full_directory_opens_no_other_session(self) -> None:
         """`open` raises `StoreFull` if ``limit`` sessions exist that have all been used, and each belongs to a
-        different caller.
-        """
+        different caller."""
         async with self.open_replica() as one, self.open_replica() as two:
             await open_session(one.sessions, "one", limit=2, is_used=True)
             await open_session(two.sessions, "two", limit=2, is_used=True)
@@ -142,8 +138,7 @@ class SessionDirectorySuite(TestedStorage):
 
     async def test_caller_with_its_share_gives_up_a_session_of_its_own_that_was_never_used(self) -> None:
         """If a caller has reached its maximum, its new session evicts its own unused session with the least time left,
-        never a used session.
-        """
+        never a used session."""
         async with self.open_replica() as one, self.open_replica() as two:
             await try_open_session(one.sessions, "bobs", b"bob", limit=7, idle_ms=1000)
             await try_open_session(one.sessions, "used", b"ann", limit=7, is_used=True, idle_ms=2000)
@@ -155,8 +150,7 @@ class SessionDirectorySuite(TestedStorage):
 
     async def test_caller_without_a_session_ends_an_unused_one_where_no_caller_has_two(self) -> None:
         """If no caller has two sessions, a new caller's session evicts the unused session with the least time left, of
-        any caller.
-        """
+        any caller."""
         async with self.open_replica() as one, self.open_replica() as two:
             await try_open_session(one.sessions, "ann", b"ann", limit=3, idle_ms=2 * HOUR)
             await try_open_session(two.sessions, "bob", b"bob", limit=3)
@@ -410,8 +404,7 @@ async def open_session(
     sessions: SessionDirectory, session_id: str, facts: bytes = b"facts", *, caller: bytes | None = None, **options: Any
 ) -> bytes:
     """Open a session, by default for a new caller, and return its mark. ``options`` are the options of
-    `try_open_session`.
-    """
+    `try_open_session`."""
     mark = new_mark()
     caller = session_id.encode(errors="surrogatepass") if caller is None else caller
     await try_open_session(sessions, session_id, caller, facts=facts, mark=mark, **options)
@@ -430,8 +423,7 @@ async def try_open_session(
     is_used: bool = False,
 ) -> str | None:
     """Open a session for ``caller``. Return the id of the session that was evicted, if any. The default limit is too
-    high to be reached.
-    """
+    high to be reached."""
     mark = new_mark() if mark is None else mark
     ended = await sessions.open(session_id, facts, caller=caller, mark=mark, idle_ms=idle_ms, limit=limit)
     if is_used:

@@ -32,8 +32,7 @@ from .tested_storage import (
 
 class ReplayGuardSuite(TestedStorage):
     """Tests for each guarantee in the docstrings of `ReplayGuard`. Every `ReplayGuard` must pass them. See
-    `SharedStorageSuite`.
-    """
+    `SharedStorageSuite`."""
 
     async def test_value_is_new_once(self) -> None:
         """A one-time value is accepted only once, on whichever replica it is used first."""
@@ -73,13 +72,11 @@ class ReplayGuardSuite(TestedStorage):
 
 class RateLimitsSuite(TestedStorage):
     """Tests for each guarantee in the docstrings of `RateLimits`. Every `RateLimits` must pass them. See
-    `SharedStorageSuite`.
-    """
+    `SharedStorageSuite`."""
 
     async def test_bucket_has_its_burst_at_first(self) -> None:
         """A new bucket holds ``burst`` tokens, for all replicas together. When it is empty, `acquire` returns the time
-        until the next token.
-        """
+        until the next token."""
         async with self.open_replica() as one, self.open_replica() as two:
             for burst in (1, 2, 5):
                 key = b"burst %d" % burst
@@ -287,8 +284,7 @@ async def use(replica: Replica, value: bytes, *, ttl_ms: int = HOUR) -> bool:
 
 async def acquire(replica: Replica, key: bytes, *, limit: int = 1, period_ms: int = HOUR, burst: int = 1) -> int:
     """Take a token from a rate limit bucket, and return 0. If the bucket is empty, return the milliseconds until its
-    next token.
-    """
+    next token."""
     wait = await replica.rate_limits.acquire(key, limit=limit, period_ms=period_ms, burst=burst)
     assert isinstance(wait, int)
     assert wait >= 0

@@ -62,8 +62,7 @@ class PageTests(TestedTaskStorage):
 
     async def test_paging_is_stable_while_records_come_go_and_change(self) -> None:
         """A task record that exists the whole time is listed exactly once, while others are created, changed and
-        deleted.
-        """
+        deleted."""
         async with self.open_store() as store, self.open_store() as other:
             created = [await create(store, record(f"task {number}")) for number in range(6)]
             first = await store.page("ann", None, 2)
@@ -86,8 +85,7 @@ class PageTests(TestedTaskStorage):
 
     async def test_records_are_deleted_after_their_time(self) -> None:
         """`expire` deletes task records after their deletion time, whatever their phase and holder. A record without
-        such a time stays.
-        """
+        such a time stays."""
         async with self.open_store() as store, self.open_store() as other:
             past = await create(store, record("past", holder="one"), ttl_ms=1, retention_ms=0)
             end = await create(store, record("end"), ttl_ms=0, retention_ms=1)
@@ -264,8 +262,8 @@ class LeaseTests(TestedTaskStorage):
             assert await change(store, again, holder="me") is None
 
     async def test_renewed_lease_is_longer(self) -> None:
-        """`renew` extends the lease of a task and keeps the record's mark, so that the holder's next `change` succeeds.
-        """
+        """`renew` extends the lease of a task and keeps the record's mark, so that the holder's next `change`
+        succeeds."""
         async with self.open_store() as store, self.open_store() as other:
             await create(store, record("one"))
             await create(store, record("two"))
@@ -281,8 +279,7 @@ class LeaseTests(TestedTaskStorage):
 
     async def test_renewal_tells_which_tasks_are_lost(self) -> None:
         """`renew` returns the lost tasks: those that have another holder, have ended, were given up, became external or
-        were deleted.
-        """
+        were deleted."""
         async with self.open_store() as store:
             names = ("mine", "taken", "ended", "cancelled", "given up", "given away", "gone")
             for name in names:

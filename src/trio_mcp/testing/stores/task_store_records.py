@@ -49,8 +49,7 @@ def record(task_id: str, **changes: Any) -> TaskRecord:
 
 async def create(store: TaskStore, new: TaskRecord, **changes: Any) -> TaskRecord:
     """Create a task record that lasts an hour. The default limit is too high to be reached. ``changes`` override these
-    options.
-    """
+    options."""
     times = dict.fromkeys(("lease_ms", "ttl_ms", "retention_ms"), HOUR)
     return await store.create(new, **{**times, "limit": 1_000_000, "scope_limit": 1_000_000, **changes})
 
@@ -69,8 +68,7 @@ async def change(
     store: TaskStore, record: TaskRecord, *, holder: str | None = None, give_up: bool = False, **changes: Any
 ) -> TaskRecord | None:
     """Change a stored task record, as ``holder`` or, with `None`, as any process. Return the new record; `None` if the
-    store refuses.
-    """
+    store refuses."""
     following = next_of(record, **changes)
     is_kept = await store.change(following, expected_mark=record.mark, holder=holder, give_up=give_up)
     return following if is_kept else None
@@ -118,8 +116,8 @@ class Interruption:
     has_waited: bool = False
 
     async def call(self, function: Callable[..., Awaitable[T]], *args: Any) -> list[T]:
-        """Call ``function`` with ``args``. Return a list with its result, or an empty list if the call was cancelled.
-        """
+        """Call ``function`` with ``args``. Return a list with its result, or an empty list if the call was
+        cancelled."""
 
         class Cancelling(trio.abc.Instrument):
             left = self.step
@@ -234,8 +232,7 @@ class RecordTests(TestedTaskStorage):
 
     async def test_record_with_a_taken_id_is_refused(self) -> None:
         """Creating a second task record with the same id raises an error. The first is unchanged, and the second
-        doesn't count.
-        """
+        doesn't count."""
         async with self.open_store() as store:
             one = await create(store, record("same"))
             await expect_error(ValueError, create(store, record("same", scope="bob")))
@@ -253,8 +250,7 @@ class RecordTests(TestedTaskStorage):
 
     async def test_full_scope_leaves_room_for_others(self) -> None:
         """`create` raises `StoreFull` if the scope has ``scope_limit`` task records. Records of other scopes can still
-        be created.
-        """
+        be created."""
         async with self.open_store() as store:
             await create(store, record("anns"), limit=9, scope_limit=1)
             await expect_error(StoreFull, create(store, record("more"), limit=9, scope_limit=1))
@@ -307,8 +303,7 @@ class RecordTests(TestedTaskStorage):
 
     async def test_marks_are_those_of_the_records_that_are_kept(self) -> None:
         """`marks` returns the current marks of the stored task records, in every store of the storage. Each write
-        changes the mark.
-        """
+        changes the mark."""
         async with self.open_store() as store, self.open_store() as other:
             one, two = await create(store, record("one")), await create(store, record("two", scope="bob"))
             assert dict(await other.marks(["one", "two", "never", "\ud800"])) == {"one": one.mark, "two": two.mark}
@@ -335,8 +330,7 @@ class RecordTests(TestedTaskStorage):
 
     async def test_change_of_a_record_with_another_mark_is_refused(self) -> None:
         """`change` compares only the mark. If the mark differs, `change` refuses, even if the version number is the
-        same.
-        """
+        same."""
         async with self.open_store() as store:
             one = await create(store, record("one"))
             new = await change(store, one, message="new")
@@ -385,8 +379,7 @@ class RecordTests(TestedTaskStorage):
 
     async def test_change_leaves_the_lease_as_it_is_kept(self) -> None:
         """`change` ignores the holder, epoch and lease that are passed, because they may be outdated, and keeps the
-        stored ones.
-        """
+        stored ones."""
         async with self.open_store() as store:
             await create(store, record("one"))
             one = before = (await claim(store, "me"))["one"]

@@ -30,8 +30,7 @@ LENGTHS: Final = (100, 1000, 10_000, 100_000)
 
 class TestedStorage:
     """Base class of the storage test suites: opens replicas of the storage under test, which is empty when a test
-    begins.
-    """
+    begins."""
 
     def open_replica(self, name: str = "tested") -> AbstractAsyncContextManager[Replica]:
         """Open a replica of the server ``name``. All replicas that one test opens share the same storage."""

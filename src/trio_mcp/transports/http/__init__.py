@@ -1,3 +1,2 @@
 """The server side of HTTP/1.1, independent of MCP. It parses requests, writes responses, serves one connection, and
-stores events for clients that reconnect.
-"""
+stores events for clients that reconnect."""

@@ -26,8 +26,7 @@ the head, the caller that the application has admitted, and the peer of the conn
 
 class LoggedConnection(HttpConnection):
     """An HTTP connection that logs each response to the logger ``trio_mcp.access`` at level info, when its last byte is
-    written or the client has disconnected. ``who`` identifies the sender of the request.
-    """
+    written or the client has disconnected. ``who`` identifies the sender of the request."""
 
     __slots__ = ("_begun", "_sent", "_status", "_who")
 

@@ -1,7 +1,6 @@
 """`HttpApplication`: the interface that an HTTP connection calls for each request. `ResponseHandle` sends the response.
 `UnservedBody` keeps the beginning and the end of a refused request body, so that the application can identify the
-message in it.
-"""
+message in it."""
 
 from __future__ import annotations
 
@@ -45,8 +44,7 @@ class ResponseBody(Protocol):
 
     async def next_chunk(self) -> bytes | bytearray:
         """Wait for the next chunk of the body and return it. Empty bytes mean the end of the body. The wait is
-        cancelled if the client disconnects.
-        """
+        cancelled if the client disconnects."""
         ...
 
 
@@ -66,8 +64,7 @@ class ResponseHandle(ABC):
     @abstractmethod
     def answer(self, answer: Answer, *, close: bool = False) -> None:
         """Send ``answer`` as the response. If ``close`` is true, close the connection afterwards. Synchronous. Does
-        nothing if a response was started, or the client has disconnected.
-        """
+        nothing if a response was started, or the client has disconnected."""
 
     @abstractmethod
     def stream(self, status: int, headers: bytes, source: ResponseBody) -> None:
@@ -100,26 +97,22 @@ class HttpApplication(ABC):
     @abstractmethod
     def serve(self, head: RequestHead, body: bytes, response: ResponseHandle, caller: object | None) -> None:
         """Serve a request of ``caller``, as returned by `admit`. Synchronous. Implementations must not raise, and must
-        eventually call `ResponseHandle.answer` or `ResponseHandle.stream`.
-        """
+        eventually call `ResponseHandle.answer` or `ResponseHandle.stream`."""
 
     @abstractmethod
     def refusal(self, status: HTTPStatus, reason: str, head: RequestHead | None) -> Answer:
         """Return the response to a request in which the connection has found an error. ``head`` is `None` if the error
-        is in the request head.
-        """
+        is in the request head."""
 
     @abstractmethod
     def hold(self, head: RequestHead | None, caller: object | None, client: object) -> HeldBytes:
         """Return a counter for bytes of requests that were read from ``client`` but not served yet. ``caller`` was
-        admitted with ``head``, the last head received. Both are `None` if no caller was admitted.
-        """
+        admitted with ``head``, the last head received. Both are `None` if no caller was admitted."""
 
     @abstractmethod
     def report_unserved(self, body: UnservedBody) -> None:
         """Handle an admitted request whose body was refused, when no more of ``body`` will arrive. Called once.
-        Synchronous. Implementations must not raise.
-        """
+        Synchronous. Implementations must not raise."""
 
 
 _KEPT: Final = 65536
@@ -129,8 +122,7 @@ _MOST_DIGITS: Final = 20
 
 class UnservedBody:
     """The beginning and the end of a request body that was refused with ``status`` and ``reason``. The request had
-    ``head`` and was admitted as a request of ``caller``. ``part`` is the part of the body that had arrived.
-    """
+    ``head`` and was admitted as a request of ``caller``. ``part`` is the part of the body that had arrived."""
 
     __slots__ = ("_came", "_end", "_length", "beginning", "caller", "head", "reason", "status")
 

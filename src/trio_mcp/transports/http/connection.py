@@ -73,15 +73,13 @@ class HttpConnection(ResponseWriter):
     @property
     def is_idle(self) -> bool:
         """True if no request is being served: no complete request head is unanswered, and the client has at most a
-        refusal to read.
-        """
+        refusal to read."""
         return self.phase <= _HEAD or self.phase is _DROPPING
 
     @property
     def awaits_request(self) -> bool:
         """True if the next request head has partly arrived, or no byte has arrived yet. `shut_down` would then
-        interrupt a request.
-        """
+        interrupt a request."""
         return self.phase <= _HEAD and self.phase is not _IDLE
 
     async def serve(self) -> bytes | None:
@@ -128,8 +126,7 @@ class HttpConnection(ResponseWriter):
 
     def tick(self, now: float) -> None:
         """End the connection if it has exceeded the time limit of its current phase. ``now`` is the time on trio's
-        clock. Call this about once a second.
-        """
+        clock. Call this about once a second."""
         outgoing = self._outgoing
         if outgoing.is_waiting:
             if outgoing.stalled(now) >= self._bounds.write_timeout:
@@ -201,8 +198,7 @@ class HttpConnection(ResponseWriter):
 
     def _has_room(self) -> bool:
         """Count the buffered bytes, and return whether to continue reading. If the server has no memory left for a
-        body, refuse the request. If the client has sent too much ahead, end the connection.
-        """
+        body, refuse the request. If the client has sent too much ahead, end the connection."""
         size = self._reader.size
         if self.phase >= _SERVED and size > self._bounds.max_pipelined_bytes:
             return False
@@ -230,8 +226,7 @@ class HttpConnection(ResponseWriter):
 
     def _drop(self, data: bytes) -> bool:
         """Discard bytes that arrive while a refusal is written, or after the last response. Return whether to continue
-        reading.
-        """
+        reading."""
         if self._unserved is not None:
             self._unserved.feed(data)
         if self.phase is _REFUSED:
@@ -283,8 +278,7 @@ class HttpConnection(ResponseWriter):
 
     def _serve_next(self) -> bool:
         """Serve the next request if it has arrived completely. Return whether the following request can be served
-        immediately.
-        """
+        immediately."""
         reader = self._reader
         waits_for_continue = False
         try:
@@ -319,8 +313,7 @@ class HttpConnection(ResponseWriter):
 
     def _read_head(self) -> bool:
         """Parse the next request head if it has arrived completely, and let the application decide on it. Return
-        whether it has decided.
-        """
+        whether it has decided."""
         reader, is_first = self._reader, self.phase <= _FIRST
         begun = bytes(reader.unread) if is_first else b""
         head = self._head = reader.head()
@@ -342,8 +335,7 @@ class HttpConnection(ResponseWriter):
 
     def _refuse_early(self) -> bool:
         """Refuse a request before its body is read. Return whether the next request can be served at once. This
-        requires that the whole body has arrived: otherwise it's unknown where the next request starts.
-        """
+        requires that the whole body has arrived: otherwise it's unknown where the next request starts."""
         head, refusal, reader = self._head, self._admission, self._reader
         assert head is not None
         assert isinstance(refusal, Answer)

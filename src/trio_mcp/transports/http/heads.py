@@ -29,8 +29,7 @@ _LONGEST: Final = 4096
 
 class BadRequest(Exception):
     """Raised for an invalid request, which is refused with ``status``. The connection ends, because it's unknown where
-    the next request starts.
-    """
+    the next request starts."""
 
     def __init__(self, status: HTTPStatus, reason: str) -> None:
         super().__init__(reason)
@@ -119,8 +118,7 @@ class RequestHead:
 
     def waits_for_continue(self) -> bool:
         """Return whether the client waits for status 100 before it sends the body. Raises `BadRequest` for any other
-        expectation.
-        """
+        expectation."""
         expected = self.headers.get("expect")
         if expected is None or self.http_1_0:  # RFC 9110 section 10.1.1
             return False
@@ -146,8 +144,7 @@ class HeadCache:
 
     def lookup(self, raw: bytes) -> RequestHead | None:
         """Return the parsed head for the bytes ``raw`` if these differ from the cached head at most in the digits of
-        the Content-Length. Otherwise return `None`.
-        """
+        the Content-Length. Otherwise return `None`."""
         head, before, after = self._head, self._before, self._after
         if head is None or not (raw.startswith(before) and raw.endswith(after)):
             return None

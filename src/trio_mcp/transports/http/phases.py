@@ -117,8 +117,7 @@ class ConnectionLife:
 
     def enter(self, step: ConnectionStep) -> None:
         """Enter the phase that ``step`` leads to. Raises `IllegalConnectionStep`, without changing the phase, if the
-        step isn't allowed in the current one.
-        """
+        step isn't allowed in the current one."""
         after = _AFTER[self.phase][step]
         if after is None:
             raise IllegalConnectionStep(f"step {step.name} is not allowed in phase {self.phase.name}")

@@ -1,6 +1,5 @@
 """ReplayLog: stores the events of one session, so that clients that reconnect can receive missed events (2025-11-25
-transports, Resumability and Redelivery).
-"""
+transports, Resumability and Redelivery)."""
 
 from __future__ import annotations
 
@@ -23,15 +22,13 @@ _MOST_DIGITS: Final = 18
 
 class BadCursor(Exception):
     """Raised if a client reconnects with an event id from which no stream of the session can continue. The message
-    gives the reason. Continuing another stream would hide that the client has missed events.
-    """
+    gives the reason. Continuing another stream would hide that the client has missed events."""
 
 
 @value
 class Replay:
     """The events of one stream after a given event id, with their ids, oldest first. If ``finished`` is true, no more
-    events will follow.
-    """
+    events will follow."""
 
     stream: str
     events: list[tuple[str, bytes]]
@@ -114,8 +111,7 @@ class ReplayLog:
 
     def extend(self, name: str, lines: Sequence[bytes], *, awaited: bool = False) -> int:
         """Add lines to an unfinished stream as events, and return the number of the first new event. Set ``awaited`` if
-        the client is disconnected, and will fetch these events later.
-        """
+        the client is disconnected, and will fetch these events later."""
         stream = self._streams[name]
         first = stream.last + 1
         if not lines:
@@ -167,8 +163,7 @@ class ReplayLog:
 
     def after(self, cursor: str) -> Replay:
         """Return the events that follow the event id ``cursor`` in its stream. Raises `BadCursor` if the stream can't
-        continue from there.
-        """
+        continue from there."""
         stream, number = self._find(cursor)
         if number < stream.dropped:
             raise BadCursor("events after this event id are no longer kept")
@@ -176,8 +171,7 @@ class ReplayLog:
 
     def retained_after(self, cursor: str) -> tuple[Replay, bool]:
         """Return the events that follow the event id ``cursor`` and are still stored, and whether any events are
-        missing. Raises `BadCursor` if no stream has this event id.
-        """
+        missing. Raises `BadCursor` if no stream has this event id."""
         stream, number = self._find(cursor)
         dropped = stream.dropped
         return self._replay(stream, max(number, dropped)), number < dropped
@@ -213,8 +207,7 @@ class ReplayLog:
     def _shrink(self) -> None:
         """Drop streams and events until the log is within its limits: finished streams without events first, then the
         oldest events. An event that a disconnected client will fetch is dropped last, and only if the server has no
-        memory for it.
-        """
+        memory for it."""
         while self.size > self._max or self._is_too_much:
             finished = next(iter(self._finished), None)
             if finished is not None and not self._streams[finished].count:

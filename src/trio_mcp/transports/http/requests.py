@@ -1,6 +1,5 @@
 """RequestReader: parses HTTP requests from bytes, without I/O: you feed bytes, and get heads and bodies. llhttp parses
-the heads, and further checks apply where llhttp isn't strict enough.
-"""
+the heads, and further checks apply where llhttp isn't strict enough."""
 
 from __future__ import annotations
 
@@ -60,8 +59,7 @@ class _Fields:
 
 def check_beginning(beginning: bytes, *, is_first: bool) -> None:
     """Raise `BadRequest` if ``beginning`` can't be part of a request head. If ``is_first``, it must be the start of
-    one. So a client that speaks another protocol gets a response at once.
-    """
+    one. So a client that speaks another protocol gets a response at once."""
     if is_first and not _TOKEN_BEGINS.match(beginning):
         raise BadRequest(HTTPStatus.BAD_REQUEST, "this is not an HTTP request")
     if beginning.count(b"\n") != beginning.count(b"\r\n"):
@@ -70,8 +68,7 @@ def check_beginning(beginning: bytes, *, is_first: bool) -> None:
 
 def read_head(raw: bytes, bounds: HttpBounds) -> RequestHead:
     """Parse the bytes of a request head, including the empty line at its end. Raises `BadRequest` if the head is
-    invalid.
-    """
+    invalid."""
     lines = raw.count(b"\n")
     if lines != raw.count(b"\r\n"):
         raise BadRequest(HTTPStatus.BAD_REQUEST, _BARE_LF)
@@ -110,8 +107,7 @@ def read_head(raw: bytes, bounds: HttpBounds) -> RequestHead:
 
 def check_headers(headers: Mapping[str, str], repeated: Set[str], *, http_1_0: bool) -> None:
     """Raise `BadRequest` if ``headers`` leave the destination of the request or the end of its body ambiguous. The
-    headers in ``repeated`` occurred more than once.
-    """
+    headers in ``repeated`` occurred more than once."""
     if "transfer-encoding" in headers:
         # RFC 9112 section 6.1: chunked framing is invalid in HTTP/1.0. Section 6.3: so is chunked framing with a
         # Content-Length.
@@ -151,8 +147,7 @@ _LONGEST_SIZE: Final = 4 * 1024
 @cache
 def _small_chunks() -> re.Pattern[bytes]:
     """Return a pattern that matches any number of chunks of up to 15 bytes each. Skipping them one by one would be
-    expensive, and a client can easily send one byte per chunk.
-    """
+    expensive, and a client can easily send one byte per chunk."""
     extension = rb"(?:[^\r\n0-9A-Fa-f][^\r\n]*+)?+\r\n"
     sizes = b"|".join(b"(?i:%x)%b.{%d}" % (size, extension, size) for size in range(1, 16))
     return re.compile(b"(?:0*+(?:" + sizes + rb")\r\n)*+", re.DOTALL)
@@ -187,8 +182,7 @@ class _EndOfBody:
 
     def find(self, data: bytes) -> int | None:
         """Return the index in ``data`` at which the chunked body ends, or `None` if it is incomplete. Raises
-        `BadRequest` if a chunk size is invalid.
-        """
+        `BadRequest` if a chunk size is invalid."""
         before = len(self._line)
         window = self._line + data
         at = self._skip
@@ -243,8 +237,7 @@ class ChunkedBody:
 
     def feed(self, data: bytes) -> bytes | None:
         """Add bytes of the body. If the body ends in ``data``, return the bytes after its end, otherwise `None`. Raises
-        `BadRequest` if the body is malformed or too large.
-        """
+        `BadRequest` if the body is malformed or too large."""
         end = self._end.find(data)
         self._parse(data[:end])
         if self._pieces.complete != (end is not None):
@@ -271,8 +264,7 @@ _MOST_EMPTY_LINES: Final = 8
 
 class RequestReader:
     """Parses the requests of one HTTP connection. After each `feed`, call `head` and `body` in turn, until one of them
-    returns `None` because bytes are missing. After a `BadRequest`, don't use the reader again.
-    """
+    returns `None` because bytes are missing. After a `BadRequest`, don't use the reader again."""
 
     __slots__ = (
         *("_bounds", "_checked", "_chunks", "_empty_lines", "_forgotten", "_last_head", "_length", "_part"),
@@ -308,8 +300,7 @@ class RequestReader:
 
     def head(self) -> RequestHead | None:
         """Parse and return the next request head, or `None` if it hasn't arrived completely. Raises `BadRequest` if the
-        head is invalid or too long.
-        """
+        head is invalid or too long."""
         data = self.unread
         while data.startswith(b"\r\n") and self._empty_lines < _MOST_EMPTY_LINES:
             self._empty_lines += 1
@@ -341,8 +332,7 @@ class RequestReader:
 
     def body(self) -> bytes | None:
         """Return the body of the request whose head was returned last, or `None` if it hasn't arrived completely.
-        Raises `BadRequest` if the body is invalid. A body that is too large is refused before it has arrived.
-        """
+        Raises `BadRequest` if the body is invalid. A body that is too large is refused before it has arrived."""
         if self._chunks is not None:
             return self._chunked(self._chunks)
         length = self._length
@@ -380,8 +370,7 @@ class RequestReader:
 
     def discard(self, *, comes: bool = False) -> None:
         """Drop the buffered bytes, and don't feed further bytes. Set ``comes`` if the client still sends the rest of
-        the body, which `missing` counts.
-        """
+        the body, which `missing` counts."""
         self._forgotten = self.missing if comes else 0
         self.is_over = True
         self.unread, self._part, self._chunks, self._length = bytearray(), None, None, 0
@@ -389,8 +378,7 @@ class RequestReader:
     @property
     def missing(self) -> int:
         """Number of bytes of the current body that haven't arrived and should be read, at most
-        `HttpBounds.max_dropped_bytes`. This maximum also applies to a chunked body, whose length is unknown.
-        """
+        `HttpBounds.max_dropped_bytes`. This maximum also applies to a chunked body, whose length is unknown."""
         if self.is_over:
             return self._forgotten
         most = self._bounds.max_dropped_bytes

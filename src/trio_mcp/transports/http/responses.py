@@ -26,8 +26,7 @@ _WRITE: Final = 64 * 1024
 
 class OutgoingBytes:
     """Bytes to be written to ``stream``. If `put` couldn't write everything at once, or `put_stream` was called, call
-    `write_all` for the rest.
-    """
+    `write_all` for the rest."""
 
     __slots__ = ("_chunked", "_pending", "_sending", "_since", "_source", "_stream", "_waiting", "_write_nowait")
 
@@ -60,8 +59,7 @@ class OutgoingBytes:
     @trio.lowlevel.enable_ki_protection  # KeyboardInterrupt must not leave a response half written
     def put(self, data: bytes, body: bytes = b"") -> bool:
         """Write as much of ``data`` and ``body`` as possible without waiting, and return whether all was written. Only
-        `write_all` writes ``body``, because copying a long body would take time.
-        """
+        `write_all` writes ``body``, because copying a long body would take time."""
         if self._waiting or self._sending or self._source is not None:
             self._waiting += (data, body)
             return False
@@ -81,8 +79,7 @@ class OutgoingBytes:
     def stalled(self, now: float) -> float:
         """Return for how many seconds before ``now`` the client hasn't accepted any bytes that are waiting, as far as
         calls of this method can tell. In a stream, bytes count as waiting until the client's operating system
-        acknowledges them: keep-alive comments are too short to fill the buffers of a vanished client's connection.
-        """
+        acknowledges them: keep-alive comments are too short to fill the buffers of a vanished client's connection."""
         if not self._sending:
             return 0 if self._pending is None else self._pending.stalled(now)
         if self._since is None:
@@ -90,8 +87,8 @@ class OutgoingBytes:
         return now - self._since
 
     async def write_all(self) -> None:
-        """Write all waiting bytes, and then the chunks of the source until it ends. Call this from one task at a time.
-        """
+        """Write all waiting bytes, and then the chunks of the source until it ends. Call this from one task at a
+        time."""
         await self._write_waiting()
         source = self._source
         if source is not None:
@@ -130,8 +127,8 @@ class OutgoingBytes:
 
 
 class _Pending:
-    """Counts the bytes of a stream that this machine has sent, but the client's operating system hasn't acknowledged.
-    """
+    """Counts the bytes of a stream that this machine has sent, but the client's operating system hasn't
+    acknowledged."""
 
     __slots__ = ("_count", "_since", "_stream", "added")
 
@@ -145,8 +142,7 @@ class _Pending:
 
     def stalled(self, now: float) -> float:
         """Return for how many seconds before ``now`` no bytes were acknowledged, as far as calls of this method can
-        tell.
-        """
+        tell."""
         most = self._count + self.added
         if not most:
             return 0
@@ -170,8 +166,7 @@ _MONTHS: Final = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep",
 
 def http_date(second: float) -> str:
     """Format a time for HTTP headers (RFC 9110 section 5.6.7). `email.utils` would import a dozen modules, and
-    `time.strftime` depends on the locale.
-    """
+    `time.strftime` depends on the locale."""
     year, month, day, hour, minute, at_second, weekday, *_ = time.gmtime(second)
     return f"{_DAYS[weekday]}, {day:02} {_MONTHS[month - 1]} {year:04} {hour:02}:{minute:02}:{at_second:02} GMT"
 
@@ -205,8 +200,7 @@ _response_heads = _ResponseHeads().of
 
 def answer_bytes(answer: Answer, *, close: bool, has_body: bool) -> tuple[bytes, bytes]:
     """Encode ``answer`` as bytes, with a long body returned separately. Without ``has_body``, as for HEAD, the headers
-    contain the body's length, but the body isn't sent.
-    """
+    contain the body's length, but the body isn't sent."""
     body, apart = answer.body, b""
     # RFC 9110 section 8.6: no Content-Length in a 204; section 15.4.5: a 304 has no body
     length = b"" if answer.status in (204, 304) else b"Content-Length: %d\r\n" % len(body)
@@ -220,8 +214,7 @@ def answer_bytes(answer: Answer, *, close: bool, has_body: bool) -> tuple[bytes,
 
 def stream_head(status: int, headers: bytes, *, chunked: bool, close: bool) -> bytes:
     """Return the head of a streamed response. The body follows in chunks or, for HTTP/1.0, until the connection is
-    closed.
-    """
+    closed."""
     framing = b"Transfer-Encoding: chunked\r\n" if chunked else b""
     return b"".join((_response_heads(status), headers, framing, _CLOSE if close else b"", b"\r\n"))
 
@@ -268,8 +261,7 @@ _DROPPING, _LINGERING, _CLOSING = ConnectionPhase.DROPPING, ConnectionPhase.LING
 
 class ResponseWriter(ConnectionLife, ABC):
     """Writes the responses of an HTTP connection over ``stream``. The subclass `HttpConnection` reads the requests, and
-    decides whether the connection stays open after a response.
-    """
+    decides whether the connection stays open after a response."""
 
     __slots__ = (
         *("_context", "_failure", "_is_last", "_nursery", "_outgoing", "_response", "_stream", "_writing", "client"),
@@ -337,8 +329,7 @@ class ResponseWriter(ConnectionLife, ABC):
 
     async def _write(self) -> None:
         """Write the waiting bytes, until the current response is complete. End the connection if it was the last
-        response.
-        """
+        response."""
         try:
             while self._outgoing.is_waiting:
                 await self._outgoing.write_all()

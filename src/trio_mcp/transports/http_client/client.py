@@ -1,6 +1,5 @@
 """HttpClient: sends HTTP requests to one origin. Each request in progress has its own connection, and idle connections
-are reused. Redirects within the origin are followed with the same method and body.
-"""
+are reused. Redirects within the origin are followed with the same method and body."""
 
 from __future__ import annotations
 
@@ -251,8 +250,7 @@ class HttpClient:
 
 def _constants(origin: Origin, proxy: HttpProxy | None, user_agent: str) -> tuple[str, bytes]:
     """Return the prefix of all request targets, and the headers of all requests. A proxy receives both, unless it
-    tunnels the connection (RFC 9112 section 3.2.2).
-    """
+    tunnels the connection (RFC 9112 section 3.2.2)."""
     before, lines = "", f"Host: {origin.authority}\r\nAccept-Encoding: identity\r\n"
     if user_agent:
         lines += f"User-Agent: {user_agent}\r\n"
@@ -274,8 +272,7 @@ class IdleConnections:
 
     def put(self, connection: HttpClientConnection, seconds: float) -> None:
         """Keep ``connection`` in the pool for ``seconds``. If the pool is full, close the connection that was idle
-        longest.
-        """
+        longest."""
         due = trio.current_time() + seconds
         self._waiting[connection] = self._alarms.set(due, lambda: self._close(connection))
         if len(self._waiting) > self._limit:
@@ -283,8 +280,7 @@ class IdleConnections:
 
     def pop(self) -> HttpClientConnection | None:
         """Remove and return the usable connection that was added last, or return `None`. Unusable connections are
-        closed.
-        """
+        closed."""
         while self._waiting:
             connection, alarm = self._waiting.popitem()
             alarm.stop()

@@ -1,7 +1,6 @@
 """HttpClientConnection: one TCP connection to a server or proxy, with or without TLS. It uses a `ClientSocket`, which
 counts the bytes that were sent, and closes without waiting. This module writes request heads itself, after checking
-that no value can add a line. h11 parses the responses.
-"""
+that no value can add a line. h11 parses the responses."""
 
 from __future__ import annotations
 
@@ -26,8 +25,7 @@ _WRITTEN_AT_ONCE: Final = 32768
 
 class HttpClientConnection:
     """A connection of the HTTP client over the socket ``wire``. ``stream`` is a TLS stream over this socket, or the
-    socket itself. One request at a time uses the connection. ``name`` is used in error messages.
-    """
+    socket itself. One request at a time uses the connection. ``name`` is used in error messages."""
 
     __slots__ = ("_sent_before", "_stream", "is_closed", "is_sending", "name", "wire")
 
@@ -54,8 +52,7 @@ class HttpClientConnection:
     async def send(self, head: bytes, body: bytes, nursery: ServiceNursery) -> None:
         """Send the ``head`` and ``body`` of a request. If they are long, a task in ``nursery`` sends the rest in the
         background, because a server may respond without reading the whole request. A failure to send is raised by
-        `receive`, unless there is a response.
-        """
+        `receive`, unless there is a response."""
         self._sent_before = self.wire.bytes_sent
         rest = memoryview(body)[max(0, _WRITTEN_AT_ONCE - len(head)) :]  # without a copy
         await self._send(head + body[: len(body) - len(rest)])
@@ -74,8 +71,7 @@ class HttpClientConnection:
 
     async def receive(self, max_bytes: int) -> bytes:
         """Wait for bytes of the response, and return up to ``max_bytes``. Empty bytes mean the end. Raises
-        `ConnectionLost` if the connection breaks.
-        """
+        `ConnectionLost` if the connection breaks."""
         if self.is_closed:
             raise self._closed()
         try:
@@ -96,8 +92,7 @@ class HttpClientConnection:
 
     def close(self) -> None:
         """Close the connection at once, without TLS's close message, for which a slow server would have to be awaited.
-        Idempotent.
-        """
+        Idempotent."""
         self.is_closed = True
         self.wire.close()
 
@@ -107,8 +102,7 @@ _READ: Final = 65536
 
 class ClientSocket(trio.abc.Stream):
     """A stream over the socket of ``stream``, which it takes over. It counts sent bytes. One task sends, and one task
-    receives.
-    """
+    receives."""
 
     def __init__(self, stream: trio.SocketStream) -> None:
         self._socket = stream.socket
@@ -121,8 +115,7 @@ class ClientSocket(trio.abc.Stream):
     async def send_all(self, data: bytes | bytearray | memoryview) -> None:
         """Send all of ``data``. This is a checkpoint only if not all bytes can be sent without waiting. Raises
         `trio.BrokenResourceError` if the connection breaks, and `trio.ClosedResourceError` if `close` is called in the
-        meantime.
-        """
+        meantime."""
         rest = memoryview(data)
         while rest:
             try:
@@ -141,8 +134,7 @@ class ClientSocket(trio.abc.Stream):
 
     async def receive_some(self, max_bytes: int | None = None) -> bytes:
         """Wait for bytes, and return up to ``max_bytes``. Empty bytes mean the end of the stream. Raises the same
-        errors as `send_all`.
-        """
+        errors as `send_all`."""
         while True:
             await trio.lowlevel.wait_readable(self._fd)
             try:
@@ -185,8 +177,7 @@ _OURS: Final = frozenset(
 
 def request_head(method: str, target: str, given: Sequence[tuple[bytes, bytes]], ours: bytes) -> bytes:
     """Return the head of a request without the final empty line: the request line, the header lines ``ours``, and the
-    ``given`` headers. Raises `ValueError` for an invalid header, without its value in the message.
-    """
+    ``given`` headers. Raises `ValueError` for an invalid header, without its value in the message."""
     if not _TOKEN.fullmatch(method.encode()):
         raise ValueError(f"{method[:100]!r} is not an HTTP method")
     lines = [b"%s %s HTTP/1.1\r\n%s" % (method.encode("ascii"), target.encode("ascii"), ours)]
@@ -270,8 +261,7 @@ class Reply:
 
     async def read(self, limit: int) -> bytes:
         """Read the rest of the body, and return it. Raises the errors of `receive_some`, and `BodyTooLong` if the body
-        is longer than ``limit`` bytes.
-        """
+        is longer than ``limit`` bytes."""
         parts: list[bytes | bytearray] = []
         length = 0
         while data := await self.receive_some():
@@ -284,15 +274,13 @@ class Reply:
     @property
     def keep_alive_timeout(self) -> float | None:
         """Number of seconds for which the server keeps an idle connection open, or `None` if the response doesn't
-        specify it.
-        """
+        specify it."""
         match = _HELD.search(self.headers.get("keep-alive", ""))
         return None if match is None else float(match[1])
 
     def finish(self) -> bool:
         """Discard the part of the body that has arrived. Return whether the body is complete, and the connection can be
-        used for another request. Synchronous. Doesn't raise.
-        """
+        used for another request. Synchronous. Doesn't raise."""
         parser = self._parser
         try:
             while not self._is_over:
@@ -316,8 +304,7 @@ async def read_head(
 ) -> tuple[h11.Connection, h11.Response]:
     """Wait for the head of the response to a ``method`` request. Return the head, and the h11 parser for the body. A
     head of more than twice ``longest`` bytes is invalid. Raises `ConnectionLost` if the connection breaks, and
-    `BadResponse` if the head is invalid.
-    """
+    `BadResponse` if the head is invalid."""
     parser = h11.Connection(h11.CLIENT, max_incomplete_event_size=longest)
     parser.send(_request(method))
     parser.send(_END)
@@ -338,8 +325,7 @@ async def read_head(
 @lru_cache(maxsize=16)
 def _request(method: bytes) -> h11.Request:
     """Return a request for the h11 parser, which must know the method. The request that was sent was written without
-    h11.
-    """
+    h11."""
     return h11.Request(method=method, target=b"/", headers=[(b"host", b"h11 demands one")])
 
 
@@ -372,8 +358,7 @@ def _next_event(
 
 class RequestNotSent(ConnectionLost):
     """Raised if connecting or sending failed before any byte of the request was sent, so the server can't have received
-    it.
-    """
+    it."""
 
 
 class BadResponse(ConnectionLost):

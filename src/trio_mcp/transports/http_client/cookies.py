@@ -56,8 +56,7 @@ class Cookies:
 
     def add_to(self, target: str, headers: Headers) -> Headers:
         """Return ``headers`` with the stored cookies for a request to ``target`` added, after the user's own cookies
-        (RFC 6265 section 5.4).
-        """
+        (RFC 6265 section 5.4)."""
         asked = target.partition("?")[0]
         pairs = [
             text.encode("latin-1")

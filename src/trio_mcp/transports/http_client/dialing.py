@@ -1,6 +1,5 @@
 """Dialer: opens connections to one origin, directly or through a proxy, and only to allowed IP addresses. `Hooks` call
-a user's functions for each request and response, or to open connections.
-"""
+a user's functions for each request and response, or to open connections."""
 
 from __future__ import annotations
 
@@ -31,8 +30,7 @@ Headers: TypeAlias = Sequence[tuple[bytes, bytes]]
 @frozen(eq=False)
 class HTTPRequest:
     """An HTTP request that a client is about to send. A redirect, or a retry with a new token, counts as a separate
-    request.
-    """
+    request."""
 
     method: str
     """The HTTP method: ``POST``, ``GET`` or ``DELETE``."""
@@ -67,8 +65,7 @@ Dial: TypeAlias = Callable[[str, int], Awaitable[trio.SocketStream]]
 @frozen(eq=False)
 class Hooks:
     """The user's hook functions for one HTTP client. ``check`` raises `ValueError` if a hook has set a header that it
-    must not set.
-    """
+    must not set."""
 
     on_request: OnRequest | None
     on_response: OnResponse | None
@@ -78,8 +75,7 @@ class Hooks:
 
     async def before(self, method: str, url: str, headers: Headers) -> tuple[HTTPRequest, Headers]:
         """Call the hook ``on_request``, and return the request with the headers to send. Raises `RequestNotSent` if the
-        hook fails.
-        """
+        hook fails."""
         given = {name.decode("latin-1"): value.decode("latin-1") for name, value in headers}
         request = HTTPRequest(method, url, dict(given))
         if self.on_request is None:
@@ -119,8 +115,7 @@ _LONGEST_HEAD: Final = 16 * 1024
 class Dialer:
     """Opens connections to ``origin``, directly or through ``proxy``, each within ``timeout`` seconds. ``allows``
     decides which addresses of ``origin`` may be used. ``via`` replaces this: the path of a Unix socket for all
-    connections, or a function that opens them.
-    """
+    connections, or a function that opens them."""
 
     origin: Origin
     proxy: HttpProxy | None
@@ -133,8 +128,7 @@ class Dialer:
 
     async def dial(self, nursery: ServiceNursery) -> HttpClientConnection:
         """Open and return a connection. Raises `RequestNotSent` with the reason if the host is unknown, connecting
-        fails or takes too long, the proxy refuses, or TLS fails.
-        """
+        fails or takes too long, the proxy refuses, or TLS fails."""
         with trio.move_on_after(self.timeout):
             wire = await self._connected()
             try:
@@ -208,8 +202,7 @@ class Dialer:
 
 async def dialed(dial: Dial, host: str, port: int) -> trio.SocketStream:
     """Return the connection that the user's function ``dial`` opens. An `OSError` of the function is raised unchanged.
-    Raises `RequestNotSent` for any other exception, or if the result isn't a stream.
-    """
+    Raises `RequestNotSent` for any other exception, or if the result isn't a stream."""
     try:
         stream = await dial(host, port)
     except OSError:
@@ -255,8 +248,7 @@ def _phrase(status: int) -> str:
 
 def _reasons(error: OSError) -> str:
     """Return the error messages of all connection attempts. They are in a group, because trio tries all addresses of a
-    name.
-    """
+    name."""
     return "; ".join(dict.fromkeys(map(_error_text, _causes(error))))
 
 
@@ -301,8 +293,7 @@ async def connect_where_allowed(host: str, port: int, allows: AddressRule) -> tr
 
 def _interleaved(addresses: Sequence[str]) -> list[str]:
     """Return ``addresses`` with the first one of the other family (IPv4 or IPv6) moved to second place, because a whole
-    family may be unreachable (RFC 8305 section 4).
-    """
+    family may be unreachable (RFC 8305 section 4)."""
     first, *rest = addresses
     other = next((address for address in rest if (":" in address) != (":" in first)), None)
     return [first, *rest] if other is None else [first, other, *(each for each in rest if each != other)]

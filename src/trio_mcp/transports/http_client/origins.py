@@ -1,6 +1,5 @@
 """Origin: the scheme, host and port of an HTTP server. Environment variables can specify a proxy for it, by curl's
-rules.
-"""
+rules."""
 
 from __future__ import annotations
 
@@ -133,8 +132,7 @@ def split_socket_url(url: str) -> tuple[str, str]:
 
 def redirect_url(url: str, status: int, headers: Mapping[str, str]) -> str:
     """Return the URL to which a redirect of ``url`` leads, for error messages: up to 300 characters, without user and
-    query, which may be secret. Return an empty string if there is none.
-    """
+    query, which may be secret. Return an empty string if there is none."""
     location = headers.get("location", "")
     if not 0 < len(location) <= _LONGEST_LOCATION or status not in REDIRECTS:
         return ""
@@ -149,8 +147,7 @@ def redirect_url(url: str, status: int, headers: Mapping[str, str]) -> str:
 
 def origin_of(parts: SplitResult) -> Origin:
     """Return the origin of a URL that was split into ``parts``. Raises `ValueError` if the scheme, host or port is
-    invalid.
-    """
+    invalid."""
     if parts.scheme not in _PORTS:
         raise ValueError(f"the scheme must be http or https, not {parts.scheme[:100]!r}")
     port = _PORTS[parts.scheme] if parts.port is None else parts.port
@@ -188,8 +185,7 @@ class HttpProxy:
 
 def proxy_at(url: str) -> HttpProxy:
     """Return the proxy at ``url``, with ``http`` as the default scheme. Raises `ValueError` if ``url`` is invalid,
-    without its user and password in the message.
-    """
+    without its user and password in the message."""
     try:
         parts = urlsplit(url if "://" in url else f"http://{url}")
         origin = origin_of(parts)
@@ -254,8 +250,7 @@ def is_local_host(host: str) -> bool:
 def looked_up(host: str) -> str:
     """Return the name to look up in place of ``host``: ``localhost`` for ``localhost.`` and all subdomains of
     ``localhost``. Many resolvers don't know these names, which must not be sent to a name server (RFC 6761 section
-    6.3).
-    """
+    6.3)."""
     return "localhost" if _is_localhost(host) else host
 
 
@@ -265,8 +260,7 @@ def _is_localhost(name: str) -> bool:
 
 def _is_exempt(origin: Origin, exceptions: str) -> bool:
     """Return whether ``exceptions`` (the value of ``no_proxy``) contain ``origin``: its name, its domain (``x``, ``.x``
-    or ``*.x``), its address or network, each with or without a port. A single ``*`` matches every origin.
-    """
+    or ``*.x``), its address or network, each with or without a port. A single ``*`` matches every origin."""
     if exceptions.strip() == "*":
         return True
     entries = [_without_port(entry, origin.port) for entry in _SEPARATORS.split(exceptions.lower()) if entry]
@@ -281,8 +275,7 @@ def _is_exempt(origin: Origin, exceptions: str) -> bool:
 
 def _without_port(entry: str, port: int) -> str:
     """Return ``entry``, a host with or without a port, without its port. Return an empty string if it has another port
-    than ``port``.
-    """
+    than ``port``."""
     host, colon, number = entry.rpartition(":")
     if not colon or (":" in host and not host.endswith("]")):  # an IPv6 address
         return entry

@@ -38,8 +38,7 @@ _SHORT_HEADERS: Final = [_header(_TEXT, length, 0) for length in range(126)]
 
 def text_frames(messages: bytes | bytearray, *, masked: bool) -> bytearray:
     """Encode ``messages``, which are separated by newlines, as one text frame each. Clients mask their frames (section
-    5.3).
-    """
+    5.3)."""
     frames = bytearray()
     for message in messages.split(b"\n"):
         if not message:
@@ -68,8 +67,7 @@ def close_frame(code: int, reason: str, *, masked: bool) -> bytes:
 
 def _mask(payload: bytes | bytearray) -> bytes:
     """Return a new masking key, and ``payload`` masked with it. In Python, masking is fastest as an operation on large
-    integers.
-    """
+    integers."""
     key, length = os.urandom(4), len(payload)
     pattern = (key * (length // 4 + 1))[:length]
     mixed = int.from_bytes(payload, "little") ^ int.from_bytes(pattern, "little")
@@ -181,13 +179,12 @@ _MEANINGS: Final = {
 
 def closed_by_peer(code: int, reason: str | None) -> ConnectionLost:
     """Return the error to raise for a connection that the peer has closed with ``code``. Code 1006 means that the peer
-    has vanished.
-    """
+    has vanished."""
     words = f"{_MEANINGS.get(code, 'the peer closed the connection')} (close code {code})"
     return ConnectionLost(f"{words}: {reason}" if reason else words)
 
 
 def closed_by_us(code: int, reason: str) -> ConnectionLost:
-    """Return the error to raise for a connection that this side closes with ``code``, because of an error by the peer.
-    """
+    """Return the error to raise for a connection that this side closes with ``code``, because of an error by the
+    peer."""
     return ConnectionLost(f"{reason} (close code {code})")

@@ -1,6 +1,5 @@
 """The opening handshake of a WebSocket, for clients and servers. A server parses and checks the upgrade request, and
-refuses it if necessary, before trio-websocket is used.
-"""
+refuses it if necessary, before trio-websocket is used."""
 
 from __future__ import annotations
 
@@ -31,8 +30,7 @@ _LONGEST_BODY: Final = 500
 
 class UpgradeRefused(ConnectionLost):
     """Raised if the server refuses the upgrade to WebSocket, with an HTTP ``status`` other than 101. The names in
-    ``headers`` are in lower case, and the values of a repeated header are joined with commas.
-    """
+    ``headers`` are in lower case, and the values of a repeated header are joined with commas."""
 
     def __init__(self, reason: str, status: int, headers: Mapping[str, str]) -> None:
         super().__init__(reason)
@@ -47,8 +45,7 @@ nursery."""
 
 def accepting(stream: CoalescingStream, max_message_bytes: int) -> Handshake:
     """Return a function that performs the server's part of the handshake, for an upgrade request that was already
-    checked.
-    """
+    checked."""
 
     async def accept(nursery: trio.Nursery) -> WebSocketConnection:
         request = await wrap_server_stream(
@@ -63,8 +60,7 @@ def asking(
     stream: CoalescingStream, max_message_bytes: int, host: str, resource: str, headers: Sequence[tuple[bytes, bytes]]
 ) -> Handshake:
     """Return a function that performs the client's part of the handshake. It raises `ProtocolViolation` if the server
-    doesn't select the subprotocol ``mcp``.
-    """
+    doesn't select the subprotocol ``mcp``."""
 
     async def ask(nursery: trio.Nursery) -> WebSocketConnection:
         socket = await wrap_client_stream(
@@ -186,16 +182,15 @@ class UpgradeRequest:
     method: str = "GET"
 
     def tokens(self, name: str) -> list[str]:
-        """Return the tokens in the comma-separated header ``name``. Only the first characters of the header are parsed.
-        """
+        """Return the tokens in the comma-separated header ``name``. Only the first characters of the header are
+        parsed."""
         found = self.headers.get(name, "")[:_LONGEST_LIST].split(",")
         return [token.strip() for token in found if token.strip()]
 
 
 async def read_upgrade(stream: trio.abc.ReceiveStream, received: bytes = b"") -> UpgradeRequest:
     """Read and parse an upgrade request. ``received`` is the part that was already read. Raises `Rejection` if the
-    client sends anything else, and `ConnectionLost` if it disconnects.
-    """
+    client sends anything else, and `ConnectionLost` if it disconnects."""
     head = await _read_head(stream, bytearray(received))
     event = _parse(head)
     headers: dict[str, str] = {}
@@ -269,8 +264,7 @@ def _parse(received: bytearray) -> h11.Request:
 
 def check_upgrade(request: UpgradeRequest, path: str, checks: HostChecks) -> None:
     """Raise `Rejection` unless ``request`` is a valid request for MCP over WebSocket, at the right path, and from an
-    allowed origin and host.
-    """
+    allowed origin and host."""
     headers = request.headers
     host = headers.get("host", "")
     if not checks.allows_host(host):
@@ -298,8 +292,8 @@ def check_upgrade(request: UpgradeRequest, path: str, checks: HostChecks) -> Non
 
 
 async def refuse(stream: trio.abc.Stream, refused: Rejection) -> None:
-    """Respond with an HTTP error, and close the connection. The client has a second to read the response before that.
-    """
+    """Respond with an HTTP error, and close the connection. The client has a second to read the response before
+    that."""
     body = f"{refused.reason}\n".encode()
     headers = {
         "Content-Type": "text/plain; charset=utf-8",

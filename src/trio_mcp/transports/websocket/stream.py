@@ -74,8 +74,7 @@ class CoalescingStream(trio.abc.Stream):
     @property
     def violation(self) -> tuple[int, str] | None:
         """The close code and reason, if the peer has violated the protocol or a limit, so that the connection must end.
-        Otherwise `None`.
-        """
+        Otherwise `None`."""
         return self._gauge.violation
 
     @property
@@ -85,8 +84,8 @@ class CoalescingStream(trio.abc.Stream):
 
     @property
     def refusal(self) -> bytes:
-        """The received part of the server's HTTP response, if it refuses the upgrade. Empty after a successful upgrade.
-        """
+        """The received part of the server's HTTP response, if it refuses the upgrade. Empty after a successful
+        upgrade."""
         return bytes(self._head or b"")
 
     @property
@@ -98,8 +97,7 @@ class CoalescingStream(trio.abc.Stream):
 
     async def receive_some(self, max_bytes: int | None = None) -> bytes | bytearray:
         """Wait for bytes and return them: see `trio.abc.ReceiveStream`. If the peer has violated the protocol or a
-        limit, the stream ends.
-        """
+        limit, the stream ends."""
         if self._done:
             raise trio.ClosedResourceError("trio-websocket has closed this stream")
         kept, begun = bytearray(), self._gauge.frames
@@ -123,8 +121,7 @@ class CoalescingStream(trio.abc.Stream):
 
     def _count(self, unread: HeldBytes) -> None:
         """Count the bytes of messages that wait here or in trio-websocket towards the caller's limit. End the
-        connection if the caller exceeds it.
-        """
+        connection if the caller exceeds it."""
         if not unread.hold(self._gauge.received_bytes - self._taken) and self._gauge.violation is None:
             self._gauge.violation = _NO_ROOM
             logger.warning("a connection ends: %s", _NO_ROOM[1])
@@ -165,8 +162,7 @@ class CoalescingStream(trio.abc.Stream):
 
     def put(self, frames: bytes | bytearray) -> None:
         """Write complete frames, and buffer the bytes that can't be written without waiting. Frames after a close frame
-        are dropped. Synchronous.
-        """
+        are dropped. Synchronous."""
         if self.put_nowait(frames) or self.close_sent or self.broken:
             return
         if self.is_flushed:
@@ -178,8 +174,7 @@ class CoalescingStream(trio.abc.Stream):
     @trio.lowlevel.enable_ki_protection  # KeyboardInterrupt must not leave a frame half written
     def put_nowait(self, frames: bytes | bytearray) -> bool:
         """Write complete frames, if some of their bytes can be written without waiting. The rest is buffered. Otherwise
-        drop the frames, and return false.
-        """
+        drop the frames, and return false."""
         if self.close_sent or self.broken or not self.is_flushed or len(frames) > _WRITE:
             return False
         count = self._write_nowait(frames)
@@ -214,8 +209,7 @@ class CoalescingStream(trio.abc.Stream):
 
     async def pump(self) -> None:
         """Write the buffered bytes in the background, until the transport breaks. While bytes are buffered, no other
-        task writes.
-        """
+        task writes."""
         try:
             with until_broken():  # the task that reads also notices that the stream is broken
                 while True:
@@ -243,8 +237,7 @@ class CoalescingStream(trio.abc.Stream):
 
     async def write_close(self, close: bytes) -> None:
         """Write the buffered bytes, and then the close frame ``close``. Call this after `pump` has ended. If a frame
-        was written only in part, write nothing, because the close frame would become a part of it.
-        """
+        was written only in part, write nothing, because the close frame would become a part of it."""
         if self._writing or self.close_sent:
             return
         self.close_sent = True
@@ -253,8 +246,7 @@ class CoalescingStream(trio.abc.Stream):
 
     async def discard(self) -> None:
         """Read and discard bytes until the peer closes its side. Closing with unread bytes would reset the connection,
-        and the bytes written last might be lost.
-        """
+        and the bytes written last might be lost."""
         with until_broken(), suppress(trio.BusyResourceError):
             while await self._transport.receive_some(_READ):
                 pass

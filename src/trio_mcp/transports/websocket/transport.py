@@ -1,6 +1,5 @@
 """WebSocketTransport: sends and receives one message per text frame, over trio-websocket. Pings detect a peer that
-doesn't respond. WEBSOCKET.md specifies the format.
-"""
+doesn't respond. WEBSOCKET.md specifies the format."""
 
 from __future__ import annotations
 
@@ -150,8 +149,7 @@ class WebSocketTransport(FramedTransport):
 
     def close_with(self, code: int, reason: str) -> ConnectionLost:
         """Write a close frame at once, without waiting for the cleanup of handlers, so that the peer stops sending.
-        Return the error for the caller to raise.
-        """
+        Return the error for the caller to raise."""
         self._stream.put(close_frame(code, reason, masked=self._masked))
         self._lost = closed_by_us(code, reason)
         return self._lost
@@ -170,8 +168,7 @@ class WebSocketTransport(FramedTransport):
 
     def send_nowait(self, message: bytes) -> int:
         """Send either the whole message or nothing, without waiting: see `FramedTransport.send_nowait`. As in
-        `LineTransport.send_nowait`, only a few messages are sent this way.
-        """
+        `LineTransport.send_nowait`, only a few messages are sent this way."""
         if not self._at_once:
             return 0
         self._at_once -= 1
@@ -194,8 +191,8 @@ class WebSocketTransport(FramedTransport):
 
     async def _is_alive(self) -> bool:
         """Ping the peer, and return whether anything arrives within the timeout, which starts when the ping is written.
-        If this process's tasks couldn't run for a while, and so couldn't read the response, the timeout starts again.
-        """
+        If this process's tasks couldn't run for a while, and so couldn't read the response, the timeout starts
+        again."""
         stream, begun = self._stream, trio.current_time()
         deadline = begun + self._ping_timeout
         with trio.move_on_at(deadline):
@@ -210,8 +207,7 @@ class WebSocketTransport(FramedTransport):
 
     async def aclose(self) -> None:
         """Send a close frame, wait briefly for the peer's close frame, and close the connection. Cancellation doesn't
-        skip these steps.
-        """
+        skip these steps."""
         if self._closed:
             return
         self._closed = True
@@ -243,8 +239,7 @@ class WebSocketTransport(FramedTransport):
 def _is_fault(group: BaseExceptionGroup[Any]) -> bool:
     """Return whether ``group`` contains only errors of the connection: no cancellation, and no other exception that
     must propagate. This is a separate function to avoid a reference cycle: the tracebacks of a split group refer to the
-    frame in which its parts are variables.
-    """
+    frame in which its parts are variables."""
     return group.split(Exception)[1] is None
 
 
