@@ -27,7 +27,8 @@ from ..transports.http_client.origins import host_names
 
 
 class AuthorizationError(MCPError):
-    """A request was refused because it needs a token, and the client could get none. Other calls aren't affected.
+    """The server refused a request because it needs a token, and the client couldn't get a token. Only the calls that
+    need this token fail.
 
     ``reason`` is written for the people who run the client, and contains no secret. ``code`` is the OAuth error, if a
     server has sent one (RFC 6749 sections 4.1.2.1 and 5.2; RFC 6750 section 3.1), ``"access_denied"`` for example.
@@ -40,7 +41,9 @@ class AuthorizationError(MCPError):
 
 
 class SignInNeeded(AuthorizationError):
-    """The user must sign in, but `OAuth.asks_user` is false. Nothing was sent to an authorization server."""
+    """The user must sign in to get a token, but `OAuth.asks_user` is false. No request was sent to an authorization
+    server.
+    """
 
 
 logger = logging.getLogger("trio_mcp")
@@ -48,8 +51,10 @@ logger = logging.getLogger("trio_mcp")
 
 @contextmanager
 def calling_user_code(what: str) -> Generator[None]:
-    """Call ``what``, a function of the user, inside the block. If the function raises, the exception is logged and
-    converted to an `AuthorizationError` that only names the exception's type, since the message may contain secrets."""
+    """Convert an exception that user code raises inside the block to an `AuthorizationError`, and log the exception.
+    ``what`` names the user's function in the message. The new message contains only the exception's type, since the
+    original message may contain secrets.
+    """
     try:
         yield
     except AuthorizationError:
@@ -65,7 +70,7 @@ UserIsAsked: TypeAlias = Callable[[], AbstractContextManager[None]]
 
 @frozen
 class RefusedRequest:
-    """A request that the server has refused with a status, before carrying it out."""
+    """A request that the server has refused for lack of authorization, with status 400, 401 or 403."""
 
     status: int
     """The HTTP status: 400, 401 or 403."""
@@ -84,20 +89,24 @@ class RefusedRequest:
 
 
 class Credentials(Protocol):
-    """The tokens of a client for one server, shared by all requests of that client."""
+    """The interface that supplies one client's tokens for one server. All requests of that client share the tokens."""
 
     async def headers(self, method: str) -> Sequence[tuple[bytes, bytes]]:
-        """Return the headers that authorize one request by ``method`` to the server; empty until the server has
-        demanded authorization. Call this for each request. Raises `AuthorizationError` if no token is available."""
+        """Return the headers that authorize one request with the HTTP method ``method``. The result is empty until the
+        server has demanded authorization. Call this for each request. Raises `AuthorizationError` if no token is
+        available.
+        """
         ...
 
     def noticed(self, headers: Mapping[str, str]) -> None:
-        """Read a new DPoP nonce from the ``headers`` of a response, if they contain one (RFC 9449 section 8.2). The
-        names of the headers are in lower case. Synchronous."""
+        """Store the new DPoP nonce from a response's ``headers``, if they contain one (RFC 9449 section 8.2). The names
+        of the headers must be in lower case. Synchronous.
+        """
         ...
 
     async def refused(self, request: RefusedRequest) -> None:
-        """Get the token that the server demands for a refused request, and return when the request can be sent again.
+        """Get the token that the server demanded when it refused ``request``. Returns when the request can be sent
+        again.
 
         A background request waits until the user has been asked because of another request. Raises `AuthorizationError`
         if sending again wouldn't help.
@@ -106,11 +115,12 @@ class Credentials(Protocol):
 
 
 class ClientAuth(Protocol):
-    """Authorizes the requests of a client: the argument ``auth`` of `open_http`."""
+    """Interface for the authorization of a client's requests: the type of the argument ``auth`` of `open_http`."""
 
     def _opened(self, server_url: str, user_is_asked: UserIsAsked) -> AbstractAsyncContextManager[Credentials]:
-        """Return the credentials for the server at ``server_url``; their background tasks end with the block.
-        ``user_is_asked`` pauses the timeouts of calls."""
+        """Return a context manager with the credentials for the server at ``server_url``. Their background tasks end
+        with the block. ``user_is_asked`` pauses the timeouts of calls while the user signs in.
+        """
         ...
 
 
@@ -141,7 +151,7 @@ class Bearer:
 
     @asynccontextmanager
     async def _opened(self, server_url: str, user_is_asked: UserIsAsked) -> AsyncGenerator[Credentials]:
-        """Return the credentials for one server: see `ClientAuth`."""
+        """Return a context manager with the credentials for the server at ``server_url``: see `ClientAuth`."""
         await trio.lowlevel.checkpoint_if_cancelled()
         yield _BearerCredentials(self.token)
 

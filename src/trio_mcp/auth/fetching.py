@@ -1,5 +1,5 @@
-"""Fetching: HTTP requests to URLs from untrusted sources, the rules for such URLs, and the code that sends the
-requests.
+"""Sends HTTP requests to URLs from untrusted sources, such as the metadata of an authorization server, and checks these
+URLs.
 
 A server, or a document of an authorization server, names URLs for a client to request. Without limits, this would give
 an attacker access to the client's network (2026-07-28 security best practices, SSRF). `UrlRules` says which URLs are
@@ -28,13 +28,14 @@ from ..transports.http_client.origins import Origin, is_local_host, split_url
 
 
 class FetchFailed(Exception):
-    """The request got no response, or wasn't sent because its URL is forbidden. The message contains no secret, and is
-    meant only for the people who run the client."""
+    """The HTTP request got no response, or wasn't sent because its URL is forbidden. The message contains no secrets,
+    and is meant only for the people who run the client.
+    """
 
 
 @frozen(kw_only=True)
 class Fetch:
-    """An HTTP request to send. If ``secrets_of`` is set, its headers and form contain secrets of that issuer."""
+    """An HTTP request to send. If ``secrets_of`` is set, the headers and the body contain secrets of that issuer."""
 
     method: Literal["GET", "POST"]
     url: str
@@ -60,8 +61,9 @@ class Fetcher(Protocol):
     """Interface for sending a `Fetch`: an `HttpFetcher`, or for example a fake that you pass to a verifier in tests."""
 
     async def fetch(self, request: Fetch) -> Fetched:
-        """Return the response to a request, whatever the response's status. Redirects aren't followed. Raises
-        `FetchFailed` if there is no response, or if the URL is forbidden."""
+        """Send ``request`` and return the response, whatever its status. Redirects aren't followed. Raises
+        `FetchFailed` if there is no response, or if the URL is forbidden.
+        """
         ...
 
 
@@ -90,8 +92,9 @@ _NAT64: Final = ipaddress.IPv6Network("64:ff9b::/96")
 
 @frozen(kw_only=True)
 class UrlRules:
-    """The rules for URLs that come from a server, or from a document of an authorization server. Only ``https`` is
-    allowed, without user and fragment, and up to 2048 characters."""
+    """The rules for URLs that come from a server, or from a document of an authorization server. By default a URL must
+    use ``https``, contain no user and no fragment, and have at most 2048 characters.
+    """
 
     loopback: bool = False
     """True if the server runs on this machine. Then URLs of this machine are allowed, even with ``http``."""
@@ -143,7 +146,9 @@ class UrlRules:
         return origin.host in self.trusted_http_hosts
 
     def _forbids(self, origin: Origin) -> bool:
-        """Return whether the rules forbid the host because it is an address, in any notation. Makes no DNS lookup."""
+        """Return whether the rules forbid the host of a URL because it is an IP address, in any notation. Makes no DNS
+        lookup.
+        """
         rule, address = self.address_rule(origin), _literal(origin.host)
         if rule is None:
             return False
@@ -153,7 +158,9 @@ class UrlRules:
         return near is not Nearness.ANYWHERE and not (self.loopback and near is Nearness.MACHINE)
 
     def address_rule(self, origin: Origin) -> AddressRule | None:
-        """Return the function that checks the addresses of ``origin``; `None` if all addresses are allowed."""
+        """Return the function that checks the IP addresses of ``origin`` before connecting; `None` if all addresses are
+        allowed.
+        """
         if not origin.secure:  # a name such as localhost may resolve to any address
             return is_private if self._trusts(origin) else _is_of_this_machine
         if not self.public_addresses_only or self._trusts(origin):
@@ -182,8 +189,9 @@ def is_public(address: _Address) -> bool:
 
 
 class Nearness(IntEnum):
-    """How near a host is: this machine, a private network, or the internet. Judged only by the host's name or address,
-    since names are looked up again for each connection."""
+    """The network location of a host: this machine, a private network, or the internet. It depends only on the host's
+    name or address, since names are resolved again for each connection.
+    """
 
     ANYWHERE = 0
     """The host is a name, or an address of the public internet."""
@@ -194,9 +202,10 @@ class Nearness(IntEnum):
 
 
 def nearness(host: str) -> Nearness:
-    """Return whether ``host`` is this machine, in a private network, or possibly on the internet. A host is an ASCII
-    name or an address, read as browsers do: ``127.1`` and ``0x7f000001`` are addresses, and ``a.localhost`` is this
-    machine (WHATWG URL, host parsing; RFC 6761 section 6.3)."""
+    """Return whether ``host`` is this machine, in a private network, or possibly on the internet. ``host`` is an ASCII
+    name or an IP address. Addresses are parsed as browsers do: ``127.1`` and ``0x7f000001`` are addresses, and
+    ``a.localhost`` is this machine (WHATWG URL, host parsing; RFC 6761 section 6.3).
+    """
     name = host.lower().removesuffix(".")
     if name == "localhost" or name.endswith(".localhost"):
         return Nearness.MACHINE
@@ -208,7 +217,7 @@ def nearness(host: str) -> Nearness:
             return Nearness.NETWORK  # no valid name ends with a number, so the host's address is unclear
     if address is None or is_public(address):
         return Nearness.ANYWHERE
-    # The unspecified address (0.0.0.0 or ::) leads to this machine as well.
+    # The unspecified address (0.0.0.0 or ::) also leads to this machine.
     return Nearness.MACHINE if _is_of_this_machine(address) or address.is_unspecified else Nearness.NETWORK
 
 
@@ -218,8 +227,9 @@ def _is_of_this_machine(address: _Address) -> bool:
 
 
 def _inner(address: ipaddress.IPv6Address) -> ipaddress.IPv4Address | None:
-    """Return the IPv4 address that is embedded in ``address``, if there is one: packets for ``address`` are sent to
-    it."""
+    """Return the IPv4 address that is embedded in the IPv6 ``address``, if there is one. Packets for ``address`` are
+    sent to that IPv4 address.
+    """
     if address in _NAT64:
         return ipaddress.IPv4Address(int(address) & 0xFFFFFFFF)
     return address.ipv4_mapped
@@ -237,19 +247,21 @@ _OPENID_METADATA: Final = "/.well-known/openid-configuration"
 
 
 def server_metadata_urls(issuer: str) -> tuple[str, ...]:
-    """Return the URLs at which the metadata of the authorization server ``issuer`` may be found, in the order in which
-    to try them (2026-07-28 authorization, Authorization Server Metadata Discovery). Raises `ValueError` unless the
-    issuer is an HTTP URL."""
+    """Return the URLs at which the metadata of the authorization server ``issuer`` may be found. Try the URLs in the
+    returned order (2026-07-28 authorization, Authorization Server Metadata Discovery). Raises `ValueError` unless the
+    issuer is an HTTP URL.
+    """
     origin, target = split_url(issuer)
-    # RFC 8414 section 3.1, OpenID Connect Discovery section 4: the issuer's path without the trailing slash.
+    # RFC 8414 section 3.1, OpenID Connect Discovery section 4: use the issuer's path without the trailing slash.
     path = target.rstrip("/")
     appended = [f"{origin}{path}{_OPENID_METADATA}"] if path else []
     return (f"{origin}{_OAUTH_METADATA}{path}", f"{origin}{_OPENID_METADATA}{path}", *appended)
 
 
 def same_issuer(one: str, other: str) -> bool:
-    """Return whether two issuer URLs are equal, ignoring a trailing slash. Both forms have their metadata at the same
-    URLs, and many resources name their authorization server with or without the slash."""
+    """Return whether two issuer URLs are equal, ignoring a trailing slash. The metadata URLs are the same with and
+    without the slash, and many resources name their authorization server in either form.
+    """
     return one.removesuffix("/") == other.removesuffix("/")
 
 
@@ -258,8 +270,9 @@ _LONGEST_BODY: Final = 256 * 1024
 
 @frozen
 class HttpFetcher:
-    """A `Fetcher` that applies ``rules`` to URLs. It doesn't follow redirects, and doesn't read compressed
-    responses."""
+    """A `Fetcher` that sends requests over HTTP, to URLs that ``rules`` allow. It doesn't follow redirects, and doesn't
+    accept compressed responses.
+    """
 
     rules: UrlRules
     deadline: float = attrs.field(default=30.0, kw_only=True)

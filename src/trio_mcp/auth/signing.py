@@ -1,4 +1,4 @@
-"""Signing: the JWTs with which a client proves its identity and the possession of its keys.
+"""Creates the signed JWTs of a client: client assertions, which authenticate the client, and DPoP proofs.
 
 `client_assertion` authenticates a client at an endpoint of an authorization server (RFC 7523), as `basic_credentials`
 does with a secret. `ProofKey` makes DPoP proofs, which show that the sender of a token has its key (RFC 9449). joserfc
@@ -30,8 +30,10 @@ _ASSERTION_ALGORITHMS: Final = frozenset(
 
 
 def basic_credentials(client_id: str, client_secret: str) -> str:
-    """Return the value of the Authorization header for a client with a secret (RFC 6749 section 2.3.1)."""
-    # The id and the secret are form-encoded first, so that a colon in them isn't taken for the separator.
+    """Return the value of the Authorization header that authenticates a client with its secret (HTTP Basic, RFC 6749
+    section 2.3.1).
+    """
+    # Form-encode the id and the secret first, so that a colon in them isn't taken for the separator.
     pair = f"{quote_plus(client_id)}:{quote_plus(client_secret)}"
     return f"Basic {b64encode(pair.encode()).decode()}"
 
@@ -46,7 +48,8 @@ def client_assertion(
     supported: Collection[str] | None = None,
     now: float,
 ) -> str:
-    """Return a new JWT for one request to ``issuer``, signed with ``private_key``, a PEM or JWK (RFC 7523 section 2.2).
+    """Return a new JWT that authenticates the client in one request to ``issuer`` (RFC 7523 section 2.2). It is signed
+    with ``private_key``, a PEM or JWK.
 
     Args:
         algorithm: By default the usual one for the key among those that the server has listed as ``supported``.
@@ -87,7 +90,7 @@ def _imported(private_key: str | Mapping[str, Any]) -> Key:
 
     if isinstance(private_key, Mapping):
         return import_key({**private_key})
-    # Without the key's type, a string that isn't a PEM would be read as a symmetric key.
+    # Pass the type of the key: without it, a string that isn't a PEM would be read as a symmetric key.
     for kind in (ECKey, RSAKey, OKPKey):
         try:
             return kind.import_key(private_key)
@@ -112,8 +115,9 @@ _PROOF_KEY_KIND: Final = {"kty": "EC", "crv": _PROOF_CURVE}
 
 @final
 class ProofKey:
-    """A private DPoP key that tokens are bound to, on the curve of ES256. Create it with `generate` or `from_jwk`; both
-    need the extra ``trio-mcp[auth]``, and raise `ImportError` without it."""
+    """A private key for DPoP (ES256), which tokens can be bound to. Create it with `generate` or `from_jwk`; both need
+    the extra ``trio-mcp[auth]``, and raise `ImportError` without it.
+    """
 
     __slots__ = ("_key", "_public", "thumbprint")
 
@@ -129,13 +133,14 @@ class ProofKey:
 
     @classmethod
     def generate(cls) -> ProofKey:
-        """Return a new random private key."""
+        """Return a new random private key for DPoP."""
         return cls(_key_class().generate_key(_PROOF_CURVE))
 
     @classmethod
     def from_jwk(cls, jwk: Mapping[str, object]) -> ProofKey:
-        """Return the private key in ``jwk``, which `to_jwk` has written. Raises `ValueError` if it isn't a private key
-        for ES256. The message contains nothing of the key."""
+        """Return the DPoP key in ``jwk``, a dict that `to_jwk` returned. Raises `ValueError` if it isn't a private key
+        for ES256. The error message contains no part of the key.
+        """
         key_class = _key_class()
         members = {name: value for name in ("kty", "crv", "x", "y", "d") if isinstance(value := jwk.get(name), str)}
         if members.items() >= _PROOF_KEY_KIND.items() and "d" in members:
@@ -146,12 +151,12 @@ class ProofKey:
         raise ValueError("a DPoP key must be the JWK of a private key on the curve P-256")
 
     def to_jwk(self) -> dict[str, str]:
-        """Return the key as a JWK for storage, including its private part."""
+        """Return the DPoP key as a JWK for storage. The JWK contains the private key."""
         return {**self._public, "d": str(self._key.as_dict(private=True)["d"])}
 
     def proof(self, method: str, url: str, *, token: str | None = None, nonce: str | None = None, now: float) -> str:
-        """Return a new DPoP proof for one request by ``method`` to ``url``, sent at ``now``, in seconds since the epoch
-        (RFC 9449 section 4.2).
+        """Return a new DPoP proof for one request with the HTTP method ``method`` to ``url``. ``now`` is the current
+        time in seconds since the epoch (RFC 9449 section 4.2).
 
         ``token`` is the access token of the request, if any; ``nonce`` is the last one that the server has sent. Raises
         `ValueError` unless ``url`` is an HTTP URL.

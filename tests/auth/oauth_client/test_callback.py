@@ -92,7 +92,7 @@ def test_iss_of_a_callback_is_compared_with_the_issuer_in_its_metadata(iss: str,
 @pytest.mark.parametrize("state", [None, "", "x", "é"])
 def test_callback_with_another_state_is_rejected(state: str | None) -> None:
     web = web_with(answering(state=state))
-    with pytest.raises(AuthorizationError, match="the answer to another request"):
+    with pytest.raises(AuthorizationError, match="response to another authorization request"):
         web.run(sign_in(settings(), context()))
     assert TOKEN not in web.asked
 
@@ -100,12 +100,12 @@ def test_callback_with_another_state_is_rejected(state: str | None) -> None:
 @pytest.mark.parametrize(
     ("parameters", "words"),
     [
-        ({"error": "access_denied", "state": "x"}, "another request"),
+        ({"error": "access_denied", "state": "x"}, "another authorization request"),
         (
             {"error": "access_denied", "iss": "https://evil.example"},
             "comes from another authorization server",
         ),
-        ({"error": "access_denied"}, "does not say which"),
+        ({"error": "access_denied"}, "has no parameter iss"),
     ],
 )
 def test_error_callback_of_another_issuer_is_ignored(parameters: dict[str, str], words: str) -> None:
@@ -156,12 +156,12 @@ def visit_of(machine: Any, web: ScriptedWeb) -> Visit:
 @pytest.mark.parametrize(
     ("callback", "words"),
     [
-        (REDIRECT, "another request"),
-        ("", "another request"),
+        (REDIRECT, "another authorization request"),
+        ("", "another authorization request"),
         ("http://[", "is malformed"),
         (f"{REDIRECT}?" + "&".join(f"p{number}=1" for number in range(100)), "is malformed"),
-        (f"{REDIRECT}?state=\ud800", "another request"),
-        (f"{REDIRECT}?state=%ff%fe", "another request"),
+        (f"{REDIRECT}?state=\ud800", "another authorization request"),
+        (f"{REDIRECT}?state=%ff%fe", "another authorization request"),
     ],
 )
 def test_callback_that_is_not_a_response_is_an_error(callback: str, words: str) -> None:

@@ -1,4 +1,4 @@
-"""The authorization of a client at one server: the current tokens, their stored record, and the steps to get new
+"""Gets the OAuth tokens of a client for one server: the current tokens, the stored record, and the steps to get new
 tokens.
 
 `TokensInUse` are the tokens with which requests are sent, and what is known about them. `Record` is the record in the
@@ -60,8 +60,9 @@ class TokensInUse:
     def of(
         cls, stored: StoredAuthorization, now: float, *, since: float = -math.inf, is_granted: bool = False
     ) -> TokensInUse | None:
-        """Return the current tokens of the record ``stored``. ``now`` is the time in seconds since the epoch. Returns
-        `None` if the record has no tokens, or if the key that they are bound to is lost."""
+        """Return the current tokens in the stored record ``stored``. ``now`` is the time in seconds since the epoch.
+        Returns `None` if the record has no tokens, or if the DPoP key that the tokens are bound to is lost.
+        """
         record = stored.issuers.get(stored.current or "")
         tokens = None if record is None else record.tokens
         if record is None or tokens is None:
@@ -89,8 +90,9 @@ class TokensInUse:
         self._tokens = attrs.evolve(self._tokens, refresh_token=None)
 
     def headers(self, method: str, url: str, nonce: str | None, now: float) -> list[tuple[bytes, bytes]]:
-        """Return the authorization headers of one request by ``method`` to ``url``, with a new DPoP proof if the tokens
-        need one (RFC 9449 section 7.1)."""
+        """Return the authorization headers for one request with the HTTP method ``method`` to ``url``. They include a
+        new DPoP proof if the tokens are bound to a key (RFC 9449 section 7.1).
+        """
         if self.key is None:
             return [(b"Authorization", b"Bearer " + self.token.encode("ascii"))]
         proof = self.key.proof(method, url, token=self.token, nonce=nonce, now=now)
@@ -105,8 +107,9 @@ def _key_of(record: IssuerRecord) -> ProofKey | None:
 
 
 def token_in(sent: Sequence[tuple[bytes, bytes]]) -> str | None:
-    """Return the access token in ``headers`` that `TokensInUse.headers` has returned; `None` if the headers are
-    empty."""
+    """Return the access token in ``sent``, the headers that `TokensInUse.headers` returned; `None` if there are no
+    headers.
+    """
     found = next((value for name, value in sent if name == b"Authorization"), None)
     return None if found is None else found.partition(b" ")[2].decode("ascii")
 
@@ -116,8 +119,7 @@ class _NonceClaim(msgspec.Struct):
 
 
 def nonce_in(sent: Sequence[tuple[bytes, bytes]]) -> str | None:
-    """Return the nonce in the DPoP proof of the ``headers``; `None` if there is no proof, or if the proof has no
-    nonce."""
+    """Return the nonce in the DPoP proof in ``sent``, the headers of a request; `None` without a proof or a nonce."""
     proof = next((value for name, value in sent if name == b"DPoP"), None)
     if proof is None:
         return None
@@ -130,25 +132,31 @@ logger = logging.getLogger("trio_mcp")
 
 @define(eq=False)
 class Record:
-    """The stored record of the client's authorization at ``server_url``."""
+    """The stored record of the client's tokens and registration for the MCP server at ``server_url``."""
 
     _server_url: str
     _storage: TokenStorage
     _unsaved: Grant | None = attrs.field(default=None, init=False)
 
     def lock(self) -> AbstractAsyncContextManager[None]:
-        """Lock the stored record for this task, among all tasks and processes: see `TokenStorage.lock`."""
+        """Lock the stored record, so that no other task or process changes it inside the block: see
+        `TokenStorage.lock`.
+        """
         return self._storage.lock(self._server_url)
 
     async def load(self) -> StoredAuthorization:
-        """Return the stored record. It includes the last grant, even if the storage failed to save that grant."""
+        """Return the stored record of the client's authorization. It includes the newest tokens even if the storage
+        failed to save them.
+        """
         with calling_user_code("the storage of tokens"):
             stored = await self._storage.load(self._server_url) or StoredAuthorization()
         return stored if self._unsaved is None else stored._with_record(self._unsaved.issuer, self._unsaved.record)
 
     async def save(self, grant: Grant, stored: StoredAuthorization) -> None:
-        """Add ``grant`` to the record ``stored``, which was loaded under the lock, and save it. A failure of the
-        storage is only logged: the new tokens are valid, and the old ones may not be."""
+        """Add the new tokens in ``grant`` to the record ``stored``, and save the record. Load the record under the lock
+        first. If the storage fails, the failure is only logged: the new tokens are valid, and the old tokens may be
+        invalid.
+        """
         self._unsaved = grant
         try:
             with calling_user_code("the storage of tokens"):
@@ -170,23 +178,27 @@ no user takes part."""
 
 
 class TokenSource(ABC):
-    """A kind of grant, with its credentials. By default the grant needs no user, and its tokens aren't refreshed."""
+    """Base class of the OAuth grants, each with the client's credentials. By default a grant needs no user, and its
+    tokens aren't refreshed.
+    """
 
     asks_user: ClassVar[bool] = False
     """True if a user must sign in for each grant."""
 
     def _turn(self) -> AbstractAsyncContextManager[None]:
-        """Wait until no other task asks the same user to sign in to the same server. Inside the block, only this task
-        may ask the user."""
+        """Wait until no other task is signing the same user in to the same server. Inside the block, only this task may
+        send the user to the sign-in page.
+        """
         return nullcontext()
 
     @abstractmethod
     async def _acquire(self, context: GrantContext, run: RunMachine) -> None:
-        """Get a new grant with ``run``, which may ask the user to sign in. Raises `AuthorizationError` if there is no
-        grant."""
+        """Get new tokens by running an OAuth grant with ``run``, which may send the user to the sign-in page. Raises
+        `AuthorizationError` if this fails.
+        """
 
     def _refreshing(self, context: GrantContext) -> Machine[Grant] | None:
-        """Return the machine that refreshes the stored tokens; `None` if the client should get a new grant instead of a
+        """Return the generator that refreshes the stored tokens; `None` if the client should get new tokens without a
         refresh.
 
         If the machine raises `AuthorizationError`, its code is the code of the server's refusal; `None` if no server
@@ -205,8 +217,8 @@ async def drive(
     before_secrets: Callable[[], None],
     settle: Callable[[], Awaitable[None]] | None = None,
 ) -> T:
-    """Run ``machine`` to its end, and return its result. The machine is closed in any case. Raises `AuthorizationError`
-    if a step fails.
+    """Carry out the steps that the generator ``machine`` yields, and return the generator's result. Always closes the
+    generator. Raises `AuthorizationError` if a step fails.
 
     Args:
         before_secrets: Called before each request with credentials, codes or tokens: from then on an authorization
@@ -246,8 +258,9 @@ _CLOSING_SECONDS: Final = 5.0
 
 
 class CompletionShield:
-    """Shields an acquisition of tokens while a cancellation would lose them: the authorization server has consumed a
-    code or a refresh token, and the new tokens aren't stored yet."""
+    """Shields a token request from cancellation while a cancellation would lose tokens: the authorization server has
+    consumed a code or a refresh token, and the new tokens aren't stored yet.
+    """
 
     def __init__(self) -> None:
         self._seconds = _SHIELDED_SECONDS
@@ -255,8 +268,9 @@ class CompletionShield:
 
     @contextmanager
     def shielded_after_start(self) -> Generator[Callable[[], None]]:
-        """Yield a function that begins the shielding. Once it is called, the rest of the block is shielded for at most
-        a minute. Raises `AuthorizationError` if the block takes longer."""
+        """Yield a function that starts shielding the rest of the block from cancellation, for at most a minute. Raises
+        `AuthorizationError` if the block takes longer after that call.
+        """
         with trio.CancelScope() as scope:
 
             def begin() -> None:
@@ -273,7 +287,8 @@ class CompletionShield:
             raise AuthorizationError("the authorization server, or the token storage, was too slow")
 
     def shorten(self) -> None:
-        """Limit the rest of the shielded time to a few seconds, since the client is being closed."""
+        """Limit the remaining shielded time of all token requests to a few seconds, since the client is being closed.
+        """
         self._seconds = _CLOSING_SECONDS
         end = trio.current_time() + _CLOSING_SECONDS
         for scope in self._started:
@@ -281,7 +296,7 @@ class CompletionShield:
 
 
 class Acquisition:
-    """The acquisition of a token, shared by all requests that wait for the token.
+    """One attempt to get a token, shared by all requests that wait for the token.
 
     It runs in its own task, so if one waiter is cancelled, the others still get the token. When the last waiter has
     left, the acquisition is cancelled, as far as that is harmless. ``is_refresh``: the user isn't asked.
@@ -299,16 +314,18 @@ class Acquisition:
         self._waiters = 0
 
     async def run(self, acquire: Callable[[], Awaitable[None]]) -> None:
-        """Run ``acquire`` and record how it ended. Raises nothing except a cancellation from outside."""
+        """Get a token by calling ``acquire``, and record whether this succeeded. Raises nothing except a cancellation
+        from outside.
+        """
         try:
             with self._scope:
                 await acquire()
         except AuthorizationError as error:
-            # The traceback's frames contain secrets, and keep objects alive.
+            # Drop the traceback: its frames contain secrets, and keep objects alive.
             error.__traceback__ = error.__context__ = error.__cause__ = None
             self._fail(error)
         except Exception as error:
-            # The message may contain a secret, so only the exception's type and the places in the code are logged.
+            # The message may contain a secret, so only the exception's type and the stack trace are logged.
             places = "".join(traceback.format_tb(error.__traceback__))
             logger.error("getting a token failed: %s\n%s", type(error).__name__, places)  # noqa: TRY400 -- see above
             words = str(error) if isinstance(error, ImportError) else type(error).__name__
@@ -320,8 +337,9 @@ class Acquisition:
         self.failure, self.failed = error, trio.current_time()
 
     async def wait(self) -> None:
-        """Wait until the acquisition has ended. Afterwards there may be a new token, or none if the acquisition was
-        cancelled. Raises the error with which the acquisition failed."""
+        """Wait until the attempt to get a token has ended. If it was cancelled, there is no new token. Raises the
+        `AuthorizationError` with which the attempt failed.
+        """
         self._waiters += 1
         try:
             await self._ended.wait()

@@ -63,8 +63,7 @@ _MOST_PARAMETERS: Final = 32
 
 @frozen(kw_only=True)
 class _SignInRequest:
-    """An authorization request, with all values that the response to it is checked against (RFC 9207 section 2.4, RFC
-    7636)."""
+    """An authorization request, with the values that its response must match (RFC 9207 section 2.4, RFC 7636)."""
 
     server: ServerMetadata
     redirect_uri: str
@@ -89,7 +88,7 @@ def sign_in(settings: OAuthSettings, context: GrantContext) -> Machine[Grant]:
     server = found.metadata
     if settings.client is not None:
         context.claim(settings.client, found.issuer)
-    # Without the challenge method S256, a thief could redeem a stolen code (Authorization Code Protection).
+    # Without the challenge method S256, an attacker could redeem a stolen code (Authorization Code Protection).
     methods = server.code_challenge_methods_supported
     if "S256" not in (methods or ()) and not (methods is None and settings.auth.assume_pkce):
         hint = ": its metadata don't say so; if you know that it does, use assume_pkce=True" if methods is None else ""
@@ -108,8 +107,8 @@ def sign_in(settings: OAuthSettings, context: GrantContext) -> Machine[Grant]:
     try:
         tokens = yield from visit(client)
     except AuthorizationError as error:
-        # RFC 6749 section 5.2: the server has forgotten a client that had registered itself. Some servers do
-        # that.
+        # RFC 6749 section 5.2: the server no longer knows the client, which had registered itself. Some servers delete
+        # such registrations.
         if error.code != "invalid_client" or client.registration is not record.client:
             raise
     if tokens is None:
@@ -130,7 +129,9 @@ def _tokens_of_user(
     scopes: tuple[str, ...],
     context: GrantContext,
 ) -> Machine[Tokens]:
-    """Let the user sign in, exchange the code in the redirect for tokens with ``scopes``, and return the tokens."""
+    """Send the user to the sign-in page, exchange the code in the redirect for tokens with ``scopes``, and return the
+    tokens.
+    """
     request = _SignInRequest(
         server=found.metadata,
         redirect_uri=settings.redirect_uri,
@@ -198,30 +199,31 @@ def _code(callback: str, request: _SignInRequest) -> str:
     try:
         pairs = parse_qsl(urlsplit(callback).query, keep_blank_values=True, max_num_fields=_MOST_PARAMETERS)
     except ValueError:
-        raise AuthorizationError("the answer of the authorization server is malformed") from None
+        raise AuthorizationError("the response of the authorization server is malformed") from None
     answer = dict(pairs)
     if len(answer) < len(pairs):  # RFC 6749 section 3.1
-        raise AuthorizationError("the answer of the authorization server repeats a parameter")
+        raise AuthorizationError("the response of the authorization server repeats a parameter")
     if not hmac.compare_digest(answer.get("state", "").encode(errors="replace"), request.state.encode()):
-        raise AuthorizationError("the browser brought the answer to another request")
-    # RFC 9207 section 2.4; 2026-07-28 authorization, Authorization Response Validation: compared without normalization
+        raise AuthorizationError("the browser was redirected with the response to another authorization request")
+    # RFC 9207 section 2.4; 2026-07-28 authorization, Authorization Response Validation: compare the issuers without
+    # normalizing them.
     issuer = answer.get("iss")
     if issuer is None and request.server.authorization_response_iss_parameter_supported:
-        raise AuthorizationError("the answer does not say which authorization server it comes from")
+        raise AuthorizationError("the authorization server's response has no parameter iss")
     if issuer is not None and issuer != request.server.issuer:
-        raise AuthorizationError("the answer comes from another authorization server")
+        raise AuthorizationError("the response comes from another authorization server")
     if "error" in answer:
         raise refused("the authorization server denied the user access", answer["error"])
     code = answer.get("code", "")
     if not 0 < len(code) <= _LONGEST_CODE:
-        raise AuthorizationError("the answer of the authorization server has no code")
+        raise AuthorizationError("the response of the authorization server has no code")
     return code
 
 
 def refresh(settings: OAuthSettings, context: GrantContext) -> Machine[Grant]:
-    """Exchange the stored refresh token for new tokens at the current authorization server, and return these. They
-    include the new refresh token, or the old one if there is no new one (RFC 6749 section 6). The scopes stay the same:
-    for more scopes, `sign_in` is needed.
+    """Exchange the stored refresh token for new tokens at the current authorization server, and return the new tokens.
+    If the server issues no new refresh token, the result contains the old one (RFC 6749 section 6). The scopes stay the
+    same: to get more scopes, call `sign_in`.
 
     Fetches at most four URLs, besides the repeated request that a DPoP nonce demands. Raises `AuthorizationError`: with
     the code ``"invalid_grant"`` if the refresh token is no longer usable, or there is none. With any other code, or
@@ -239,7 +241,7 @@ def refresh(settings: OAuthSettings, context: GrantContext) -> Machine[Grant]:
         context.claim(settings.client, issuer)
     form = {"grant_type": "refresh_token", "refresh_token": record.tokens.refresh_token}
     old = record.tokens
-    # RFC 8707 section 2.2: a refresh names the same resource as the grant
+    # RFC 8707 section 2.2: a refresh request names the same resource as the original authorization request.
     found = AuthorizationServer(metadata=server, resource=record.resource or context.server_url)
     tokens = yield from tokens_by(form, found, client, old.scopes, context)
     if tokens.refresh_token is None:
@@ -259,7 +261,7 @@ async def sign_out(
     *,
     now: Callable[[], float] = time.time,
 ) -> list[str] | None:
-    """Sign out of the server at ``server_url``: delete the stored record, and revoke its tokens.
+    """Sign the user out of the MCP server at ``server_url``: delete the stored record, and revoke its tokens.
 
     Returns the reasons why some tokens may still be valid; `None` if there was no record. The record is deleted first,
     readable or not; then the tokens are revoked at each authorization server, within ten seconds altogether. Raises
@@ -279,7 +281,7 @@ async def sign_out(
         for issuer in stored.issuers:
             context = GrantContext(server_url=server_url, stored=stored, now=now, bindings=bindings)
             try:
-                # If a revocation is cancelled before its end, no token is lost, so no shield is needed.
+                # If a revocation is cancelled, no token is lost, so no shield is needed.
                 await drive(revoke(settings, context, issuer), fetcher, None, lambda: None, bindings.settle)
             except AuthorizationError as error:
                 reasons.append(str(error))
@@ -289,8 +291,8 @@ async def sign_out(
 
 
 def revoke(settings: OAuthSettings, context: GrantContext, issuer: str) -> Machine[None]:
-    """Revoke the stored tokens that ``issuer`` has granted. The refresh token comes first, since revoking it also
-    invalidates the access tokens (RFC 7009 section 2.1). Fetches at most five URLs.
+    """Revoke the stored tokens that the authorization server ``issuer`` has issued. The refresh token is revoked first,
+    since this also invalidates its access tokens (RFC 7009 section 2.1). Fetches at most five URLs.
 
     Raises `AuthorizationError` if a token may still be valid.
     """
@@ -373,12 +375,12 @@ class OAuth(OAuthClient):
     """Locks, by server, so that two clients don't ask the user to sign in for the same tokens."""
 
     def _opened(self, server_url: str, user_is_asked: UserIsAsked) -> AbstractAsyncContextManager[Credentials]:
-        """Return the credentials for one server: see `ClientAuth`."""
+        """Return a context manager with the credentials for the server at ``server_url``: see `ClientAuth`."""
         lock = self._turns.setdefault(server_url, trio.Lock())
         return self._open_keeper(server_url, _UserTokens(self, user_is_asked, lock))
 
     def _settings(self) -> OAuthSettings:
-        """Return the settings for the generators that run the OAuth flows."""
+        """Return the settings of this `OAuth` configuration that the OAuth grants use."""
         client = None
         if self.client_id is not None:
             client = PreregisteredClient(client_id=self.client_id, client_secret=self.client_secret, issuer=self.issuer)
@@ -387,7 +389,9 @@ class OAuth(OAuthClient):
 
 @frozen(kw_only=True)
 class OAuthSettings:
-    """The settings for a sign-in of a user with a browser (authorization code with PKCE), made from ``auth``."""
+    """The settings for signing a user in with a browser (authorization code with PKCE), made from the configuration
+    ``auth``.
+    """
 
     auth: OAuth = attrs.field(factory=OAuth)
     client: PreregisteredClient | None = None
@@ -399,7 +403,7 @@ class OAuthSettings:
 
 @frozen
 class _UserTokens(TokenSource):
-    """The `TokenSource` for one server at which a user signs in."""
+    """The `TokenSource` that signs a user in to one server with the browser."""
 
     auth: OAuth
     user_is_asked: UserIsAsked

@@ -1,4 +1,4 @@
-"""The user's browser: sends the user to an authorization server, and waits for the redirect.
+"""Opens the authorization server's sign-in page in the user's browser, and waits for the redirect back to the client.
 
 `LoopbackListener` receives the redirect on this machine after the user has decided (RFC 8252 section 7.3). A listener
 accepts one redirect URI, and answers one callback there; all other requests get 404. Other programs that can reach the
@@ -44,7 +44,9 @@ class Browser:
     user_is_asked: UserIsAsked
 
     async def make(self, visit: Visit) -> str:
-        """Send the user to a URL, and return the URL that the browser was redirected to: see `Visitor`."""
+        """Open ``visit.url`` in the user's browser, and return the URL that the browser was redirected to. Raises
+        `AuthorizationError` if the user doesn't sign in in time.
+        """
         _check(visit.url)
         answer = AwaitedCallback()
         with self.user_is_asked(), trio.move_on_after(self.timeout):
@@ -70,29 +72,31 @@ class Browser:
 
 
 def _check(url: str) -> None:
-    """Raise `AuthorizationError` if a browser must not open this URL, whatever its origin (2026-07-28 security best
-    practices, OAuth Authorization URL Validation)."""
+    """Raise `AuthorizationError` if ``url`` is unsafe to open in a browser (2026-07-28 security best practices, OAuth
+    Authorization URL Validation).
+    """
     try:
         origin, _ = split_url(url)
     except ValueError:
         raise AuthorizationError("the authorization server has no valid authorization endpoint") from None
     if len(url) > _LONGEST_URL or not (origin.secure or is_local_host(origin.host)):
-        raise AuthorizationError("refusing to open the authorization endpoint: it must be https")
+        raise AuthorizationError("refusing to open the authorization endpoint: its URL must begin with https://")
 
 
 async def open_in_browser(url: str) -> None:
-    """Open ``url`` in the user's browser, as an `OnVisit` function. Uses no shell, and may be cancelled at any time."""
+    """Open ``url`` in the user's browser. Pass this function as ``on_visit``. It uses no shell, and may be cancelled at
+    any time.
+    """
     import webbrowser  # lazy import: servers have no use for a browser
 
-    # A text-mode browser ends only when the user quits it. If this is cancelled, the thread that waits for it
-    # is abandoned.
+    # A text-mode browser ends only when the user quits it. If this call is cancelled, the thread that waits for the
+    # browser is abandoned.
     if not await trio.to_thread.run_sync(webbrowser.open, url, abandon_on_cancel=True, limiter=trio.CapacityLimiter(1)):
         raise AuthorizationError("no browser can be opened here: pass OAuth(on_visit=...) to show the URL to the user")
 
 
 class AwaitedCallback:
-    """The callback URL that a task waits for, or the error with which the sign-in ended. Several tasks may set
-    either."""
+    """A future for the callback URL of a sign-in: tasks set the URL or an error, and one task waits for it."""
 
     def __init__(self) -> None:
         self._given = trio.Event()
@@ -100,19 +104,23 @@ class AwaitedCallback:
         self._failure: AuthorizationError | None = None
 
     def set_url(self, url: str) -> None:
-        """Set the callback URL, so that `wait` returns. Has no effect if a URL or an error has been set before."""
+        """Set the callback URL of the sign-in, so that `wait` returns it. Has no effect if a URL or an error was set
+        before.
+        """
         if not self._given.is_set():
             self._url = url
             self._given.set()
 
     def fail(self, failure: AuthorizationError) -> None:
-        """Set the error that `wait` raises. Has no effect if a URL or an error has been set before."""
+        """Set the error that `wait` raises because the sign-in failed. Has no effect if a URL or an error was set
+        before.
+        """
         if not self._given.is_set():
             self._failure = failure
             self._given.set()
 
     async def wait(self) -> str:
-        """Wait for the callback URL and return it, or raise the error that was set."""
+        """Wait for the callback URL of the sign-in and return it, or raise the error that was set."""
         await self._given.wait()
         if self._failure is not None:
             raise self._failure
@@ -134,13 +142,15 @@ _NOTHING: Final = "There is nothing here."
 
 
 def is_loopback_uri(uri: str) -> bool:
-    """Return whether ``uri`` names a port of this machine over plain HTTP. Raises `ValueError` for an invalid URI."""
+    """Return whether ``uri`` is a plain HTTP URL with a loopback host, such as ``http://127.0.0.1:8000``. Raises
+    `ValueError` for an invalid URI.
+    """
     parts = urlsplit(uri)
     return parts.scheme == "http" and parts.hostname in _HOSTS and parts.port is not None
 
 
 class LoopbackListener:
-    """Listens on the port of ``redirect_uri`` for the browser's redirect after an authorization request."""
+    """An HTTP server at ``redirect_uri`` that receives the browser's redirect after an authorization request."""
 
     def __init__(self, redirect_uri: str) -> None:
         self.redirect_uri: Final = redirect_uri
@@ -152,12 +162,12 @@ class LoopbackListener:
         self._state = ""
 
     def expect(self, url: str, answer: AwaitedCallback) -> None:
-        """Set the callback URL in ``answer`` when the browser arrives after the authorization request at ``url``."""
+        """Prepare for the redirect that follows the authorization request at ``url``. Its URL is set in ``answer``."""
         self._state = _state_in(url)
         self._answer = answer
 
     async def serve(self, stream: trio.SocketStream) -> None:
-        """Answer the only request on a connection of the browser."""
+        """Respond to one HTTP request of the browser, then close the connection."""
         with until_broken(), trio.move_on_after(_PATIENCE):
             async with stream, self._places:
                 request = await _read_request(stream)
@@ -165,7 +175,7 @@ class LoopbackListener:
                 await stream.send_all(_page(200, _DONE) if callback is not None else _page(404, _NOTHING))
                 if callback is not None and self._answer is not None:
                     self._answer.set_url(callback)
-                with trio.move_on_after(1):  # closing a connection with unread bytes would reset it
+                with trio.move_on_after(1):  # closing a connection with unread data would send a reset
                     await stream.send_eof()
                     while await stream.receive_some(_READ):
                         pass
@@ -192,9 +202,10 @@ class LoopbackListener:
 
 @asynccontextmanager
 async def open_loopback(redirect_uri: str | None, former: Iterable[str] = ()) -> AsyncGenerator[LoopbackListener]:
-    """Listen at ``redirect_uri`` for the browser's redirect. If that is `None`, listen at one of the ``former`` URIs
-    whose port is free, since an authorization server may accept only those, or else at any port. Raises
-    `AuthorizationError` if the port is taken."""
+    """Listen at ``redirect_uri`` for the browser's redirect. If ``redirect_uri`` is `None`, use the first URI in
+    ``former`` whose port is free, since an authorization server may accept only registered URIs, or else any free port.
+    Raises `AuthorizationError` if the port is taken.
+    """
     listeners, uri = await _listeners(redirect_uri, former)
     listener = LoopbackListener(uri)
     async with open_service_nursery("the visit is over") as nursery:
@@ -229,7 +240,7 @@ async def _listen(port: int, host: str) -> list[trio.SocketListener]:
 
 
 def _state_in(url: str) -> str:
-    """Return the parameter ``state`` in the query of ``url``; empty if there is none."""
+    """Return the parameter ``state`` in the query of ``url``; an empty string if there is none."""
     try:
         values = parse_qs(urlsplit(url).query, max_num_fields=64).get("state")
     except ValueError:
@@ -238,7 +249,7 @@ def _state_in(url: str) -> str:
 
 
 async def _read_request(stream: trio.SocketStream) -> h11.Request | None:
-    """Return the head of a request from ``stream``; `None` if the bytes aren't an HTTP request."""
+    """Read the head of an HTTP request from ``stream`` and return it; `None` if the bytes aren't an HTTP request."""
     parser = h11.Connection(h11.SERVER, max_incomplete_event_size=_LONGEST_HEAD)
     while True:
         try:
@@ -253,7 +264,7 @@ async def _read_request(stream: trio.SocketStream) -> h11.Request | None:
 
 
 def _page(status: int, text: str) -> bytes:
-    """Return a response with a web page of one sentence. The page loads and runs nothing."""
+    """Return an HTTP response with a web page of one sentence, which contains no scripts and loads nothing."""
     body = f"<!doctype html><meta charset=utf-8><title>{text}</title><p>{text}</p>\n".encode()
     reason = "OK" if status == 200 else "Not Found"
     head = (

@@ -32,7 +32,7 @@ _JSON: Final = (("accept", "application/json"),)
 
 @frozen(kw_only=True)
 class AuthorizationServer:
-    """The authorization server of a resource."""
+    """The authorization server of a protected resource, with its metadata."""
 
     metadata: ServerMetadata
     """The metadata of the authorization server. If the server has none (2025-03-26 only), this has the endpoints at
@@ -69,13 +69,15 @@ def discover(context: GrantContext, only: str | None = None) -> Machine[Authoriz
     metadata = yield from _metadata(issuer)
     if metadata is None:
         raise AuthorizationError(f"the authorization server {shown(issuer)} has no metadata")
-    # RFC 9728 section 7.3: tokens are for the resource in the metadata, which is compared character by character.
+    # RFC 9728 section 7.3: request tokens for the resource as named in the metadata; it is compared character by
+    # character.
     return AuthorizationServer(metadata=metadata, resource=resource.resource, resource_scopes=resource.scopes_supported)
 
 
 def metadata_of(issuer: str, server_url: str | None = None) -> Machine[ServerMetadata]:
-    """Return the metadata of a known ``issuer``, which was used for the resource at ``server_url`` before, or which the
-    configuration names. Fetches at most three URLs."""
+    """Return the metadata of the authorization server ``issuer``, which is already known from the configuration or from
+    earlier use for ``server_url``. Fetches at most three URLs.
+    """
     metadata = yield from _metadata(issuer)
     if metadata is None and server_url is not None and issuer == _origin(server_url):
         metadata = _fixed_paths(issuer)
@@ -85,12 +87,15 @@ def metadata_of(issuer: str, server_url: str | None = None) -> Machine[ServerMet
 
 
 def known_issuer(client: PreregisteredClient, stored: StoredAuthorization) -> str | None:
-    """Return the only issuer to which the credentials of ``client`` may be sent; `None` if the first use decides."""
+    """Return the only issuer to which the credentials of ``client`` may be sent. Returns `None` if the credentials
+    haven't been used yet, so that any issuer is allowed.
+    """
     if client.issuer is not None:
         return client.issuer
     for issuer, record in stored.issuers.items():
         kept = record.client
-        # A client that has registered itself has redirect URIs. A hostile server can give such a client any id.
+        # Skip clients that have registered themselves (they have redirect URIs): a hostile server can give such a
+        # client any id.
         if kept is not None and kept.client_id == client.client_id and not kept.redirect_uris:
             return issuer
     return None
@@ -101,7 +106,7 @@ def _resource_metadata(context: GrantContext) -> Machine[ResourceMetadata | None
     named = None if context.challenge is None else context.challenge.params.get("resource_metadata")
     origin, target = split_url(context.server_url)
     path = target.partition("?")[0].rstrip("/")
-    # RFC 9728 sections 5.1 and 3.1: the URL in the challenge first, then the well-known URLs
+    # RFC 9728 sections 5.1 and 3.1: try the URL in the challenge first, then the well-known URLs.
     urls = (
         *([] if named is None else [named]),
         *([f"{origin}{_RESOURCE_METADATA}{path}"] if path else []),
@@ -114,12 +119,12 @@ def _resource_metadata(context: GrantContext) -> Machine[ResourceMetadata | None
 
 
 def _metadata(issuer: str) -> Machine[ServerMetadata | None]:
-    """Return the metadata of the authorization server ``issuer``; `None` if it has none."""
+    """Return the metadata of the authorization server ``issuer``; `None` if the server publishes no metadata."""
 
     def read(body: bytes) -> ServerMetadata:
         metadata = ServerMetadata.from_json(body)
-        # RFC 8414 section 3.3, OpenID Connect Discovery section 4.3: the issuer must be identical, except for a
-        # trailing slash.
+        # RFC 8414 section 3.3, OpenID Connect Discovery section 4.3: the issuer in the metadata must be identical,
+        # except for a trailing slash.
         if not same_issuer(metadata.issuer, issuer):
             raise InvalidDocument(f"metadata of another issuer, {shown(metadata.issuer)}")
         return metadata
@@ -138,9 +143,10 @@ def _metadata_urls(issuer: str) -> tuple[str, ...]:
 
 
 def _first(urls: Sequence[str], read: Callable[[bytes], T]) -> Machine[T | None]:
-    """Return the first metadata document at one of the ``urls``; `None` if all URLs answer that there is no document.
+    """Return the first metadata document that is found at one of the ``urls``; `None` if no URL has such a document.
     Raises `AuthorizationError` if a URL can't be read, so that a failure isn't mistaken for an old server without
-    metadata."""
+    metadata.
+    """
     failures: list[str] = []
     for url in urls:
         try:
@@ -153,7 +159,8 @@ def _first(urls: Sequence[str], read: Callable[[bytes], T]) -> Machine[T | None]
                 return read(answer.body)
             except InvalidDocument as error:
                 failures.append(f"{shown(url)}: {error}")
-        # Many servers answer any path with an HTML page, and others demand a token first.
+        # Many servers respond to any path with an HTML page, and others require a token first: neither is a metadata
+        # document.
         elif answer.status != 200 and (not 400 <= answer.status < 500 or answer.status in _LATER):
             failures.append(f"{shown(url)}: status {answer.status}")
     if failures:
@@ -162,9 +169,10 @@ def _first(urls: Sequence[str], read: Callable[[bytes], T]) -> Machine[T | None]
 
 
 def _chosen(named: Sequence[str], only: str | None, stored: StoredAuthorization) -> str:
-    """Return the authorization server to use, out of the ``named`` ones (RFC 9728 section 7.6; 2026-07-28
+    """Return the URL of the authorization server to use, from the ``named`` URLs (RFC 9728 section 7.6; 2026-07-28
     authorization, Authorization Server Binding). Raises `AuthorizationError` if the client's credentials belong to none
-    of them."""
+    of these servers.
+    """
     if only is not None:
         check_belonging(only, named)
         return only
@@ -174,7 +182,8 @@ def _chosen(named: Sequence[str], only: str | None, stored: StoredAuthorization)
 
 
 def _covers(resource: str, server_url: str) -> bool:
-    """Return whether ``resource`` has the same origin as the server's URL, and the same path or a prefix of it."""
+    """Return whether the URL ``resource`` has the same origin as the server's URL, and the same path or a prefix of it.
+    """
     try:
         (origin, path), (own_origin, own_target) = split_url(resource), split_url(server_url)
     except ValueError:
@@ -186,8 +195,9 @@ def _covers(resource: str, server_url: str) -> bool:
 
 
 def _fixed_paths(origin: str) -> ServerMetadata:
-    """Return an authorization server with its endpoints at their default paths (2025-03-26 authorization, Fallbacks for
-    Servers without Metadata Discovery)."""
+    """Return metadata with the default paths of the endpoints, for an authorization server that publishes no metadata
+    (2025-03-26 authorization, Fallbacks for Servers without Metadata Discovery).
+    """
     return ServerMetadata(
         issuer=origin,
         authorization_endpoint=f"{origin}/authorize",
@@ -211,8 +221,9 @@ _LONGEST_SCOPES: Final = 4096
 
 
 def scopes_in(text: str) -> tuple[str, ...]:
-    """Return the scopes in the value of a parameter ``scope``, without duplicates, in order. Invalid scopes are left
-    out."""
+    """Return the scopes in ``text``, a space-separated list, in order and without duplicates. Invalid scopes are left
+    out.
+    """
     return _each_once(text.split())
 
 
@@ -240,8 +251,8 @@ def scopes_at(found: AuthorizationServer, configured: tuple[str, ...] | None, co
 
 
 def scopes_to_register(found: AuthorizationServer, asked: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the scopes with which a client registers: those of its next request, and the other scopes of the resource
-    for a later step-up.
+    """Return the scopes with which a client registers at an authorization server: the scopes of its next request, and
+    the resource's other scopes, which the client may request later.
 
     Returns none if the authorization server that was ``found`` doesn't list all scopes to request, since many servers
     refuse to register such a client.

@@ -1,4 +1,4 @@
-"""Grants: the building blocks of all ways to get a token.
+"""Building blocks that all OAuth grants (ways to get a token) share.
 
 Each way to get tokens is a `Machine`, a generator without I/O. A machine starts from settings, which the people who run
 a client choose, and from a `GrantContext`. It yields a bounded number of steps to its driver, each a `Fetch` or a
@@ -60,8 +60,8 @@ class PreregisteredClient:
 
 
 class ClientBindings:
-    """Binds the secret or private key of a client without a configured issuer to the first issuer that any server names
-    (2026-07-28 authorization, Authorization Server Binding).
+    """Binds a client's secret or private key to the first issuer for which it is used, unless the client has a
+    configured issuer (2026-07-28 authorization, Authorization Server Binding).
 
     The bindings are kept in ``storage``, for all clients and processes that use the same secret there. A client without
     a secret or key isn't bound: its id isn't secret, and unrelated authorization servers may assign the same id.
@@ -73,8 +73,9 @@ class ClientBindings:
         """The issuers to which credentials are about to be bound, by the names of the bindings."""
 
     async def issuer_of(self, client: PreregisteredClient) -> str | None:
-        """Return the issuer that the credentials of ``client`` belong to; `None` if the first use decides. Raises
-        `AuthorizationError` if the stored binding can't be read."""
+        """Return the issuer that the credentials of ``client`` are bound to; `None` if they haven't been used yet.
+        Raises `AuthorizationError` if the stored binding can't be read.
+        """
         name = _name_of_binding(client)
         if client.issuer is not None or name is None:
             return client.issuer
@@ -83,15 +84,18 @@ class ClientBindings:
         return None if stored is None else stored.current
 
     def claim(self, client: PreregisteredClient, issuer: str) -> None:
-        """Record that the credentials of ``client`` are about to be used at ``issuer``, so that `settle` binds them to
-        it. Synchronous."""
+        """Record that the credentials of ``client`` will be sent to ``issuer``. The next call of `settle` binds the
+        credentials to that issuer. Synchronous.
+        """
         name = _name_of_binding(client)
         if name is not None:
             self._claimed[name] = issuer
 
     async def settle(self) -> None:
-        """Store the bindings that `claim` has recorded. Raises `AuthorizationError` if the credentials already belong
-        to another issuer, or if the binding can't be stored. After such an error, the credentials must not be sent."""
+        """Store the bindings of credentials to issuers that `claim` has recorded. Raises `AuthorizationError` if the
+        credentials already belong to another issuer, or if the binding can't be stored. After such an error, don't send
+        the credentials.
+        """
         while self._claimed:
             name, issuer = next(iter(self._claimed.items()))
             with calling_user_code("the storage of tokens"):
@@ -105,8 +109,9 @@ class ClientBindings:
 
 
 def _name_of_binding(client: PreregisteredClient) -> str | None:
-    """Return the name under which the binding of ``client`` is stored, which doesn't reveal the client's secret; `None`
-    if the client has no secret."""
+    """Return the name under which the issuer of ``client`` is stored; `None` if the client has no secret or key. The
+    name doesn't reveal the secret.
+    """
     if client.client_secret is None and client.private_key is None:
         return None
     key = client.private_key if isinstance(client.private_key, str | None) else dict(client.private_key)
@@ -115,8 +120,9 @@ def _name_of_binding(client: PreregisteredClient) -> str | None:
 
 
 def check_belonging(issuer: str, named: Sequence[str]) -> None:
-    """Raise `AuthorizationError` unless the server has ``named`` the ``issuer`` that the client's credentials belong
-    to. A trailing slash is ignored."""
+    """Raise `AuthorizationError` unless ``named``, the issuers that the server has named, contains the ``issuer`` that
+    the client's credentials belong to. A trailing slash is ignored.
+    """
     if not any(same_issuer(issuer, each) for each in named):
         raise AuthorizationError(
             f"the credentials of this client belong to {shown(issuer)}, but the server uses {shown(named[0])}:"
@@ -125,13 +131,13 @@ def check_belonging(issuer: str, named: Sequence[str]) -> None:
 
 
 def shown(text: str) -> str:
-    """Return ``text``, which comes from an untrusted source, in the form in which error messages quote it."""
+    """Return ``text``, which comes from an untrusted source, in a form that is safe to quote in error messages."""
     return repr(text[:200])
 
 
 @frozen(kw_only=True)
 class GrantContext:
-    """What the generator of a grant starts with: the server, the stored record, the challenge and the keys."""
+    """The data that each OAuth grant needs: the server's URL, the stored record, the challenge and the keys."""
 
     server_url: str
     """The canonical URL of the MCP server (2026-07-28 authorization, Canonical Server URI)."""
@@ -148,8 +154,9 @@ class GrantContext:
     """Binds credentials to the first issuer at which they are used; `None` if no bindings are stored."""
 
     async def bound(self, client: PreregisteredClient) -> PreregisteredClient:
-        """Return ``client`` with the issuer that its credentials belong to, if that is known. Raises
-        `AuthorizationError` if the stored binding can't be read."""
+        """Return ``client`` with its ``issuer`` set to the one that its credentials are bound to, if they are bound.
+        Raises `AuthorizationError` if the stored binding can't be read.
+        """
         if self.bindings is None:
             return client
         return attrs.evolve(client, issuer=await self.bindings.issuer_of(client))
@@ -162,8 +169,7 @@ class GrantContext:
 
 @frozen(kw_only=True)
 class Grant:
-    """The tokens and the issuer that a grant's generator returns. They are stored with ``stored._with_record(issuer,
-    record)``."""
+    """The result of an OAuth grant: the issued tokens, in a record to store, and their issuer."""
 
     issuer: str
     """The issuer URL of the authorization server, as in its metadata."""
@@ -177,8 +183,9 @@ T = TypeVar("T")
 
 @frozen(kw_only=True)
 class Visit:
-    """A step in which the user is sent to ``url``, until the browser is redirected to ``redirect_uri``. The step's
-    outcome is the URL of the redirect as a `str`, including its query."""
+    """A step of a sign-in: open ``url`` in the user's browser, and wait until the browser is redirected to
+    ``redirect_uri``. The result of the step is the URL of the redirect as a `str`, including its query.
+    """
 
     url: str = attrs.field(repr=False)
     redirect_uri: str
@@ -224,9 +231,10 @@ def error_code(body: bytes) -> str | None:
 def refused(
     what: str, error: str | None, status: int | None = None, secrets: Collection[str | None] = ()
 ) -> AuthorizationError:
-    """Return the exception for a refusal with the OAuth error ``error`` and the HTTP status. ``what`` is a sentence
-    about what was refused. An unregistered ``error`` is quoted only if it looks like an error code and contains none of
-    the ``secrets``."""
+    """Return the exception to raise when an authorization server has refused a request with the OAuth error ``error``
+    and an HTTP status. ``what`` is a sentence that says what was refused. An unregistered ``error`` is quoted only if
+    it looks like an error code and contains none of the ``secrets``.
+    """
     known = error if error in _CODES else None
     word = f"status {status}" if status is not None and error is None else "an unknown error"
     if known is None and error is not None and len(error) <= _LONGEST_CODE and _LIKE_A_CODE.fullmatch(error):

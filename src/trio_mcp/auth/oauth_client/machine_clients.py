@@ -1,4 +1,5 @@
-"""Machine clients: programs, workloads and enterprise-managed clients, which get tokens without user interaction.
+"""OAuth clients without user interaction: programs with their own credentials, workloads, and enterprise-managed
+clients.
 
 Each configuration has its grant below: client credentials (RFC 6749 section 4.4; the extension
 ``io.modelcontextprotocol/oauth-client-credentials``), a signed statement about the caller (JWT bearer, RFC 7523 section
@@ -33,7 +34,7 @@ _Text: TypeAlias = str | Callable[[], Awaitable[str]]
 @frozen(kw_only=True)
 class _MachineClient(OAuthClient, TokenSource):
     def _opened(self, server_url: str, user_is_asked: UserIsAsked) -> AbstractAsyncContextManager[Credentials]:
-        """Return the credentials for one server: see `ClientAuth`."""
+        """Return a context manager with the credentials for the server at ``server_url``: see `ClientAuth`."""
         return self._open_keeper(server_url, self)
 
 
@@ -68,7 +69,7 @@ class ClientCredentials(_MachineClient):
             raise ValueError("ClientCredentials needs a client_secret or a private_key")
 
     async def _acquire(self, context: GrantContext, run: RunMachine) -> None:
-        """Get a new grant with the client's credentials: see `TokenSource`."""
+        """Get new tokens with the client's own credentials: see `TokenSource`."""
         client = PreregisteredClient(**{each: getattr(self, each) for each in attrs.fields_dict(PreregisteredClient)})
         await run(client_credentials(await context.bound(client), context, self.scopes), None)
 
@@ -89,7 +90,7 @@ class WorkloadIdentity(_MachineClient):
     audience."""
 
     async def _acquire(self, context: GrantContext, run: RunMachine) -> None:
-        """Get a new grant with the platform's assertion: see `TokenSource`."""
+        """Get new tokens with the assertion of the client's platform: see `TokenSource`."""
         assertion = await _present(self.assertion, "assertion")
         await run(workload_identity(attrs.evolve(self, assertion=assertion), context), None)
 
@@ -116,7 +117,7 @@ class EnterpriseManaged(_MachineClient):
     """The type of ``subject_token`` (RFC 8693)."""
 
     async def _acquire(self, context: GrantContext, run: RunMachine) -> None:
-        """Get a new grant from the identity provider: see `TokenSource`."""
+        """Get new tokens with a grant from the enterprise's identity provider: see `TokenSource`."""
         subject_token = await _present(self.subject_token, "subject_token")
         client = await context.bound(self.client)
         await run(enterprise_managed(attrs.evolve(self, subject_token=subject_token, client=client), context), None)
@@ -132,7 +133,8 @@ async def _present(text: _Text, name: str) -> str:
 def client_credentials(
     known: PreregisteredClient, context: GrantContext, configured: tuple[str, ...] | None = None
 ) -> Machine[Grant]:
-    """Find the authorization server, and return the tokens that it issues for the client's own credentials.
+    """Find the authorization server, and return the tokens that it issues for the client's own credentials (grant type
+    ``client_credentials``).
 
     If the challenge says ``insufficient_scope``, all scopes that were requested before are requested as well.
     ``configured``: see `scopes_at`. Fetches at most seven URLs, besides the repeated request that a DPoP nonce demands.
@@ -152,7 +154,8 @@ class _AudienceClaim(msgspec.Struct):
 
 
 def workload_identity(settings: WorkloadIdentity, context: GrantContext) -> Machine[Grant]:
-    """Find the authorization server, and return the tokens that it issues for the platform's assertion, a string.
+    """Find the authorization server, and return the tokens that it issues for the JWT (``assertion``) of the client's
+    platform.
 
     Fetches at most seven URLs, besides the repeated request that a DPoP nonce demands. A refusal is final: another
     assertion may help, the same one won't (``"invalid_grant"``, ``"invalid_scope"``, ``"unauthorized_client"``).
@@ -160,8 +163,8 @@ def workload_identity(settings: WorkloadIdentity, context: GrantContext) -> Mach
     assert isinstance(settings.assertion, str), "the function was called"
     found = yield from discover(context, settings.issuer)
     if settings.issuer is None and not _is_audience(found, settings.assertion):
-        # Without this check, a hostile server could name any authorization server, and redeem the assertion at
-        # the right one.
+        # Without this check, a hostile server could name another authorization server, and then use the received
+        # assertion at the intended one.
         raise AuthorizationError(
             f"the assertion is not for this server's authorization server, {found.issuer[:200]!r}: use an assertion"
             " with that audience or, if you trust the issuer, pass it as issuer="
@@ -177,13 +180,14 @@ def workload_identity(settings: WorkloadIdentity, context: GrantContext) -> Mach
 
 
 def assertion_form(assertion: str) -> dict[str, str]:
-    """Return the form parameters with which a token request redeems ``assertion``."""
+    """Return the form parameters of a token request that exchanges the JWT ``assertion`` for tokens (RFC 7523)."""
     return {"grant_type": _JWT_BEARER, "assertion": assertion}
 
 
 def _is_audience(found: AuthorizationServer, assertion: str) -> bool:
-    """Return whether ``assertion`` names that authorization server as its audience, by its issuer URL or token endpoint
-    (RFC 7523 section 3). The signature isn't verified here, since the authorization server does that."""
+    """Return whether the audience of the JWT ``assertion`` is the authorization server ``found``: its issuer URL or
+    token endpoint (RFC 7523 section 3). The signature isn't verified here, since the authorization server does that.
+    """
     try:
         claims = assertion.split(".")[1]
         audience = msgspec.json.decode(decode_base64url(claims, padded=False), type=_AudienceClaim).aud
@@ -199,8 +203,8 @@ _ID_JAG: Final = "urn:ietf:params:oauth:token-type:id-jag"
 
 
 def enterprise_managed(settings: EnterpriseManaged, context: GrantContext) -> Machine[Grant]:
-    """Find the authorization server, exchange the user's token (a string) at the identity provider for a grant, and
-    return the tokens that the authorization server issues for that grant.
+    """Find the authorization server, exchange the user's token (``subject_token``) at the enterprise's identity
+    provider for an authorization grant, and return the tokens that the authorization server issues for that grant.
 
     Fetches at most eleven URLs, besides the repeated request that a DPoP nonce demands.
     """
@@ -223,10 +227,10 @@ def enterprise_managed(settings: EnterpriseManaged, context: GrantContext) -> Ma
         "subject_token_type": settings.subject_token_type,
     }
     client = preregistered(settings.idp_client, provider)
-    # The grant isn't bound to a key, so the identity provider gets no DPoP proof.
+    # The identity provider's grant isn't bound to a key, so the request contains no DPoP proof.
     answer = yield from ask(form, provider, client, attrs.evolve(context, proof_key=None))
-    # RFC 8693 section 2.2.1: any other token is only for the client, so the authorization server must not get
-    # it.
+    # RFC 8693 section 2.2.1: a token of any other type is meant only for the client, so don't send it to the
+    # authorization server.
     if answer.issued_token_type != _ID_JAG:
         raise AuthorizationError("the identity provider returned another kind of token than a grant for the server")
     client = preregistered(settings.client, found.metadata)

@@ -1,4 +1,4 @@
-"""TokenKeeper: the tokens for one server, which all requests of one client share.
+"""TokenKeeper: gets, stores and refreshes the tokens for one server, shared by all requests of one client.
 
 `OAuthClient`, the base class of all configurations, opens the keeper. When the server refuses a request, its challenge
 says which token to get; if no other token would help, the refusal is final.
@@ -60,8 +60,8 @@ _USELESS: Final = frozenset(("invalid_grant", "invalid_client"))
 
 @define(eq=False)
 class TokenKeeper:
-    """The `Credentials` for the server at ``server_url``. Gets tokens from ``source``, stores them in ``storage``, and
-    refreshes them.
+    """The OAuth implementation of `Credentials` for the server at ``server_url``. Gets tokens from ``source``, stores
+    them in ``storage``, and refreshes them.
 
     Only one acquisition runs at a time, and all requests that need a token wait for it. Before a refresh, the record is
     read again under the lock that spans processes: a refresh token may be valid for one use only, and another process
@@ -93,7 +93,7 @@ class TokenKeeper:
         self._record = Record(self._server_url, self._storage)
 
     def close(self) -> None:
-        """Limit all unfinished work to a few seconds, since the client is being closed."""
+        """Limit all unfinished token requests to a few seconds, since the client is being closed."""
         self._finishing.shorten()
 
     # The interface for the HTTP client
@@ -116,7 +116,7 @@ class TokenKeeper:
         return self._current.headers(method, self._server_url, self._nonce, self._now())
 
     def noticed(self, headers: Mapping[str, str]) -> None:
-        """Read the headers of a response: see `Credentials.noticed`."""
+        """Store the new DPoP nonce in the headers of a response, if there is one: see `Credentials.noticed`."""
         nonce = headers.get("dpop-nonce")
         if nonce is not None and _NONCE.fullmatch(nonce):
             self._nonce = nonce
@@ -137,7 +137,7 @@ class TokenKeeper:
         while True:
             held = self._current
             if (None if held is None else held.token) != token_in(request.sent):
-                return  # another token has been acquired meanwhile
+                return  # another request has got a new token meanwhile
             is_young = held is not None and held.since >= request.begun
             is_refresh = held is not None and held.is_refreshable and not is_young and not steps_up
             asks = not (is_refresh if self._acquisition is None else self._acquisition.is_refresh)
@@ -160,10 +160,11 @@ class TokenKeeper:
         steps_up: bool,
         is_refresh: bool,
     ) -> None:
-        """Start to acquire a token that may be better than the token ``held``. Raises `AuthorizationError` if that was
-        already tried for this request."""
+        """Start to get a token to replace the token ``held``, which was refused. Raises `AuthorizationError` if a
+        replacement was already tried for this request.
+        """
         if held is not None and held.since >= request.begun and held.is_granted:
-            # 2026-07-28 authorization, Step-Up Authorization Flow: the union of all scopes has already been
+            # 2026-07-28 authorization, Step-Up Authorization Flow: all demanded scopes together have already been
             # requested.
             scopes = scopes_in("" if challenge is None else challenge.params.get("scope", ""))
             if not steps_up or set(scopes) <= set(held.requested_scopes):
@@ -196,7 +197,7 @@ class TokenKeeper:
                 self._failed[acquisition.is_refresh] = acquisition
 
     async def _get(self, held: TokensInUse | None, challenge: Challenge | None) -> None:
-        """Get a new grant, or use a grant that another client or process has acquired."""
+        """Get tokens with a new OAuth grant, or use tokens that another client or process has stored meanwhile."""
         async with self._source._turn():
             stored = await self._record.load()
             if self._adopts(stored, held):
@@ -218,7 +219,8 @@ class TokenKeeper:
 
     async def _refresh(self, held: TokensInUse) -> None:
         """Refresh the tokens, or use tokens that another process has refreshed. If the refresh token is no longer
-        valid, record that."""
+        valid, record this.
+        """
         held.refresh_at = math.inf  # after a failure, don't refresh again at once
         async with self._record.lock():
             stored = await self._record.load()
@@ -255,8 +257,9 @@ class TokenKeeper:
                 self._is_loaded = True
 
     def _adopts(self, stored: StoredAuthorization, held: TokensInUse | None) -> bool:
-        """Use the tokens of the record ``stored`` if they differ from the tokens ``held`` and may be valid. Returns
-        whether they are used."""
+        """Use the tokens in the stored record ``stored`` if they differ from the tokens ``held`` and may be valid.
+        Returns whether they are now used.
+        """
         tokens = stored.tokens
         if tokens is None or (held is not None and tokens.access_token == held.token):
             return False
@@ -299,7 +302,7 @@ def _without_refresh_token(stored: StoredAuthorization, error: str | None) -> Gr
     assert record.tokens is not None, "there are tokens"
     client = record.client
     if error == "invalid_client" and client is not None and client.redirect_uris:
-        client = None  # the authorization server has forgotten the client that had registered itself: register again
+        client = None  # the server no longer knows the registered client: register again
     tokens = attrs.evolve(record.tokens, refresh_token=None)
     return Grant(issuer=stored.current, record=attrs.evolve(record, client=client, tokens=tokens))
 
@@ -314,9 +317,10 @@ _METADATA: Final = "resource_metadata"
 
 
 def challenge_of(request: RefusedRequest, *, is_dpop: bool) -> Challenge | None:
-    """Return the challenge that demands a token; with ``is_dpop``, a token that is bound to a key. Returns `None` if
-    the server sent no such challenge. The URL of the resource metadata (RFC 9728 section 5.1) may come from any of the
-    challenges."""
+    """Return the challenge in which a server demands a bearer token or, with ``is_dpop``, a DPoP-bound token. Returns
+    `None` if the server sent no such challenge. The URL of the resource metadata (RFC 9728 section 5.1) may come from
+    any of the challenges.
+    """
     found = [each for each in parse_challenges(request.challenges) if each.scheme in ("bearer", "dpop")]
     if not found:
         return None
@@ -329,8 +333,9 @@ def challenge_of(request: RefusedRequest, *, is_dpop: bool) -> Challenge | None:
 
 
 def final_refusal(request: RefusedRequest, error: str | None, why: str) -> AuthorizationError:
-    """Return the exception for a request that the server has refused with the error code ``error``, and would refuse
-    again."""
+    """Return the exception to raise when the server has refused a request with the error code ``error`` and would
+    refuse it again.
+    """
     known = error if error in _CHALLENGE_CODES else None
     word = "" if known is None else f" ({known})"
     return AuthorizationError(
@@ -346,7 +351,7 @@ def _scopes(scopes: Sequence[str] | None) -> tuple[str, ...] | None:
 
 @frozen(kw_only=True)
 class OAuthClient(ClientAuth):
-    """The settings that all OAuth configurations of clients have in common."""
+    """Base class of all OAuth configurations of clients, with their common settings."""
 
     scopes: tuple[str, ...] | None = attrs.field(default=None, converter=_scopes)
     """Scopes to request instead of those that the server suggests."""
@@ -371,7 +376,8 @@ class OAuthClient(ClientAuth):
     @asynccontextmanager
     async def _open_keeper(self, server_url: str, source: TokenSource) -> AsyncGenerator[Credentials]:
         """Open the `TokenKeeper` that gets tokens from ``source`` for one server. Raises `ValueError` if the server's
-        URL isn't secure, so that a token could be read on the way (OAuth 2.1, draft 13, section 1.5)."""
+        URL isn't secure, since a token could be intercepted (OAuth 2.1, draft 13, section 1.5).
+        """
         if names_socket(server_url):
             raise ValueError("OAuth does not work with a server on a Unix socket: pass auth=Bearer(token)")
         origin = split_url(server_url)[0]

@@ -1,4 +1,4 @@
-"""Requests to a token endpoint, for every kind of grant (RFC 6749 section 5), and the client that sends them.
+"""Sends requests to a token endpoint, for every OAuth grant (RFC 6749 section 5), authenticated as the client.
 
 `authentication` says how a client authenticates there: by its id alone, with a secret, or with a signed assertion.
 `client_at` finds or registers the client at an authorization server (2026-07-28 authorization, Client Registration).
@@ -50,8 +50,9 @@ def granted(
     scopes: tuple[str, ...],
     context: GrantContext,
 ) -> Machine[Grant]:
-    """Send ``form`` to the token endpoint of the authorization server ``found``, and return the grant with the issued
-    tokens and ``scopes``."""
+    """Send ``form`` to the token endpoint of the authorization server ``found``, and return a `Grant` with the issued
+    tokens and ``scopes``.
+    """
     tokens = yield from tokens_by({**form, **scope_parameter(scopes)}, found, client, scopes, context)
     record = context.stored.issuers.get(found.issuer, IssuerRecord())
     kept = None if client is None else client.registration
@@ -66,8 +67,8 @@ def tokens_by(
     scopes: tuple[str, ...],
     context: GrantContext,
 ) -> Machine[Tokens]:
-    """Send the grant in ``form``, which requests ``scopes``, to the token endpoint of the authorization server
-    ``found``, and return the issued tokens.
+    """Send the token request in ``form``, which requests ``scopes``, to the authorization server ``found``, and return
+    the issued tokens.
 
     Sends one request, and a second one if the endpoint demands a nonce (RFC 9449 section 8). Raises
     `AuthorizationError` with the error code of the endpoint, and no other text of its response: see `refused`.
@@ -83,10 +84,10 @@ def tokens_by(
     return Tokens(
         access_token=answer.access_token,
         token_type="DPoP" if kind == "dpop" else "Bearer",
-        # RFC 6749 section 5.1: if the response has no parameter scope, all requested scopes are granted
+        # RFC 6749 section 5.1: if the response has no parameter scope, all requested scopes are granted.
         scopes=scopes if answer.scope is None else scopes_in(answer.scope),
         expires_at=expires_at,
-        # Many servers send an empty refresh token instead of none.
+        # Many servers send an empty refresh token when they issue no refresh token.
         refresh_token=answer.refresh_token if _TOKEN.fullmatch(answer.refresh_token or "") else None,
     )
 
@@ -94,8 +95,9 @@ def tokens_by(
 def ask(
     form: Mapping[str, str], server: ServerMetadata, client: TokenClient | None, context: GrantContext
 ) -> Machine[TokenResponse]:
-    """Send ``form`` to the token endpoint of ``server``, and return the response. Only the characters of the token in
-    the response have been checked."""
+    """Send ``form`` to the token endpoint of ``server``, and return the response. The caller must validate the
+    response: only the token's characters have been checked.
+    """
     url = server.token_endpoint
     if url is None:
         raise AuthorizationError("the authorization server has no token endpoint")
@@ -115,7 +117,7 @@ def ask(
     demanded = answer.status in (400, 401) and error_code(answer.body) == "use_dpop_nonce"
     if demanded and context.proof_key is not None and _NONCE.fullmatch(nonce):
         answer = yield from post_form("token", url, form, server, client, context.now(), headers(nonce))
-    # RFC 6749 section 5.2 describes error responses; some servers send them with status 200
+    # RFC 6749 section 5.2 describes error responses; some servers send them with status 200.
     if (error := error_code(answer.body)) is not None or answer.status not in (200, 201):
         secrets = [*map(form.get, _SECRETS), None if client is None else client.client_secret]
         raise refused(f"the token endpoint of {shown(server.issuer)} refused", error, answer.status, secrets)
@@ -137,8 +139,9 @@ def post_form(
     now: float,
     headers: Mapping[str, str] = MappingProxyType({}),
 ) -> Machine[Fetched]:
-    """Send ``form`` to an ``endpoint`` of ``server``, authenticated as ``client``, and return the response. Raises
-    `AuthorizationError` if the client's key can't be used."""
+    """Send ``form`` to an OAuth ``endpoint`` of ``server``, authenticated as ``client``, and return the response.
+    Raises `AuthorizationError` if the client's key can't be used.
+    """
     own, named = ({}, {}) if client is None else authentication(client, server, now)
     try:
         answer: Fetched = yield Fetch(
@@ -156,8 +159,9 @@ def post_form(
 
 
 def _as_json(body: bytes) -> bytes:
-    """Convert a form-encoded token or error response to a JSON object, and return any other response unchanged. Some
-    servers respond in the encoding of the request."""
+    """Return the response with its form-encoded body converted to JSON; any other response is returned unchanged. Some
+    token endpoints respond with a form, like the request.
+    """
     try:
         if not _FORM_TEXT.fullmatch(body):  # an HTML page, or JSON, may quote a form that an attacker has written
             return body
@@ -178,7 +182,7 @@ some decode the parts of the header and others don't."""
 
 @frozen(kw_only=True)
 class TokenClient:
-    """A client, with all data that it needs to authenticate at a token endpoint."""
+    """An OAuth client, with all data that it needs to authenticate at a token endpoint."""
 
     client_id: str
     auth_method: AuthMethod
@@ -196,7 +200,9 @@ def _listed_methods(server: ServerMetadata) -> Collection[str]:
 
 
 def _secret_method(usable: Collection[str], otherwise: AuthMethod) -> AuthMethod:
-    """Return the best of the ``usable`` methods for a client with a secret; ``otherwise`` if none is usable."""
+    """Return the preferred one of the ``usable`` authentication methods for a client with a secret; ``otherwise`` if
+    none is usable.
+    """
     for method in SECRET_METHODS:
         if method in usable:
             return method
@@ -204,8 +210,9 @@ def _secret_method(usable: Collection[str], otherwise: AuthMethod) -> AuthMethod
 
 
 def preregistered(client: PreregisteredClient, server: ServerMetadata) -> TokenClient:
-    """Return a client that is registered at ``server``, with the best of its authentication methods that the server
-    lists: an assertion before a secret, and a secret in the body before one in a header."""
+    """Return the token endpoint client for ``client``, which is already registered at ``server``. It authenticates with
+    its configured method, else with its private key, else with its secret in a way that the server supports.
+    """
     method: AuthMethod = "none"
     if client.auth_method is not None:
         method = client.auth_method
@@ -227,8 +234,8 @@ def preregistered(client: PreregisteredClient, server: ServerMetadata) -> TokenC
 
 
 def authentication(client: TokenClient, server: ServerMetadata, now: float) -> tuple[dict[str, str], dict[str, str]]:
-    """Return the headers and form parameters that authenticate ``client`` in one request to an endpoint of ``server``.
-    Raises `AuthorizationError` if the client's key can't be used.
+    """Return the headers and form parameters that authenticate ``client`` in one request to ``server``. Raises
+    `AuthorizationError` if the client's key can't be used.
 
     RFC 6749 sections 2.3.1 and 3.2.1, RFC 7523 section 2.2.
     """
@@ -245,8 +252,9 @@ def authentication(client: TokenClient, server: ServerMetadata, now: float) -> t
 
 
 def _assertion(client: TokenClient, server: ServerMetadata, now: float) -> str:
-    """Return a new JWT that authenticates the client in one request. The JWT's only audience is the issuer, so it is
-    useless elsewhere."""
+    """Return a new JWT that authenticates the client in one request. Its only audience is the issuer, so that no other
+    server accepts it.
+    """
     key = client.key
     assert key is not None
     assert key.private_key is not None
@@ -271,8 +279,8 @@ _LOOPBACK: Final = frozenset(("127.0.0.1", "::1", "localhost"))
 def client_at(
     server: ServerMetadata, record: IssuerRecord, settings: OAuthSettings, scopes: tuple[str, ...], now: float
 ) -> Machine[TokenClient]:
-    """Return the client that ``settings`` describe at ``server``. ``record`` is the server's stored record. Sends at
-    most one request.
+    """Return the OAuth client to use at ``server`` according to ``settings``, registering it if needed. ``record`` is
+    what is stored about the server. Sends at most one request.
 
     This is the preregistered client; else its metadata document, if the server supports these; else the client that has
     registered itself, which happens now if needed. It registers for ``scopes``, since some servers let a client request
@@ -297,8 +305,9 @@ def client_at(
 
 
 def client_of(server: ServerMetadata, record: IssuerRecord, settings: OAuthSettings, now: float) -> TokenClient | None:
-    """Return the client to which the tokens of ``record`` were issued; `None` if ``settings`` now describe another
-    client."""
+    """Return the OAuth client to which the tokens in ``record`` were issued; `None` if ``settings`` now describe
+    another client.
+    """
     kept = record.client
     if kept is None or _is_expired(kept, now):
         return None
@@ -331,7 +340,7 @@ def _register(
         grant_types=("authorization_code", "refresh_token") if settings.auth.refresh else ("authorization_code",),
         response_types=("code",),
         token_endpoint_auth_method=wanted,
-        # Without this parameter, OpenID Connect assumes a web application, which must not have loopback
+        # Without the application type, OpenID Connect servers assume a web application, which must not have loopback
         # redirects.
         application_type="native" if native else "web",
         scope=" ".join(scopes) or None,
@@ -359,8 +368,8 @@ def _register(
         secret_expires_at=made.client_secret_expires_at or None,  # 0 means never
         auth_method=made.token_endpoint_auth_method or otherwise,
         redirect_uris=(settings.redirect_uri,),
-        # RFC 7591 section 3.2.1: the response contains what was registered. What the server refused isn't
-        # requested again.
+        # RFC 7591 section 3.2.1: the response contains the scopes that were registered. Scopes that the server left out
+        # are stored as well, so that the client doesn't register for them again.
         scopes=None if made.scope is None else tuple(dict.fromkeys((*scopes, *scopes_in(made.scope)))),
     )
     return _registered(kept)
@@ -374,8 +383,9 @@ def _documented(url: str) -> TokenClient:
 
 
 def _registered(registration: RegisteredClient) -> TokenClient:
-    """Return the client that has registered itself at the authorization server. If it has no secret, it authenticates
-    by its id alone."""
+    """Return the client that has registered itself at the authorization server. Without a secret, it authenticates with
+    its id alone.
+    """
     method = _secret_method(() if registration.client_secret is None else (registration.auth_method,), "none")
     return TokenClient(
         client_id=registration.client_id,

@@ -85,7 +85,7 @@ class IntrospectionVerifier(BuiltInVerifier):
 
     @property
     def _holds_for(self) -> float:
-        """The number of seconds for which an answer of the verifier is cached."""
+        """The number of seconds for which the verifier's result for a token is cached."""
         return self.cache_for
 
     def _at(
@@ -95,7 +95,7 @@ class IntrospectionVerifier(BuiltInVerifier):
         now: Callable[[], float] = time.time,
         trusted_http_hosts: frozenset[str] = frozenset(),
     ) -> VerifyingObject:
-        """Return the verifier for tokens of ``resource``: see `BuiltInVerifier`."""
+        """Return the verifier for tokens that are issued for ``resource``: see `BuiltInVerifier`."""
         issuers = tuple(authorization_servers) if self.issuer is None else (self.issuer,)
         if len(issuers) != 1:
             raise ValueError("an introspection endpoint has the tokens of one issuer only: pass issuer=")
@@ -110,7 +110,7 @@ class IntrospectionVerifier(BuiltInVerifier):
 
 @frozen
 class _Introspection:
-    """Verifies tokens of ``issuer`` by introspection, with the credentials in ``settings``."""
+    """Verifies tokens of ``issuer`` by token introspection, with the client credentials in ``settings``."""
 
     _settings: IntrospectionVerifier
     _issuer: str
@@ -176,8 +176,9 @@ class _Introspection:
 
 def _read(fetched: Fetched, endpoint: str) -> Mapping[str, Any]:
     """Return the issuer's introspection response for a token (RFC 7662 section 2.2). Raises `VerifierUnavailable` if
-    the issuer sends an error or something else: that says nothing about the token, since for example the credentials of
-    this server may be wrong."""
+    the issuer sends an error or anything else, since the token may still be valid: for example, the credentials of this
+    server may be wrong.
+    """
     if fetched.status != HTTPStatus.OK:
         raise VerifierUnavailable(f"{endpoint}: status {fetched.status}")
     try:

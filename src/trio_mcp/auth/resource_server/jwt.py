@@ -100,7 +100,7 @@ class JWTVerifier(BuiltInVerifier):
         now: Callable[[], float] = time.time,
         trusted_http_hosts: frozenset[str] = frozenset(),
     ) -> VerifyingObject:
-        """Return the verifier for tokens of ``resource``: see `BuiltInVerifier`."""
+        """Return the verifier for tokens that are issued for ``resource``: see `BuiltInVerifier`."""
         issuers = _texts(self.issuer) or tuple(authorization_servers)
         if self.jwks_uri is not None and len(issuers) > 1:
             raise ValueError("one jwks_uri cannot have the keys of several issuers: pass one issuer=")
@@ -124,7 +124,7 @@ class JWTVerifier(BuiltInVerifier):
 
 @frozen
 class _SignatureCheck:
-    """Verifies tokens that are signed by the issuers whose keys are in ``sources``."""
+    """Verifies the signatures and claims of tokens. ``sources`` contains the public keys of each issuer."""
 
     _expected: ExpectedClaims
     _sources: Mapping[str, KeySource]
@@ -145,8 +145,8 @@ class _SignatureCheck:
         signed = read_signed(token, self._algorithms, _LONGEST)
         self._check_type(signed)
         claims, expected = signed.claims, self._expected
-        # Check the signature before reading untrusted claims in detail. The issuer's URL is compared literally,
-        # and tokens don't affect how often an issuer's keys are fetched.
+        # Check the signature before reading untrusted claims in detail. The issuer's URL is compared literally, and
+        # untrusted tokens don't cause additional fetches of an issuer's keys.
         issuer = expected.check_issuer(claims)
         if not await self._sources[issuer].has_signed(signed):
             raise Untrusted(f"not signed by a key of {issuer}")

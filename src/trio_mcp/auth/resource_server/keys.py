@@ -1,4 +1,4 @@
-"""Public keys of issuers and of clients, read from JWKs (RFC 7517), within limits.
+"""The public keys of token issuers and of clients, read from JWKs (RFC 7517). Their number and size are limited.
 
 A `KeySource` has the keys of one issuer, and fetches them when needed, but not too often. `fetch_keys` fetches them
 from the URL in the metadata of the issuer (RFC 8414). Checking signatures needs joserfc.
@@ -61,18 +61,18 @@ _MOST_KEYS: Final = 100
 
 
 def check_extra() -> None:
-    """Raise `ImportError` unless the package joserfc is installed, which the extra ``trio-mcp[auth]`` requires."""
+    """Raise `ImportError` unless the package joserfc is installed. It is part of the extra ``trio-mcp[auth]``."""
     require(jws)
 
 
 class UnusableKey(ValueError):
-    """The JWK isn't a public key that this server can use to check signatures. The message contains nothing of the
-    key."""
+    """The JWK isn't a public key that this server can use to check signatures. The message contains no part of the key.
+    """
 
 
 @frozen
 class VerificationKey:
-    """A public key that checks signatures."""
+    """A public key with which signatures are checked."""
 
     kid: str | None
     """The id of the key (``kid``), which the key's owner has chosen."""
@@ -82,32 +82,34 @@ class VerificationKey:
 
     @property
     def thumbprint(self) -> str:
-        """The thumbprint of the key, which is derived from the key itself (RFC 7638)."""
+        """The SHA-256 thumbprint of the key, which identifies the key (RFC 7638)."""
         return self._key.thumbprint()
 
     def has_signed(self, signed: Signed) -> bool:
-        """Return whether the signature was made with this key and one of its algorithms."""
+        """Return whether the signature was made with the private key of this public key, using one of its algorithms.
+        """
         if signed.algorithm not in self.algorithms:
             return False
         return jws.JWSRegistry.algorithms[signed.algorithm].verify(signed.signed, signed.signature, self._key)
 
 
 def read_key(jwk: Mapping[str, Any]) -> VerificationKey:
-    """Return the public key in ``jwk``. Raises `UnusableKey` if it isn't a supported public key, and also if it is a
-    private key: a key that was disclosed proves nothing."""
+    """Return the public key in ``jwk``. Raises `UnusableKey` if the JWK isn't a supported public key. A JWK with a
+    private key is refused as well, since a disclosed private key proves nothing.
+    """
     kind, curve, kid, algorithm = (jwk.get(name) for name in ("kty", "crv", "kid", "alg"))
     if not isinstance(kind, str) or not (curve is None or isinstance(curve, str)):
         raise UnusableKey("the key has no type (kty)")
     algorithms = _ALGORITHMS.get((kind, None if kind == "RSA" else curve))
     if algorithms is None:
-        raise UnusableKey("keys of this type cannot check signatures here")
+        raise UnusableKey("keys of this type are not supported (kty, crv)")
     if not _PRIVATE.isdisjoint(jwk):
         raise UnusableKey("a private key")
     operations = jwk.get("key_ops")  # RFC 7517 sections 4.2 and 4.3
     if jwk.get("use", "sig") != "sig" or not (operations is None or _has(operations, "verify")):
-        raise UnusableKey("a key for another use than checking signatures")
+        raise UnusableKey("the key is not for checking signatures (use or key_ops)")
     if algorithm is not None and algorithm not in algorithms:
-        raise UnusableKey("a key for an algorithm that is not supported")
+        raise UnusableKey("the algorithm of the key is not supported (alg)")
     if kid is not None and not isinstance(kid, str):
         raise UnusableKey("the kid of a key must be a string")
     members = {name: _member(jwk, name) for name in _MEMBERS[kind]}
@@ -131,23 +133,24 @@ def _imported(kind: str, curve: str | None, members: Mapping[str, str]) -> RSAKe
     kinds = {"RSA": jose_jwk.RSAKey, "EC": jose_jwk.ECKey, "OKP": jose_jwk.OKPKey}
     named = {"kty": kind} if kind == "RSA" else {"kty": kind, "crv": str(curve)}
     if kind == "RSA" and (bits := _bits(members["n"])) not in _RSA_BITS:
-        raise UnusableKey(f"an RSA key of {bits} bits")
+        raise UnusableKey(f"an RSA key of {bits} bits is not supported")
     try:
         return kinds[kind].import_key({**named, **members})
     except Exception:  # broken keys raise all kinds of errors, some of which contain the key
-        raise UnusableKey("a key with invalid numbers") from None
+        raise UnusableKey("the numbers of the key are invalid") from None
 
 
 def _bits(modulus: str) -> int:
     try:
         return int.from_bytes(decode_base64url(modulus, padded=False), "big").bit_length()
-    except ValueError:  # the length of the text is impossible for base64url
+    except ValueError:  # no base64url text has this length
         return 0
 
 
 def read_key_set(document: bytes | str | Mapping[str, Any]) -> tuple[VerificationKey, ...]:
-    """Return the usable keys of a JWK set, ignoring the other keys (RFC 7517 section 5). Raises `UnusableKey` unless
-    this is a set of 1 to 100 keys, and if none of them is usable."""
+    """Return the usable keys of a JWK set, ignoring unusable ones (RFC 7517 section 5). Raises `UnusableKey` unless the
+    set has 1 to 100 keys, at least one of them usable.
+    """
     try:
         found: object = document
         if isinstance(document, bytes | str):
@@ -184,17 +187,18 @@ _DEADLINE: Final = 10.0
 
 
 class KeySource(Protocol):
-    """The source of one issuer's public keys."""
+    """Interface for the public keys of one issuer, with which token signatures are checked."""
 
     async def has_signed(self, signed: Signed) -> bool:
         """Return whether a token was signed with one of the issuer's keys. Raises `VerifierUnavailable` if the keys
-        can't be fetched at the moment."""
+        can't be fetched now.
+        """
         ...
 
 
 @frozen
 class FixedKeys:
-    """A `KeySource` whose keys never change."""
+    """A `KeySource` with a fixed set of keys."""
 
     _keys: Sequence[VerificationKey]
 
@@ -204,7 +208,7 @@ class FixedKeys:
 
 
 class FetchedKeys:
-    """A `KeySource` with the keys that ``fetch`` gets from ``issuer``.
+    """A `KeySource` whose keys are fetched from ``issuer`` with the function ``fetch``.
 
     Keys are fetched before the first check, when they are old, and for a signature that none of the known keys has
     made; in any case at most once in half a minute. Known keys stay valid while the issuer doesn't respond.
@@ -229,7 +233,8 @@ class FetchedKeys:
         candidates = [key for key in self._keys if _may_be(key, signed)]
         if any(key.has_signed(signed) for key in candidates):
             return True
-        # The token may be signed with a new key. If its key id is known, the keys aren't fetched.
+        # The token may be signed with a new key, so fetch the keys. If the token's key id is known, the keys aren't
+        # fetched.
         if candidates and signed.kid is not None and all(key.kid is not None for key in candidates):
             return False
         before = self._keys
@@ -243,8 +248,9 @@ class FetchedKeys:
         return False
 
     async def _refresh(self) -> None:
-        """Fetch the keys of the issuer, unless that was done recently. If there is no response, the old keys stay in
-        use."""
+        """Fetch the issuer's keys, unless they were fetched recently. If there is no response, the old keys stay in
+        use.
+        """
         async with self._asking:
             now = trio.current_time()
             if now < self._asked_at + (_PAUSE_WITH_KEYS if self._keys else _PAUSE_WITHOUT_KEYS):
@@ -271,8 +277,8 @@ def _may_be(key: VerificationKey, signed: Signed) -> bool:
 
 
 def check_jwks_uri(url: str, trusted_http_hosts: Collection[str]) -> str:
-    """Return ``url`` if keys may be fetched from it. Otherwise raises `ValueError`, whose message suggests a
-    solution."""
+    """Return ``url`` if keys may be fetched from it. Otherwise raise a `ValueError` whose message suggests a solution.
+    """
     try:
         return check_endpoint(url, trusted_http_hosts)
     except ValueError as error:
@@ -282,8 +288,9 @@ def check_jwks_uri(url: str, trusted_http_hosts: Collection[str]) -> str:
 async def fetch_keys(
     issuer: str, jwks_uri: str | None, fetcher: Fetcher, trusted_http_hosts: Collection[str] = ()
 ) -> Sequence[VerificationKey]:
-    """Fetch the keys at ``jwks_uri``, or at the URL in the metadata of ``issuer`` if ``jwks_uri`` is `None`, and return
-    them. Raises `FetchFailed` if there is no response, and `UnusableKey` if there is no usable key."""
+    """Fetch and return the issuer's keys from ``jwks_uri``. If ``jwks_uri`` is `None`, get the URL of the keys from the
+    metadata of ``issuer``. Raises `FetchFailed` if there is no response, and `UnusableKey` if there is no usable key.
+    """
     uri = await _jwks_uri(issuer, fetcher) if jwks_uri is None else jwks_uri
     try:
         return read_key_set(await _fetched(uri, fetcher))
@@ -310,7 +317,7 @@ def _jwks_uri_in(body: bytes, issuer: str) -> str:
         metadata = ServerMetadata.from_json(body)
     except InvalidDocument as error:
         raise FetchFailed(f"{issuer}: {error}") from None
-    if metadata.issuer != issuer:  # RFC 8414 section 3.3: identical
+    if metadata.issuer != issuer:  # RFC 8414 section 3.3: the issuers must be identical
         raise FetchFailed(f"the metadata of {issuer} name another issuer, {metadata.issuer!a:.200}")
     if metadata.jwks_uri is None:
         raise FetchFailed(f"the metadata of {issuer} name no jwks_uri")

@@ -36,7 +36,7 @@ _MOST_KEYS: Final = 1000
 
 @frozen
 class UsedProof:
-    """A valid DPoP proof that has now been used, and must not be used again."""
+    """A valid DPoP proof that was just used. It must not be accepted again."""
 
     digest: bytes
     """SHA-256 hash of the proof's id and key."""
@@ -45,8 +45,9 @@ class UsedProof:
 
 
 class ProofChecks:
-    """Checks the DPoP proofs of requests to ``resource``. With ``nonces``, each proof must contain a nonce of the
-    server, and the client's clock doesn't matter. ``now`` returns the time in seconds since the epoch."""
+    """Checks the DPoP proofs of requests to ``resource``. With ``nonces``, each proof must contain a nonce that the
+    server has created, and the client's clock doesn't matter. ``now`` returns the time in seconds since the epoch.
+    """
 
     algorithms = ASYMMETRIC
     """The accepted signature algorithms of DPoP proofs."""
@@ -62,16 +63,18 @@ class ProofChecks:
         are stored."""
 
     def share(self, secret: bytes) -> None:
-        """Accept the nonces of all processes that have ``secret``, if nonces are used and the author hasn't passed a
-        secret."""
+        """Use the ``secret`` that all replicas share for DPoP nonces, so that replicas accept each other's nonces. Has
+        no effect without nonces, or if the server's author has passed a secret for nonces.
+        """
         if self._nonces is not None:
             self._nonces.share(secret)
 
     def check(self, proof: str, method: str, token: str, principal: Principal) -> UsedProof:
-        """Check the DPoP ``proof`` of a request by ``method``. The proof must be made for this request, with the key
-        that ``token`` of ``principal`` is bound to, and must not have been used before. Returns the proof, which then
-        counts as used. Raises `Untrusted` if the proof is invalid, `NonceNeeded` if it needs another nonce, and
-        `TooManyProofs` if the client used too many."""
+        """Check the DPoP ``proof`` of a request with the HTTP method ``method``, mark the proof as used, and return it.
+        The proof must be made for this request, with the key that ``token`` of ``principal`` is bound to, and must not
+        have been used before. Raises `Untrusted` if the proof is invalid, `NonceNeeded` if it needs another nonce, and
+        `TooManyProofs` if the client used too many proofs recently.
+        """
         # The numbers in the following comments refer to the list in RFC 9449 section 4.3.
         signed = read_signed(proof, self.algorithms, _LONGEST)  # 2, 5
         if signed.header.get("typ") != "dpop+jwt":  # 4
@@ -86,19 +89,21 @@ class ProofChecks:
         if not key.has_signed(signed):  # 6
             raise Untrusted("the proof is signed by another key")
         self._keys[thumbprint] = jwk, key
-        # A hash takes the same space for every proof, however long the proof's id is.
+        # Store a hash: unlike the proof's id, it has the same size for every proof.
         digest = hashlib.sha256(f"{thumbprint} {proof_id}".encode()).digest()
         if not self._seen.add(principal.id, digest, ends_at, now):  # section 11.1
             raise Untrusted(USED_BEFORE)
         return UsedProof(digest, math.ceil((ends_at - now + _WINDOW) * 1000))
 
     def _key(self, signed: Signed, thumbprint: str) -> tuple[Mapping[str, Any], VerificationKey]:
-        """Return the public key in the header of a proof, as its JWK and as a key object. Raises `Untrusted` if the key
-        doesn't have this ``thumbprint``."""
+        """Return the public key in the header of a DPoP proof, as a JWK and as a key object. Raises `Untrusted` if the
+        key doesn't have the given ``thumbprint``.
+        """
         jwk: object = signed.header.get("jwk")
         if not isinstance(jwk, dict):
             raise Untrusted("the proof has no key (jwk)")
-        # Reading a key takes as long as checking a signature, and a client uses one key for all its requests.
+        # Cache the key: parsing a key takes as long as checking a signature, and a client uses one key for all its
+        # requests.
         known = self._keys.get(thumbprint)
         if known is not None and known[0] == jwk:
             return known
@@ -112,8 +117,9 @@ class ProofChecks:
         return found, key
 
     def _checked_claims(self, claims: Mapping[str, Any], method: str, token: str) -> str:
-        """Return the id of a proof. Raises `Untrusted` if the claims show that the proof was made for another
-        request."""
+        """Check the claims of a DPoP proof and return the proof's id. Raises `Untrusted` if the claims show that the
+        proof was made for another request.
+        """
         proof_id, target, ath = (claims.get(name) for name in ("jti", "htu", "ath"))
         if not isinstance(proof_id, str) or not proof_id:
             raise Untrusted("the proof has no id (jti)")
@@ -127,7 +133,7 @@ class ProofChecks:
         return proof_id
 
     def _expires_at(self, claims: Mapping[str, Any], now: float) -> float:
-        """Return the time from which the proof is too old to be accepted."""
+        """Return the time after which a DPoP proof is too old to be accepted."""
         issued_at = claims.get("iat")
         if isinstance(issued_at, bool) or not isinstance(issued_at, int | float):
             raise Untrusted("the proof has no time (iat)")
@@ -143,8 +149,9 @@ class ProofChecks:
 
 
 def _without_query(url: str) -> str:
-    """Return ``url`` without query and fragment, in a form that can be compared. A trailing slash is removed as well,
-    since endpoints respond with and without it."""
+    """Return ``url`` without query, fragment and trailing slash, in a form in which equivalent URLs compare equal.
+    Endpoints also respond at the URL with the slash.
+    """
     try:
         return canonical(url.partition("#")[0].partition("?")[0]).rstrip("/")
     except ValueError:
@@ -169,26 +176,31 @@ class NonceNeeded(Exception):
 
 
 class ProofNonces:
-    """Creates DPoP nonces and recognizes them without storing them: each nonce is its creation time, signed with
-    ``secret``. Processes that share the secret accept each other's nonces. If ``secret`` is `None`, one is generated
-    for this process."""
+    """Creates DPoP nonces, and recognizes its nonces later without storing them: each nonce is its creation time,
+    signed with ``secret``. Processes that share the secret accept each other's nonces. If ``secret`` is `None`, a
+    random secret is generated.
+    """
 
     def __init__(self, secret: bytes | None) -> None:
         self._is_own = secret is None
         self._secret = secrets.token_bytes(32) if secret is None else secret
 
     def share(self, secret: bytes) -> None:
-        """Derive the secret for nonces from ``secret``, which all processes have, unless the author has passed one."""
+        """Derive the secret for DPoP nonces from ``secret``, which all replicas share. Has no effect if the server's
+        author has passed a secret for nonces.
+        """
         if self._is_own:
             self._secret = derived_key(secret, b"trio-mcp DPoP-Nonce 1")
 
     def make(self, now: float) -> str:
-        """Return a new nonce that is valid for five minutes from ``now``, in seconds since the epoch."""
+        """Return a new DPoP nonce, created at ``now`` (seconds since the epoch) and valid for five minutes."""
         time = int(now).to_bytes(_TIME_BYTES, "big")
         return urlsafe_b64encode(time + self._seal(time)).decode("ascii")
 
     def ends_at(self, nonce: str) -> float | None:
-        """Return the time at which ``nonce`` expires; `None` if the nonce wasn't created with this secret."""
+        """Return the time at which the DPoP ``nonce`` expires; `None` if ``nonce`` wasn't created with this object's
+        secret.
+        """
         if len(nonce) != _NONCE_LENGTH or not nonce.isascii():
             return None
         try:
@@ -209,7 +221,8 @@ class TooManyProofs(Exception):
 
 
 class ProofReplayGuard:
-    """Remembers at most ``limit`` used DPoP proofs, each until it is too old to be used again.
+    """Detects replays of DPoP proofs: remembers at most ``limit`` used proofs, each until its age alone makes it
+    invalid.
 
     No proof is forgotten earlier; otherwise a client that uses many proofs could make room for a replay. A principal
     that has its fair share of the places, with however many keys, is refused further proofs until its first ones are
@@ -226,12 +239,14 @@ class ProofReplayGuard:
         self._looked_at = -1
 
     def __len__(self) -> int:
-        """Return the number of remembered proofs."""
+        """Return the number of used DPoP proofs that are remembered."""
         return len(self._seen)
 
     def add(self, principal: Hashable, digest: bytes, ends_at: float, now: float) -> bool:
-        """Remember the ``digest`` of a proof that ``principal`` has used, until the proof is too old at ``ends_at``.
-        Returns whether the proof is new. Raises `TooManyProofs` if no more proofs can be remembered."""
+        """Remember the ``digest`` of a DPoP proof that ``principal`` has used, and return whether the proof is new. The
+        proof is forgotten at ``ends_at``, when it is too old to be used. Raises `TooManyProofs` if no more proofs can
+        be remembered.
+        """
         self._discard_expired(now)
         if digest in self._seen:
             return False

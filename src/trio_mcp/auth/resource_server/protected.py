@@ -1,4 +1,4 @@
-"""Protected: the authorization of a server over HTTP, as authors configure it.
+"""Protected: the settings with which authors require authorization on a server over HTTP.
 
 `Protected._gate` creates the `Gate` of a running endpoint. The gate identifies the caller of each request by the token
 in the Authorization header, and publishes the metadata of the resource (RFC 9728).
@@ -68,15 +68,16 @@ class PublishedMetadata:
 
     @property
     def paths(self) -> frozenset[str]:
-        """The paths at which the metadata is served: the path of `url`, and the root path. Each works with and without
-        a trailing slash, since clients disagree about it."""
+        """The paths at which the resource metadata is served: the path of `url`, with and without a trailing slash
+        since clients disagree about it, and the root path without a resource path.
+        """
         path = urlsplit(self.settings.resource).path.rstrip("/")
         return frozenset(
             (_RESOURCE_METADATA, *((f"{_RESOURCE_METADATA}{path}", f"{_RESOURCE_METADATA}{path}/") if path else ()))
         )
 
     def to_json(self) -> bytes:
-        """Return the metadata as a JSON document."""
+        """Return the resource's metadata as a JSON document (RFC 9728 section 2)."""
         settings = self.settings
         scopes = settings.scopes if settings.scopes_supported is None else settings.scopes_supported
         document: dict[str, Any] = {
@@ -171,13 +172,14 @@ class Protected:
         check_resource(self.resource, self.trusted_http_hosts)
         for issuer in self.authorization_servers:
             check_issuer(issuer, self.trusted_http_hosts)
-        # 2026-07-28 authorization, Refresh Tokens: these scopes concern only clients and their authorization
-        # server.
+        # 2026-07-28 authorization, Refresh Tokens: offline_access concerns only clients and their authorization server.
         if _OFFLINE in self.scopes or _OFFLINE in (self.scopes_supported or ()):
             raise ValueError("remove the scope offline_access: clients request it themselves")
 
     def _gate(self, *, now: Callable[[], float] = time.time) -> Gate:
-        """Return a new `Gate`, which identifies callers. ``now`` returns the time in seconds since the epoch."""
+        """Return a new `Gate`, which authenticates the callers of one endpoint. ``now`` returns the time in seconds
+        since the epoch.
+        """
         proofs = self._proofs(now)
         algorithms = () if proofs is None else proofs.algorithms
         metadata = PublishedMetadata(self, algorithms)
@@ -207,7 +209,7 @@ class Protected:
         return ProofChecks(self.resource, nonces, now)
 
     def _verify(self, now: Callable[[], float]) -> tuple[Verify, float]:
-        """Return the function that verifies tokens, and the number of seconds for which its answers are cached."""
+        """Return the function that verifies tokens, and the number of seconds for which its results are cached."""
         verifier = self.verifier
         if isinstance(verifier, BuiltInVerifier):
             trusted = frozenset(self.trusted_http_hosts)
@@ -224,11 +226,11 @@ _NO_TOKEN: Final = "the Authorization header has no token after its scheme"
 
 
 class HttpHead(Protocol):
-    """The head of an HTTP request, or of a request that is upgraded to a WebSocket."""
+    """The request line and headers of an HTTP request, which may be an upgrade to a WebSocket."""
 
     @property
     def method(self) -> str:
-        """The method, in upper case."""
+        """The HTTP method of the request, in upper case."""
         ...
 
     @property
@@ -274,15 +276,18 @@ class Gate:
         """True if a request needs more checks than the verifier makes."""
 
     def share(self, replay_guard: ReplayGuard, secret: bytes) -> None:
-        """Let all replicas together accept each DPoP proof only once, by remembering used proofs in ``replay_guard``.
-        Replicas recognize each other's nonces by ``secret``, unless the author has passed a secret for nonces."""
+        """Let all replicas together accept each DPoP proof only once, by remembering used proofs in the shared
+        ``replay_guard``. DPoP nonces are derived from the shared ``secret``, unless the author has passed a secret for
+        nonces.
+        """
         if self._proofs is not None:
             self._replay_guard, self._may_ask = replay_guard, True
             self._proofs.share(secret)
 
     def known(self, head: HttpHead) -> Auth | Refusal | None:
-        """Return the caller who made the request, or the refusal to send, if that is known without waiting; `None` if
-        `ask` must be called. Synchronous."""
+        """Return the authenticated caller of a request, or the HTTP response that refuses the request. Returns `None`
+        if this can't be decided without waiting; then call `ask`. Synchronous.
+        """
         came = self._presented(head)
         if isinstance(came, Refusal):
             return came
@@ -295,8 +300,10 @@ class Gate:
         return self._decide(head, came, found)
 
     async def ask(self, head: HttpHead) -> Auth | Refusal:
-        """Return the caller who made the request, or the refusal to send. Raises nothing except a cancellation: if one
-        of the author's functions raises, the error is logged and the request is refused with status 500."""
+        """Return the authenticated caller of a request, or the HTTP response that refuses the request. Raises nothing
+        except a cancellation: if one of the author's functions raises, the error is logged and the request is refused
+        with status 500.
+        """
         came = self._presented(head)
         if isinstance(came, Refusal):
             return came
@@ -320,8 +327,10 @@ class Gate:
             return broken()
 
     def missing(self, auth: Auth, needed: Collection[str]) -> Refusal | None:
-        """Return the refusal to send if the caller lacks one of the ``needed`` scopes, else `None`. The refusal names
-        all needed scopes (2026-07-28 authorization, Runtime Insufficient Scope Errors). Synchronous."""
+        """Return the HTTP response that refuses a request whose caller lacks one of the ``needed`` scopes; `None` if
+        the caller has all of them. The response names all needed scopes (2026-07-28 authorization, Runtime Insufficient
+        Scope Errors). Synchronous.
+        """
         try:
             if self._holds(auth.principal.scopes, needed):
                 return None
@@ -367,12 +376,15 @@ class Gate:
         return auth if refusal is None else refusal
 
     def _is_asked_for(self, principal: Principal) -> bool:
-        """Return whether the other replicas must be asked whether a DPoP proof of ``principal`` is new."""
+        """Return whether a DPoP proof of ``principal`` must be checked against the proofs that other replicas have
+        accepted.
+        """
         return self._replay_guard is not None and principal.key_thumbprint is not None
 
     async def _unproven_anywhere(self, head: HttpHead, came: PresentedToken, principal: Principal) -> Refusal | None:
-        """Return the refusal to send unless the request has a valid DPoP proof that no replica has seen. If that can't
-        be checked, the request is refused."""
+        """Return the HTTP response that refuses a request unless its DPoP proof is valid and wasn't used on any
+        replica; otherwise `None`. If the shared storage fails, the request is refused.
+        """
         proof = self._proof(head, came, principal)
         if proof is None or isinstance(proof, Refusal):
             return proof
@@ -385,13 +397,14 @@ class Gate:
         return None if is_new else self._refusals.bad_proof(USED_BEFORE)
 
     def _proof(self, head: HttpHead, came: PresentedToken, principal: Principal) -> UsedProof | Refusal | None:
-        """Return the DPoP proof that the client has the key of its token, or the refusal to send; `None` if no proof is
-        needed."""
+        """Return the valid DPoP proof of a request, or the HTTP response that refuses the request. Returns `None` if no
+        proof is needed.
+        """
         if came.scheme == "bearer" or self._proofs is None:
             if principal.key_thumbprint is None:
                 return None
-            # RFC 9449 section 7.2: a thief would send a stolen token as a bearer token, although it is bound to a
-            # key.
+            # RFC 9449 section 7.2: refuse a bearer token that is bound to a key, since an attacker who stole the token
+            # would send it without a proof.
             return self._refusals.bad_token(came.scheme, "the access token is bound to a key; send a DPoP proof")
         from .proof_checks import NonceNeeded, TooManyProofs
 
@@ -414,19 +427,20 @@ _SCHEME: Final = lazy_pattern(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 
 
 class Malformed(Exception):
-    """The Authorization header has a supported scheme, but no valid token after it."""
+    """The Authorization header has a supported scheme, but not a valid token after the scheme."""
 
 
 @define(eq=False)
 class PresentedToken:
-    """The token in a request, and the scheme with which it was sent."""
+    """The token in a request, and the authentication scheme with which it was sent (``bearer`` or ``dpop``)."""
 
     scheme: Literal["bearer", "dpop"]
     token: str = attrs.field(repr=False)
 
     def check(self) -> None:
-        """Raise `Malformed` if the token has characters that are invalid in tokens. This is the slowest part of reading
-        a token, so it isn't repeated for tokens that are already known."""
+        """Raise `Malformed` if the token has characters that are invalid in tokens. This check is slow, so call it only
+        for tokens that aren't cached.
+        """
         if not _TOKEN.fullmatch(self.token):
             raise Malformed
 

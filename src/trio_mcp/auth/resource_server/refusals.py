@@ -1,4 +1,4 @@
-"""Refusals: the HTTP responses with which an endpoint refuses a caller (RFC 6750 section 3, RFC 9449 section 7.1, RFC
+"""The HTTP responses with which a protected endpoint refuses requests (RFC 6750 section 3, RFC 9449 section 7.1, RFC
 9728).
 
 A server without authorization imports only this module of the package.
@@ -21,7 +21,7 @@ USED_BEFORE: Final = "the proof was used before"
 
 @frozen
 class Refusal:
-    """The HTTP response to a request whose caller is unknown, or lacks permission."""
+    """The HTTP response that refuses a request because its caller isn't authenticated or lacks permission."""
 
     status: HTTPStatus
     reason: str
@@ -32,7 +32,7 @@ class Refusal:
 
 @frozen(kw_only=True)
 class Refusals:
-    """Creates the HTTP responses with which one endpoint refuses callers."""
+    """Creates the HTTP responses with which one protected endpoint refuses requests."""
 
     metadata_url: str
     scopes: frozenset[str]
@@ -43,37 +43,41 @@ class Refusals:
 
     @property
     def schemes(self) -> frozenset[str]:
-        """The accepted authentication schemes, in lower case."""
+        """The authentication schemes that the endpoint accepts, in lower case: ``bearer``, ``dpop``, or both."""
         return frozenset((*(("bearer",) if self.takes_bearer else ()), *(("dpop",) if self.proof_algorithms else ())))
 
     def no_token(self) -> Refusal:
-        """Return the response to a request without a token."""
+        """Return the HTTP response that refuses a request without a token (status 401)."""
         # RFC 6750 section 3.1: the response has no error code if the client didn't try to authenticate.
         return self._refused(HTTPStatus.UNAUTHORIZED, None, "a token is required")
 
     def malformed(self, reason: str) -> Refusal:
-        """Return the response to a request with malformed credentials."""
+        """Return the HTTP response that refuses a request with a malformed Authorization header (status 400)."""
         return self._refused(HTTPStatus.BAD_REQUEST, "invalid_request", reason)
 
     def bad_token(
         self, scheme: str, reason: str = "the access token is expired, revoked, or for another server"
     ) -> Refusal:
-        """Return the response to a request whose token, sent with ``scheme``, isn't valid for this resource."""
+        """Return the HTTP response that refuses a token, sent with ``scheme``, that isn't valid for this resource."""
         return self._refused(HTTPStatus.UNAUTHORIZED, "invalid_token", reason, scheme)
 
     def bad_proof(self, reason: str) -> Refusal:
-        """Return the response to a request whose proof doesn't show that the client has the key of its token (RFC 9449
-        section 7.1)."""
+        """Return the HTTP response that refuses a DPoP proof: the proof doesn't show that the client has the key of its
+        token (RFC 9449 section 7.1).
+        """
         return self._refused(HTTPStatus.UNAUTHORIZED, "invalid_dpop_proof", reason, "dpop")
 
     def needs_nonce(self, nonce: str) -> Refusal:
-        """Return the response to a request whose proof must be made again, with ``nonce`` (RFC 9449 section 9)."""
+        """Return the HTTP response that makes the client send the request again, with a DPoP proof that contains
+        ``nonce`` (RFC 9449 section 9).
+        """
         reason = "the proof must contain the nonce of the DPoP-Nonce header"
         refusal = self._refused(HTTPStatus.UNAUTHORIZED, "use_dpop_nonce", reason, "dpop")
         return attrs.evolve(refusal, headers=(*refusal.headers, ("DPoP-Nonce", nonce)))
 
     def lacks_scope(self, scheme: str, needed: Iterable[str]) -> Refusal:
-        """Return the response to a request whose token lacks one of the ``needed`` scopes."""
+        """Return the HTTP response that refuses a request whose token lacks one of the ``needed`` scopes (status 403).
+        """
         reason = "the access token lacks a required scope"
         # 2026-07-28 authorization, Runtime Insufficient Scope Errors: name all scopes that the operation needs.
         return self._refused(HTTPStatus.FORBIDDEN, "insufficient_scope", reason, scheme, needed)
@@ -81,9 +85,10 @@ class Refusals:
     def _refused(
         self, status: HTTPStatus, code: str | None, reason: str, scheme: str | None = None, needed: Iterable[str] = ()
     ) -> Refusal:
-        """Return a refusal with a ``WWW-Authenticate`` challenge for each accepted scheme. The error ``code`` is only
-        in the challenge of the ``scheme`` that the client used (RFC 9449 section 7.2). If that scheme is unknown or
-        isn't accepted, each challenge has the code."""
+        """Return the HTTP response that refuses a request, with a ``WWW-Authenticate`` challenge for each accepted
+        scheme. Only the challenge of the ``scheme`` that the client used has the error ``code`` (RFC 9449 section 7.2).
+        If that scheme is unknown or isn't accepted, each challenge has the code.
+        """
         error = {} if code is None else {"error": code, "error_description": reason}
         scope = " ".join(sorted(self.scopes.union(needed)))
         common = {"resource_metadata": self.metadata_url, **({"scope": scope} if scope else {})}
@@ -99,13 +104,15 @@ class Refusals:
 
 
 def unavailable() -> Refusal:
-    """Return the response to a request whose token can't be verified at the moment (status 503)."""
+    """Return the HTTP response to a request whose token can't be verified now (status 503)."""
     reason = "tokens cannot be checked at the moment; try again later"
     return Refusal(HTTPStatus.SERVICE_UNAVAILABLE, reason, (("Retry-After", "5"),))
 
 
 def broken() -> Refusal:
-    """Return the response to a request for which a function of the server's author has failed (status 500)."""
+    """Return the HTTP response to a request for which one of the server author's functions has raised an exception
+    (status 500).
+    """
     return Refusal(HTTPStatus.INTERNAL_SERVER_ERROR, "the server failed to identify the caller")
 
 

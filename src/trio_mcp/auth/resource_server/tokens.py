@@ -1,4 +1,4 @@
-"""TokenCheck: verifies each token once with a verifier, and caches the answers for a while.
+"""TokenCheck: verifies access tokens with a verifier, and caches the results for a while.
 
 Concurrent requests with the same token share one verification (`SingleFlight`). If a verifier of the author fails, that
 is logged, without the token.
@@ -43,8 +43,8 @@ class _CachedVerdict:
 
 
 class TokenCheck:
-    """Verifies tokens with ``verify``, at most ``max_concurrent`` concurrently. Caches at most ``max_cached`` valid
-    tokens, and as many invalid ones, by their hashes. The oldest entries are dropped first.
+    """Verifies tokens by calling ``verify``, at most ``max_concurrent`` calls concurrently. Caches up to ``max_cached``
+    valid tokens, and as many invalid ones, by their hashes. The oldest entries are dropped first.
 
     A valid token is cached until it expires, but at most for ``cache_for`` seconds; if its expiry is unknown, for a
     minute. ``now`` returns the time in seconds since the epoch.
@@ -56,17 +56,21 @@ class TokenCheck:
         self._verify = verify
         self._cache_for = cache_for
         self._now = now
-        # Invalid tokens have a cache of their own: a client that invents tokens must not displace valid ones.
+        # Cache invalid tokens separately: a client that invents tokens must not displace valid tokens from the cache.
         self._good = BoundedDict[bytes, _CachedVerdict](max_cached)
         self._bad = BoundedDict[bytes, _CachedVerdict](max_cached)
         self._asked = SingleFlight[bytes, Verdict](max_concurrent)
 
     def known(self, token: str) -> Principal | Literal["bad"] | None:
-        """Return the cached result for ``token``; `None` if nothing is cached. Synchronous."""
+        """Return the cached result for ``token``: its principal, or ``"bad"`` for an invalid token. Returns `None` if
+        nothing is cached. Synchronous.
+        """
         return self._cached(_digest(token))
 
     async def find(self, token: str) -> Verdict:
-        """Return the cached result for ``token``, or verify the token. Raises nothing except a cancellation."""
+        """Return the verification result for ``token``: the cached one, or else the result of calling the verifier.
+        Raises nothing except a cancellation.
+        """
         digest = _digest(token)
         return self._cached(digest) or await self._asked.ask(digest, lambda: self._ask(digest, token), unavailable())
 
@@ -102,8 +106,8 @@ class TokenCheck:
 
 
 def _digest(token: str) -> bytes:
-    # The tokens themselves aren't stored, since a stored token might leak, and a hash only takes 32 bytes.
-    # Within a request, BLAKE2 takes two thirds of the time of SHA-256 in OpenSSL.
+    # Hash the token: a stored token might leak, and a hash takes only 32 bytes. BLAKE2 takes two thirds of the time of
+    # OpenSSL's SHA-256.
     return hashlib.blake2b(token.encode(), digest_size=32).digest()
 
 
@@ -122,8 +126,8 @@ class SingleFlight(Generic[K, T]):
         cancelled or failed."""
 
     async def ask(self, key: K, question: Callable[[], Awaitable[T]], too_many: T) -> T:
-        """Return the result of ``question``, an async function. If another task is running the call with the same
-        ``key``, wait for its result instead.
+        """Call the async function ``question`` and return its result. If another task is running a call with the same
+        ``key``, wait for that call's result instead.
 
         If that task is cancelled or fails, one of the waiting tasks asks again. Returns ``too_many`` at once if too
         many questions are open.
@@ -145,8 +149,9 @@ class SingleFlight(Generic[K, T]):
 
 
 def log_defect(what: str, error: Exception, token: str) -> None:
-    """Log ``error`` with its traceback, from which ``token`` is removed: functions of the author may have put the token
-    into the message."""
+    """Log ``error`` with its traceback, with ``token`` replaced: the server author's functions may have put the token
+    into the message.
+    """
     text = "".join(traceback.format_exception(error))
     if token in text:
         logger.error("%s\n%s", what, text.replace(token, "<token>").rstrip())

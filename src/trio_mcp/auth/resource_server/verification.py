@@ -1,4 +1,4 @@
-"""Verification: find the principal of a token, either by the token's signature or by a request to its issuer.
+"""Finds the principal of an access token, from the token's signed claims or with a request to its issuer.
 
 All verifiers of this package share the classes here: the checked claims of a token, and the principal that follows from
 them (RFC 7519 section 4.1, RFC 9068); the parts of a signed token or proof, which aren't trusted yet (RFC 7515 section
@@ -30,19 +30,19 @@ if TYPE_CHECKING:
 
 
 def check_resource(url: str, trusted_http_hosts: Collection[str] = ()) -> str:
-    """Return ``url`` if it is valid as the URL of a protected resource. Raises `ValueError` otherwise."""
+    """Return ``url`` if it is valid as the URL of a protected resource. Otherwise raise `ValueError`."""
     return _checked("resource", url, trusted_http_hosts)
 
 
 def check_issuer(url: str, trusted_http_hosts: Collection[str] = ()) -> str:
-    """Return ``url`` if it is valid as the issuer of an authorization server. Raises `ValueError` otherwise."""
+    """Return ``url`` if it is valid as the issuer of an authorization server. Otherwise raise `ValueError`."""
     if "?" in url:  # RFC 8414 section 2
         raise ValueError(f"an authorization server must be a URL without a query, its issuer, not {url[:300]!r}")
     return _checked("authorization server", url, trusted_http_hosts)
 
 
 def check_endpoint(url: str, trusted_http_hosts: Collection[str] = ()) -> str:
-    """Return ``url`` if it is valid as an endpoint of an authorization server. Raises `ValueError` otherwise."""
+    """Return ``url`` if it is valid as an endpoint of an authorization server. Otherwise raise `ValueError`."""
     return _checked("endpoint", url, trusted_http_hosts)
 
 
@@ -59,8 +59,9 @@ def _checked(what: str, url: str, trusted_http_hosts: Collection[str]) -> str:
 
 
 def canonical(url: str) -> str:
-    """Return ``url`` in a normal form in which equal URLs compare equal (RFC 3986 sections 6.2.2.1 and 6.2.3): scheme
-    and host in lower case, no default port, no empty path. Raises `ValueError` if the URL is invalid."""
+    """Return ``url`` normalized, so that equivalent URLs compare equal (RFC 3986 sections 6.2.2.1 and 6.2.3): scheme
+    and host in lower case, no default port, no empty path. Raises `ValueError` if the URL is invalid.
+    """
     origin, target = split_url(url)
     return f"{origin}{target}"
 
@@ -73,9 +74,9 @@ class VerifyingObject(Protocol):
     """An object with a method ``verify`` that verifies tokens."""
 
     async def verify(self, token: str) -> Principal | None:
-        """Return the principal of ``token``, or `None` if the token isn't valid for this server. The issuer must have
-        issued the token for this server: a token for another resource isn't valid. Raises `VerifierUnavailable` if the
-        token can't be verified at the moment."""
+        """Return the principal of ``token``; `None` if the token isn't valid for this server. A token that was issued
+        for another resource isn't valid. Raises `VerifierUnavailable` if the token can't be verified now.
+        """
         ...
 
 
@@ -84,16 +85,18 @@ Verifier: TypeAlias = Verify | VerifyingObject
 
 
 class VerifierUnavailable(Exception):
-    """Raise this from a verifier if the token can't be verified at the moment. The client gets status 503, and keeps
-    its token. The message is for the log."""
+    """Raise this exception in a token verifier if a token can't be verified now. The client gets status 503, and keeps
+    its token. The message appears only in the log.
+    """
 
 
 class BuiltInVerifier(ABC):
-    """A verifier of this package, which gets the expected resource of the tokens from `Protected`."""
+    """Base class of the token verifiers in this package. `Protected` sets the resource that tokens must be issued for.
+    """
 
     @property
     def _holds_for(self) -> float:
-        """The number of seconds for which an answer of the verifier is cached."""
+        """The number of seconds for which the verifier's result for a token is cached."""
         return math.inf
 
     @abstractmethod
@@ -104,7 +107,8 @@ class BuiltInVerifier(ABC):
         now: Callable[[], float],
         trusted_http_hosts: frozenset[str] = frozenset(),
     ) -> VerifyingObject:
-        """Return the verifier for tokens of ``resource``. By default their issuers are the ``authorization_servers``.
+        """Return the verifier for tokens that are issued for ``resource``. By default, their issuers are the
+        ``authorization_servers``.
 
         ``now`` returns the time in seconds since the epoch. ``trusted_http_hosts`` are those of `Protected`. Raises
         `ValueError` if the settings of the verifier and of `Protected` contradict each other.
@@ -122,7 +126,7 @@ class ExpectedClaims:
     """How many seconds the clocks of the issuer and of this machine may differ."""
 
     def check_times(self, claims: Mapping[str, Any], now: float) -> None:
-        """Raise `Untrusted` if the token has expired or isn't valid yet at the time ``now``."""
+        """Raise `Untrusted` if the token's claims show that it has expired, or isn't valid yet, at the time ``now``."""
         expires_at, begins_at, issued_at = (_time(claims, name) for name in ("exp", "nbf", "iat"))
         if expires_at is not None and now >= expires_at + self.leeway:
             raise Untrusted(f"expired {now - expires_at:g} s ago")
@@ -131,8 +135,7 @@ class ExpectedClaims:
                 raise Untrusted(f"{name} is {begins - now:g} s in the future")
 
     def check_issuer(self, claims: Mapping[str, Any]) -> str:
-        """Return the issuer that the token's claims name. Raises `Untrusted` if it isn't one of the expected
-        issuers."""
+        """Return the issuer in the token's ``claims``. Raises `Untrusted` unless it is one of the expected issuers."""
         issuer = claims.get("iss")
         # RFC 9068 section 4: the issuer must be identical, character by character.
         if not isinstance(issuer, str) or issuer not in self.issuers:
@@ -140,14 +143,16 @@ class ExpectedClaims:
         return issuer
 
     def check_audience(self, claims: Mapping[str, Any]) -> None:
-        """Raise `Untrusted` if the token's claims show that it wasn't issued for this resource."""
+        """Raise `Untrusted` unless the audience in the token's ``claims`` is this resource."""
         # 2026-07-28 authorization, Access Token Privilege Restriction: the token MUST be issued for this server.
         names, own = _texts(claims, "aud"), self.audiences
         if own.isdisjoint(names) and own.isdisjoint(map(_comparable, _at_hosts_of(own, names))):
             raise Untrusted(f"the audience is {claims.get('aud')!a:.200}")
 
     def principal(self, claims: Mapping[str, Any], issuer: str | None) -> Principal:
-        """Return the principal that the checked ``claims`` describe. Raises `Untrusted` if they describe none."""
+        """Return the principal that the token's validated ``claims`` describe. Raises `Untrusted` if the claims contain
+        neither a subject nor a client id.
+        """
         subject = _text(claims, "sub")
         client_id = next(filter(None, (_text(claims, name) for name in _CLIENT_CLAIMS)), None)
         if not subject and not client_id:
@@ -172,21 +177,25 @@ order. Without the client id, a program without a user would be mistaken for a u
 
 
 def audiences(names: Iterable[str]) -> frozenset[str]:
-    """Return the ``names`` of a resource in all forms that tokens may contain: unchanged, and normalized as URLs."""
+    """Return the ``names`` of a resource in all forms in which tokens may name it as their audience: unchanged, and
+    normalized as URLs.
+    """
     return frozenset(form for name in names for form in (name, _canonical(name)))
 
 
 def _at_hosts_of(own: frozenset[str], names: Iterable[str]) -> Iterable[str]:
-    """Return those of ``names``, without duplicates, that may be URLs on the same hosts as the URLs in ``own``. Parsing
-    a URL is slow, and a token may name any number of audiences."""
+    """Return the ``names``, without duplicates, that may be URLs on the same hosts as the URLs in ``own``. The other
+    names needn't be parsed, which would be slow, since a token may name any number of audiences.
+    """
     starts = _starts(own)
     return {name for name in names if name.lower().startswith(starts)}
 
 
 @lru_cache
 def _starts(own: frozenset[str]) -> tuple[str, ...]:
-    """Return the prefixes, in lower case, of all URLs with the same scheme and host as a URL in ``own``. An IPv6
-    address can be written in many ways, so it isn't part of its prefix."""
+    """Return the prefixes, in lower case, of all URLs with the same scheme and host as a URL in ``own``. For an IPv6
+    host the prefix is only the scheme and ``[``, since the address can be written in many ways.
+    """
     starts = set[str]()
     for name in own:
         try:
@@ -198,8 +207,10 @@ def _starts(own: frozenset[str]) -> tuple[str, ...]:
 
 
 def _comparable(audience: str) -> str:
-    """Return the ``audience`` of a token in the form in which URLs are compared. A string beyond ASCII is returned
-    unchanged, so that an untrusted token can't cause slow conversions of international domain names."""
+    """Return the ``audience`` of a token, normalized so that equivalent URLs compare equal. A string with non-ASCII
+    characters is returned unchanged, so that an untrusted token can't cause slow conversions of international domain
+    names.
+    """
     return _canonical(audience) if audience.isascii() else audience
 
 
@@ -218,7 +229,7 @@ def _time(claims: Mapping[str, Any], name: str) -> float | None:
         raise Untrusted(f"the claim {name} must be a number")
     try:
         return float(value)
-    except OverflowError:  # the integer in the token has hundreds of digits
+    except OverflowError:  # an integer with hundreds of digits raises OverflowError
         raise Untrusted(f"the claim {name} is not a time") from None
 
 
@@ -240,13 +251,15 @@ def _texts(claims: Mapping[str, Any], name: str) -> list[str]:
 
 def _thumbprint(claims: Mapping[str, Any]) -> str | None:
     """Return the thumbprint of the key that the token is bound to (RFC 9449 section 6.1); `None` if the token isn't
-    bound. Raises `Untrusted` if it is bound in another way (RFC 7800), which can't be checked here."""
+    bound to a key. Raises `Untrusted` if the token is bound with another confirmation method (RFC 7800), which isn't
+    supported.
+    """
     confirmation: object = claims.get("cnf")
     if confirmation is None:
         return None
     thumbprint = as_object(confirmation).get("jkt")
     if not isinstance(thumbprint, str) or not thumbprint:
-        raise Untrusted("the token is bound by other means than DPoP")
+        raise Untrusted("the token is bound to a client by other means than DPoP (cnf)")
     return thumbprint
 
 
@@ -254,12 +267,14 @@ _SEGMENT: Final = lazy_pattern(r"[A-Za-z0-9_-]+")
 
 
 class Untrusted(Exception):
-    """The token or DPoP proof can't be trusted. The message is meant for the server's log and contains no secrets."""
+    """The access token or DPoP proof can't be trusted. The message is meant for the server's log and contains no
+    secrets.
+    """
 
 
 @frozen
 class Signed:
-    """A signed token whose signature hasn't been checked yet."""
+    """A parsed JWT or DPoP proof whose signature hasn't been verified yet."""
 
     header: Mapping[str, Any]
     claims: Mapping[str, Any] = attrs.field(repr=False)
@@ -280,7 +295,7 @@ def read_signed(text: str, algorithms: Collection[str], longest: int) -> Signed:
     if len(text) > longest:
         raise Untrusted(f"the token is longer than {longest} characters")
     parts = text.split(".")
-    if len(parts) != 3:  # an encrypted token has five (RFC 7516 section 3.1)
+    if len(parts) != 3:  # an encrypted token has five parts (RFC 7516 section 3.1)
         raise Untrusted("not a signed token in compact form")
     header, claims = _object(_decoded(parts[0])), _decoded(parts[1])
     algorithm, kid = header.get("alg"), header.get("kid")
@@ -295,8 +310,9 @@ def read_signed(text: str, algorithms: Collection[str], longest: int) -> Signed:
 
 
 def _decoded(segment: str) -> bytes:
-    """Decode ``segment``, a part of a token. It must be in the canonical form of base64url, otherwise the same token
-    could be written in several valid ways."""
+    """Decode ``segment``, a base64url-encoded part of a token. Raises `Untrusted` unless the encoding is canonical,
+    since otherwise the same token could be written in several valid forms.
+    """
     if _SEGMENT.fullmatch(segment) and len(segment) % 4 != 1:
         decoded = decode_base64url(segment, padded=False)
         if urlsafe_b64encode(decoded).rstrip(b"=").decode("ascii") == segment:
@@ -320,11 +336,13 @@ _ISSUER_DEADLINE: Final = 10.0
 
 
 def fetcher_for(url: str, trusted_http_hosts: frozenset[str]) -> Fetcher:
-    """Return a fetcher for ``url``, and for the URLs in its response. It only allows ``https``, ``http`` if both URLs
-    are on this machine, and ``http`` for ``trusted_http_hosts``. Raises `ValueError` if ``url`` is forbidden."""
+    """Return a fetcher for ``url`` and for the URLs in its response. The fetcher only allows ``https``, and two uses of
+    ``http``: if both URLs are on this machine, and for ``trusted_http_hosts``. Raises `ValueError` if ``url`` is
+    forbidden.
+    """
     from ..fetching import HttpFetcher, UrlRules
 
-    # The URL comes from the author of this server, not from an untrusted source, so the trusted hosts apply
-    # to any URL.
+    # The URL comes from the author of this server, not from an untrusted source, so the trusted hosts apply to any such
+    # URL.
     rules = attrs.evolve(UrlRules.for_server(url), trusted_http_hosts=trusted_http_hosts)
     return HttpFetcher(rules, deadline=_ISSUER_DEADLINE)

@@ -1,1 +1,1 @@
-"""Storage: the places where a client stores its tokens, and the data it stores for each authorization server."""
+"""Token storage: where a client stores its OAuth tokens (memory, files or keyring), and the records it stores."""

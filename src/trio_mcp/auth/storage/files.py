@@ -1,4 +1,4 @@
-"""FileTokenStorage: stores token records in files of a private folder that only this user can read.
+"""FileTokenStorage: stores token records as files in a folder that only this user can access.
 
 PrivateFolder: files that only their owner can read, each replaced atomically; for worker threads. `file_lock` holds a
 lock that spans processes; waiting for it can be cancelled at any time.
@@ -54,7 +54,7 @@ def state_folder() -> Path:
 
 @frozen
 class PrivateFolder:
-    """A folder that only this user can read, and its files. The folder is created when the first file is written.
+    """A folder of files that only this user can access. The folder is created when the first file is written.
 
     Other users can never read a file, nor replace it: a folder that belongs to another user, or that others can write
     to, is refused. If others can read a file, their permission is removed, with a warning. Symbolic links are never
@@ -64,8 +64,9 @@ class PrivateFolder:
     path: Path
 
     def read(self, name: str, limit: int) -> bytes | None:
-        """Return the contents of a file; `None` if there is no such file. Raises `TokenStorageFailed` if the file is
-        longer than ``limit`` bytes."""
+        """Return the contents of a file in the folder; `None` if there is no such file. Raises `TokenStorageFailed` if
+        the file is longer than ``limit`` bytes.
+        """
         with self._opened("read") as folder:
             if folder is None:
                 return None
@@ -80,7 +81,7 @@ class PrivateFolder:
         return data
 
     def replace(self, name: str, data: bytes) -> None:
-        """Replace the contents of a file with ``data``, atomically and durably."""
+        """Replace the contents of a file in the folder with ``data``, atomically and durably."""
         with self._opened("written", made=True) as folder:
             assert folder is not None
             self._sweep(folder, name, _LEFTOVER_SECONDS)
@@ -99,7 +100,7 @@ class PrivateFolder:
             os.fsync(folder)
 
     def remove(self, name: str) -> bool:
-        """Remove a file, and return whether it existed."""
+        """Remove a file from the folder, and return whether it existed."""
         with self._opened("removed") as folder:
             if folder is None:
                 return False
@@ -112,13 +113,14 @@ class PrivateFolder:
             return True
 
     def names(self) -> list[str]:
-        """Return the names of all complete files in the folder."""
+        """Return the names of all files in the folder, without temporary files that are still being written."""
         with self._opened("listed") as folder:
             return [] if folder is None else sorted(one for one in os.listdir(folder) if not one.startswith("."))
 
     def locked(self, name: str) -> int:
-        """Wait for the lock of an empty lock file, among all processes. Returns the file descriptor that holds the
-        lock: see `unlock`. The lock file is never deleted."""
+        """Wait until this process holds the lock on the lock file ``name``, and return the file descriptor that holds
+        the lock. Release the lock with `unlock`. The lock file is never deleted.
+        """
         with self._opened("locked", made=True) as folder:
             from fcntl import LOCK_EX, flock  # Windows has none
 
@@ -133,8 +135,9 @@ class PrivateFolder:
 
     @contextmanager
     def _opened(self, what: str, *, made: bool = False) -> Generator[int | None]:
-        """Open the folder, and return its descriptor; `None` if it doesn't exist and ``made`` is false. Errors in the
-        block are reported as "the files cannot be ``what``"."""
+        """Open the folder, and yield its file descriptor; `None` if the folder doesn't exist and ``made`` is false. OS
+        errors in the block are converted to `TokenStorageFailed` with the text "the files cannot be ``what``".
+        """
         if not IS_POSIX:
             raise TokenStorageFailed("token files are supported on POSIX systems only: use KeyringTokenStorage")
         try:
@@ -168,7 +171,7 @@ class PrivateFolder:
             raise TokenStorageFailed(f"{self.path / name} must be a regular file of this user")
 
     def _opened_file(self, folder: int, name: str, flags: int) -> int:
-        # With this flag, a named pipe is opened without waiting for a writer; it is then refused.
+        # O_NONBLOCK: opening a named pipe doesn't wait for a writer. The pipe is then refused.
         descriptor = os.open(name, flags | os.O_NOFOLLOW | os.O_NONBLOCK, _FILE, dir_fd=folder)
         try:
             status = os.fstat(descriptor)
@@ -182,7 +185,7 @@ class PrivateFolder:
         return descriptor
 
     def _sweep(self, folder: int, name: str, age: float) -> None:
-        """Remove partial files that are older than ``age`` seconds, since the process that wrote them is dead."""
+        """Remove temporary files that are older than ``age`` seconds: the process that wrote them no longer runs."""
         for one in os.listdir(folder):
             if one.startswith(f".{name}."):
                 with suppress(FileNotFoundError):
@@ -191,7 +194,7 @@ class PrivateFolder:
 
 
 def unlock(descriptor: int) -> None:
-    """Release the lock that ``descriptor`` holds, and close the descriptor."""
+    """Release the file lock that ``descriptor`` holds, and close the descriptor."""
     from fcntl import LOCK_UN, flock
 
     try:
@@ -201,7 +204,7 @@ def unlock(descriptor: int) -> None:
 
 
 def _make(path: Path) -> None:
-    """Create the folder and its missing parents, readable by this user alone."""
+    """Create the folder and its missing parents, with permissions for this user only."""
     if not path.parent.exists():
         _make(path.parent)
     with suppress(FileExistsError):
@@ -215,7 +218,7 @@ _turns: trio.lowlevel.RunVar[_Turns] = trio.lowlevel.RunVar("trio_mcp.file_lock_
 
 @asynccontextmanager
 async def file_lock(folder: PrivateFolder, name: str) -> AsyncGenerator[None]:
-    """Hold the lock of the lock file ``name`` inside the block, exclusively among all tasks and processes. Raises
+    """Hold the lock on the lock file ``name`` inside the block, so that no other task or process holds it. Raises
     `TokenStorageFailed` if the file can't be locked.
 
     If a wait is cancelled, its thread is abandoned: it continues to wait, releases the lock as soon as it gets it, and
@@ -230,7 +233,9 @@ async def file_lock(folder: PrivateFolder, name: str) -> AsyncGenerator[None]:
 
 
 def _turn(folder: PrivateFolder, name: str) -> trio.CapacityLimiter:
-    """Return the limiter for threads that wait for the lock. An abandoned thread occupies its place until it ends."""
+    """Return the limiter for threads that wait for one file lock. An abandoned thread holds its token of the limiter
+    until it ends.
+    """
     try:
         turns = _turns.get()
     except LookupError:
@@ -240,7 +245,7 @@ def _turn(folder: PrivateFolder, name: str) -> trio.CapacityLimiter:
 
 
 class _Claim:
-    """A lock that a thread waits for on behalf of a task, which may be cancelled meanwhile."""
+    """A file lock that a thread acquires for a task. The task may be cancelled while the thread is waiting."""
 
     def __init__(self, folder: PrivateFolder, name: str) -> None:
         self._folder = folder
@@ -250,7 +255,7 @@ class _Claim:
         self._given_up = False
 
     def wait(self) -> None:
-        """Wait for the lock. This runs in a thread."""
+        """Wait for the file lock. Call this in a thread, since it blocks."""
         with self._mutex:
             if self._given_up:
                 return
@@ -262,7 +267,7 @@ class _Claim:
         unlock(descriptor)
 
     def give_up(self) -> None:
-        """Release the lock; if the thread is still waiting for it, the thread releases the lock."""
+        """Release the file lock. If a thread is still waiting for the lock, that thread releases it."""
         with self._mutex:
             self._given_up = True
             descriptor, self._descriptor = self._descriptor, None
@@ -288,14 +293,14 @@ class _StoredFile:
     record: msgspec.Raw = attrs.field(repr=False)
 
 
-# Created here, because the process crashes if two threads prepare to decode a class at the same moment
-# (msgspec 0.22).
+# Create the decoder at import: the process crashes if two threads prepare to decode a class at the same time (msgspec
+# 0.22).
 _stored_files: Final = msgspec.json.Decoder(_StoredFile)
 
 
 @frozen
 class FileTokenStorage(TokenStorage):
-    """Stores token records in a folder, in one file for each server that only this user can read. Safe for concurrent
+    """Stores token records in a folder, one file per server. Only this user can read the files. Safe for concurrent
     processes.
 
     The default ``folder`` is ``$XDG_STATE_HOME/trio-mcp/tokens`` (``~/.local/state``), on macOS ``~/Library/Application
@@ -344,7 +349,9 @@ class FileTokenStorage(TokenStorage):
         return file_lock(self._folder, f"{name_of_record(server_url)}.lock")
 
     async def server_urls(self) -> list[str]:
-        """Return the URLs of all servers with a record, sorted. Files that contain anything else are logged."""
+        """Return the URLs of all servers that have a stored record, sorted. Files that aren't token records are logged
+        and skipped.
+        """
 
         def urls() -> list[str]:
             found: list[str] = []
@@ -368,7 +375,9 @@ class FileTokenStorage(TokenStorage):
             raise self._unreadable(name, error) from None
 
     def _unreadable(self, name: str, error: Exception) -> TokenStorageFailed:
-        """Return an error that names the unreadable file, and reveals nothing of its contents."""
+        """Return the error to raise for an unreadable record file. The message names the file, and reveals nothing of
+        its contents.
+        """
         return TokenStorageFailed(
             f"{self.folder / name} is not a record that this version can read ({type(error).__name__}); "
             "remove it to sign in again"

@@ -75,7 +75,7 @@ class KeyringTokenStorage(TokenStorage):
         return await _used(save)
 
     async def remove(self, server_url: str) -> bool:
-        """Delete the record of a server: see `TokenStorage.remove`."""
+        """Delete the record of a server, and return whether it existed: see `TokenStorage.remove`."""
 
         def removed(keyring: KeyringBackend) -> bool:
             if keyring.get_password(_SERVICE, server_url) is None:
@@ -89,16 +89,18 @@ class KeyringTokenStorage(TokenStorage):
 
     @asynccontextmanager
     async def lock(self, server_url: str) -> AsyncGenerator[None]:
-        """Lock the record of a server for this task: see `TokenStorage.lock`. Keyrings have no locks, so this locks a
-        file."""
+        """Lock the record of a server for this task: see `TokenStorage.lock`. Uses a lock file, since keyrings have no
+        locks.
+        """
         other = await self._in_place()
         lock = file_lock(self._lock_folder, name_of_record(server_url)) if other is None else other.lock(server_url)
         async with lock:
             yield
 
     async def _in_place(self) -> TokenStorage | None:
-        """Return the storage to use if the desktop has no keyring; `None` if it has one. Raises `TokenStorageFailed` if
-        there is neither."""
+        """Return the storage to use because the desktop has no keyring; `None` if it has a keyring. Raises
+        `TokenStorageFailed` if there is neither a keyring nor such a storage.
+        """
         missing = await _in_thread(_missing, can_be_left=True)
         if missing is None:
             return None
@@ -108,7 +110,7 @@ class KeyringTokenStorage(TokenStorage):
 
 
 def _missing() -> str | None:
-    """Return the reason why there is no keyring; `None` if there is one."""
+    """Return the reason why no keyring can be used; `None` if a keyring is available."""
     try:
         import keyring
         from keyring.backends import fail, null
@@ -124,8 +126,9 @@ def _missing() -> str | None:
 
 
 async def _used(use: Callable[[KeyringBackend], T], *, can_be_left: bool = False) -> T:
-    """Call ``use`` in a thread, and return its result. Raises `TokenStorageFailed` without the message of the backend,
-    which may be third-party code."""
+    """Call ``use`` with the keyring in a thread, and return the result. If the call fails, raises `TokenStorageFailed`
+    without the message of the keyring backend, which may be third-party code and may contain secrets.
+    """
 
     def call() -> T:
         import keyring
@@ -139,8 +142,9 @@ async def _used(use: Callable[[KeyringBackend], T], *, can_be_left: bool = False
 
 
 async def _in_thread(call: Callable[[], T], *, can_be_left: bool) -> T:
-    """Run ``call`` in a thread, and return its result. A call that changes a record isn't abandoned, since the change
-    would happen after the lock was released."""
+    """Run ``call`` in a thread, and return its result. A call that changes a record isn't abandoned on cancellation,
+    since the change would then happen after the lock was released.
+    """
     try:
         turn = _turn.get()
     except LookupError:

@@ -26,7 +26,9 @@ to."""
 
 
 class UnreadableTokens(ValueError):
-    """The stored text isn't a token record of this version. The message contains nothing of the text."""
+    """The stored text isn't a token record of the current format version. The error message contains no part of the
+    text.
+    """
 
 
 @frozen(kw_only=True)
@@ -66,8 +68,9 @@ class Tokens:
 
 @frozen(kw_only=True)
 class IssuerRecord:
-    """The stored record of one authorization server. Its contents are never sent to another server (2026-07-28
-    authorization, Authorization Server Binding)."""
+    """What a client stores about one authorization server. This data is never sent to another server (2026-07-28
+    authorization, Authorization Server Binding).
+    """
 
     client: RegisteredClient | None = None
     """The client's registration at this authorization server; `None` if there is none."""
@@ -84,7 +87,7 @@ class IssuerRecord:
 
 @frozen(kw_only=True)
 class StoredAuthorization:
-    """What a client stores about its authorization at one MCP server: a record for each authorization server."""
+    """What a client stores about its authorization at one MCP server, with a record for each authorization server."""
 
     issuers: Mapping[str, IssuerRecord] = attrs.field(factory=dict[str, IssuerRecord])
     """The records of the authorization servers, by their issuer URLs."""
@@ -98,16 +101,18 @@ class StoredAuthorization:
         return None if record is None else record.tokens
 
     def _with_record(self, issuer: str, record: IssuerRecord) -> StoredAuthorization:
-        """Return a copy with ``record`` as the record of ``issuer``, which becomes the current issuer."""
+        """Return a copy in which ``record`` is the record of ``issuer``, and ``issuer`` is the current issuer."""
         return StoredAuthorization(issuers={**self.issuers, issuer: record}, current=issuer)
 
     def to_json(self) -> bytes:
-        """Return the record as a JSON document, including secrets."""
+        """Return the token record as a JSON document. The document contains secrets."""
         return msgspec.json.encode(_File(_VERSION, self))
 
     @classmethod
     def from_json(cls, data: bytes) -> StoredAuthorization:
-        """Read a record that `to_json` has written. Raises `UnreadableTokens` if the text isn't such a record."""
+        """Parse ``data``, a token record that `to_json` has written. Raises `UnreadableTokens` if the data isn't such a
+        record.
+        """
         try:
             return _files.decode(data).stored
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
@@ -125,8 +130,8 @@ class _File:
     stored: StoredAuthorization
 
 
-# Created here, because the process crashes if two threads prepare to decode a class at the same moment
-# (msgspec 0.22).
+# Create the decoder at import: the process crashes if two threads prepare to decode a class at the same time (msgspec
+# 0.22).
 _files: Final = msgspec.json.Decoder(_File)
 
 
@@ -135,13 +140,14 @@ class TokenStorageFailed(AuthorizationError):
 
 
 def name_of_record(server_url: str) -> str:
-    """Return a file name of 32 hexadecimal digits for the record of a server, since URLs are long and contain
-    characters that are invalid in file names."""
+    """Return a file name for the token record of a server: 32 hexadecimal digits, derived from its URL. URLs themselves
+    can be too long, or contain characters that are invalid in file names.
+    """
     return hashlib.sha256(server_url.encode()).hexdigest()[:32]
 
 
 class TokenStorage(Protocol):
-    """The interface for storing token records. Each has as its key the URL of an MCP server, or a name like
+    """Interface for storing token records. The key of a record is the URL of an MCP server, or a name like
     ``urn:trio-mcp:client:…`` for the credentials of a client.
 
     All methods may be cancelled at any checkpoint, and leave a complete record, the old or the new one. All raise
@@ -153,11 +159,13 @@ class TokenStorage(Protocol):
         ...
 
     async def save(self, server_url: str, stored: StoredAuthorization) -> None:
-        """Replace the record of a server with ``stored``. The change is durable if the storage is."""
+        """Replace the stored record of a server with ``stored``. When this returns, the record is saved as durably as
+        the storage allows.
+        """
         ...
 
     async def remove(self, server_url: str) -> bool:
-        """Delete the record of a server, and return whether it existed."""
+        """Delete the stored record of a server, and return whether it existed."""
         ...
 
     def lock(self, server_url: str) -> AbstractAsyncContextManager[None]:
@@ -166,7 +174,7 @@ class TokenStorage(Protocol):
 
 
 class MemoryTokenStorage(TokenStorage):
-    """Stores token records in memory. A user signs in again each time the process is started."""
+    """Stores token records in memory. They are lost when the process ends, so the user must sign in again."""
 
     def __init__(self) -> None:
         self._records: dict[str, StoredAuthorization] = {}
