@@ -1,1 +1,1 @@
-"""Replicas: what several processes of one server share, and how they exchange messages."""
+"""Replicas: processes that run the same server. They share state in a storage, and exchange messages."""

@@ -1,4 +1,4 @@
-"""ChangeReplicator: replicates change notifications between the replicas of a server.
+"""ChangeReplicator: notifies the clients of every replica when tools, resources or prompts change on one replica.
 
 It writes changes of this replica to a shared change log, and notifies local observers of changes on other replicas.
 `ReplicatedNotifications` writes extension notifications to the same log.
@@ -70,8 +70,9 @@ _decoder: Final = msgspec.msgpack.Decoder(_ReplicatedNotification)
 
 
 class ReplicatedNotifications:
-    """Encodes and decodes the extension notifications in ``rows``, sealed with the secrets of ``cipher`` (the same on
-    all replicas)."""
+    """Encodes extension notifications as entries of the shared change log, encrypted with the secrets of ``cipher``,
+    and decodes them. ``rows`` has the known notification methods.
+    """
 
     def __init__(self, cipher: StateCipher, rows: Mapping[str, Method]) -> None:
         self._keys = cipher.keys_for(_PURPOSE)
@@ -80,14 +81,17 @@ class ReplicatedNotifications:
         """The notifications of other replicas that were already received."""
 
     def encode(self, source: str, number: int, row: Method, params: Any) -> str | None:
-        """Return the log entry for a notification, the ``number``-th of ``source``; `None` if it is too long."""
+        """Return the change log entry for an extension notification, the ``number``-th that ``source`` has sent; `None`
+        if the entry would be too long.
+        """
         told = _ReplicatedNotification(source, number, row.name, unstructure(params, LATEST_MODERN))
         sealed = self._keys.seal(msgspec.msgpack.encode(told), _PURPOSE)
         thing = NOTIFICATION_PREFIX + base64.urlsafe_b64encode(sealed).decode()
         return thing if len(thing) <= MAX_LENGTH else None
 
     def decode_new(self, changed: Collection[str], own_source: str) -> list[tuple[Method, Any]]:
-        """Return the notifications in ``changed`` that were not received before, in order for each source.
+        """Return the extension notifications among the log entries ``changed`` that this replica hasn't received
+        before, in the order in which each source sent them.
 
         Notifications from ``own_source`` are left out. Unreadable ones are skipped and logged.
         """
@@ -96,7 +100,7 @@ class ReplicatedNotifications:
         for told in sorted((told for told in come if told is not None), key=lambda told: told.number):
             key = told.source, told.number
             row = self._rows.get(told.method)
-            if told.source == own_source or key in self._known or row is None:  # without a row, another version sent it
+            if told.source == own_source or key in self._known or row is None:  # the method of another version
                 continue
             self._known[key] = None
             try:
@@ -109,14 +113,15 @@ class ReplicatedNotifications:
         try:
             sealed = decode_base64url(thing.removeprefix(NOTIFICATION_PREFIX))
             return decode_stored("a notification", _decoder.decode, self._keys.open(sealed, _PURPOSE))
-        except (ValueError, UnreadableRecord):  # sealed with other secrets, or in the format of another version
+        except (ValueError, UnreadableRecord):  # encrypted with other secrets, or by another version
             pass
         logger.warning("cannot read a notification of another replica: it has other secrets, or another version")
         return None
 
 
 class ChangeReplicator:
-    """An observer that records the changes of this replica in ``log``, for the other replicas.
+    """Records this replica's changes to tools, resources and prompts in the shared ``log``, and notifies local clients
+    of the changes that other replicas record there.
 
     It is one of the ``observers`` of a server, which are notified at once of changes on this replica. While `run` runs,
     it notifies the others of changes on other replicas. ``notifications`` encodes extension notifications, if there are
@@ -143,31 +148,34 @@ class ChangeReplicator:
 
     @property
     def cursor(self) -> ChangeCursor:
-        """The log position up to which the observers are notified; empty if unknown."""
+        """The position in the change log up to which local observers have been notified; empty if unknown."""
         return self._cursor
 
     @property
     def unrecorded(self) -> Collection[str]:
-        """Changes of this replica that may not be in the log yet."""
+        """The changes made on this replica that may not be in the shared change log yet."""
         return self._recording.union(self._pending)
 
     # Changes of this replica
 
     def list_changed(self, method: str) -> None:
-        """Record that a list has changed. See `Observer.list_changed`."""
+        """Record in the shared log that a list of tools, prompts or resources has changed. See `Observer.list_changed`.
+        """
         self._queue(method.split("/")[1])
 
     def resource_updated(self, uri: str) -> None:
-        """Record that a resource has changed. See `Observer.resource_updated`."""
+        """Record in the shared log that the resource ``uri`` has changed. See `Observer.resource_updated`."""
         self._queue(_RESOURCE + uri)
 
     def everything_changed(self) -> None:
-        """Record that everything has changed. See `Observer.everything_changed`."""
+        """Record in the shared log that every list and resource may have changed. See `Observer.everything_changed`."""
         self._queue(EVERYTHING)
 
     def send_extension_notification(self, row: Method, params: object) -> None:
-        """Record an extension notification, unless it is too long or too many wait. See
-        `Observer.send_extension_notification`."""
+        """Record an extension notification in the shared log, so that other replicas send it to their clients. It is
+        dropped if it is too long, or if too many entries wait to be recorded. See
+        `Observer.send_extension_notification`.
+        """
         if self._notifications is None:
             return
         thing = self._notifications.encode(self._observers.source, self._observers.notification_number, row, params)
@@ -200,14 +208,14 @@ class ChangeReplicator:
             self._recording = _NONE
 
     async def _record(self, changed: frozenset[str]) -> bool:
-        self._own[changed] += 1  # before the call, since the notification may arrive before it returns
+        self._own[changed] += 1  # before the call, since the notification may arrive before `record` returns
         try:
             await self._log.record(changed)
         except OSError as error:
             logger.debug("could not record a change, and will retry: %s", error)
             if self._own[changed]:
                 self._forget_own(changed)
-            else:  # the notification that was taken for this record may belong to the same change on another replica
+            else:  # its notification may have been that of the same change on another replica
                 self._notify_observers(changed)
             return False
         return True
@@ -218,7 +226,9 @@ class ChangeReplicator:
             del self._own[changed]
 
     async def _record_rest(self) -> None:
-        """Record the remaining changes, if the storage is available."""
+        """Record the changes that aren't in the shared log yet, before this replica ends. Does nothing while the
+        storage is unavailable.
+        """
         left = self._recording.union(self._pending)
         if left:
             with trio.move_on_after(_FAREWELL_TIMEOUT, shield=True):
@@ -227,13 +237,15 @@ class ChangeReplicator:
     # Changes of other replicas
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Replicate changes in both directions until cancelled. Started once no later change can be missed."""
+        """Record this replica's changes, and notify local observers of other replicas' changes, until cancelled.
+        Reports that it has started once no later change can be missed.
+        """
         async with self._log.watch() as hints, trio.open_nursery() as nursery:
             self._observers.add(self)
             try:
                 try:
                     self._cursor = (await self._log.read_since(None)).cursor
-                except OSError as error:  # the observers are notified of everything once the log can be read
+                except OSError as error:  # observers are notified once the log can be read
                     logger.debug("could not read the change log: %s", error)
                 nursery.start_soon(self._record_pending)
                 nursery.start_soon(self._poll)
@@ -259,11 +271,11 @@ class ChangeReplicator:
             self._notify_observers(changed)
 
     async def _poll(self) -> None:
-        """Read the log after lost notifications, and at intervals, since a loss may go unnoticed."""
+        """Read the change log after notifications were lost, and at intervals, since a loss may go unnoticed."""
         attempt = 1
         while True:
             await self._signal.next_poll()
-            self._is_lost = True  # the changes of notifications from now on may be in the answer or not
+            self._is_lost = True  # `read_since` may return later changes as well
             try:
                 changes = await self._log.read_since(self._cursor)
             except OSError as error:
@@ -279,7 +291,7 @@ class ChangeReplicator:
 
     def _notify_observers(self, changed: Collection[str]) -> None:
         for observer in tuple(self._observers):
-            if not isinstance(observer, ChangeReplicator):  # another one reads the log itself
+            if not isinstance(observer, ChangeReplicator):  # another replicator reads the log itself
                 notify_changes(observer, changed)
         if self._notifications is None:
             return
@@ -290,7 +302,7 @@ class ChangeReplicator:
 
 
 def notify_changes(observer: Observer, changed: Collection[str]) -> None:
-    """Notify ``observer`` of the things that have ``changed``."""
+    """Notify ``observer`` of the lists and resources in ``changed``, which are entries of the change log."""
     if EVERYTHING in changed:
         observer.everything_changed()
         return

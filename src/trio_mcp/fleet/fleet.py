@@ -1,5 +1,6 @@
-"""`ReplicaFleet` connects a running server with its other replicas. `FleetStorage` is the base of all shared
-storages."""
+"""`ReplicaFleet` connects one replica of a server with its other replicas. `FleetStorage` is the base class of all
+storages that replicas share.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +29,8 @@ if TYPE_CHECKING:
 
 
 class ReplicaFleet(HttpFleet):
-    """The connections of one replica with the others: messages, forwarded retries, replicated changes and sessions.
+    """Connects one replica with the other replicas of the server: exchanges messages, forwards retried requests, and
+    replicates changes and legacy sessions.
 
     See `FleetStorage`.
     """
@@ -48,11 +50,11 @@ class ReplicaFleet(HttpFleet):
         self.retries = RetryForwarder(host, self.messenger, cipher, vocabulary)
 
     def count_sent(self) -> int:
-        """Return how many messages this replica has sent so far. See `Fleet.count_sent`."""
+        """Return the number of messages that this replica has sent to other replicas so far. See `Fleet.count_sent`."""
         return self.messenger.sent_count
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Exchange messages and changes until cancelled. See `Fleet.run`."""
+        """Exchange messages and changes with other replicas until cancelled. See `Fleet.run`."""
         async with trio.open_nursery() as nursery:
             await nursery.start(self.changes.run)
             await nursery.start(self.messenger.run)
@@ -60,25 +62,34 @@ class ReplicaFleet(HttpFleet):
             task_status.started()
 
     async def forward(self, scope: RequestScope, retry: RemoteRetry) -> Any:
-        """Forward a retry to the replica whose handler it resumes. See `Fleet.forward`."""
+        """Forward a retried request to the replica where its handler waits for the client's input. See `Fleet.forward`.
+        """
         return await self.retries.forward(scope, retry)
 
     def shut_down(self, *, hurry: bool) -> None:
-        """Give parked handlers and retries time to finish. See `Fleet.shut_down`."""
+        """Give waiting handlers, and requests that other replicas have forwarded, time to finish. See
+        `Fleet.shut_down`.
+        """
         self.retries.shut_down(hurry=hurry)
 
     async def drain(self) -> None:
-        """Wait until no handler is parked and no retry is forwarded on this replica. See `Fleet.drain`."""
+        """Wait until no handler on this replica waits for a client's input, and no forwarded request runs here. See
+        `Fleet.drain`.
+        """
         await self.retries.drain()
 
     def open_sessions(self, running: RunningServer, nursery: trio.Nursery, retry_interval: float) -> SharedSessionTable:
-        """Return the sessions of an endpoint. See `HttpFleet.open_sessions`."""
+        """Return the session table of an HTTP endpoint, whose legacy sessions every replica serves. See
+        `HttpFleet.open_sessions`.
+        """
         services = SessionServices(running, self.messenger, self.changes, nursery, retry_interval)
         return SharedSessionTable(services)
 
 
 class FleetStorage(SharedStorage):
-    """The base class of a storage that replicas share: subclass it, and implement `join`."""
+    """The base class for storages that the replicas of a server share. To write a storage, subclass it and implement
+    `join`.
+    """
 
     def _make_fleet(
         self,
@@ -89,5 +100,6 @@ class FleetStorage(SharedStorage):
         vocabulary: Vocabulary,
         notifications: Mapping[str, Method],
     ) -> ReplicaFleet:
-        """Return the fleet of ``replica``. See `SharedStorage._make_fleet`."""
+        """Return the `ReplicaFleet` that connects ``replica`` with the other replicas. See `SharedStorage._make_fleet`.
+        """
         return ReplicaFleet(replica, host, cipher, observers, vocabulary, notifications)

@@ -1,4 +1,4 @@
-"""`Messenger` delivers messages between replicas exactly once, and returns a receipt for each to its sender.
+"""`Messenger` delivers each message between replicas exactly once, and returns a receipt to the sender.
 
 A `Courier` may lose a message, or deliver it late or twice. Therefore a message is sent again until its receipt
 arrives, or its receiver is dead by the clock of the storage. A missing receipt alone never counts as death: a busy
@@ -47,15 +47,15 @@ _ACK_QUEUE_LIMIT: Final = 1000
 
 
 class ReplicaDead(Exception):
-    """The receiver of a message is dead. It may have read the message, but won't act on it any more."""
+    """The replica that should receive a message is dead. It may have read the message, but won't act on it any more."""
 
 
 class MessageRefused(Exception):
-    """The receiver read the message and refused it, for the reason in the text."""
+    """The receiving replica read the message and refused it. The exception's text is the reason."""
 
 
 class _MessageEnvelope(msgspec.Struct, frozen=True, array_like=True):
-    """A message or a receipt, as sent by a courier.
+    """A message or a receipt, in the form in which replicas send it to each other.
 
     A replica refuses messages of an unknown kind, for example from another version. It ignores data of any other form,
     and the sender of such data waits until one of the two replicas has ended.
@@ -77,7 +77,7 @@ _Ack: TypeAlias = "tuple[str, bytes] | None"
 
 @define(eq=False)
 class ReplicaMessage:
-    """A message from another replica that must be answered by `ack` or `refuse`.
+    """A message from another replica. The handler must answer it by calling `ack` or `refuse`.
 
     Until then its sender sends further copies, which aren't passed to the handler.
     """
@@ -88,16 +88,21 @@ class ReplicaMessage:
     _reply: Callable[[str, bytes], None]
 
     def ack(self, content: bytes = b"") -> None:
-        """Send the receipt of the message, with ``content``. Only the first `ack` or `refuse` counts."""
+        """Accept the message: send its receipt, with ``content``, to the sender. Only the first call of `ack` or
+        `refuse` counts.
+        """
         self._reply("taken", content)
 
     def refuse(self, reason: str) -> None:
-        """Send a receipt that refuses the message, with the reason."""
+        """Refuse the message: send a receipt with the reason, so that the sender's `Messenger.send` raises
+        `MessageRefused`.
+        """
         self._reply("refused", reason.encode(errors="replace"))
 
 
 class Messenger:
-    """Sends and receives the messages of ``replica``, and sends its heartbeats while `run` runs.
+    """Sends and receives the messages of ``replica``. While `run` runs, it also sends heartbeats, which show that the
+    replica is alive.
 
     If the courier loses messages, none is lost in the end, because they are sent again.
     """
@@ -117,7 +122,8 @@ class Messenger:
         """Since when all heartbeats were on time."""
 
     async def is_dead(self, replica: str) -> bool:
-        """Return whether ``replica`` has ended; false if that is unknown. Raises the errors of the storage.
+        """Return whether ``replica`` is known to be dead. Returns false while this is unknown. Raises the errors of the
+        storage.
 
         After an outage of the storage, leases of living replicas may have expired, until each has sent its next
         heartbeat. For that time, and for as long after the start of this replica, the answer is unknown.
@@ -125,16 +131,18 @@ class Messenger:
         if trio.current_time() - self._steady_since < 2 * _HEARTBEAT_INTERVAL:
             return False
         dead = await self._courier.find_dead([replica, self.replica.id])
-        # A storage that has lost our own heartbeat has lost those of other replicas too.
+        # If the storage has lost our own heartbeat, it has lost the heartbeats of other replicas too, so they may be
+        # alive.
         return replica in dead and self.replica.id not in dead
 
     @property
     def sent_count(self) -> int:
-        """How many messages were passed to `send` so far, without copies and receipts."""
+        """The number of messages passed to `send` so far. Repetitions and receipts don't count."""
         return self._last
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Send heartbeats, and transfer messages and receipts, until cancelled. The replica counts as dead afterwards.
+        """Send heartbeats, messages and receipts, and receive messages, until cancelled. Afterwards other replicas see
+        this replica as dead.
 
         Started after the first heartbeat, which is retried while the storage fails.
         """
@@ -148,7 +156,7 @@ class Messenger:
                     async for letter in mailbox:
                         if not isinstance(letter, HintsLost):
                             self._receive(letter)
-            finally:  # after the last heartbeat, which may still have been on its way
+            finally:  # after the last heartbeat, which may arrive late
                 with trio.move_on_after(1, shield=True):
                     await self._leave()
 
@@ -186,7 +194,8 @@ class Messenger:
     # Sending
 
     async def send(self, replica: str, kind: str, content: bytes, *, patience: float) -> bytes:
-        """Send ``content`` to the handler of ``kind`` in ``replica``, and return the content of the receipt.
+        """Send ``content`` to ``replica``, to the handler that is registered for ``kind`` there, and return the content
+        of the receipt.
 
         Messages sent one after another arrive in order; messages sent concurrently arrive in any order.
 
@@ -209,13 +218,14 @@ class Messenger:
             for attempt in count(1):
                 is_dead, error = False, None
                 try:
-                    # Checked at the earliest before the second copy, since nearly all messages have a receipt by then.
+                    # Check whether the receiver is dead only before repeating the message: nearly all messages have a
+                    # receipt by then.
                     is_dead = reply.is_late and await self.is_dead(replica)
                     if not is_dead:
                         await self._courier.send(replica, letter, number=number)
                 except OSError as failed:
                     error = failed
-                if reply.has_arrived:  # a receipt counts more than what the storage reported meanwhile
+                if reply.has_arrived:  # a receipt takes precedence over an error of the storage
                     return await reply.wait()
                 if is_dead:
                     raise ReplicaDead(f"the replica {replica} has ended")
@@ -233,7 +243,7 @@ class Messenger:
     # Receiving
 
     def register(self, kind: str, handler: Callable[[ReplicaMessage], None]) -> None:
-        """Call ``handler`` once with each message of this ``kind``.
+        """Register ``handler`` for messages of this ``kind``. It is called once for each message.
 
         The handler must not wait. It answers with `ReplicaMessage.ack` or `ReplicaMessage.refuse`, at once or later.
         """
@@ -285,13 +295,13 @@ class Messenger:
                     continue
                 try:
                     await self._courier.send(sender, _encode(receipt[0], self.replica.id, number, receipt[1]))
-                except OSError as error:  # the message arrives again, and so requests its receipt
+                except OSError as error:  # the sender repeats the message, which causes a new receipt
                     logger.debug("a receipt could not be sent: %s", error)
             await self._ack_wakeup.sleep()
 
 
 class _Reply:
-    """The receipt of one sent message, for which its sender waits."""
+    """A future for the receipt of one sent message. `Messenger.send` waits for it."""
 
     def __init__(self) -> None:
         self._envelope: _MessageEnvelope | None = None

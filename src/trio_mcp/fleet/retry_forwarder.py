@@ -1,5 +1,5 @@
-"""RetryForwarder forwards retries to the replicas in which their handlers are parked, and relays the handlers' lines to
-the clients.
+"""RetryForwarder forwards a client's retried request to the replica where its handler waits, and passes the handler's
+messages on to the client.
 
 The forwarding replica checks a retry like any other, and runs it as an ordinary request, which takes a slot; its cancel
 scope cancels the remote handler. The owner runs the handler. Each replica reports the end of a call to the other. Since
@@ -61,7 +61,7 @@ _check_acks: Final = msgspec.msgpack.Decoder(CheckAck)
 
 
 class _ForwardedCall:
-    """A call that was forwarded to ``owner``."""
+    """A retried request that was forwarded to ``owner``, the replica where its handler waits."""
 
     def __init__(self, owner: str) -> None:
         self.owner = owner
@@ -77,8 +77,8 @@ class _ForwardedCall:
         self._sleeper = Sleeper()
 
     def deliver(self, message: ReplicaMessage, batch: LinesMessage) -> None:
-        """Store a batch that has arrived."""
-        if batch.index < self.next_index:  # a repetition of a batch that was already received
+        """Store a batch of messages that the handler's replica has sent. Batches may arrive out of order."""
+        if batch.index < self.next_index:  # a repetition of a batch that was already passed on
             message.ack()
         elif batch.index >= self.next_index + BATCH_WINDOW:
             message.refuse("too many batches")
@@ -87,12 +87,14 @@ class _ForwardedCall:
             self._sleeper.wake()
 
     def fail(self, error: CodedError) -> None:
-        """Make `next_batch` raise ``error``, because no more batches will arrive."""
+        """Make `next_batch` raise ``error``, because the handler's replica will send no more batches."""
         self.is_over, self._failure = True, error
         self._sleeper.wake()
 
     async def next_batch(self) -> LinesMessage:
-        """Wait for the next batch. It stays in ``batches`` until `ack` is called."""
+        """Wait for the next batch of the handler's messages, and return it. The batch stays in ``batches`` until `ack`
+        is called.
+        """
         while self.next_index not in self.batches:
             if self._failure is not None:
                 raise self._failure
@@ -100,20 +102,22 @@ class _ForwardedCall:
         return self.batches[self.next_index][1]
 
     def ack(self) -> None:
-        """Send the receipt of the current batch, so that the owner sends another one."""
+        """Send the receipt of the current batch, so that the handler's replica may send another one."""
         letter, _ = self.batches.pop(self.next_index)
         self.next_index += 1
         letter.ack()
 
     def refuse_batches(self) -> None:
-        """Refuse all waiting batches, because the client has left."""
+        """Refuse all batches that weren't passed on, because the client has disconnected."""
         for letter, _ in self.batches.values():
             letter.refuse("the client has left")
         self.batches.clear()
 
 
 class RetryForwarder:
-    """Forwards retries from this replica (``host``) to others, and receives theirs with `receiver`."""
+    """Forwards retried requests from this replica (``host``) to the replicas where their handlers wait. Its `receiver`
+    handles the retried requests that other replicas forward to this one.
+    """
 
     def __init__(
         self, host: RequestHost, messenger: Messenger, cipher: StateCipher, vocabulary: Vocabulary = CORE
@@ -131,13 +135,13 @@ class RetryForwarder:
 
     @property
     def is_idle(self) -> bool:
-        """True while no call is forwarded in either direction."""
+        """True while this replica has no forwarded request, neither sent to another replica nor received from one."""
         return not (self._forwarded or self.receiver.exchanges)
 
     # Lifecycle
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Forward and receive retries until cancelled."""
+        """Forward retried requests to other replicas, and receive theirs, until cancelled."""
         async with trio.open_nursery() as nursery:
             self._messenger.register(LINES, self._read_lines)
             self._messenger.register(CHECK, self._read_check)
@@ -145,7 +149,8 @@ class RetryForwarder:
             await self.receiver.run(task_status=task_status)
 
     def shut_down(self, *, hurry: bool = False) -> None:
-        """Let received retries and parked handlers continue for `Limits.drain_timeout`.
+        """Let handlers that wait for a client's input, and requests that other replicas have forwarded, continue for
+        `Limits.drain_timeout`.
 
         Clients can send their answers to any replica meanwhile. With ``hurry``, less than a second is left for
         everything.
@@ -154,7 +159,9 @@ class RetryForwarder:
         self._drain_scope.deadline = min(self._drain_scope.deadline, end)
 
     async def drain(self) -> None:
-        """Shut down, and wait until no handler is parked and no received retry runs on this replica."""
+        """Shut down, and wait until no handler on this replica waits for a client's input, and no request that another
+        replica has forwarded runs here.
+        """
         self.shut_down()
         with self._drain_scope:
             while self._host.parking or self.receiver.exchanges:
@@ -166,10 +173,11 @@ class RetryForwarder:
         with trio.move_on_after(_FAREWELL_TIMEOUT):
             await self.receiver.wait_finished()
 
-    # Retries that arrive here and belong to another replica
+    # Retried requests that arrive here and whose handlers wait on another replica
 
     async def forward(self, scope: RequestScope, retry: RemoteRetry) -> Any:
-        """Resume the handler of ``retry`` on the replica that owns it, and return the result as plain data.
+        """Resume the handler of ``retry`` on the replica where it waits for the client's input, and return its result
+        as plain data.
 
         The lines of the handler are sent to the client. If this call ends for any reason, the handler is cancelled.
         ``scope`` is the request that carries the retry.
@@ -213,7 +221,7 @@ class RetryForwarder:
             batch = await call.next_batch()
             before = len(lines)  # bytes of an incomplete line from the previous batch
             lines += batch.lines
-            # The last line of the last batch is the reply. The last line of any other batch may be incomplete.
+            # The last line of the last batch is the response. In any other batch, the last line may be incomplete.
             end = lines.rfind(b"\n", before, max(len(lines) - 1, 0) if batch.is_last else len(lines)) + 1
             if end:
                 scope.put(bytes(lines[:end]))
@@ -233,7 +241,7 @@ class RetryForwarder:
         try:
             with trio.move_on_after(_CANCEL_TIME, shield=True):
                 await self._messenger.send(owner, CANCEL, letter, patience=0)
-        except (ReplicaDead, MessageRefused, OSError) as error:  # the next check ends the call, if a little later
+        except (ReplicaDead, MessageRefused, OSError) as error:  # the next check ends the request later
             logger.debug("could not send a cancel to the replica %s: %s", owner, error)
 
     # Messages
@@ -256,7 +264,9 @@ class RetryForwarder:
             message.ack(msgspec.msgpack.encode(CheckAck(carried, running)))
 
     async def _check(self) -> None:
-        """Check open calls with the other replicas, at intervals."""
+        """Check at intervals with the other replicas which forwarded requests are still running, since a message about
+        the end of a request may be lost.
+        """
         while True:
             while self.is_idle:
                 await self._check_wakeup.sleep()
@@ -314,8 +324,9 @@ def _retry_message(scope: RequestScope, retry: RemoteRetry, number: int) -> Retr
 
 
 def _result_in(line: bytearray, scope: RequestScope) -> Any:
-    """Return the result in ``line``, which is the reply to the request of ``scope``. Raises `CodedError` for an error
-    reply."""
+    """Return the result in ``line``, the response to the request of ``scope``. Raises `CodedError` for an error
+    response.
+    """
     if not line:
         raise replica_lost()
     match decode(line):

@@ -1,4 +1,4 @@
-"""The messages that forward retries between replicas.
+"""The messages with which replicas forward retried requests to each other.
 
 They are sealed, because they contain access tokens of callers, answers of users, and results.
 """
@@ -37,7 +37,9 @@ CHECK: Final = "retry-check"
 
 
 class ForwardedAuth(msgspec.Struct, frozen=True, array_like=True):
-    """The `Auth` of a caller, without the data that server code has added."""
+    """The caller's `Auth` in the form that is sent to another replica: without ``extra``, the data that server code has
+    added.
+    """
 
     token: str
     issuer: str | None
@@ -53,7 +55,7 @@ class ForwardedAuth(msgspec.Struct, frozen=True, array_like=True):
 
     @classmethod
     def of(cls, auth: Auth) -> ForwardedAuth:
-        """Return the data of ``auth`` that can be sent.
+        """Return the data of ``auth`` that can be sent to another replica.
 
         If one of the claims isn't JSON, which only a custom verifier can cause, all claims are left out.
         """
@@ -74,8 +76,9 @@ class ForwardedAuth(msgspec.Struct, frozen=True, array_like=True):
         )
 
     def auth(self, before: Auth | None) -> Auth:
-        """Return the caller, with the data that server code added to ``before``, the same caller in an earlier
-        request."""
+        """Return the `Auth` of the forwarded request. Its ``extra`` comes from ``before``, the `Auth` of the same
+        caller's earlier request on this replica.
+        """
         principal = Principal(
             issuer=self.issuer,
             subject=self.subject,
@@ -89,7 +92,9 @@ class ForwardedAuth(msgspec.Struct, frozen=True, array_like=True):
 
 
 class RetryMessage(msgspec.Struct, frozen=True, array_like=True):
-    """A retry that the forwarding replica has checked: head, token, scopes, and the seal of its state."""
+    """A retried request. The forwarding replica has already checked its headers, access token, scopes and encrypted
+    state.
+    """
 
     number: int
     """Number of the call, counted by the forwarding replica."""
@@ -103,12 +108,12 @@ class RetryMessage(msgspec.Struct, frozen=True, array_like=True):
     auth: ForwardedAuth | None
     headers: dict[str, str] | None
 
-    def __repr__(self) -> str:  # leaves out answers and headers
+    def __repr__(self) -> str:  # leaves the client's input and headers out of the repr
         return f"RetryMessage(number={self.number!r}, method={self.method!r}, auth={self.auth!r})"
 
 
 class LinesMessage(msgspec.Struct, frozen=True, array_like=True):
-    """A batch of the lines of a handler: whole lines, or a part of a long line.
+    """A batch of the JSON-RPC messages that a handler sends to its client: whole lines, or a part of a long line.
 
     The owner sends a few batches ahead of their receipts. The forwarding replica sends a receipt when it has room for
     more.
@@ -124,7 +129,7 @@ class LinesMessage(msgspec.Struct, frozen=True, array_like=True):
 
 
 class CancelMessage(msgspec.Struct, frozen=True, array_like=True):
-    """Cancels a forwarded call, because its client has left, or its deadline has passed."""
+    """Cancels a forwarded request, because its client has disconnected or its deadline has passed."""
 
     number: int
     is_late: bool
@@ -133,7 +138,9 @@ class CancelMessage(msgspec.Struct, frozen=True, array_like=True):
 
 
 class CheckMessage(msgspec.Struct, frozen=True, array_like=True):
-    """Checks which of the calls between two replicas are still open. Calls are listed by number."""
+    """Asks another replica which of the forwarded requests between the two replicas are still running. Requests are
+    identified by number.
+    """
 
     forwarded: list[int]
     """Calls that the sender has forwarded to the receiver."""
@@ -142,11 +149,11 @@ class CheckMessage(msgspec.Struct, frozen=True, array_like=True):
 
 
 class CheckAck(CheckMessage, frozen=True):
-    """The calls of a `CheckMessage` that the receiver doesn't know, or no longer knows."""
+    """The reply to a `CheckMessage`: the numbers of the requests that aren't running on the replying replica."""
 
 
 class MessageSeal:
-    """Seals and opens the messages of forwarded retries and of sessions, with the secrets of ``cipher``.
+    """Encrypts and decrypts the content of messages between replicas, with the secrets of ``cipher``.
 
     A sealed message is only valid for its kind, its sender and its receiver.
     """
@@ -156,12 +163,14 @@ class MessageSeal:
         self._replica = replica
 
     def seal(self, kind: str, receiver: str, content: object) -> bytes:
-        """Return ``content`` sealed, for a message to ``receiver``."""
+        """Return ``content``, encoded and encrypted for a message of ``kind`` to ``receiver``."""
         about = f"{kind} {self._replica} {receiver}".encode()
         return self._keys.seal(msgspec.msgpack.encode(content), about)
 
     def open(self, kind: str, message: ReplicaMessage, form: type[T]) -> T | None:
-        """Return the content of ``message``. If it can't be read, refuse the message and return `None`."""
+        """Decrypt ``message``, and return its content as an instance of ``form``. If it can't be read, refuse the
+        message and return `None`.
+        """
         about = f"{kind} {message.sender} {self._replica}".encode()
         try:
             content = self._keys.open(message.content, about)

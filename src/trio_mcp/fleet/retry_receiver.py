@@ -1,4 +1,5 @@
-"""RetryReceiver resumes the handlers parked in this replica, for retries that other replicas have forwarded.
+"""RetryReceiver resumes handlers that wait on this replica, when other replicas forward the retried requests of their
+clients.
 
 Each `ForwardedExchange` sends the lines of its handler to the replica that forwarded the retry.
 """
@@ -48,12 +49,14 @@ _REPLICA_LOST_TEXT: Final = "the process that ran this call has ended; call agai
 
 
 def replica_lost() -> CodedError:
-    """Return the error for a call whose replica has ended."""
+    """Return the error for a request whose handler ran on a replica that has ended."""
     return CodedError(REPLICA_LOST, _REPLICA_LOST_TEXT)
 
 
 class ForwardedExchange(Exchange):
-    """The exchange of a retry that ``forwarder`` has forwarded to this replica as its call ``number``."""
+    """The `Exchange` of a retried request that the replica ``forwarder`` has forwarded to this replica, under the
+    number ``number``.
+    """
 
     __slots__ = ("abort_writing", "forwarder", "is_over", "number")
 
@@ -71,11 +74,11 @@ class ForwardedExchange(Exchange):
 
     @property
     def key(self) -> tuple[str, int]:
-        """The unique key of the call."""
+        """The unique key of the forwarded request: the forwarding replica and its number for the request."""
         return self.forwarder, self.number
 
     def cancel(self, cause: CancelCause, reason: str) -> None:
-        """Cancel the request, because its client no longer waits."""
+        """Cancel the forwarded request and send nothing more, because its client no longer waits."""
         self._close_silently()
         self.cancel_all(cause, reason)
 
@@ -105,7 +108,8 @@ class ForwardedExchange(Exchange):
 
 
 class RetryReceiver:
-    """Receives retries for the handlers parked in ``host``, while `run` runs.
+    """Receives the retried requests that other replicas forward, and resumes their handlers, which wait in ``host``.
+    Active while `run` runs.
 
     ``on_open`` is called when a retry arrives. ``vocabulary`` has the known methods.
     """
@@ -132,8 +136,9 @@ class RetryReceiver:
         """The task that waits until no exchange is open."""
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Receive retries until cancelled. Retries that run then are cancelled, with the cause, before any handler runs
-        again."""
+        """Receive forwarded requests until cancelled. The requests that are still running then are cancelled before any
+        of their handlers runs again, so that each handler sees the cause.
+        """
         try:
             async with trio.open_nursery() as nursery:
                 self._nursery = nursery
@@ -153,18 +158,21 @@ class RetryReceiver:
         await trio.lowlevel.wait_task_rescheduled(abort)
 
     def cancel_all(self, reason: str) -> None:
-        """Cancel all received retries, because the server ends. The forwarding replicas are notified if there is
-        time."""
+        """Cancel all forwarded requests, because the server is shutting down. The forwarding replicas get an error if
+        there is time.
+        """
         for exchange in tuple(self.exchanges.values()):
             exchange.cancel_all(CancelCause.SHUTDOWN, reason)
 
     async def wait_finished(self) -> None:
-        """Wait until no received retry runs, and all their ends are sent."""
+        """Wait until no forwarded request runs on this replica, and all final messages are sent."""
         while self.exchanges:
             await self._all_finished.park()
 
     def unknown_calls(self, forwarder: str, numbers: Iterable[int]) -> list[int]:
-        """Return those of ``numbers``, calls of ``forwarder``, that don't run or end on this replica."""
+        """Return the ``numbers`` of those requests, forwarded by the replica ``forwarder``, that aren't running on this
+        replica.
+        """
         return [number for number in numbers if (forwarder, number) not in self.exchanges]
 
     # Messages
@@ -175,7 +183,7 @@ class RetryReceiver:
             return
         if self._nursery is None:
             message.refuse("it is shutting down")
-        elif (message.sender, retry.number) in self._cancelled:  # the cancel arrived before the retry
+        elif (message.sender, retry.number) in self._cancelled:  # the cancellation arrived before the request
             message.refuse("its client has left")
         else:
             self._accept(message, retry, self._nursery)
@@ -187,7 +195,7 @@ class RetryReceiver:
             message.refuse(str(error))
             return
         event = self._state.receive(Request(retry.id, retry.method, params, retry.size))
-        if not isinstance(event, RequestReceived):  # a replica of another version accepted what this one refuses
+        if not isinstance(event, RequestReceived):  # a replica of another version has accepted an invalid request
             message.refuse("it has another version")
             return
         message.ack()
@@ -233,7 +241,7 @@ class RetryReceiver:
             exchange.cancel(CancelCause.DEADLINE if cancel.is_late else CancelCause.DISCONNECT, cancel.reason)
 
     async def _forward_lines(self, exchange: ForwardedExchange) -> None:
-        """Send the lines of ``exchange`` to the forwarding replica, until its end."""
+        """Send the messages of the handler of ``exchange`` to the forwarding replica, until the exchange ends."""
         lost: str | None = None
         try:
             with exchange.abort_writing:

@@ -36,8 +36,12 @@ class Fleet(ABC):
 
     @abstractmethod
     async def forward(self, scope: RequestScope, retry: RemoteRetry) -> Any:
-        """Forward the retried request ``retry`` of ``scope`` to the replica where its handler is parked, and return the
-        result as plain data. Raises `CodedError` if the request fails."""
+        """Forward a client's retried request to the replica where its handler waits for the client's input, and return
+        the handler's result as plain data. Raises `CodedError` if the request fails.
+
+        Until then, the other messages of the handler are sent to the client. ``scope`` is the retried request on this
+        replica, and ``retry`` names the replica and the handler.
+        """
 
     @abstractmethod
     def shut_down(self, *, hurry: bool) -> None:

@@ -1,1 +1,1 @@
-"""Legacy sessions that every replica serves: their state, streams and messages, in shared storage."""
+"""Legacy sessions that every replica can serve: their state, streams and messages are in shared storage."""

@@ -1,4 +1,5 @@
-"""StreamLog: the event log of one session, which all replicas share, as used by one replica.
+"""StreamLog: one replica's access to the stored events of a legacy session, which clients can read again from any
+replica.
 
 `ResumedStreams` are the streams that a client has reconnected to on this replica.
 """
@@ -55,17 +56,17 @@ def new_stream_name() -> str:
 
 
 def new_holder(replica: Replica) -> str:
-    """Return a new holder name for a stream that ``replica`` writes."""
+    """Return a new holder name, which lets ``replica`` append to a stream in the event log."""
     return f"{replica.id}:{secrets.token_hex(_NAME_BYTES)}"
 
 
 def replica_of(holder: str) -> str:
-    """Return the id of the replica that ``holder`` names; empty if there is no holder."""
+    """Return the replica id in the holder name ``holder``; empty if ``holder`` is empty."""
     return holder.partition(":")[0]
 
 
 def parse_cursor(cursor: str) -> tuple[str, int] | None:
-    """Return the stream and the number that an event id names; `None` for any other string."""
+    """Return the stream name and the event number in an event id; `None` if ``cursor`` isn't an event id."""
     name, _, digits = cursor.rpartition("-")
     if not (name and digits.isascii() and digits.isdigit() and len(digits) <= _MOST_DIGITS):
         return None
@@ -74,7 +75,7 @@ def parse_cursor(cursor: str) -> tuple[str, int] | None:
 
 
 def lost_line(request_id: bytes) -> bytes:
-    """Return the line that ends a stream whose replica has ended: an error for the request with this id.
+    """Return the line that ends a stream whose replica has ended: an error response to the request ``request_id``.
 
     ``request_id`` is JSON text. If it is an array of ids, the line has an error for each member of a batch. Raises
     `UnreadableRecord`.
@@ -93,13 +94,14 @@ def _ids(request_id: bytes) -> list[RequestId]:
 
 
 def standalone_log_id(session_id: str) -> str:
-    """Return the id of the log for the session's standalone stream. The log of all other streams has the session's
-    id."""
+    """Return the id of the event log for the session's standalone stream (the stream that a client opens with GET). The
+    log of all other streams has the session's id.
+    """
     return f"{session_id} own"
 
 
 async def forget_events(events: EventLog, session_id: str) -> None:
-    """Delete the events of a session that has ended. If this fails, the events expire later."""
+    """Delete the stored events of a session that has ended. If this fails, the events expire later."""
     try:
         await events.delete(session_id)
         await events.delete(standalone_log_id(session_id))
@@ -108,7 +110,7 @@ async def forget_events(events: EventLog, session_id: str) -> None:
 
 
 async def retry_while_unavailable(call: Callable[[], Awaitable[T]], on_timeout: Callable[[OSError], None]) -> T:
-    """Return the result of ``call``, which is repeated while the shared storage fails.
+    """Await ``call`` until the shared storage doesn't fail, and return its result.
 
     If it still fails after `STORAGE_TIMEOUT` seconds, ``on_timeout`` is called once, and may raise.
     """
@@ -126,8 +128,9 @@ async def retry_while_unavailable(call: Callable[[], Awaitable[T]], on_timeout: 
 
 @frozen
 class StreamLog:
-    """The event log ``log_id``, which stores at most ``limit`` bytes, for ``retention_ms`` milliseconds after its last
-    use."""
+    """One replica's access to the events of one legacy session, stored under ``log_id``. At most ``limit`` bytes of
+    events are stored, for ``retention_ms`` milliseconds after their last use.
+    """
 
     events: EventLog
     log_id: str
@@ -139,11 +142,11 @@ class StreamLog:
     """The principal that owns the session, in the form of `principal_text`."""
 
     def open(self, name: str, holder: str, request_id: bytes) -> Awaitable[None]:
-        """Create a stream. See `EventLog.open`."""
+        """Create the stream ``name`` in the event log. See `EventLog.open`."""
         return self.events.open(self.log_id, name, holder=holder, request_id=request_id, retention_ms=self.retention_ms)
 
     def take_over(self, name: str, holder: str) -> Awaitable[StoredStream]:
-        """Make ``holder`` the only one that can append. See `EventLog.take_over`."""
+        """Make ``holder`` the only holder that may append events to the stream. See `EventLog.take_over`."""
         return self.events.take_over(self.log_id, name, holder=holder, retention_ms=self.retention_ms)
 
     async def append(
@@ -157,7 +160,8 @@ class StreamLog:
         finish: bool = False,
         more: int = 0,
     ) -> bool:
-        """Append lines. See `EventLog.append`. Also returns false if the log has lost the events before ``first``.
+        """Append ``lines`` to the stream as events. Returns false if ``holder`` may not append, or if the log has lost
+        the events before ``first``. See `EventLog.append`.
 
         ``more`` raises the byte limit for this call.
         """
@@ -178,7 +182,7 @@ class StreamLog:
             return False
 
     async def read_after(self, name: str, number: int) -> StoredEvents | None:
-        """Return the events after ``number``. See `EventLog.read_after`.
+        """Return the events of the stream after ``number``. See `EventLog.read_after`.
 
         Raises `UnreadableRecord`, an `OSError`, for events that weren't sealed with one of the keys.
         """
@@ -192,11 +196,11 @@ class StreamLog:
             raise UnreadableRecord(errno.EIO, "a stored event was changed, or sealed with another secret") from None
 
     def touch(self, name: str) -> Awaitable[StoredEvents | None]:
-        """Keep the log for `retention_ms` from now."""
+        """Extend the lifetime of the session's event log to `retention_ms` from now."""
         return self.read_after(name, _BEYOND)
 
     def finish_dead(self, stream: StoredStream) -> Awaitable[bool]:
-        """Finish a stream whose holder is dead. See `EventLog.finish_dead`."""
+        """Finish a stream whose holder is on a dead replica. See `EventLog.finish_dead`."""
         return self.events.finish_dead(
             self.log_id,
             stream.name,
@@ -217,7 +221,8 @@ class StreamLog:
 
 
 class ResumedStream:
-    """The body of a response that resumes a stream of ``log``, which any replica may write. See `ResponseBody`.
+    """The body of a response that resumes a stream after a client has reconnected. Any replica may write the stream.
+    See `ResponseBody`.
 
     The body begins with ``first`` and ``events``, and continues with later events. ``signal`` reports changes of the
     stream. The response ends at ``until`` at the latest, and ``on_closed`` is called at its end.
@@ -249,13 +254,15 @@ class ResumedStream:
         return numbered_events(self.name, events.first, events.lines)
 
     def close(self) -> None:
-        """End the response, because another one resumes the stream or its time has passed. Idempotent."""
+        """End the response, because another response resumes the stream, or because its time is up. Idempotent."""
         self._is_over = True
         self._on_closed(self)
         self.signal.notify()
 
     async def next_chunk(self) -> bytes:
-        """Wait for the next events, or a comment. See `ResponseBody.next_chunk`."""
+        """Wait for the next events, and return them; after a silent time, return a keep-alive comment. See
+        `ResponseBody.next_chunk`.
+        """
         keep_alive_at = trio.current_time() + self._services.running.limits.stream_interval / 2
         while not (self._waiting or self._is_over):
             await self.signal.next_poll()
@@ -281,14 +288,14 @@ class ResumedStream:
         return events
 
     async def _finish_if_dead(self, stream: StoredStream) -> None:
-        """Finish the stream if its holder is dead."""
+        """Finish the stream, with an error for its request, if the replica that writes the stream is dead."""
         if await self._services.messenger.is_dead(replica_of(stream.holder)):
             await self._log.finish_dead(stream)
             self.signal.notify()
 
 
 class ResumedStreams:
-    """The streams in ``log`` that a client has reconnected to on this replica.
+    """The streams in ``log`` that clients resume with a response on this replica.
 
     If this replica also writes the stream, ``on_resumed`` is called with the stream's name and the id of this replica.
     """
@@ -305,7 +312,9 @@ class ResumedStreams:
         return bool(self._streams)
 
     def resume(self, asked: HttpRequest, events: StoredEvents, first: bytes) -> None:
-        """Answer with ``first``, the stored ``events``, and the later events of their stream."""
+        """Respond to a GET that resumes a stream: send ``first``, then the stored ``events``, then later events of the
+        stream.
+        """
         name, replica = events.stream.name, replica_of(events.stream.holder)
         before = self._streams.pop(name, None)
         if before is not None:
@@ -331,22 +340,23 @@ class ResumedStreams:
             del self._streams[stream.name]
 
     def close_stream(self, name: str) -> None:
-        """End the response of this replica that resumes the stream ``name``, if there is one."""
+        """End this replica's response that resumes the stream ``name``, if there is one."""
         if (stream := self._streams.get(name)) is not None:
             stream.close()
 
     def expire(self, now: float) -> None:
-        """End responses whose access token has expired."""
+        """End the responses that resume a stream and whose access token has expired."""
         for stream in tuple(self._streams.values()):
             if now >= stream.until:
                 stream.close()
 
     def close_all(self) -> None:
-        """End all responses."""
+        """End all of this replica's responses that resume a stream."""
         self.expire(math.inf)
 
     def notify_resumed(self, receiver: str, name: str, replica: str) -> None:
-        """Notify the replica ``receiver`` that the client has reconnected to the stream ``name`` on ``replica``.
+        """Notify the replica ``receiver`` that the client now reads the stream ``name`` from ``replica``, so that
+        earlier responses are ended.
 
         The client of an earlier response may have disconnected unnoticed, so that response has to be ended.
         """

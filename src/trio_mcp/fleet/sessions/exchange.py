@@ -1,4 +1,4 @@
-"""SharedExchange: the exchange of a POST to a session that all replicas serve.
+"""SharedExchange: the exchange of a POST in a legacy session that every replica can serve.
 
 `InitializeExchange` is the exchange of the POST that opens such a session. Changes of the session that a request causes
 are written for all replicas before the request is answered; `PendingChanges` are the unfinished writes.
@@ -51,7 +51,7 @@ Refusal: TypeAlias = Callable[[bytes], Answer]
 
 
 class PendingChange:
-    """A change of the session state that is being written."""
+    """A change of the session state that is being written to the shared storage."""
 
     def __init__(self, change: Change) -> None:
         self.change = change
@@ -59,18 +59,24 @@ class PendingChange:
         self._refusal: Refusal | None = None
 
     def settle(self, refusal: Refusal | None) -> None:
-        """Set the outcome: `None`, or the answer to requests that depend on the change."""
+        """Record how the write ended: `None` if the change is stored, else a function that makes the error response to
+        dependent requests.
+        """
         self._refusal = refusal
         self._done.set()
 
     async def outcome(self) -> Refusal | None:
-        """Wait for the outcome; `None` if the change is stored."""
+        """Wait for the end of the write. Returns `None` if the change is stored, else a function that makes the error
+        response.
+        """
         await self._done.wait()
         return self._refusal
 
 
 class PendingChanges:
-    """The changes that the connection ``served`` made to its state and subscriptions, and that aren't stored yet."""
+    """The changes that this replica's connection ``served`` made to the session (log level, subscriptions, initialized)
+    and that aren't stored yet.
+    """
 
     def __init__(self, services: SessionServices, session_state: SharedSessionState, served: ServerConnection) -> None:
         self._services = services
@@ -82,11 +88,11 @@ class PendingChanges:
         """The unfinished writes, oldest first."""
 
     def __bool__(self) -> bool:
-        """True while a write is unfinished."""
+        """True while a change is being written to the shared storage."""
         return bool(self._writes)
 
     def apply(self) -> None:
-        """Set the connection to the stored session state, with the unfinished changes applied."""
+        """Update the connection from the stored session state, with the changes on top that are still being written."""
         told, state = self._session_state.current, self._served.state
         for write in self._writes:
             told = write.change(told)
@@ -97,8 +103,9 @@ class PendingChanges:
             self._served.subscriptions.adopt(told.subscriptions)
 
     def start(self) -> PendingChange | None:
-        """Start to write what the connection has changed, and return the last unfinished write; `None` if there is
-        none."""
+        """Start to write the connection's changes to the shared storage. Returns the last write that isn't finished;
+        `None` if there is none.
+        """
         state, told = self._served.state, self._expected
         changes = list[Change]()
         if state.initialized and not told.is_initialized:
@@ -140,8 +147,9 @@ def _apply_all(changes: list[Change], state: SessionState) -> SessionState:
 
 
 class SharedExchange(SessionExchange):
-    """The exchange of a POST to ``session``. ``start_write`` starts to write the changes made so far: see
-    `PendingChanges`."""
+    """The exchange of a POST in the legacy session ``session``. ``start_write`` starts to write the session's changes
+    to the shared storage: see `PendingChanges.start`.
+    """
 
     __slots__ = ("_requests", "_services", "_start_write")
 
@@ -161,7 +169,7 @@ class SharedExchange(SessionExchange):
 
     @property
     def request_id(self) -> bytes:
-        """The id of the request as JSON text; for a batch, an array of ids."""
+        """The id of the POST's request, as JSON text. For a batch, this is an array of ids."""
         ids = [request.id for request in self._requests]
         return encode_value(ids if self.request is None else self.request.id)
 
@@ -170,7 +178,7 @@ class SharedExchange(SessionExchange):
         self._requests = (*self._requests, request)
 
     def abort(self, cause: CancelCause, reason: str) -> None:
-        """Cancel the requests of this exchange."""
+        """Cancel all requests of this POST."""
         for request in self._requests:
             held = self.find(request)
             if held is not None:
@@ -193,7 +201,7 @@ class SharedExchange(SessionExchange):
             self.refuse_with(refusal)
 
     def refuse_with(self, refusal: Refusal) -> None:
-        """Answer that the request can't be served now."""
+        """Send the error response that ``refusal`` returns, because the request can't be served now."""
         if self.is_stream:
             answer = refusal(b"")
             request_id = None if self.request is None else self.request.id
@@ -205,13 +213,14 @@ class SharedExchange(SessionExchange):
 
     def cancelled(self, request: InboundRequest, cause: CancelCause) -> None:
         if cause is CancelCause.SHUTDOWN and self.is_stream and not self.is_over and request is self.request:
-            # A client that resumes the stream on another replica gets this line, so it knows that nothing more follows.
+            # Put an error for the request into the stream, so that a client that resumes the stream on another replica
+            # knows that nothing more follows.
             self.outbox.put(lost_line(self.request_id))
         super().cancelled(request, cause)
 
 
 class InitializeExchange(SharedExchange):
-    """The exchange of the POST that opens the session, for all replicas.
+    """The exchange of the POST with ``initialize``, which opens a legacy session on all replicas.
 
     If opening fails, or the client doesn't get the session id, the session ends at once.
     """
@@ -232,7 +241,7 @@ class InitializeExchange(SharedExchange):
         self._session_state = session_state
 
     def commit(self) -> None:
-        """Do nothing, because the client gets the session id with the answer."""
+        """Do nothing: the session becomes valid only when the client gets its id in the response."""
 
     def reply_at_once(self, line: bytes | None) -> None:
         if line is not None and self.request is not None and self.request.error is None:
@@ -258,7 +267,9 @@ class InitializeExchange(SharedExchange):
             self.answer(HTTPStatus.OK, line)
 
     async def _open(self) -> Refusal | None:
-        """Open the session for all replicas. Return the refusal if that is impossible."""
+        """Open the session for all replicas. Returns `None`, or a function that makes the error response if the session
+        can't be opened.
+        """
         revision = self.state.revision
         assert revision is not None, "initialize has settled it"
         facts = attrs.evolve(self._session_state.current, revision=revision.name, cursor=self._services.changes.cursor)

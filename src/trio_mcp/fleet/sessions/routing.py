@@ -1,4 +1,5 @@
-"""SessionRouter: forwards a client's messages about requests of other replicas.
+"""SessionRouter: forwards a client's message to the replica whose request it is about, since any replica may receive
+it.
 
 Answers and progress name the replica that sent the request. A cancel is stored for all replicas, because its request
 can run on any of them.
@@ -60,13 +61,16 @@ Raises the errors of `Messenger.send` and `SharedSessionState.change`.
 
 
 def forward_unreadable(services: SessionServices, session_id: str, owner: str, message: Unreadable) -> Awaitable[bytes]:
-    """Report to the replica ``owner`` that the answer to one of its requests can't be read. Raises as
-    `Messenger.send`."""
+    """Notify the replica ``owner`` that the client's response to one of its requests can't be read. Raises the same
+    errors as `Messenger.send`.
+    """
     return services.send(owner, UNREADABLE_MESSAGE, (session_id, message.settles, message.reason))
 
 
 class SessionRouter:
-    """Forwards messages of a session to other replicas. ``state`` has the requests that run on this replica."""
+    """Forwards a client's messages in one session to the replicas that they concern. ``state`` has the requests that
+    run on this replica.
+    """
 
     def __init__(self, services: SessionServices, session_state: SharedSessionState, state: ConnectionState) -> None:
         self._services = services
@@ -76,7 +80,8 @@ class SessionRouter:
         """Hashes of the ids of the latest requests that arrived at this replica."""
 
     def route(self, message: Message | Batch, body: bytes) -> tuple[list[Delivery], Message | Batch | None]:
-        """Return the deliveries to make first, and the rest of the message to serve on this replica, if any.
+        """Return the deliveries to other replicas, which must be made first, and the part of the message that this
+        replica serves; `None` if nothing is left for this replica.
 
         A client must use a request id only once in a session (2025-11-25 basic, Requests). If it reuses one, the stored
         cancels belong to the earlier request, so they are read before the later request begins.
@@ -99,11 +104,13 @@ class SessionRouter:
             raise SessionEnded
 
     def _route_batch(self, batch: Batch, body: bytes) -> tuple[list[Delivery], Batch | None]:
-        """Return the deliveries to other replicas, and the rest of the batch, if any."""
+        """Return the deliveries of a batch's messages to other replicas, and the batch of the remaining messages;
+        `None` if no message remains.
+        """
         bodies = msgspec.json.decode(body, type=list[msgspec.Raw])
         comes = {(type(member.id), member.id) for member in batch.members if isinstance(member, Request)}
         steps = [
-            # A cancel of a request in the same batch is served here, like the request.
+            # If a batch contains a request and its cancellation, both are handled on this replica.
             None if _cancelled_id(member) in comes else self.delivery_for(member, bytes(raw))
             for member, raw in zip(batch.members, bodies, strict=True)
         ]
@@ -111,7 +118,9 @@ class SessionRouter:
         return [step for step in steps if step is not None], Batch(tuple(rest)) if rest else None
 
     def delivery_for(self, message: Message | Unreadable, body: bytes) -> Delivery | None:
-        """Return the delivery of a message to other replicas; `None` if it belongs to this one."""
+        """Return a function that delivers a client's message to the replica it concerns; `None` if it concerns this
+        replica.
+        """
         named: object = None
         match message:
             case Response() | ErrorResponse():
@@ -131,8 +140,9 @@ class SessionRouter:
         return partial(self._services.send, owner, FORWARDED_MESSAGE, (self._session_state.id, body))
 
     def _cancel_delivery(self, params: dict[str, Any]) -> Delivery | None:
-        """Return the delivery of a cancel to other replicas; `None` for a request that runs here, or without a valid
-        id."""
+        """Return a function that stores a cancellation for all replicas. Returns `None` if the cancelled request runs
+        on this replica, or has no valid id.
+        """
         request_id, reason = params.get("requestId"), params.get("reason")
         if not is_request_id(request_id) or self._state.knows(request_id):
             return None
@@ -145,8 +155,9 @@ class SessionRouter:
         return partial(self._session_state.change, add_cancel(self._services.new_id(), request_id, told))
 
     async def deliver_all(self, deliveries: list[Delivery], posted: HttpRequest) -> bool:
-        """Make the ``deliveries`` of a ``posted`` message. If one fails, answer the request with an error and return
-        false."""
+        """Await the ``deliveries`` of a client's message to other replicas. If one fails, send an error response to the
+        POST ``posted`` and return false.
+        """
         response, extra = posted.response, posted.extra
         try:
             for step in deliveries:
@@ -168,7 +179,7 @@ class SessionRouter:
         return False
 
     async def deliver_or_log(self, delivery: Delivery) -> None:
-        """Make a delivery, and log its failure."""
+        """Deliver a message to another replica. If this fails, log the error instead of raising it."""
         try:
             await delivery()
         except (ReplicaDead, MessageRefused, OSError) as error:
@@ -176,7 +187,9 @@ class SessionRouter:
 
 
 def _cancelled_id(message: Message | Unreadable) -> tuple[type, RequestId] | None:
-    """Return the id that a cancel names, with its type (1 and "1" differ); `None` for other messages."""
+    """Return the type and the value of the request id in a cancellation (the ids 1 and "1" differ); `None` for other
+    messages.
+    """
     if not (isinstance(message, Notification) and message.method == "notifications/cancelled"):
         return None
     named: object = as_object(message.params).get("requestId")

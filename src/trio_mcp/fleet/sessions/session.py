@@ -1,4 +1,4 @@
-"""SharedSession: one replica's view of a legacy session that all replicas serve.
+"""SharedSession: one replica's view of a legacy session that every replica can serve.
 
 It has the session state as last read, a connection that continues from this state, and the requests that run on this
 replica. No message is refused because of outdated state.
@@ -53,7 +53,7 @@ _HURRIED_LINES: Final = 0.1
 
 
 class SharedSession(ClientSession):
-    """The view of the session ``session_id``.
+    """This replica's view of the legacy session ``session_id``, whose state is in the shared storage.
 
     ``peer`` sent the first message to this replica. In the replica that opens the session, ``opening`` has the
     parameters of ``initialize``, as JSON text.
@@ -103,7 +103,7 @@ class SharedSession(ClientSession):
     # Lifecycle
 
     async def run(self) -> None:
-        """Serve until the session ends, or this view is no longer used."""
+        """Serve the session on this replica until the session ends, or until this replica no longer needs its view."""
         try:
             await self._connection.run()
             if self._connection.connection.lost is None:
@@ -119,27 +119,30 @@ class SharedSession(ClientSession):
             self._finished.set()
 
     def shut_down(self, reason: str, *, drain_timeout: float | None = None, hurry: bool = False) -> None:
-        """End this view when its requests are done. Responses to GETs end at once: their clients reconnect to another
-        replica."""
+        """Close this replica's view of the session when its requests are done. Responses to GETs end at once, so that
+        clients reconnect to another replica.
+        """
         if hurry:
             self._shutdown_scope.deadline = trio.current_time() + _HURRIED_LINES
         self.standalone_streams.end_responses()
         super().shut_down(reason, drain_timeout=drain_timeout, hurry=hurry)
 
     async def ended(self) -> None:
-        """Wait until the last request has ended, and its lines are in the log."""
+        """Wait until the last request on this replica has ended, and its messages are stored in the event log."""
         await self._finished.wait()
 
     # Session state
 
     @property
     def is_fresh(self) -> bool:
-        """True if a request can be served without reading the session first."""
+        """True if this replica can serve a request without first reading the session from the shared storage."""
         state = self._connection.state
         return self.session_state.is_fresh and (state.initialized or not state.require_initialized)
 
     def on_hint(self) -> None:
-        """Handle a notification that the session may have changed: read it, or end this view if it is unused."""
+        """Handle a notification that another replica may have changed the session: read the session again, or close
+        this replica's view if it is unused.
+        """
         self.session_state.is_hinted = True
         if self._is_needed:
             self.session_state.read_soon()
@@ -147,7 +150,9 @@ class SharedSession(ClientSession):
             self.close("the session was changed in another process")
 
     def _apply_state(self, before: SessionState | None) -> None:
-        """Continue with the session state that was just read or written."""
+        """Update the connection from the session state that was just read or written. ``before`` is the previously
+        known state.
+        """
         facts, state = self.session_state.current, self._connection.state
         if self.is_over:
             return
@@ -155,9 +160,9 @@ class SharedSession(ClientSession):
             state.resume(REVISIONS[facts.revision], initialize_params(facts))
         self._pending_changes.apply()
         self.standalone_streams.check_listener(facts.listener)
-        if before is not None:  # requests that were cancelled before this view existed don't run here
+        if before is not None:  # earlier cancellations concern requests on other replicas
             known, here = {cancel.mark for cancel in before.cancels}, f"{self._services.replica.id}."
-            for cancel in facts.cancels:  # a cancel from this replica found no request, and isn't for later ones
+            for cancel in facts.cancels:  # skip cancellations stored by this replica: the request doesn't run here
                 if cancel.mark not in known and not cancel.mark.startswith(here):
                     self._cancel(cancel)
 
@@ -185,14 +190,16 @@ class SharedSession(ClientSession):
     # Messages
 
     def post(self, message: Message | Batch, posted: HttpRequest, *, opens: bool = False) -> None:
-        """Handle a ``posted`` message or batch. Messages about requests of other replicas are forwarded to these."""
+        """Handle a POST with a message or batch. Messages that concern requests of other replicas are forwarded to
+        these replicas.
+        """
         steps, rest = self._router.route(message, posted.body)
         if not steps:
             super().post(message, posted, opens=opens)
             if self._is_unused and not opens:
                 self._is_unused = False
                 if not self._pending_changes:
-                    self.session_state.read_soon()  # counts as use: an unused session could be evicted for another
+                    self.session_state.read_soon()  # counts as use: a session that was never used is evicted first
         else:
             self.used_at = trio.current_time()
             self._start_use(posted, self._deliver_then_post, steps, rest)
@@ -208,8 +215,9 @@ class SharedSession(ClientSession):
             super().post(rest, posted)
 
     def receive_message(self, body: bytes) -> bool:
-        """Handle a message about a request of this replica that arrived at another one. Return false if the view has
-        ended."""
+        """Handle a client's message that arrived at another replica but concerns a request of this replica. Returns
+        false if this replica's view of the session has ended.
+        """
         if self.is_over:
             return False
         self.used_at = trio.current_time()
@@ -218,7 +226,8 @@ class SharedSession(ClientSession):
         return True
 
     def receive_unreadable(self, request_id: str, reason: str) -> bool:
-        """Fail a request of this replica whose answer arrived at another one and can't be read.
+        """Fail a request that this replica sent to the client, because the client's response arrived at another replica
+        and can't be read.
 
         Return false if the view has ended.
         """
@@ -229,7 +238,9 @@ class SharedSession(ClientSession):
         return True
 
     def fail_question(self, message: Unreadable, body: bytes) -> None:
-        """Fail the pending request that ``message`` was meant to answer, whether this replica sent it or another."""
+        """Fail the request to the client whose response is the unreadable ``message``. Any replica may have sent the
+        request.
+        """
         step = self._router.delivery_for(message, body)
         if step is None:
             super().fail_question(message, body)
@@ -244,7 +255,9 @@ class SharedSession(ClientSession):
     # Streams
 
     def open_stream(self, exchange: SessionExchange, *, primes: bool) -> SharedStream:
-        """Return a stream for the lines of ``exchange``. A new task opens it in the log."""
+        """Return a new SSE stream for the messages of the POST ``exchange``. A separate task creates the stream in the
+        event log.
+        """
         assert isinstance(exchange, SharedExchange), "a shared session only has shared exchanges"
         holder, request_id = new_holder(self._services.replica), exchange.request_id
         lost = partial(self._abort_exchange, exchange)
@@ -263,7 +276,7 @@ class SharedSession(ClientSession):
             self._left.unpark_all()
 
     async def _abort_exchange(self, exchange: SharedExchange) -> None:
-        """Cancel the requests of a stream that this replica can't continue to write."""
+        """Cancel the requests of ``exchange``, because this replica can no longer write its stream."""
         try:
             if not await self.session_state.read():
                 return
@@ -272,8 +285,9 @@ class SharedSession(ClientSession):
         exchange.abort(CancelCause.LEASE, "this process can no longer store the events of this call")
 
     def close_resumed(self, name: str, replica: str) -> None:
-        """End the earlier response of the stream ``name``, on any replica, because the client has reconnected to
-        ``replica``."""
+        """End the earlier response that sends the stream ``name``, on any replica, because the client has reconnected
+        to ``replica``.
+        """
         for stream in self._streams:
             if stream.name == name:
                 before, stream.response_at = stream.response_at, replica
@@ -285,7 +299,9 @@ class SharedSession(ClientSession):
 
     @property
     def is_listened_to(self) -> bool:
-        """True while a response carries the standalone stream, on this replica or, as far as is known, on another."""
+        """True while the client has a response open for the session's standalone stream, on this replica or, as far as
+        is known, on another.
+        """
         return not self.is_over and (self.standalone_streams.is_open or self.standalone_streams.is_elsewhere)
 
     # Timeouts
@@ -300,13 +316,15 @@ class SharedSession(ClientSession):
 
     @property
     def _is_needed(self) -> bool:
-        """True while a request, a stream or a write is unfinished."""
+        """True while this replica has an unfinished request, stream or write of the session."""
         state = self._connection.state
         has_requests = state.inbound or state.outbound or self.posts or self._streams
         return bool(has_requests or self._pending_changes or self._uses) or self.standalone_streams.is_needed
 
     def _start_use(self, posted: HttpRequest, function: Callable[..., Awaitable[None]], *args: Any) -> None:
-        """Run ``function``, which answers ``posted``, and keep the view until it returns."""
+        """Run ``function`` in a new task to respond to ``posted``. This replica's view of the session stays open until
+        the function returns.
+        """
         self._uses += 1
         self._services.start_soon(self._run_used, posted, function, *args)
 
@@ -322,7 +340,7 @@ class SharedSession(ClientSession):
             self._left.unpark_all()
 
     def expire(self, now: float) -> None:
-        """Check the session at intervals, while its client is connected or has running requests.
+        """Check timeouts of the session. Called at intervals while the client is connected or has running requests.
 
         Ends this view if the session has ended, or the view is unused.
         """
@@ -332,7 +350,7 @@ class SharedSession(ClientSession):
         timeout = self._limits.session_timeout
         was_reached, self._was_reached = self._was_reached, self._is_reached
         if (was_reached and not self._was_reached) or (self.session_state.is_hinted and self._is_needed):
-            self.session_state.read_soon()  # the session's timeout begins now, or a read has failed
+            self.session_state.read_soon()  # the client has just left, or a read has failed
         if self._was_reached:
             self.used_at = now
             longest = FRESH_SECONDS if self._connection.state.inbound else _LONGEST_LOOK
@@ -356,19 +374,21 @@ class SharedSession(ClientSession):
             logger.debug("could not extend the lifetime of a session's events: %s", failed)
 
     def send_keep_alive(self) -> None:
-        """Send comments on streams that were silent. See `PostExchange.send_keep_alive`."""
+        """Send keep-alive comments on the SSE streams that were silent since the last call. See
+        `PostExchange.send_keep_alive`.
+        """
         super().send_keep_alive()
         self.standalone_streams.send_keep_alive()
 
     # GET and DELETE
 
     def get(self, asked: HttpRequest) -> None:
-        """Answer a GET. See `StandaloneStreams.get`."""
+        """Respond to a GET with an SSE stream of the session. See `StandaloneStreams.get`."""
         self.used_at = trio.current_time()
         self._start_use(asked, self.standalone_streams.get)
 
     def delete(self, asked: HttpRequest) -> None:
-        """Answer a DELETE: end the session for all replicas."""
+        """Respond to a DELETE: end the session for all replicas."""
         self._start_use(asked, self._delete)
 
     async def _delete(self, asked: HttpRequest) -> None:
@@ -383,5 +403,5 @@ class SharedSession(ClientSession):
 
 
 def principal_text(principal: PrincipalId | None) -> str:
-    """Return a principal in the form that the session state stores."""
+    """Return a principal as the text that is stored in the session state; empty for an anonymous caller."""
     return "" if principal is None else principal.to_json()

@@ -1,4 +1,5 @@
-"""SharedSessionState: the state of one session, as one replica knows it and writes it for all.
+"""SharedSessionState: one replica's copy of a legacy session's state, which it reads from the shared storage and writes
+to it.
 
 The known state is at most `FRESH_SECONDS` old while requests arrive, and is read again after a notification that it has
 changed. `SessionServices` is shared by all sessions of a replica.
@@ -54,15 +55,16 @@ SESSION_ENDED_TEXT: Final = "there is no such session: it has ended; send initia
 
 
 class SessionEnded(Exception):
-    """The session has ended, on this replica or another."""
+    """The legacy session has ended, on this replica or on another one."""
 
 
 class SessionStateTooLong(Exception):
-    """The state of a session would exceed its maximum size."""
+    """The change would make the stored state of the session longer than its maximum size."""
 
 
 class SessionServices:
-    """What all sessions of a replica share. Their tasks run in ``nursery``.
+    """The objects that all legacy sessions of a replica use: messenger, keys, change replicator and so on. Tasks of the
+    sessions run in ``nursery``.
 
     Clients reconnect ``retry_interval`` seconds after a response broke. ``changes`` notifies the clients of this
     replica of changes on other replicas.
@@ -83,7 +85,8 @@ class SessionServices:
         self.retry_interval = retry_interval
         self.nursery = nursery
         cipher = running.cipher
-        # Sealing with the storage's secret would protect nothing, because that secret is in the storage.
+        # Use no keys without secrets of the author: the storage's own secret is in the storage too, so it would protect
+        # nothing.
         has_secrets = cipher is running.server._state_cipher
         self._seal = MessageSeal(cipher, self.replica.id) if has_secrets else None
         self.keys = cipher.keys_for(b"trio-mcp session events 2 ") if has_secrets else None
@@ -98,11 +101,15 @@ class SessionServices:
     # Ids and keys
 
     def new_id(self) -> str:
-        """Return an id for a request to a client. The id names this replica."""
+        """Return a new id for a request from this replica to a client. It contains the replica's id, so that every
+        replica knows where the response belongs.
+        """
         return f"{self.replica.id}.{next(self._numbers)}"
 
     def owning_replica(self, value: object) -> str:
-        """Return the other replica that a request id or progress token names; empty for any other value."""
+        """Return the id of the other replica in ``value``, a request id or progress token that `new_id` has made; empty
+        for any other value.
+        """
         if not isinstance(value, str):
             return ""
         replica, _, digits = value.rpartition(".")
@@ -110,7 +117,7 @@ class SessionServices:
         return replica if is_ours and replica != self.replica.id else ""
 
     def caller_key(self, caller: Caller) -> bytes:
-        """Return the key under which all replicas count the sessions of ``caller``."""
+        """Return the key under which all replicas together count the sessions of ``caller``."""
         caller = caller.whole
         key = self._caller_keys.get(caller)
         if key is None:
@@ -121,7 +128,7 @@ class SessionServices:
                     text = b"address " + address.encode()
                 case ("process", str(machine), int(process)):
                     text = f"process {process} {machine}".encode(errors="surrogateescape")
-                case _:  # any other caller has a count of its own
+                case _:  # callers of other kinds are counted separately
                     text = secrets.token_bytes(_CALLER_BYTES)
             key = self._caller_keys[caller] = hmac.digest(self._caller_secret, text, "sha256")
         return key
@@ -129,20 +136,20 @@ class SessionServices:
     # Changes of streams
 
     def watch_stream(self, session_id: str, stream: str) -> ChangeSignal:
-        """Return a signal that reports changes of a stream, until `unwatch_stream`."""
+        """Return a signal that is set whenever any replica changes the stream, until `unwatch_stream` is called."""
         signal = ChangeSignal(_POLL_INTERVAL)
         self._signals.setdefault((session_id, stream), set()).add(signal)
         return signal
 
     def unwatch_stream(self, session_id: str, stream: str, signal: ChangeSignal) -> None:
-        """Stop notifying ``signal``."""
+        """Stop setting ``signal`` when the stream changes. See `watch_stream`."""
         signals = self._signals.get((session_id, stream), set())
         signals.discard(signal)
         if not signals:
             self._signals.pop((session_id, stream), None)
 
     async def notify_watchers(self) -> None:
-        """Notify the signals of streams that change on any replica, until cancelled."""
+        """Set the signals of `watch_stream` when any replica changes their streams, until cancelled."""
         async with self.replica.events.watch() as hints:
             async for hint in hints:
                 found = [*self._signals.values()] if isinstance(hint, HintsLost) else [self._signals.get(hint, ())]
@@ -153,12 +160,14 @@ class SessionServices:
     # Messages and stored state
 
     def send(self, replica: str, kind: str, content: tuple[object, ...]) -> Awaitable[bytes]:
-        """Send ``content`` to the handler of ``kind`` in ``replica``. See `Messenger.send`."""
+        """Send ``content`` to another replica, to its handler for messages of ``kind``. See `Messenger.send`."""
         encoded = msgspec.msgpack.encode(content) if self._seal is None else self._seal.seal(kind, replica, content)
         return self.messenger.send(replica, kind, encoded, patience=_SEND_TIMEOUT)
 
     def open_message(self, kind: str, message: ReplicaMessage, form: type[T]) -> T | None:
-        """Return the content of ``message``. If it can't be read, refuse the message and return `None`."""
+        """Return the content of ``message`` from another replica. If it can't be read, refuse the message and return
+        `None`.
+        """
         if self._seal is None:
             try:
                 return decode_stored("a message", partial(msgspec.msgpack.decode, type=form), message.content)
@@ -169,11 +178,13 @@ class SessionServices:
         return self._seal.open(kind, message, form)
 
     def seal_state(self, session_id: str, text: bytes) -> bytes:
-        """Return the encoded state ``text``, sealed for this session if the server has secrets."""
+        """Return ``text``, an encoded session state, in the form to store: encrypted for this session if the server has
+        secrets.
+        """
         return text if self._state_keys is None else self._state_keys.seal(text, encoded(session_id))
 
     def read_state(self, session_id: str, stored: bytes) -> SessionState | None:
-        """Return the session state in ``stored``; `None` if it was changed or never sealed.
+        """Return the session state in ``stored``; `None` if this replica's secrets can't decrypt it.
 
         The client then has to open another session. Raises `SessionStateUnreadable`.
         """
@@ -186,8 +197,9 @@ class SessionServices:
             return None
 
     def start_soon(self, function: Callable[..., Awaitable[None]], *args: Any) -> None:
-        """Run ``function`` in a new task. If it raises, which is a bug, the exception is logged and only affects one
-        request."""
+        """Run ``function`` in a new task. If it raises, which is a bug, the exception is logged and affects only one
+        request.
+        """
 
         async def run() -> None:
             try:
@@ -200,7 +212,7 @@ class SessionServices:
 
 @define(eq=False)
 class _QueuedChange:
-    """A change whose caller waits until it is written."""
+    """A change of the session state that waits to be written. The caller of `change` waits as well."""
 
     change: Change
     is_over: bool = False
@@ -208,7 +220,7 @@ class _QueuedChange:
 
 
 class SharedSessionState:
-    """Reads and writes the state of the session ``session_id``.
+    """Reads the state of the legacy session ``session_id`` from the shared storage, and writes changes of the state.
 
     When the known state changes, ``on_changed`` is called with the state known before, or `None` the first time. When
     the session has ended, ``on_ended`` is called with the reason.
@@ -250,24 +262,25 @@ class SharedSessionState:
 
     @property
     def is_open(self) -> bool:
-        """True once the session is open."""
+        """True once the session is open, so that its state is in the shared storage."""
         return self._mark is not None
 
     @property
     def is_fresh(self) -> bool:
-        """True while the state counts as current and need not be read."""
+        """True while the known state is recent enough to serve a request without reading it again."""
         return not self.is_hinted and trio.current_time() - self.read_at < min(FRESH_SECONDS, self._timeout / 4)
 
     # Reading
 
     def read_soon(self) -> None:
-        """Start to read the state in a new task, unless such a task is about to begin."""
+        """Start to read the session state in a new task, unless a task for this was started and hasn't begun."""
         if not self._is_reading:
             self._is_reading = True
             self._services.start_soon(self._read_now)
 
     def is_own_hint(self) -> bool:
-        """Return whether a notification belongs to a write of this replica, so that it isn't news.
+        """Return whether a change notification for this session was caused by a write of this replica, so that it can
+        be ignored.
 
         If another replica has written meanwhile, another notification follows.
         """
@@ -279,7 +292,8 @@ class SharedSessionState:
         return True
 
     def forget_hints(self) -> None:
-        """Stop expecting notifications of this replica's own writes, because notifications were lost."""
+        """Reset the count of this replica's writes whose notifications are expected, because notifications were lost.
+        """
         self._own_hints = 0
 
     async def _read_now(self) -> None:
@@ -290,8 +304,9 @@ class SharedSessionState:
             logger.debug("a session could not be read: %s", error)
 
     async def read(self) -> bool:
-        """Read the state, which extends the session's lifetime. Return false if the session has ended. Raises
-        `OSError`."""
+        """Read the session state from the shared storage, which extends the session's lifetime. Returns false if the
+        session has ended. Raises `OSError` if the storage is unavailable.
+        """
         async with self._lock:
             return await self._read()
 
@@ -310,15 +325,19 @@ class SharedSessionState:
         return True
 
     def adopt(self, state: SessionState, mark: bytes) -> None:
-        """Use a state that was read or written under ``mark`` from now on."""
+        """Use ``state``, which was just read or written, as the known state of the session. ``mark`` identifies this
+        version of the state.
+        """
         before = None if self._mark is None else self.current
         if before is None:
-            initialize_params(state)  # raises if this replica can't use the state
+            initialize_params(state)  # raises if the stored parameters are invalid
         self.current, self._mark, self.read_at = state, mark, trio.current_time()
         self._on_changed(before)
 
     async def check_exists(self) -> None:
-        """End the view if the session has ended. This doesn't extend the session's lifetime."""
+        """Close this replica's view of the session if the session has ended. Unlike `read`, this doesn't extend the
+        session's lifetime.
+        """
         try:
             if not await self._sessions.exists(self.id):
                 self._on_ended(f"the client has not come back for {self._timeout:g} seconds")
@@ -328,8 +347,8 @@ class SharedSessionState:
     # Writing
 
     async def open(self, state: SessionState, caller: Caller) -> str | None:
-        """Open the session of ``caller`` for all replicas, and return the id of the session that was evicted for it, if
-        any.
+        """Open a new session of ``caller`` for all replicas. Returns the id of the session that was evicted to make
+        room, if any.
 
         Until its client uses it, the session is evicted before others. See `SessionDirectory.open`. Raises `StoreFull`,
         `SessionStateTooLong`, and `OSError` if the storage is unavailable.
@@ -345,7 +364,7 @@ class SharedSessionState:
         return ended
 
     async def change(self, change: Change) -> None:
-        """Apply a change to the state, and write it for all replicas.
+        """Apply ``change`` to the session state, and write the new state to the shared storage.
 
         Changes that arrive during a write are written together afterwards. So a client that sends many changes costs
         the storage no more than one that sends few, and doesn't delay other clients.
@@ -390,7 +409,7 @@ class SharedSessionState:
                     facts = following
             if facts == self.current:
                 return
-            self._own_hints += 1  # before the write, since the notification may arrive before the write returns
+            self._own_hints += 1  # before the write, since its notification may arrive before it returns
             self._own_hints_until = trio.current_time() + FRESH_SECONDS
             is_done = False
             try:
@@ -411,7 +430,7 @@ class SharedSessionState:
         raise Uncertain(f"the session changed during each of {_WRITE_ATTEMPTS} attempts to change it")
 
     async def delete(self) -> None:
-        """End the session for all replicas. Raises `OSError`."""
+        """End the session for all replicas. Raises `OSError` if the storage is unavailable."""
         await self._sessions.delete(self.id)
         self._on_ended("the client has ended the session")
 
@@ -424,5 +443,5 @@ def _encode_within(state: SessionState, limit: int) -> bytes:
 
 
 def to_milliseconds(seconds: float) -> int:
-    """Return a duration in milliseconds, the unit of storages."""
+    """Convert a duration from seconds to milliseconds, the unit of the shared storage."""
     return max(1, min(round(seconds * 1000), 10**12))

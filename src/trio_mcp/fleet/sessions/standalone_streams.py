@@ -1,4 +1,4 @@
-"""StandaloneStreams: answers GETs to a session that all replicas serve, and sends the lines that belong to no request.
+"""StandaloneStreams: the SSE streams that a client of a legacy session opens with GET, on any replica.
 
 One replica at a time holds the session's standalone stream: the one that received the latest GET. Only that replica
 sends change notifications, while its response is open. A change while no response is open is sent to the next GET: the
@@ -61,7 +61,8 @@ _UNKNOWN: Final = "no stream of this session has this event id, or its stream is
 
 @define(eq=False)
 class StandaloneStreams:
-    """The streams that the client of one session requests by GET.
+    """The SSE streams that the client of one legacy session opens with GET: the standalone stream, for messages that
+    belong to no request, and resumed streams.
 
     ``outbox`` has the lines that belong to no request. ``log`` has the streams that answer requests, and ``resumed``
     those that the client has reconnected to on this replica.
@@ -103,26 +104,27 @@ class StandaloneStreams:
 
     @property
     def is_open(self) -> bool:
-        """True while a response on this replica carries the standalone stream."""
+        """True while a response on this replica sends the session's standalone stream."""
         return self._stream is not None and self._stream.is_open
 
     @property
     def is_elsewhere(self) -> bool:
-        """True if another replica holds the standalone stream, as far as is known."""
+        """True if another replica writes the session's standalone stream, as far as is known."""
         return replica_of(self._session_state.current.listener) not in ("", self._services.replica.id)
 
     @property
     def is_reached(self) -> bool:
-        """True while the client has an open response on this replica."""
+        """True while a response to the client's GET is open on this replica."""
         return self.is_open or bool(self._resumed)
 
     @property
     def is_needed(self) -> bool:
-        """True while lines wait to be sent, or a response is open."""
+        """True while messages for the client wait to be sent, or a response to its GET is open."""
         return self._is_sending or bool(self._outbox.size) or self.is_reached
 
     def check_listener(self, listener: str) -> None:
-        """Give up the standalone stream if it has another holder by now."""
+        """Stop writing the standalone stream if ``listener``, its holder in the session state, is no longer this one.
+        """
         if self._stream is not None and self._stream.holder != listener:
             self._abandon_stream()
 
@@ -132,7 +134,7 @@ class StandaloneStreams:
             own.close()
 
     def expire(self, now: float) -> None:
-        """End responses whose access token has expired, and extend the lifetime of the log."""
+        """End the responses whose access token has expired, and extend the lifetime of the stored standalone stream."""
         self._resumed.expire(now)
         own = self._stream
         if own is None or own.pipe is None or not own.is_open:
@@ -150,19 +152,19 @@ class StandaloneStreams:
             logger.debug("could not extend the lifetime of a session's events: %s", error)
 
     def send_keep_alive(self) -> None:
-        """Send a comment on the standalone stream, unless something was sent since the last call."""
+        """Send a keep-alive comment on the standalone stream, unless something was sent since the last call."""
         if self._stream is not None and self._stream.pipe is not None:
             self._stream.pipe.send_keep_alive()
 
     def end_responses(self) -> None:
-        """End all responses, including those that begin from now on, because the process ends."""
+        """End all responses to GETs, including those that begin from now on, because the process is shutting down."""
         self._is_ending = True
         if self._stream is not None:
             self._stream.close()
         self._resumed.close_all()
 
     def close(self) -> None:
-        """End all responses and send nothing more, because the view of the session ends."""
+        """End all responses to GETs and send nothing more, because the session has ended on this replica."""
         self._sending.cancel(reason="the session has ended in this process")
         self.end_responses()
         self._abandon_stream()
@@ -170,7 +172,8 @@ class StandaloneStreams:
     # GET
 
     async def get(self, asked: HttpRequest) -> None:
-        """Answer a GET with the stream that its cursor names or, without a cursor, with the standalone stream.
+        """Respond to a GET. With ``Last-Event-ID``, the response resumes the stream of that event; otherwise it sends
+        the standalone stream.
 
         The response continues after the cursor, or after the last event that a response carried. An earlier response of
         the same stream ends, on whichever replica it is; an earlier response that resumes a stream only ends on this
@@ -202,7 +205,7 @@ class StandaloneStreams:
             is_own = name == self._session_state.current.standalone_stream
             read = await (self.standalone_log if is_own else self._log).read_after(name, number)
         if read is None or number > read.stream.last or number < read.stream.dropped:
-            # An empty stream would wrongly tell the client that nothing was missed.
+            # Send an error: an empty stream would wrongly mean that the client has missed nothing.
             is_gone = read is not None and number < read.stream.dropped
             response.answer(invalid(HTTPStatus.BAD_REQUEST, _NOT_KEPT if is_gone else _UNKNOWN, extra))
         elif read.stream.name == self._session_state.current.standalone_stream:
@@ -224,7 +227,9 @@ class StandaloneStreams:
     # The standalone stream
 
     async def _listen(self, asked: HttpRequest, after: int | None) -> None:
-        """Answer with the standalone stream, ``after`` a number, or after the last event that a response carried."""
+        """Respond to a GET with the standalone stream, from the event ``after`` or, if that is `None`, from the first
+        event that no response has sent.
+        """
         async with self._stream_lock:
             had_listener = bool(self._session_state.current.listener)
             own = await self._take_over()
@@ -236,7 +241,7 @@ class StandaloneStreams:
             first = self._retry_line
             if first and after is None:
                 first += priming_event(own.sent_cursor)
-            self._subscriptions.notifies_legacy = True  # a change is in the answer, or follows as a notification
+            self._subscriptions.notifies_legacy = True  # a change is in the result of `_changes`, or is notified later
             try:
                 place, changed = await self._changes(
                     own.cursor or self._session_state.current.cursor, is_known=not had_listener
@@ -254,8 +259,9 @@ class StandaloneStreams:
         notify_changes(self._subscriptions, [EVERYTHING] if is_gap else changed)
 
     async def _take_over(self) -> StandaloneStream:
-        """Take over the standalone stream. The former holder, which can be this replica, sees it in the session
-        state."""
+        """Make this replica the writer of the standalone stream. The former writer, which can be this replica, sees the
+        new holder in the session state.
+        """
         name, holder = self._session_state.current.standalone_stream, new_holder(self._services.replica)
         stream = await self.standalone_log.take_over(name, holder)
         await self._session_state.change(change_listener(holder))
@@ -269,7 +275,8 @@ class StandaloneStreams:
         self._outbox.nudge()
 
     async def _changes(self, cursor: str, *, is_known: bool) -> tuple[ChangeCursor, Collection[str]]:
-        """Return the changes after ``cursor``, and the position after them.
+        """Return the position in the change log, and the changes of tools, resources and prompts after the position
+        ``cursor``.
 
         If there is no cursor and ``is_known`` is true, nothing was missed.
         """
@@ -281,10 +288,12 @@ class StandaloneStreams:
         is_lost = changes.everything or not (cursor or is_known)
         return changes.cursor, [EVERYTHING] if is_lost else {*changes.changed, *unnoted}
 
-    # Lines that belong to no request
+    # Messages that belong to no request
 
     def put_lines(self, lines: bytes) -> bool:
-        """Send ``lines`` of another replica. Return false if this replica doesn't hold the standalone stream."""
+        """Send ``lines``, which another replica has forwarded, on the standalone stream. Returns false if another
+        replica writes the standalone stream.
+        """
         if self._stream is None:
             return False
         self._outbox.put(lines)
@@ -302,7 +311,7 @@ class StandaloneStreams:
             while True:
                 lines = bytes(await outbox.take())
                 place = ""
-                if not outbox.size:  # all changes up to the current position are in the lines
+                if not outbox.size:  # the lines contain all changes up to the current position
                     place, self._notified_cursor = (
                         self._services.changes.cursor if self.is_open else self._notified_cursor,
                         "",
@@ -328,12 +337,12 @@ class StandaloneStreams:
             await _pause(attempt)
 
     async def _write(self, lines: Sequence[bytes], cursor: str) -> bool:
-        """Write to the standalone stream. Return false if another replica holds the stream."""
+        """Store and send ``lines`` on the standalone stream. Returns false if another replica writes the stream."""
         async with self._stream_lock:
             return self._stream is not None and await self._append(self._stream, lines, cursor)
 
     async def _append(self, stream: StandaloneStream, lines: Sequence[bytes], cursor: str) -> bool:
-        """Write to ``stream``. Return false if another replica holds the stream by now."""
+        """Store and send ``lines`` on ``stream``. Returns false if another replica now writes the standalone stream."""
         for attempt in count(1):
             if self._stream is not stream:
                 break
@@ -341,7 +350,7 @@ class StandaloneStreams:
                 return True
             if not await self._session_state.read():
                 raise SessionEnded
-            if self._stream is stream:  # taken over in the event log alone: the session state still names this holder
+            if self._stream is stream:  # only the event log has a new holder; the session state has this one
                 stream.resume(
                     await self.standalone_log.take_over(self._session_state.current.standalone_stream, stream.holder)
                 )
@@ -349,7 +358,8 @@ class StandaloneStreams:
         return False
 
     async def _forward(self, lines: Sequence[bytes]) -> bool:
-        """Send lines to the replica that holds the standalone stream.
+        """Forward ``lines`` to the replica that writes the standalone stream, and return whether the replica received
+        them.
 
         If there is none, take over the stream and return false.
         """
@@ -371,5 +381,6 @@ class StandaloneStreams:
 
 
 async def _pause(attempt: int) -> None:
-    """Wait before the next attempt; not before the second, since the changes of others are known now."""
+    """Wait before the next attempt to write. The second attempt follows at once, since the state was just read again.
+    """
     await trio.sleep(growing_delay(attempt - 1, first=_FIRST_REPEAT, longest=_LONGEST_REPEAT) if attempt > 1 else 0)

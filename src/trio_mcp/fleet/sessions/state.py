@@ -1,4 +1,4 @@
-"""SessionState: what the replicas of a server need to know about a legacy session, in the form that is stored.
+"""SessionState: the data of a legacy session that all replicas need, and its stored format.
 
 Changes are functions that take a state and return a state. Each change, applied to its own result, changes nothing, so
 a write with an unknown outcome can be repeated.
@@ -42,7 +42,7 @@ misread does."""
 
 
 class SessionStateUnreadable(UnreadableRecord):
-    """The stored state of a session can't be read.
+    """The stored state of a legacy session can't be read.
 
     A later version wrote it, in a format or for a protocol revision that this replica doesn't know, or something other
     than a replica has changed it.
@@ -50,7 +50,7 @@ class SessionStateUnreadable(UnreadableRecord):
 
 
 class Cancel(msgspec.Struct, frozen=True, array_like=True):
-    """The cancel of a request, on whichever replica the request runs."""
+    """The cancellation of a request, stored because it arrived at a replica where the request isn't running."""
 
     mark: str
     """A unique string: the id of the replica that received the cancel, a dot and a number."""
@@ -60,7 +60,7 @@ class Cancel(msgspec.Struct, frozen=True, array_like=True):
 
 
 class _KnownFields(msgspec.Struct, frozen=True, rename={"standalone_stream": "own_stream", "cursor": "place"}):
-    """The stored format: the fields of `SessionState`, some under other names."""
+    """The stored format of `SessionState`. Some fields have other names there."""
 
     form: int
     opening: bytes
@@ -77,7 +77,7 @@ class _KnownFields(msgspec.Struct, frozen=True, rename={"standalone_stream": "ow
 
 @frozen
 class SessionState:
-    """The state of a legacy session that all replicas share."""
+    """The state of a legacy session, which all replicas share."""
 
     opening: bytes = attrs.field(repr=False)
     """The parameters of ``initialize``, as JSON text."""
@@ -109,14 +109,15 @@ _decode_fields: Final = msgspec.msgpack.Decoder(dict[str, msgspec.Raw])
 
 
 def encode_state(state: SessionState) -> bytes:
-    """Return ``state`` in the stored format."""
+    """Return the session state encoded in the stored format."""
     known = _KnownFields(_FORM, *(getattr(state, name) for name in _FIELDS))
     unknown = {name: msgspec.Raw(value) for name, value in state.unknown_fields}
     return msgspec.msgpack.encode({**unknown, **_decode_fields.decode(msgspec.msgpack.encode(known))})
 
 
 def decode_state(text: bytes) -> SessionState:
-    """Return the state that `encode_state` has encoded, with unknown fields of later versions.
+    """Return the session state in ``text``, which `encode_state` has written. Fields that only later versions know are
+    preserved.
 
     Raises `SessionStateUnreadable`.
     """
@@ -135,14 +136,16 @@ def _parts(text: bytes) -> tuple[_KnownFields, dict[str, msgspec.Raw]]:
 
 
 def _check(known: _KnownFields) -> None:
-    if not _STREAM_NAME.fullmatch(known.standalone_stream):  # the name is a part of event ids
+    if not _STREAM_NAME.fullmatch(known.standalone_stream):  # event ids contain the name, so it must be plain
         raise ValueError("a stream name must have only letters and digits")
     if not all(is_request_id(decode_value(cancel.request_id)) for cancel in known.cancels):
         raise ValueError("a cancel must name a request")
 
 
 def initialize_params(state: SessionState) -> InitializeParams:
-    """Return the parameters of ``initialize``. Raises `SessionStateUnreadable`."""
+    """Return the parameters of the request ``initialize`` that opened the session. Raises `SessionStateUnreadable` if
+    they are invalid.
+    """
     return _decode(_decode_initialize_params, state)
 
 
@@ -161,18 +164,19 @@ Change: TypeAlias = Callable[[SessionState], SessionState]
 
 
 def mark_initialized(state: SessionState) -> SessionState:
-    """Set that ``notifications/initialized`` has arrived."""
+    """Return the session state after the client has sent ``notifications/initialized``."""
     return state if state.is_initialized else attrs.evolve(state, is_initialized=True)
 
 
 def change_log_level(level: str) -> Change:
-    """Return the change that sets the lowest level of the logs that are sent."""
+    """Return a function that sets the session's minimum log level to ``level``."""
     return lambda facts: facts if facts.log_level == level else attrs.evolve(facts, log_level=level)
 
 
 def change_subscriptions(added: Iterable[str], removed: Iterable[str]) -> Change:
-    """Return the change that subscribes the client to the ``added`` resources, and unsubscribes it from the ``removed``
-    ones."""
+    """Return a function that changes a session's resource subscriptions: it adds the URIs ``added``, and removes the
+    URIs ``removed``.
+    """
     added, removed = tuple(added), frozenset(removed)
 
     def change(facts: SessionState) -> SessionState:
@@ -183,12 +187,14 @@ def change_subscriptions(added: Iterable[str], removed: Iterable[str]) -> Change
 
 
 def change_listener(holder: str) -> Change:
-    """Return the change that makes ``holder`` the holder of the standalone stream."""
+    """Return a function that makes ``holder`` the holder of the session's standalone stream."""
     return lambda facts: attrs.evolve(facts, listener=holder)
 
 
 def add_cancel(mark: str, request_id: RequestId, reason: str | None) -> Change:
-    """Return the change that cancels a request, on whichever replica it runs."""
+    """Return a function that adds the cancellation of a request to the session state, so that the replica that runs the
+    request sees it.
+    """
     told = None if reason is None else reason[:_MAX_REASON].encode(errors="replace").decode()
     cancel = Cancel(mark, encode_value(request_id), told)
 

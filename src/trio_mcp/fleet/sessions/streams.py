@@ -1,4 +1,4 @@
-"""The streams of a session that this replica writes.
+"""The SSE streams of a legacy session that this replica writes.
 
 `SharedStream` answers a POST, and `StandaloneStream` has the lines that belong to no request. Lines are first stored in
 the event log that all replicas share, and then sent to the client by an `SSEResponse`.
@@ -29,7 +29,7 @@ _MILLISECONDS: Final = 1000
 
 
 class SSEResponse:
-    """The body of a response that sends the events of a stream. See `ResponseBody`.
+    """The body of an HTTP response that sends the events of an SSE stream. See `ResponseBody`.
 
     The response ends at ``until`` at the latest, and ``on_closed`` is called when it has ended.
     """
@@ -47,13 +47,13 @@ class SSEResponse:
         """True while new events are sent to the client."""
 
     def put(self, events: bytes) -> None:
-        """Send ``events``, unless the response has ended."""
+        """Add ``events`` to the response, unless the response has ended."""
         if self.is_open:
             self._waiting += events
             self._reader.wake()
 
     def close(self) -> None:
-        """End the response after the last event. Idempotent."""
+        """End the response after the events that are already added. Idempotent."""
         if not self.is_open:
             return
         self.is_open = False
@@ -62,19 +62,21 @@ class SSEResponse:
         self._writers.unpark_all()
 
     async def wait_for_room(self) -> None:
-        """Wait until there is room for more events, or the response has ended."""
+        """Wait until the response can buffer more events, or has ended."""
         while self.is_open and len(self._waiting) >= self._high_water:
             await self._writers.park()
 
     def send_keep_alive(self) -> None:
-        """Send a comment, unless something was sent since the last call."""
+        """Send a keep-alive comment, unless something was sent since the last call."""
         if self._was_silent:
             self._sends_keep_alive = True
             self._reader.wake()
         self._was_silent = True
 
     async def next_chunk(self) -> bytes | bytearray:
-        """Wait for the next events, or a comment. See `ResponseBody.next_chunk`."""
+        """Wait for the next events of the response, and return them; if a keep-alive is due, return a comment. See
+        `ResponseBody.next_chunk`.
+        """
         while not self._waiting:
             if not self.is_open:
                 return b""
@@ -89,7 +91,7 @@ class SSEResponse:
 
 
 def respond(response: ResponseHandle, extra: bytes, sse_response: SSEResponse) -> None:
-    """Answer with the events of ``sse_response``."""
+    """Start the HTTP response ``response`` with ``sse_response`` as its body."""
     response.on_gone = sse_response.close
     response.stream(200, STREAM_HEADERS + extra, sse_response)
     if response.is_gone:
@@ -98,7 +100,7 @@ def respond(response: ResponseHandle, extra: bytes, sse_response: SSEResponse) -
 
 @define(eq=False)
 class _AttachedResponse:
-    """A response that waits for its stream."""
+    """The HTTP response with which a stream will be sent, once the stream is created in the event log."""
 
     response: ResponseHandle
     extra: bytes
@@ -107,8 +109,8 @@ class _AttachedResponse:
 
 @define(eq=False)
 class SharedStream:
-    """Stores the lines of ``outbox`` in the event log, and then sends them to the response of a POST. See
-    `ResumableStream`.
+    """The SSE stream of a POST: stores the messages in ``outbox`` in the event log, and then sends them to the client.
+    See `ResumableStream`.
 
     ``request_id`` names the requests that these lines answer. ``on_lost`` is called if another replica has ended the
     stream, or the stream couldn't be created. ``on_finished`` is called when later lines no longer belong to the
@@ -149,20 +151,23 @@ class SharedStream:
 
     @property
     def is_open(self) -> bool:
-        """True while a response carries the lines."""
+        """True while a response sends this stream to the client."""
         return self._sse_response.is_open and self._attached is not None
 
     def attach(self, response: ResponseHandle, extra: bytes, *, retry: float | None = None) -> None:
-        """Send the stream by ``response`` once it is created. See `ResumableStream.attach`."""
+        """Send the stream with ``response`` once the stream is created in the event log. See `ResumableStream.attach`.
+        """
         self._attached = _AttachedResponse(response, extra, retry)
         response.on_gone = self._sse_response.close
 
     def detach(self) -> None:
-        """Only store the lines in the log from now on."""
+        """End the response. From now on, the stream's messages are only stored in the event log."""
         self._sse_response.close()
 
     def close_response(self, retry: float) -> bool:
-        """End the response after the lines that are in the outbox now. See `ResumableStream.close_response`."""
+        """End the response after the messages that are in the outbox now; the client reconnects after ``retry``
+        seconds. See `ResumableStream.close_response`.
+        """
         if not self.is_open or not self._primes or self._is_finished:
             return False
         self._closing = retry
@@ -171,14 +176,16 @@ class SharedStream:
         return True
 
     def _take_pending(self) -> bytearray:
-        """Take all lines out of the outbox."""
+        """Remove all messages from the outbox, and return them as lines."""
         waiting = bytearray()
         while lines := self._outbox.take_nowait():
             waiting += lines
         return waiting
 
     def finish(self, keep_until: float) -> None:
-        """Finish the stream after its last line. The log decides how long events are stored. Idempotent."""
+        """Finish the stream after its last message. How long the events are stored is decided by the event log.
+        Idempotent.
+        """
         if not self._is_finished:
             self._is_finished = True
             self._rest = self._take_pending()
@@ -186,11 +193,11 @@ class SharedStream:
             self._on_finished()
 
     def send_keep_alive(self) -> None:
-        """Send a comment, unless something was sent since the last call."""
+        """Send a keep-alive comment on the response, unless something was sent since the last call."""
         self._sse_response.send_keep_alive()
 
     async def run(self) -> None:
-        """Store and send the lines until the stream is finished or lost."""
+        """Store and send the stream's messages until the stream is finished, or until another replica has ended it."""
         begun = self._attached
         with self.scope:
             try:
@@ -202,7 +209,7 @@ class SharedStream:
                 await self._on_lost()
             finally:
                 self._sse_response.close()
-                if begun is not None:  # has no effect if the response has begun
+                if begun is not None:  # has no effect if the response was already started
                     begun.response.answer(unavailable("the events cannot be stored now; try again later", begun.extra))
 
     async def _open(self) -> bool:
@@ -219,8 +226,9 @@ class SharedStream:
         respond(attached.response, attached.extra, self._sse_response)
 
     async def _forward_lines(self) -> bool:
-        """Store and send the lines. Return true after the last one, and false if another replica has ended the
-        stream."""
+        """Store and send the stream's messages. Returns true after the last message, and false if another replica has
+        ended the stream.
+        """
         outbox, pipe = self._outbox, self._sse_response
         while True:
             if not (self._ahead or self._is_finished or self._closing is not None):
@@ -239,9 +247,10 @@ class SharedStream:
             await pipe.wait_for_room()
 
     async def _append(self, lines: Sequence[bytes], *, finish: bool) -> bool:
-        """Store lines, then send them. Returns as `EventLog.append`."""
+        """Store ``lines`` in the event log, then send them. Returns the same as `EventLog.append`."""
         pipe, first = self._sse_response, self._last + 1
-        # Even if the client is away, a result can have the maximum size of a message, like other results.
+        # While the client is disconnected, allow for a response of the maximum message size, in addition to the limit
+        # of the log.
         more = 0 if pipe.is_open else min(sum(map(len, lines)), self._max_line)
         append = partial(self._log.append, self.name, self._holder, first, lines, finish=finish, more=more)
         if not await retry_while_unavailable(append, lambda _: pipe.close()):
@@ -256,7 +265,8 @@ def _raise(error: OSError) -> None:
 
 
 class _StreamPosition(msgspec.Struct, frozen=True):
-    """The note that is stored with the standalone stream of a session."""
+    """The note that is stored with a session's standalone stream: how far it was sent, and which changes it contains.
+    """
 
     sent: int = 0
     """Number of the last event that a response carried."""
@@ -268,7 +278,7 @@ _decode_position: Final = msgspec.json.Decoder(_StreamPosition)
 
 
 class StandaloneStream:
-    """The session's standalone stream ``name``, while ``holder`` in this replica holds it."""
+    """The standalone stream of a legacy session, while this replica may write to it as ``holder``."""
 
     def __init__(self, log: StreamLog, name: str, holder: str, stream: StoredStream) -> None:
         self.holder = holder
@@ -288,11 +298,11 @@ class StandaloneStream:
 
     @property
     def is_open(self) -> bool:
-        """True while a response carries the lines."""
+        """True while a response sends the standalone stream to the client."""
         return self.pipe is not None and self.pipe.is_open
 
     async def unsent(self, after: int | None) -> tuple[bytes, bool] | None:
-        """Return the events that no response carried, or all ``after`` a number, and whether some are missing.
+        """Return the events that no response has sent, or all events ``after`` a number; and whether some are missing.
 
         Returns `None` if the client can't continue after that number.
         """
@@ -309,11 +319,12 @@ class StandaloneStream:
 
     @property
     def sent_cursor(self) -> str:
-        """The id of the last event that a response carried."""
+        """The id of the last event that a response has sent."""
         return f"{self._name}-{self._sent}"
 
     async def write(self, lines: Sequence[bytes], cursor: str) -> bool:
-        """Store and send lines, if any. All changes up to ``cursor`` are in these lines (empty if unknown).
+        """Store ``lines`` in the standalone stream, then send them. ``cursor`` is a position in the change log: the
+        lines contain all changes up to it (empty if unknown).
 
         Returns false, with nothing changed, if another replica holds the stream.
         """
@@ -334,14 +345,14 @@ class StandaloneStream:
         return True
 
     def resume(self, stream: StoredStream) -> None:
-        """Continue after the lines that another holder has written meanwhile."""
+        """Continue after the events that another holder has meanwhile added to the standalone stream."""
         self._last = stream.last
 
     def close(self) -> None:
-        """End the response. Idempotent."""
+        """End the response that sends the standalone stream. Idempotent."""
         if self.pipe is not None:
             self.pipe.close()
 
     def touch(self) -> Awaitable[Any]:
-        """Extend the lifetime of the log."""
+        """Extend the lifetime of the standalone stream's event log."""
         return self._log.touch(self._name)

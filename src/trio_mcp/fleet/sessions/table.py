@@ -1,4 +1,4 @@
-"""SharedSessionTable: this replica's views of the legacy sessions that all replicas serve, by session id.
+"""SharedSessionTable: this replica's views of the legacy sessions that every replica can serve, by session id.
 
 A view is created when a request arrives, and removed when it is no longer used.
 """
@@ -43,7 +43,9 @@ _NOT_HERE: Final = "this replica does not serve the session"
 
 
 class _SessionMessage(msgspec.Struct, frozen=True, array_like=True):
-    """A message about a session. Additional fields at the end, from a later version, are ignored."""
+    """A message between replicas that concerns a session. Additional fields at the end, written by a later version, are
+    ignored.
+    """
 
     session_id: str
 
@@ -70,7 +72,7 @@ class _ResumedMessage(_SessionMessage, frozen=True):
 
 
 class _SessionRead:
-    """A session that is being read, to create a view."""
+    """A session that is being read from the shared storage, so that this replica can serve it."""
 
     def __init__(self) -> None:
         self.readers = 0
@@ -78,7 +80,7 @@ class _SessionRead:
 
 
 class SharedSessionTable(FleetSessions[SharedSession]):
-    """The sessions of one HTTP endpoint. ``services`` has what all sessions of the replica share."""
+    """The legacy sessions of one HTTP endpoint. ``services`` has the objects that all sessions of the replica use."""
 
     def __init__(self, services: SessionServices) -> None:
         super().__init__(services.nursery)
@@ -110,7 +112,8 @@ class SharedSessionTable(FleetSessions[SharedSession]):
     # Views
 
     def find(self, session_id: str, principal: PrincipalId | None) -> SharedSession | None:
-        """Return the view of the session with this id, if it can serve without reading the session first.
+        """Return this replica's view of the session with this id, if it can serve requests without reading the session
+        first.
 
         Otherwise return `None`: use `look_up` then.
         """
@@ -118,7 +121,8 @@ class SharedSessionTable(FleetSessions[SharedSession]):
         return view if view is not None and view.is_fresh and view.principal == principal and not view.is_over else None
 
     def look_up(self, session_id: str, posted: HttpRequest, on_found: Callable[[SharedSession | None], None]) -> None:
-        """Read the session with this id, and call ``on_found`` with its view.
+        """Read the session with this id from the shared storage, and call ``on_found`` with this replica's view of the
+        session.
 
         Calls it with `None` if there is no such session for this principal (2025-11-25 security best practices, Session
         Hijacking). If the shared storage is unavailable, ``posted`` is answered instead.
@@ -154,7 +158,9 @@ class SharedSessionTable(FleetSessions[SharedSession]):
         return await self._create_view(session_id, posted) if len(session_id) <= _LONGEST_ID else None
 
     async def _create_view(self, session_id: str, posted: HttpRequest) -> SharedSession | None:
-        """Read the session and return its view, which may have been created meanwhile."""
+        """Read the session from the shared storage, and return this replica's view of it. Another task may have created
+        the view meanwhile.
+        """
         reading = self._readings.setdefault(session_id, _SessionRead())
         reading.readers += 1
         try:
@@ -172,14 +178,15 @@ class SharedSessionTable(FleetSessions[SharedSession]):
             view.session_state.adopt(facts, stored.mark)
             if reading.is_hinted:
                 view.session_state.is_hinted = True
-                view.session_state.read_soon()  # unlike `on_hint`, don't end the view: a request needs it
+                view.session_state.read_soon()  # unlike `on_hint`, keep the view open: a request needs it
         return view
 
     def _read_state(
         self, session_id: str, stored: StoredSession | None, principal: PrincipalId | None
     ) -> SessionState | None:
-        """Return the state of a session of ``principal``; `None` if it doesn't exist. Raises
-        `SessionStateUnreadable`."""
+        """Return the decoded state of a stored session; `None` if the session doesn't exist or doesn't belong to
+        ``principal``. Raises `SessionStateUnreadable`.
+        """
         facts = None if stored is None else self._services.read_state(session_id, stored.state)
         return facts if facts is not None and facts.principal == principal_text(principal) else None
 
@@ -188,12 +195,13 @@ class SharedSessionTable(FleetSessions[SharedSession]):
         peer = attrs.evolve(posted.peer(session_id), caller=caller)
         view = SharedSession(self._services, session_id, peer, caller, self._remove, opening)
         self._add(view)
-        if self._ends_for:  # created for a request that was accepted earlier
+        if self._ends_for:  # created during a shutdown, for a request that was accepted earlier
             view.shut_down(self._ends_for, drain_timeout=self._drain_left)
         return view
 
     def fail_question(self, session_id: str, principal: PrincipalId | None, message: Unreadable) -> None:
-        """Fail the pending request, of any replica, that ``message`` was meant to answer.
+        """Fail the request to the client whose response is the unreadable ``message``. Any replica may have sent the
+        request.
 
         Does nothing if the message names no request, or the session doesn't belong to ``principal``.
         """
@@ -213,14 +221,17 @@ class SharedSessionTable(FleetSessions[SharedSession]):
             logger.debug("could not report an unreadable answer: %s", failed)
 
     def open(self, message: Request, posted: HttpRequest) -> None:
-        """Answer ``initialize``, and open a session for the caller if the limits of all replicas allow it."""
+        """Handle ``initialize``: open a session for the caller, if the limits of all replicas together allow it, and
+        send the response.
+        """
         params = as_object(message.params)
         names = ("protocolVersion", "capabilities", "clientInfo")
         opening = encode_value({name: params[name] for name in names if name in params})
         self._add_view(secrets.token_urlsafe(_ID_BYTES), posted, opening).post(message, posted, opens=True)
 
     def shut_down(self, reason: str, *, hurry: bool) -> None:
-        """End each view when its requests are done. The sessions continue on other replicas.
+        """Close each view of a session on this replica when its requests are done. The sessions continue on other
+        replicas.
 
         This also applies to views that are created later, for requests accepted earlier.
         """
@@ -235,7 +246,7 @@ class SharedSessionTable(FleetSessions[SharedSession]):
         return max(0.0, self._drained_at - trio.current_time())
 
     async def ended(self) -> None:
-        """Wait until the sessions of all requests are looked up, at most until the drain ends.
+        """Wait until every received request has found its session, at most until the drain ends.
 
         Then wait until all views have ended.
         """
@@ -267,8 +278,9 @@ class SharedSessionTable(FleetSessions[SharedSession]):
     # Messages of other replicas
 
     def _register(self, kind: str, form: type[M], deliver: Callable[[SharedSession, M], bool]) -> None:
-        """Call ``deliver`` with each message of ``kind`` and the view of its session. It returns false if the view has
-        ended."""
+        """Register a handler for messages of ``kind`` from other replicas. It calls ``deliver`` with this replica's
+        view of the session, and refuses the message if there is no view, or if ``deliver`` returns false.
+        """
 
         def read(message: ReplicaMessage) -> None:
             content = self._services.open_message(kind, message, form)

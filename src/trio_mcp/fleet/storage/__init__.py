@@ -1,1 +1,1 @@
-"""Storages that replicas share: in memory, in a SQLite file, or in Redis."""
+"""Storages that the replicas of a server share: in memory, in a SQLite file, or in Redis."""

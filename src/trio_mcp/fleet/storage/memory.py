@@ -1,4 +1,4 @@
-"""MemoryStorage: a storage shared by replicas that run in one trio program, mainly in tests."""
+"""MemoryStorage: a storage for replicas that run in one trio program, mainly for tests."""
 
 from __future__ import annotations
 
@@ -33,7 +33,9 @@ _ROUNDING: Final = 1e-3
 
 
 class _MemoryChangeLog(WatchedByHints[ChangeHint]):
-    """A `ChangeLog` for one process. Each record has a number, and a position is the id of the log and a number."""
+    """A `ChangeLog` in memory, for replicas in one process. A position consists of the id of the log and a record's
+    number.
+    """
 
     def __init__(self) -> None:
         self._id = randomness.token_hex(_LOG_ID_BYTES)
@@ -72,7 +74,7 @@ class _MemoryChangeLog(WatchedByHints[ChangeHint]):
 
 
 class _Mailboxes:
-    """What the couriers of all replicas share."""
+    """The mailboxes and leases that the `_MemoryCourier` objects of all replicas share."""
 
     def __init__(self, now: Callable[[], int]) -> None:
         self.mailboxes: dict[str, HintQueue[bytes]] = {}
@@ -80,7 +82,9 @@ class _Mailboxes:
 
 
 class _MemoryCourier:
-    """A `Courier` between replicas in one process. Messages are only lost if a mailbox is full or not open."""
+    """A `Courier` in memory, for replicas in one process. A message is lost only if the receiver's mailbox is full or
+    closed.
+    """
 
     def __init__(self, replica: str, mailboxes: _Mailboxes) -> None:
         self._replica = replica
@@ -117,7 +121,7 @@ class _MemoryCourier:
 
 
 class _MemoryReplayGuard:
-    """A `ReplayGuard` for one process."""
+    """A `ReplayGuard` in memory, for replicas in one process."""
 
     def __init__(self, now: Callable[[], int]) -> None:
         self._digests = Expiring[bytes, bool](now)
@@ -130,7 +134,7 @@ class _MemoryReplayGuard:
 
 
 class _MemoryRateLimits:
-    """A `RateLimits` for one process."""
+    """A `RateLimits` in memory, for replicas in one process."""
 
     def __init__(self, now: Callable[[], int]) -> None:
         self._now = now
@@ -153,7 +157,7 @@ class _MemoryRateLimits:
 
 
 class _ServerStorage:
-    """What the replicas of one server share."""
+    """The stores that all replicas of one server share, in memory."""
 
     def __init__(self, now: Callable[[], int]) -> None:
         self.secret = randomness.token_bytes(SECRET_BYTES)
@@ -168,7 +172,7 @@ class _ServerStorage:
 
 
 class MemoryStorage(FleetStorage):
-    """A storage shared by replicas that run in one trio program, for example in tests.
+    """A storage for replicas that run in one trio program, for example in tests.
 
     Everything is stored in this object. The clock is trio's. No method waits, and the storage is always available. Task
     records never leave the process, so they aren't sealed with ``secrets``.
@@ -180,7 +184,7 @@ class MemoryStorage(FleetStorage):
 
     @asynccontextmanager
     async def join(self, name: str, secrets: Sequence[bytes] = ()) -> AsyncGenerator[Replica]:
-        """Join as a new replica. See `SharedStorage.join`."""
+        """Register a new replica of the server ``name``. See `SharedStorage.join`."""
         server, replica = self._servers[name], new_replica_id()
         yield Replica(
             id=replica,

@@ -1,4 +1,4 @@
-"""`MemoryEventLog` stores the events of legacy sessions in this process."""
+"""`MemoryEventLog` stores the events of legacy sessions in this process's memory."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class _MemoryStream:
 
 
 class _SessionStreams:
-    """The streams of one session."""
+    """The streams of one legacy session, with their events."""
 
     def __init__(self) -> None:
         self._streams: dict[str, _MemoryStream] = {}
@@ -68,8 +68,9 @@ class _SessionStreams:
         self._drop_oldest(limit, 0)
 
     def _drop_oldest(self, limit: int, spared: int) -> None:
-        """Drop the oldest events until all lines fit into ``limit`` bytes. The newest ``spared`` events of each stream
-        stay."""
+        """Drop the session's oldest events until the rest fits into ``limit`` bytes. The newest ``spared`` events of
+        each stream aren't dropped.
+        """
         dropped = list[int]()
         for place, stream in self._order.items():
             if self._size <= limit:
@@ -93,7 +94,7 @@ class _SessionStreams:
 
 
 class MemoryEventLog(WatchedByHints[tuple[str, str]]):
-    """An `EventLog` for one process. No method waits."""
+    """An `EventLog` in memory, for replicas in one process. Its methods never wait."""
 
     def __init__(self, now: Callable[[], int]) -> None:
         self._now = now
@@ -101,7 +102,7 @@ class MemoryEventLog(WatchedByHints[tuple[str, str]]):
         super().__init__(HintQueues[tuple[str, str]]())
 
     async def open(self, session_id: str, stream: str, *, holder: str, request_id: bytes, retention_ms: int) -> None:
-        """Create a stream. See `EventLog.open`."""
+        """Create a stream in a session's event log. See `EventLog.open`."""
         log = self._logs.get(session_id) or _SessionStreams()
         found = log.find(stream, self._now())
         if found is None:
@@ -111,7 +112,7 @@ class MemoryEventLog(WatchedByHints[tuple[str, str]]):
         self._logs.put(session_id, log, retention_ms)
 
     async def take_over(self, session_id: str, stream: str, *, holder: str, retention_ms: int) -> StoredStream:
-        """Change the holder of a stream, or create the stream. See `EventLog.take_over`."""
+        """Change the holder of a stream, who may append to it, or create the stream. See `EventLog.take_over`."""
         log = self._logs.get(session_id) or _SessionStreams()
         found = log.find(stream, self._now()) or log.open(stream, holder, b"")
         if found.kept_until is None:
@@ -133,7 +134,7 @@ class MemoryEventLog(WatchedByHints[tuple[str, str]]):
         note: bytes | None = None,
         finish: bool = False,
     ) -> bool:
-        """Append lines to a stream. See `EventLog.append`."""
+        """Append events to a stream. See `EventLog.append`."""
         log, found = self._find(session_id, stream)
         if log is None or found is None or found.holder != holder:
             return False
@@ -159,7 +160,7 @@ class MemoryEventLog(WatchedByHints[tuple[str, str]]):
     async def finish_dead(
         self, session_id: str, stream: str, *, dead_holder: str, line: bytes, limit: int, retention_ms: int
     ) -> bool:
-        """Finish the stream of a dead holder. See `EventLog.finish_dead`."""
+        """Finish a stream whose holder is dead. See `EventLog.finish_dead`."""
         log, found = self._find(session_id, stream)
         if log is None or found is None or found.holder != dead_holder or found.kept_until is not None:
             return False
@@ -171,7 +172,7 @@ class MemoryEventLog(WatchedByHints[tuple[str, str]]):
         return True
 
     async def read_after(self, session_id: str, stream: str, number: int, *, retention_ms: int) -> StoredEvents | None:
-        """Return the events of a stream after ``number``. See `EventLog.read_after`."""
+        """Return a stream, with its events after ``number``. See `EventLog.read_after`."""
         log, found = self._find(session_id, stream)
         if log is None or found is None:
             return None
@@ -181,5 +182,5 @@ class MemoryEventLog(WatchedByHints[tuple[str, str]]):
         return StoredEvents(found.stored(), before + 1, lines)
 
     async def delete(self, session_id: str) -> None:
-        """Delete the streams of a session. See `EventLog.delete`."""
+        """Delete all streams of a session. See `EventLog.delete`."""
         self._logs.pop(session_id)

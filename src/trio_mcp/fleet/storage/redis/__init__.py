@@ -1,1 +1,1 @@
-"""Shared storage in Redis: the link to the server, and the stores that use the link."""
+"""Shared storage in Redis: the connection to Redis, and the stores that use it."""

@@ -1,4 +1,4 @@
-"""The address of Redis: one server, a primary found by Sentinel, or a cluster."""
+"""Parses the URL of Redis: a single server, a primary found by Sentinel, or a cluster."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _ESCAPES: Final = "a password has @, :, /, ?, #, [ and ] as %40, %3A, %2F, %3F, 
 
 
 class AddressKind(Enum):
-    """The kinds of Redis addresses, by the scheme of their URL."""
+    """The kinds of Redis deployments, as named by the scheme of a Redis URL."""
 
     SERVER = "redis"
     SOCKET = "unix"
@@ -34,7 +34,7 @@ class AddressKind(Enum):
 
 @frozen
 class RedisAddress:
-    """The address of Redis, with the credentials to use there. Its text doesn't contain credentials."""
+    """The hosts and credentials of Redis. ``str()`` and ``repr()`` don't contain credentials."""
 
     kind: AddressKind
     hosts: Sequence[tuple[str, int]] = ()
@@ -54,7 +54,7 @@ class RedisAddress:
 
 
 def parse_url(url: str, ssl_context: ssl.SSLContext | None = None) -> RedisAddress:
-    """Return the address for a Redis URL. Raises `ValueError`, without credentials in its text.
+    """Parse the Redis URL ``url``. Raises `ValueError` if it is invalid; the message contains no credentials.
 
     For ``rediss`` (TLS), ``ssl_context`` is used, or a context made from the query: ``ssl_ca_certs``, ``ssl_certfile``,
     ``ssl_keyfile`` and ``ssl_check_hostname=no``. The certificate of the server is verified in any case.
@@ -71,7 +71,7 @@ def parse_url(url: str, ssl_context: ssl.SSLContext | None = None) -> RedisAddre
         )
     query = dict(parse_qsl(split.query, keep_blank_values=True))
     allowed = [*(_TLS_SETTINGS if is_tls else ()), *(_SENTINEL_SETTINGS if kind is AddressKind.SENTINEL else ()), "db"]
-    if query.keys() - allowed:  # not named in the error, since they may be a part of a password
+    if query.keys() - allowed:  # the error doesn't name the settings, which may be part of a password
         raise ValueError(f"the Redis address has unknown settings; allowed are {', '.join(allowed)}; {_ESCAPES}")
     userinfo, _, hosts = split.netloc.rpartition("@")
     path = unquote(split.path)
@@ -94,7 +94,9 @@ def parse_url(url: str, ssl_context: ssl.SSLContext | None = None) -> RedisAddre
 
 
 def _split(url: str) -> SplitResult:
-    """Return the parts of ``url``. Raises `ValueError` if the password may be in parts that errors would show."""
+    """Return the parts of the Redis URL ``url``. Raises `ValueError` if its password may have ended up in other parts,
+    which error messages quote.
+    """
     try:
         split = urlsplit(url)
     except ValueError:  # its text may contain the password

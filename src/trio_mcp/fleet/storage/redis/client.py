@@ -1,4 +1,4 @@
-"""Connections to Redis with coredis, and the commands and scripts allowed on a connection that all callers share.
+"""Connections to Redis, made with coredis, and checks of the commands that may be sent on a shared connection.
 
 Only this module depends on the kind of address, and on the errors of coredis. coredis is imported with the first
 client, because the import takes 0.2 s.
@@ -34,7 +34,7 @@ Value: TypeAlias = bytes | str | int
 
 _FORBIDDEN: Final = frozenset(
     {
-        # Commands that block the connection; XREAD and XREADGROUP also do with BLOCK.
+        # Commands that block the connection. XREAD and XREADGROUP also block, but only with the option BLOCK.
         *("BLMOVE", "BLMPOP", "BLPOP", "BRPOP", "BRPOPLPUSH", "BZMPOP", "BZPOPMAX", "BZPOPMIN", "WAIT", "WAITAOF"),
         # Commands after which the connection receives something other than replies.
         *("MONITOR", "PSUBSCRIBE", "PSYNC", "PUNSUBSCRIBE", "SSUBSCRIBE", "SUBSCRIBE", "SUNSUBSCRIBE", "SYNC"),
@@ -67,7 +67,7 @@ _FORBIDDEN_WITHIN: Final = "in script"
 
 @frozen
 class Script:
-    """A Lua script. Redis runs no other commands while it runs.
+    """A Lua script for Redis. While it runs, Redis runs no other commands.
 
     If a script fails, the changes that it made before stay. Therefore a script should report errors in its result.
     """
@@ -81,7 +81,7 @@ _SECTION: Final = re.compile(r"^--- (library|script) (\w+)(?:: ([\w, ]+))?\n", r
 
 
 def load_scripts(name: str) -> Mapping[str, Script]:
-    """Return the scripts in the file ``name``.lua of this folder, by name.
+    """Load the Lua scripts in the file ``name``.lua of this folder, and return them by name.
 
     A line ``--- script NAME: LIBRARIES`` begins a script, and names the libraries that are put before its text. A line
     ``--- library NAME`` begins a library.
@@ -99,19 +99,21 @@ def load_scripts(name: str) -> Mapping[str, Script]:
 
 @cache
 def digest(text: str) -> str:
-    """Return the digest by which Redis identifies the script ``text``."""
+    """Return the SHA-1 digest by which Redis identifies the Lua script ``text``."""
     return hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()
 
 
 def check_argument_types(words: Iterable[object]) -> None:
-    """Raise `TypeError` unless all arguments are of type `Value`. For others, coredis would end the connection."""
+    """Raise `TypeError` unless all arguments of a Redis command are of type `Value`. With other types, coredis would
+    close the connection.
+    """
     for word in words:
         if not isinstance(word, (bytes, str, int)):
             raise TypeError(f"the arguments of a command must be bytes, str or int, not {type(word).__name__}")
 
 
 def check(command: Sequence[Value]) -> None:
-    """Check that a command is allowed on a connection that all callers share.
+    """Check that a Redis command may be sent on a connection that all callers share.
 
     Raises `ValueError` if it isn't, and `TypeError` as `check_argument_types` does.
     """
@@ -121,12 +123,13 @@ def check(command: Sequence[Value]) -> None:
 
 
 def runs_script(command: Sequence[Value]) -> bool:
-    """Return whether the command runs a script, and so may have changed something before an error."""
+    """Return whether the Redis command runs a script. A script that fails may already have changed something."""
     return _name(command) in _SCRIPTS
 
 
 def key_of(command: Sequence[Value]) -> bytes | None:
-    """Return the key that determines the cluster node of a command: its first argument, or the first key of a script.
+    """Return the key that decides which cluster node a command is sent to: its first argument or, for a script, its
+    first key.
 
     Returns `None` if the command can be sent to any node.
     """
@@ -142,7 +145,7 @@ def key_of(command: Sequence[Value]) -> bytes | None:
 
 
 def is_refusal(error: str) -> bool:
-    """Return whether the text of an error says that Redis refused a script before its first change."""
+    """Return whether the error text from Redis shows that a script was refused before it changed anything."""
     code = error.partition(" ")[0]
     return code in _REFUSED or error.startswith(_NOT_COMPILED) or (code == "NOPERM" and _FORBIDDEN_WITHIN not in error)
 
@@ -164,7 +167,7 @@ _POOL: Final = 8
 
 @asynccontextmanager
 async def open_client(address: RedisAddress, *, limit: float, max_idle: float) -> AsyncGenerator[RedisClient]:
-    """Open connections to Redis for calls of up to ``limit`` seconds.
+    """Open a pool of connections to Redis. A call takes at most ``limit`` seconds.
 
     A connection that is silent for ``max_idle`` seconds is closed. Only a cluster gets a command at once. Raises the
     errors in `failures`, and groups of them.
@@ -205,7 +208,7 @@ async def _open_cluster(hosts: list[TCPLocation], limit: float, options: dict[st
         max_connections=_POOL,
         max_connections_per_node=True,
         skip_full_coverage_check=True,  # it uses CONFIG, which many users aren't allowed to call
-        # Redirects to another node also update the cluster layout, and the next client queries all nodes again.
+        # Don't read the cluster layout again after errors: redirects update the layout, and each new client reads it.
         reinitialize_steps=_NEVER,
         stream_timeout=limit,  # also limits the first queries, which have no other timeout
         **options,
@@ -232,7 +235,7 @@ async def _open_primary(
             primary = await self.get_primary_location()
             return managed(primary, self.service_name, True, **self.connection_kwargs)
 
-    patience = limit / (len(hosts) + 1)  # several sentinels may be silent, one after the other
+    patience = limit / (len(hosts) + 1)  # several sentinels may not answer, one after the other
     sentinel = Sentinel(hosts, sentinel_kwargs={"connect_timeout": patience, "stream_timeout": patience, **secured})
     for each in sentinel.sentinels:
         each.connection_pool.connection_class = _closing_buffers(connection.TCPConnection)
@@ -241,7 +244,7 @@ async def _open_primary(
 
 
 class _ClosesBuffers:
-    """A connection that closes its buffers at the end.
+    """A connection that closes its anyio memory streams when it ends.
 
     coredis leaves the buffers of a failed connection open, and anyio would warn about each.
     """
@@ -267,25 +270,28 @@ def _close_buffers(owner: object) -> None:
 
 
 class RedisClient:
-    """Connections to Redis. In a cluster, a node is one of ``layout``; otherwise it is `None`."""
+    """A pool of connections to Redis. Arguments ``node`` are cluster nodes; without a cluster they are `None`."""
 
     def __init__(self, pool: Any, layout: Any = None) -> None:
         self._pool = pool
         self._layout = layout
 
     def nodes(self) -> Sequence[Any]:
-        """Return the primary nodes."""
+        """Return the primary nodes of the cluster; without a cluster, a list with `None`."""
         return [None] if self._layout is None else self._layout.primaries
 
     def node_of(self, key: bytes | None) -> Any:
-        """Return the node for a key; any node for `None`. Raises `RedisError` if no node has the key's slot."""
+        """Return the cluster node that stores ``key``; for `None`, return any node. Raises `RedisError` if no node has
+        the key's slot.
+        """
         if self._layout is None:
             return None
         return self._layout.random_node() if key is None else self._layout.node_for_slot(_slot(key))
 
     def redirect_node(self, node: Any, answer: Any) -> Any:
-        """Return the node to which ``answer`` of ``node`` redirects, because the cluster moves keys; `None` without a
-        redirect."""
+        """Return the cluster node that the error ``answer`` redirects to, because ``node`` no longer has the key;
+        `None` if the answer isn't a redirect.
+        """
         if self._layout is None or not hasattr(answer, "host"):
             return None
         from coredis.connection import TCPLocation
@@ -294,7 +300,7 @@ class RedisClient:
         return self._layout.node_for_location(TCPLocation(answer.host, answer.port))
 
     async def connection(self, node: Any) -> Any:
-        """Return a usable connection to ``node``. Raises the errors in `failures` if there is none.
+        """Return a usable connection to the cluster node ``node``. Raises an exception in `failures` if there is none.
 
         Put commands on the connection, and call `release` before the next checkpoint. A cancellation may lose a place
         in the pool, so after one the client must be dropped soon.
@@ -304,17 +310,17 @@ class RedisClient:
                 return await self._pool.get_connection(node=node)
             except failures():
                 raise
-            except RuntimeError as error:  # the pool was closed while this call waited for a place in it
+            except RuntimeError as error:  # the pool was closed while this call waited for a connection
                 raise OSError(errno.ENOTCONN, "the connections to Redis were closed") from error
-            except Exception as error:  # coredis can't read the answers
+            except Exception as error:  # coredis couldn't parse the replies
                 raise OSError(errno.ENOTCONN, f"could not connect to Redis: {error}") from error
 
     def release(self, connection: Any) -> None:
-        """Return a connection to the pool."""
+        """Put a connection to Redis back into the pool."""
         self._pool.release(connection)
 
     def renew_connections(self) -> None:
-        """Close all connections, so that the next call opens a new one."""
+        """Close all connections to Redis. The next call opens new ones."""
         self._pool.disconnect()
 
 
@@ -324,7 +330,7 @@ def node_name(node: Any) -> str:
 
 
 def failures() -> tuple[type[Exception], ...]:
-    """Return the exceptions, for an ``except``, which mean that Redis is unavailable.
+    """Return the exception types that mean that Redis is unavailable, for use in ``except``.
 
     Two of them are of anyio: a connection that is being closed still counts as usable, but accepts no command.
     """
@@ -335,7 +341,8 @@ def failures() -> tuple[type[Exception], ...]:
 
 
 def reason_of(failure: BaseException) -> str:
-    """Return a readable reason for an exception in `failures`: its deepest cause, without credentials."""
+    """Return a readable reason for an exception in `failures`: the text of its deepest cause. Contains no credentials.
+    """
     failure = sole_exception(failure)
     while failure.__cause__ is not None and isinstance(failure.__cause__, failures()):
         failure = sole_exception(failure.__cause__)
@@ -344,7 +351,9 @@ def reason_of(failure: BaseException) -> str:
 
 
 def error_text(answer: Exception) -> str | None:
-    """Return the text of an error that Redis answered, with its code first; `None` for any other failure."""
+    """Return the text of an error reply from Redis, beginning with its error code; `None` if the exception isn't an
+    error reply.
+    """
     from coredis import exceptions
     from coredis.parser import Parser
 
@@ -353,12 +362,12 @@ def error_text(answer: Exception) -> str | None:
     ):
         return None
     code = next((code for code, kind in Parser.EXCEPTION_CLASSES.items() if kind is type(answer)), "")
-    # If coredis has no class for an error, its text contains the code, except for ERR.
+    # If coredis has no exception class for an error code, the text itself begins with the code, except for ERR.
     return f"{code} {answer}".strip()
 
 
 def _slot(key: bytes) -> int:
-    """Return the cluster slot of a key, computed from the part in the first braces, if there is one."""
+    """Return the cluster slot of a Redis key. Only the text in the key's first braces counts, if there is any."""
     start = key.find(b"{")
     end = key.find(b"}", start + 1) if start >= 0 else -1
     return crc_hqx(key[start + 1 : end] if end > start + 1 else key, 0) % _SLOTS
@@ -369,7 +378,7 @@ _is_ours: ContextVar[bool] = ContextVar("trio_mcp.redis_connection", default=Fal
 
 @contextmanager
 def _silenced_coredis_logs() -> Generator[None]:
-    """Silence the logs of coredis for connections that are made in the block.
+    """Silence coredis's logs about connections that are opened inside the block.
 
     The link logs outages itself, one line each, and coredis would add a traceback for each attempt.
     """
@@ -381,7 +390,7 @@ def _silenced_coredis_logs() -> Generator[None]:
 
 
 def silence_coredis_logs() -> None:
-    """Silence the logs of coredis for connections that are made by the current task, or by tasks that it starts."""
+    """Silence coredis's logs about connections that the current task, or a task that it starts, opens."""
     logger = logging.getLogger("coredis")
     if _not_ours not in logger.filters:
         logger.addFilter(_not_ours)

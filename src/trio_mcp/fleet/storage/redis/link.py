@@ -1,4 +1,5 @@
-"""Link: sends scripts, commands and messages to Redis, each with a time limit, and each once.
+"""Link: a connection to Redis for scripts, commands and subscriptions. Each call has a time limit, and no command is
+sent twice.
 
 A call fails in one of two ways. `StoreDown`: nothing was sent, or Redis refused the whole call, and nothing has
 changed. `Uncertain`: the call may have been carried out, or may be later, when a frozen server resumes. No call is
@@ -63,7 +64,7 @@ _LATE_ANSWERS_LIMIT: Final = 2
 
 @frozen
 class _PendingCommand:
-    """A command that was sent and isn't answered yet."""
+    """A Redis command that was sent and has no reply yet."""
 
     command: Sequence[Value]
     node: Any
@@ -74,7 +75,9 @@ class _PendingCommand:
 
 
 class Link:
-    """A connection to Redis, opened by `open_link`. Any number of tasks can call its methods concurrently."""
+    """A connection to Redis that reconnects automatically. Open it with `open_link`. Any number of tasks can call its
+    methods concurrently.
+    """
 
     def __init__(self, address: RedisAddress, limit: float, own_channel: str, *, is_quiet: bool = False) -> None:
         self._address = address
@@ -105,12 +108,12 @@ class Link:
 
     @property
     def is_up(self) -> bool:
-        """True while Redis seems to be available. The link checks that every second."""
+        """True while Redis seems to be available. The link checks this every second."""
         return self._client is not None
 
     @property
     def is_lost(self) -> bool:
-        """True while Redis is unavailable and the reason is logged."""
+        """True while Redis is unavailable and this has been logged."""
         return self._is_loss_logged
 
     async def wait_until_up(self) -> None:
@@ -119,16 +122,17 @@ class Link:
 
     @property
     def gaps(self) -> int:
-        """How often readers got `HINTS_LOST` instead of messages."""
+        """The number of times that subscription readers got `HINTS_LOST`, because messages may have been lost."""
         return self._subscriptions.gaps
 
     @property
     def address(self) -> str:
-        """Hosts and ports of Redis, without credentials."""
+        """The hosts and ports of Redis, without credentials."""
         return str(self._address)
 
     async def script(self, script: Script, keys: Sequence[Value], args: Sequence[Value] = ()) -> Any:
-        """Run ``script``, and return its result: numbers, bytes, `None` and lists of these.
+        """Run the Lua script ``script`` in Redis, and return its result, which consists of numbers, bytes, `None` and
+        lists.
 
         In a cluster, all ``keys`` must be in one slot.
 
@@ -147,7 +151,8 @@ class Link:
         return answer
 
     async def pipeline(self, commands: Sequence[Sequence[Value]]) -> list[Any]:
-        """Send several commands together, and return their results in order, as in RESP3: a map is a `dict`.
+        """Send several Redis commands together, and return their results in order. Results are as in RESP3: a map is a
+        `dict`.
 
         A pipeline isn't a transaction: other commands can run in between. In a cluster, the first argument of a
         command, or the first key of a script, determines the node.
@@ -175,7 +180,7 @@ class Link:
     def subscribe(
         self, channels: Sequence[str]
     ) -> AbstractAsyncContextManager[AsyncIterator[ChannelMessage | HintsLost]]:
-        """Open a stream of the messages on ``channels`` from now on, for one reader.
+        """Subscribe to ``channels``, and return a stream of their messages for one reader.
 
         `HINTS_LOST` in the stream means that messages may have been lost: Redis was unavailable, or the reader was more
         than 1,000 messages behind. Entering waits until Redis has confirmed the subscription, at most for the limit. If
@@ -187,12 +192,13 @@ class Link:
         await self.pipeline([("PUBLISH", channel, message)])
 
     async def serve_subscriptions(self) -> None:
-        """Maintain the subscriptions until cancelled."""
+        """Maintain the connection for channel subscriptions until cancelled."""
         silence_coredis_logs()
         await self._subscriptions.serve()
 
     async def _exchange(self, commands: Sequence[Sequence[Value]], deadline: float) -> list[Any]:
-        """Send the commands, and return their answers, or exceptions in their places.
+        """Send the Redis commands, and return their replies in order. A failed command has an exception instead of a
+        reply.
 
         Raises `StoreDown` if none was sent, and `Uncertain` if one has no answer by the deadline.
         """
@@ -214,8 +220,9 @@ class Link:
     async def _follow_redirect(
         self, client: RedisClient, node: Any, command: Sequence[Value], answer: Exception, deadline: float
     ) -> Any:
-        """Send a command, which has not run, to the node that another node named. Return the answer, or an
-        exception."""
+        """Send a command to the cluster node that the first node redirected it to, and return the reply, or an
+        exception. The command hasn't run yet.
+        """
         is_asking = (error_text(answer) or "").startswith("ASK ")
         try:
             (again,) = await self._send(client, [command], deadline, node=node, is_asking=is_asking)
@@ -232,7 +239,7 @@ class Link:
         node: Any = None,
         is_asking: bool = False,
     ) -> list[_PendingCommand]:
-        """Put the commands on connections. If this raises `StoreDown`, nothing was sent."""
+        """Write the commands to their connections. If this raises `StoreDown`, no command was sent."""
         connections = dict[str, Any]()
         try:
             nodes = await self._connect(client, commands, deadline, node, connections)
@@ -266,10 +273,12 @@ class Link:
         node: Any,
         found: dict[str, Any],
     ) -> Sequence[Any]:
-        """Return the node of each command (``node`` if given), and add a usable connection to each of them to
-        ``found``."""
+        """Return the cluster node for each command (``node`` if given). Adds a usable connection to each node to
+        ``found``.
+        """
         nodes = [client.node_of(key_of(command)) if node is None else node for command in commands]
-        # Shielded, since coredis may lose a place in its pool to a cancellation. The wait ends at the deadline.
+        # Shield the wait: if it were cancelled, coredis might lose a connection slot of its pool. The wait ends at the
+        # deadline.
         with trio.CancelScope(deadline=deadline, shield=True) as scope:
             for each in nodes:
                 if (name := node_name(each)) not in found:
@@ -283,12 +292,14 @@ class Link:
         return nodes
 
     async def _answer(self, client: RedisClient, sent: _PendingCommand, deadline: float) -> Any:
-        """Return the answer, or an exception in its place. The wait can't be cancelled, because the command is sent."""
+        """Wait for the reply to a sent command and return it, or an exception. The wait can't be cancelled, since the
+        command may have changed something.
+        """
         answer: Any = None
         with trio.CancelScope(deadline=deadline, shield=True) as scope:
             answer = await sent.request
         if scope.cancelled_caught:
-            # If this process was frozen, the answer may have arrived meanwhile; this checkpoint lets it be read.
+            # If this process was suspended, the reply may have arrived meanwhile. This checkpoint lets it be read.
             await trio.lowlevel.cancel_shielded_checkpoint()
             if not sent.request.complete:
                 if not self._is_moving(sent):
@@ -301,7 +312,7 @@ class Link:
         return answer
 
     def _failure(self, what: str, answer: Exception, *, is_script: bool) -> StoreDown | Uncertain:
-        """Return the error to raise for an answer that is an exception."""
+        """Return the `StoreDown` or `Uncertain` to raise for a command that failed with the exception ``answer``."""
         if isinstance(answer, StoreDown):
             return answer
         words = error_text(answer)
@@ -319,7 +330,8 @@ class Link:
         return Uncertain(errno.EIO, words)
 
     def _is_moving(self, sent: _PendingCommand) -> bool:
-        """Return whether an answer is only late because much data is being sent or received, so that Redis may be fine.
+        """Return whether a late reply only means that much data is being transferred, so that Redis may be working
+        normally.
 
         If no data moves, the connection ends after a while, and its commands with it.
         """
@@ -335,7 +347,7 @@ class Link:
             self._drop(client, f"it does not answer within {self._limit} s")
 
     def _drop(self, client: RedisClient, why: str) -> None:
-        """Close the connections of ``client``, so that new ones are made."""
+        """Drop the connections of ``client``, so that the link opens new ones."""
         if self._client is client:
             self._client, self._up = None, trio.Event()
             self._log_loss(why)
@@ -354,7 +366,7 @@ class Link:
             logger.log(self._level, "Redis at %s can be used again", self._address)
 
     async def serve(self) -> None:
-        """Maintain connections to Redis until cancelled."""
+        """Maintain the connections for scripts and commands until cancelled."""
         silence_coredis_logs()
         attempt = 1
         while True:
@@ -362,7 +374,9 @@ class Link:
             await trio.sleep(growing_delay(attempt, first=_FIRST_DELAY, longest=_LONGEST_DELAY))
 
     async def _use_new_client(self) -> bool:
-        """Make connections for all calls, and return when they are lost. Return false if none could be made."""
+        """Open connections, use them for all calls, and return when they are lost. Returns false if they couldn't be
+        opened.
+        """
         try:
             async with open_client(self._address, limit=self._limit, max_idle=max(_IDLE, self._limit + 1)) as client:
                 try:
@@ -384,7 +398,7 @@ class Link:
             return False
 
     async def _watch(self, client: RedisClient) -> None:
-        """Send a PING to Redis each second without other answers, until the connections are dropped."""
+        """Send a PING to Redis after each second without another reply, until the connections are dropped."""
         while not self._dropped.is_set():
             answers = self._answers
             with trio.move_on_after(_PING_EVERY):
@@ -394,7 +408,7 @@ class Link:
                 try:
                     await self._ping(client)
                 except Uncertain:
-                    continue  # a missing answer was counted; if the connection broke, the next PING opens another
+                    continue  # the missing reply is counted, and the next PING opens a connection if needed
                 except StoreDown as error:
                     self._drop(client, error.strerror or "")
 
@@ -416,7 +430,7 @@ async def open_link(
     ssl_context: ssl.SSLContext | None = None,
     is_quiet: bool = False,
 ) -> AsyncGenerator[Link]:
-    """Open a link to the Redis at ``url``, which is closed at the end of the block.
+    """Open a `Link` to the Redis at ``url``. It is closed at the end of the block.
 
     Entering doesn't wait for Redis: until it answers, calls raise `StoreDown`.
 
@@ -438,7 +452,7 @@ async def open_link(
 
 
 def _send_command(command: Sequence[Value], node: Any, connection: Any) -> _PendingCommand:
-    """Put a command on a connection."""
+    """Write a Redis command to a connection, and return the pending command."""
     name, *words = command
     request = connection.create_request(
         name.encode() if isinstance(name, str) else name, *words, decode=False, raise_exceptions=False

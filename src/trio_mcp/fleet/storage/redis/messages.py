@@ -1,4 +1,4 @@
-"""Messages between replicas in Redis: `RedisChangeLog` records changes, and `RedisCourier` sends messages.
+"""Messages between replicas through Redis: `RedisChangeLog` records changes, and `RedisCourier` sends messages.
 
 The change log stores each changed thing with the number of its last change. Numbers are microseconds of the clock of
 Redis, and always grow. A failover may lose the last numbers. All later numbers are greater than the lost ones, so a
@@ -40,7 +40,7 @@ _SCRIPTS: Final = load_scripts("messages")
 
 
 class RedisChangeLog(WatchedByHints[ChangeHint]):
-    """A `ChangeLog` with keys that begin with ``prefix``.
+    """A `ChangeLog` in Redis, in keys that begin with ``prefix``.
 
     Notifications are published on the channel ``bus``, and passed from there to ``watchers``. An unused log is deleted
     after 25 hours. If a `record` call that ended with `Uncertain` is repeated, readers may get its changes twice, which
@@ -54,7 +54,7 @@ class RedisChangeLog(WatchedByHints[ChangeHint]):
         super().__init__(watchers)
 
     async def record(self, changed: Collection[str]) -> None:
-        """Record changes. See `ChangeLog.record`."""
+        """Record changes of tools, resources and prompts in the log. See `ChangeLog.record`."""
         if not changed:
             return
         things = [encoded(each) for each in changed]
@@ -63,7 +63,7 @@ class RedisChangeLog(WatchedByHints[ChangeHint]):
         await self._link.script(_SCRIPTS["changes_note"], self._keys, args)
 
     async def read_since(self, cursor: ChangeCursor | None) -> ChangesSince:
-        """Return the changes after ``cursor``. See `ChangeLog.read_since`."""
+        """Return the changes that were recorded after the position ``cursor``. See `ChangeLog.read_since`."""
         log, number = ("", 0) if cursor is None else _parse_cursor(cursor)
         args = [_new_id(), b"%d" % _KEEP, encoded(log), b"%d" % number]
         return decode_stored(
@@ -80,20 +80,24 @@ def _decode_changes(reply: Any) -> ChangesSince:
     place = now.decode(errors="replace")
     try:
         things = [decoded(each) for each in found[0]] if found else []
-    except UnreadableRecord:  # otherwise readers would never get past this position
+    except UnreadableRecord:  # otherwise readers would be stuck before this position
         return ChangesSince(place, (), everything=True)
     return ChangesSince(place, things, bool(everything))
 
 
 def _parse_cursor(cursor: ChangeCursor) -> tuple[str, int]:
-    """Return the log and the number of a position; for any other string, a log that doesn't exist."""
+    """Return the log's id and the record's number in ``cursor``; for an invalid cursor, the id of a log that doesn't
+    exist.
+    """
     log, _, number = cursor.partition(".")
     is_place = bool(log) and number.isascii() and number.isdigit() and len(number) <= _MOST_DIGITS
     return (log, int(number)) if is_place else ("?", 0)
 
 
 def decode_change_hint(message: bytes) -> ChangeHint | HintsLost:
-    """Return the notification in a message on the bus; `HINTS_LOST` if the changes were too long for the message."""
+    """Return the change notification in ``message``, which was published on the shared channel; `HINTS_LOST` if the
+    changes were too long for the message.
+    """
     was, place, told = message[1:].split(b" ", 2)
     if not told:
         return HINTS_LOST
@@ -124,7 +128,7 @@ _WHOLE, _IN_KEY = b"w", b"k"
 
 
 class RedisCourier:
-    """A `Courier` for ``replica``, with keys and channels that begin with ``prefix``.
+    """A `Courier` for ``replica`` in Redis, with keys and channels that begin with ``prefix``.
 
     The owner must call `on_message` with each message on ``channel``, and `on_messages_lost` if messages may be lost.
 
@@ -146,11 +150,11 @@ class RedisCourier:
         """The channel of the messages to this replica."""
 
     def _heartbeat_key(self, replica: str) -> bytes:
-        # Because of the part in braces, all heartbeats are in one cluster slot.
+        # The part in braces puts all heartbeats into one cluster slot, so that one MGET can read several.
         return b"{%b:alive}:%b" % (self._prefix, encoded(replica))
 
     async def send(self, replica: str, content: bytes, *, number: int | None = None) -> None:
-        """Send a message. See `Courier.send`. Raises `ValueError` if it is too long."""
+        """Send a message to another replica. Raises `ValueError` if the message is too long. See `Courier.send`."""
         if len(content) > MAX_MESSAGE_BYTES:
             raise ValueError(f"a message must have at most {MAX_MESSAGE_BYTES} bytes, not {len(content)}")
         base = b"%b:r:%b" % (self._prefix, encoded(replica))
@@ -166,7 +170,7 @@ class RedisCourier:
         for start in range(0, last, _PIECE):
             piece = content[start : start + _PIECE]
             async with self._bulk:
-                # A piece is written at its offset, so repeated and late writes do no harm.
+                # Each piece is written at its offset, so it can be repeated, or arrive late, without harm.
                 await self._link.pipeline([[b"SETRANGE", key, start, piece], [b"PEXPIRE", key, _RETENTION_MS]])
         async with self._bulk:
             args: list[Value] = [base, message, _LIST_LIMIT, _LISTED, last, content[last:], _RETENTION_MS]
@@ -174,7 +178,7 @@ class RedisCourier:
 
     @asynccontextmanager
     async def mailbox(self) -> AsyncGenerator[AsyncIterator[bytes | HintsLost]]:
-        """Open the stream of the messages to this replica. See `Courier.mailbox`."""
+        """Open the stream of messages that are sent to this replica. See `Courier.mailbox`."""
         if self._mailbox is not None:
             raise RuntimeError("the mailbox of this replica is already open")
         self._mailbox, base = HintQueue[bytes](), encoded(self.channel)
@@ -189,28 +193,28 @@ class RedisCourier:
                     logger.debug("could not delete unread messages: %s", error)
 
     def on_message(self, message: bytes) -> None:
-        """Put a message from the channel into the mailbox, if one is open."""
+        """Put a message from this replica's channel into the mailbox, if the mailbox is open."""
         if self._mailbox is not None:
             self._mailbox.put(message)
 
     def on_messages_lost(self) -> None:
-        """Put `HINTS_LOST` into the mailbox, if one is open."""
+        """Put `HINTS_LOST` into the mailbox, if the mailbox is open, because messages may have been lost."""
         if self._mailbox is not None:
             self._mailbox.put(HINTS_LOST)
 
     async def heartbeat(self, *, lease_ms: int) -> bool:
-        """Count as alive. See `Courier.heartbeat`."""
+        """Mark this replica as alive for ``lease_ms``. See `Courier.heartbeat`."""
         [before] = await self.heartbeat_link.pipeline(
             [[b"SET", self._heartbeat_key(self._replica), b"1", b"PX", b"%d" % lease_ms, b"GET"]]
         )
         return before is not None
 
     async def leave(self) -> None:
-        """Count as dead. See `Courier.leave`."""
+        """Mark this replica as dead. See `Courier.leave`."""
         await self.heartbeat_link.pipeline([[b"DEL", self._heartbeat_key(self._replica)]])
 
     async def find_dead(self, replicas: Collection[str]) -> Collection[str]:
-        """Return the dead among ``replicas``. See `Courier.find_dead`."""
+        """Return those of ``replicas`` that are dead. See `Courier.find_dead`."""
         if not replicas:
             return set()
         names = list(replicas)
@@ -222,7 +226,7 @@ class RedisCourier:
 
 
 class _RedisMailbox(AsyncIterator[bytes | HintsLost]):
-    """The messages to one reader, on the channel ``base`` and in keys that begin with ``base``."""
+    """The stream of messages to one replica, from the channel ``base`` and from keys that begin with ``base``."""
 
     def __init__(self, link: Link, base: bytes, messenger: HintQueue[bytes]) -> None:
         self._link = link
@@ -256,7 +260,7 @@ class _RedisMailbox(AsyncIterator[bytes | HintsLost]):
                 await self._read_list()
             if self._waiting:
                 break
-            # If the list can't be read, messages only arrive by the channel, and the read is retried soon.
+            # If the list can't be read, messages only arrive through the channel. So read the list again soon.
             with trio.move_on_after(_READ_AGAIN if self._may_have_missed else math.inf):
                 return await anext(self._queue)
         return self._waiting.popleft()
@@ -271,7 +275,7 @@ class _RedisMailbox(AsyncIterator[bytes | HintsLost]):
             self._may_have_missed = False
 
     async def _fetch(self, message: bytes) -> None:
-        """Fetch a long message together with the long messages right after it."""
+        """Read a long message, and the long messages that follow it directly, at the same time."""
         messages = [message]
         while len(messages) < _MOST_PIECES and (more := self._next_long()) is not None:
             messages.append(more)
@@ -294,7 +298,7 @@ class _RedisMailbox(AsyncIterator[bytes | HintsLost]):
         return first
 
     async def _read_long(self, message: bytes) -> bytes | HintsLost:
-        # The key always has our own prefix, whatever the message says.
+        # Use our own prefix, whatever key the message names, since the message may be invalid.
         key = _key_of(self._base, message[len(_IN_KEY) :])
         letter, whole = bytearray(), 1
         try:

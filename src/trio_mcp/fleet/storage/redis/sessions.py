@@ -1,4 +1,5 @@
-"""Legacy sessions in Redis: `RedisSessionDirectory` stores their data, `RedisEventLog` their events.
+"""Legacy sessions in Redis: `RedisSessionDirectory` stores their state, `RedisEventLog` stores the events of their
+streams.
 
 A session is a hash, which Redis deletes when the session was idle for too long. There are three kinds of sorted sets:
 
@@ -30,7 +31,7 @@ _SCRIPTS: Final = load_scripts("sessions")
 
 
 class RedisSessionDirectory(WatchedByHints[str]):
-    """A `SessionDirectory` with keys that begin with ``prefix``.
+    """A `SessionDirectory` in Redis, in keys that begin with ``prefix``.
 
     Notifications are published on the channel ``bus``, and passed from there to ``watchers``.
 
@@ -65,7 +66,7 @@ class RedisSessionDirectory(WatchedByHints[str]):
                 return None
 
     async def read(self, session_id: str, *, idle_ms: int) -> StoredSession | None:
-        """Return the session. See `SessionDirectory.read`."""
+        """Return a stored session; `None` if it doesn't exist. See `SessionDirectory.read`."""
         name = encoded(session_id)
         found = await self._link.script(_SCRIPTS["session_read"], self._keys(name), [name, b"%d" % idle_ms])
         return None if found is None else StoredSession(*decode_columns("a session", found, SESSION))
@@ -76,13 +77,13 @@ class RedisSessionDirectory(WatchedByHints[str]):
         return bool(found)
 
     async def change(self, session_id: str, state: bytes, *, expected_mark: bytes, mark: bytes, idle_ms: int) -> bool:
-        """Replace the data of the session. See `SessionDirectory.change`."""
+        """Replace the stored data of a session. See `SessionDirectory.change`."""
         name = encoded(session_id)
         args = [name, b"%d" % idle_ms, state, mark, expected_mark, self._bus]
         return bool(await self._link.script(_SCRIPTS["session_change"], self._keys(name), args))
 
     async def delete(self, session_id: str) -> bool:
-        """Delete the session. See `SessionDirectory.delete`."""
+        """Delete a stored session. See `SessionDirectory.delete`."""
         name = encoded(session_id)
         return bool(await self._link.script(_SCRIPTS["session_end"], self._keys(name), [name, self._bus]))
 
@@ -92,7 +93,7 @@ _PARTS: Final = (b"log", b"older", b"newest", b"finished")
 
 
 class RedisEventLog(WatchedByHints[tuple[str, str]]):
-    """An `EventLog` with keys that begin with ``prefix``.
+    """An `EventLog` in Redis, in keys that begin with ``prefix``.
 
     Notifications are published on the channel ``bus``, and passed from there to ``watchers``.
 
@@ -119,14 +120,14 @@ class RedisEventLog(WatchedByHints[tuple[str, str]]):
         )
 
     async def open(self, session_id: str, stream: str, *, holder: str, request_id: bytes, retention_ms: int) -> None:
-        """Create a stream. See `EventLog.open`."""
+        """Create a stream in a session's event log. See `EventLog.open`."""
         if not await self._call(
             _EVENT_SCRIPTS["events_open"], session_id, stream, retention_ms, encoded(holder), request_id
         ):
             raise ValueError("the session already has a stream with this name")
 
     async def take_over(self, session_id: str, stream: str, *, holder: str, retention_ms: int) -> StoredStream:
-        """Change the holder of a stream, or create the stream. See `EventLog.take_over`."""
+        """Change the holder of a stream, who may append to it, or create the stream. See `EventLog.take_over`."""
         state = await self._write(_EVENT_SCRIPTS["events_take"], session_id, stream, retention_ms, encoded(holder))
         return decode_stored("a stream", partial(_stream, stream), state)
 
@@ -143,7 +144,7 @@ class RedisEventLog(WatchedByHints[tuple[str, str]]):
         note: bytes | None = None,
         finish: bool = False,
     ) -> bool:
-        """Append events to the stream. See `EventLog.append`."""
+        """Append events to a stream. See `EventLog.append`."""
         numbers = [b"%d" % each for each in (limit, first, finish, note is not None)]
         appended = await self._write(
             _EVENT_SCRIPTS["events_append"],
@@ -176,12 +177,12 @@ class RedisEventLog(WatchedByHints[tuple[str, str]]):
         )
 
     async def read_after(self, session_id: str, stream: str, number: int, *, retention_ms: int) -> StoredEvents | None:
-        """Return the events after ``number``. See `EventLog.read_after`."""
+        """Return a stream, with its events after ``number``. See `EventLog.read_after`."""
         found = await self._call(_EVENT_SCRIPTS["events_after"], session_id, stream, retention_ms, b"%d" % number)
         return None if found is None else decode_stored("a stream", partial(_events, stream, number), found)
 
     async def delete(self, session_id: str) -> None:
-        """Delete all streams of the session. See `EventLog.delete`."""
+        """Delete all streams of a session. See `EventLog.delete`."""
         await self._link.pipeline([[b"UNLINK", *self._keys(session_id)]])
 
 
@@ -200,12 +201,12 @@ def _events(name: str, number: int, found: Sequence[Any]) -> StoredEvents:
 
 
 def encode_hint(session_id: str, stream: str) -> bytes:
-    """Return the message for the bus that a stream of a session has changed."""
+    """Return the message that notifies all replicas that a session's stream has changed."""
     session = encoded(session_id)
     return b"l%d:%b%b" % (len(session), session, encoded(stream))
 
 
 def decode_hint(message: bytes) -> tuple[str, str]:
-    """Return the session and the stream in a message that `encode_hint` has made."""
+    """Return the session id and the stream name in ``message``, which `encode_hint` has made."""
     length, _, names = message[1:].partition(b":")
     return decoded(names[: int(length)]), decoded(names[int(length) :])

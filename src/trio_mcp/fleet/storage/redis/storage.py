@@ -1,4 +1,4 @@
-"""RedisStorage: a storage in Redis, shared by the replicas of a server."""
+"""RedisStorage: a storage in Redis that the replicas of a server share."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class RedisStorage(FleetStorage):
         ssl_context: ssl.SSLContext | None = None,
         limit: float = 1.0,
     ) -> None:
-        parse_url(url, ssl_context)  # so that an invalid address raises here and not in `join`
+        parse_url(url, ssl_context)  # parse it now, so that an invalid address doesn't raise only in `join`
         self._url = url
         self._prefix = _PREFIX if prefix is None else prefix
         if "{" in self._prefix or "}" in self._prefix:
@@ -88,7 +88,7 @@ class RedisStorage(FleetStorage):
 
     @asynccontextmanager
     async def join(self, name: str, secrets: Sequence[bytes] = ()) -> AsyncGenerator[Replica]:
-        """Join as a new replica. See `SharedStorage.join`."""
+        """Register a new replica of the server ``name``. See `SharedStorage.join`."""
         check_secrets(secrets)
         prefix = f"{self._prefix}:{quote(name, safe='', errors='surrogatepass')}:{_LAYOUT}"
         replica = new_replica_id()
@@ -105,7 +105,7 @@ class RedisStorage(FleetStorage):
                 open_one(is_quiet=True) as signs,
                 open_service_nursery("the replica has left") as nursery,
             ):
-                # A separate link, so that heartbeats and leases don't wait for large results.
+                # Use a separate link for heartbeats and leases, so that they don't wait for large results.
                 courier.heartbeat_link = signs
                 with trio.move_on_after(self._limit):
                     await signs.wait_until_up()
@@ -121,14 +121,14 @@ class RedisStorage(FleetStorage):
                     courier=courier,
                     replay_guard=RedisReplayGuard(link, prefix),
                     rate_limits=RedisRateLimits(link, prefix),
-                    # No replica watches the state of callers.
+                    # Use a channel without subscribers: no replica watches the state of callers.
                     state=RedisSessionDirectory(link, f"{prefix}:state", f"{prefix}:state:bus", HintQueues()),
                     counts=_LinkCounters(link, signs),
                 )
 
 
 class _LinkCounters:
-    """The metrics of two links to one Redis. ``link`` logs outages, and has the subscriptions."""
+    """The metrics of a replica's two links to Redis. ``link`` also logs outages and has the subscriptions."""
 
     def __init__(self, link: Link, signs: Link) -> None:
         self._link = link
@@ -156,7 +156,7 @@ class _LinkCounters:
 
 
 class _SharedSecret:
-    """The secret that all replicas share, stored under ``key``."""
+    """The random secret that all replicas share, stored in Redis under ``key``."""
 
     def __init__(self, link: Link, key: str) -> None:
         self._link = link
@@ -166,7 +166,8 @@ class _SharedSecret:
         """The last different secret that was reported in the log."""
 
     async def agree(self, *, patience: float) -> None:
-        """Read the stored secret, or store this replica's own, as soon as Redis answers.
+        """Read the secret that all replicas share from Redis or, if there is none, store this replica's secret. Waits
+        until Redis is available.
 
         Logs a warning if Redis is unavailable for more than ``patience`` seconds; not if only this process starts
         slowly.
@@ -186,7 +187,9 @@ class _SharedSecret:
             logger.warning("this replica no longer waits: Redis is available")
 
     async def maintain(self, looks: ChangeSignal) -> None:
-        """Store the secret again whenever it is missing in Redis, until cancelled."""
+        """Check regularly that the shared secret is still in Redis, and store it again if it is missing, until
+        cancelled.
+        """
         while True:
             await looks.next_poll()
             try:
@@ -202,18 +205,19 @@ class _SharedSecret:
             self._other = kept
 
     async def _read_or_store(self) -> bytes:
-        """Return the secret in Redis. If there is none, store this replica's own."""
+        """Return the shared secret that is stored in Redis. If no secret is stored, store this replica's secret first.
+        """
         [kept] = decode_columns(
             "the shared secret", await self._link.pipeline([["GET", self._key]]), tuple[bytes | None]
         )
-        if kept is None or len(kept) != SECRET_BYTES:  # no secret, or not one from a replica
+        if kept is None or len(kept) != SECRET_BYTES:  # no secret, or one that no replica has written
             put = await self._link.script(_SCRIPTS["secret_put"], [self._key], [self.value])
             [kept] = decode_columns("the shared secret", [put], tuple[bytes])
         return kept
 
 
 async def _check_policy(link: Link) -> None:
-    """Log an error if Redis is configured to drop keys when its memory is full."""
+    """Log an error if Redis is configured to evict keys when its memory is full, since any data could be lost."""
     try:
         answers = await link.pipeline([["CONFIG", "GET", "maxmemory-policy"]])
         [settings] = decode_columns("the settings of Redis", answers, tuple[dict[bytes, bytes]])
@@ -230,7 +234,8 @@ async def _check_policy(link: Link) -> None:
 
 
 class Bus:
-    """Passes the notifications on ``channel`` to their watchers, and the messages to this replica to ``courier``.
+    """Distributes the messages that this replica receives from Redis: change notifications on ``channel`` go to their
+    watchers, messages to this replica go to ``courier``.
 
     Calls ``on_gap`` as well if messages may have been lost, for example because Redis was unavailable.
 
@@ -249,7 +254,7 @@ class Bus:
         self.changes = HintQueues[ChangeHint]()
 
     async def run(self, messages: AsyncIterator[ChannelMessage | HintsLost]) -> None:
-        """Pass each message to its readers, until cancelled."""
+        """Distribute the messages from Redis to their readers, until cancelled."""
         async for message in messages:
             if isinstance(message, HintsLost):
                 self._notify_hints_lost()
@@ -286,7 +291,7 @@ class Bus:
 
 
 class RedisReplayGuard:
-    """A `ReplayGuard` with keys that begin with ``prefix``.
+    """A `ReplayGuard` in Redis, in keys that begin with ``prefix``.
 
     An `add` that ended with `Uncertain` may have stored the value. If it is repeated, it may return false although the
     value wasn't used before. Therefore treat `Uncertain` and `StoreDown` as "already used" and refuse the value; the
@@ -298,14 +303,14 @@ class RedisReplayGuard:
         self._prefix = prefix.encode()
 
     async def add(self, digest: bytes, *, ttl_ms: int) -> bool:
-        """Store ``digest``. See `ReplayGuard.add`."""
+        """Store ``digest`` as used, and return whether it is new. See `ReplayGuard.add`."""
         key = b"%b:j:%b" % (self._prefix, digest.hex().encode())
         [added] = await self._link.pipeline([[b"SET", key, b"1", b"PX", b"%d" % ttl_ms, b"NX"]])
         return added is not None
 
 
 class RedisRateLimits:
-    """A `RateLimits` with keys that begin with ``prefix``.
+    """A `RateLimits` in Redis, in keys that begin with ``prefix``.
 
     A bucket is stored until it is full. Its name is stored as a hash, so it can't be read in Redis. An `acquire` that
     ended with `Uncertain` may have taken a token; if it is repeated, it may take another one.
@@ -316,7 +321,9 @@ class RedisRateLimits:
         self._prefix = prefix.encode()
 
     async def acquire(self, key: bytes, *, limit: int, period_ms: int, burst: int) -> int:
-        """Take a token, or return the time until there is one. See `RateLimits.acquire`."""
+        """Take a token from the rate limit bucket ``key``; if it is empty, return the milliseconds until the next
+        token. See `RateLimits.acquire`.
+        """
         name = b"%b:b:%b" % (self._prefix, hashlib.sha256(key).hexdigest().encode())
         args = [b"%d" % each for each in (limit, period_ms, burst)]
         return int(await self._link.script(_SCRIPTS["rate_take"], [name], args))

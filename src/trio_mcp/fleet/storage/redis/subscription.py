@@ -40,7 +40,7 @@ _PROOF_BYTES: Final = 8
 
 @frozen
 class ChannelMessage:
-    """A message on a channel."""
+    """A message that was published on a Redis channel."""
 
     channel: str
     data: bytes = attrs.field(repr=False)
@@ -65,7 +65,9 @@ class _SubscriptionReader(HintQueue[ChannelMessage]):
 
 
 class ChannelSubscriptions:
-    """The subscriptions of one link. ``publish`` sends the check messages, which must arrive on ``own_channel``."""
+    """The channel subscriptions of one `Link`. It checks its connection by sending messages to ``own_channel`` with
+    ``publish``.
+    """
 
     def __init__(
         self, address: RedisAddress, limit: float, own_channel: str, publish: Callable[[str, bytes], Awaitable[None]]
@@ -95,7 +97,7 @@ class ChannelSubscriptions:
 
     @asynccontextmanager
     async def subscribe(self, channels: Sequence[str]) -> AsyncGenerator[AsyncIterator[ChannelMessage | HintsLost]]:
-        """Open a stream of messages. See `Link.subscribe`."""
+        """Subscribe to ``channels``, and open a stream of their messages. See `Link.subscribe`."""
         reader = _SubscriptionReader(channels, self._notify_messages_lost)
         self._wanted.set()
         try:
@@ -121,7 +123,9 @@ class ChannelSubscriptions:
         self.gaps += 1
 
     def _send(self, command: str, *channels: str) -> None:
-        """Put a command on the connection, if there is one. A new connection subscribes to all channels anyway."""
+        """Send a SUBSCRIBE or UNSUBSCRIBE command, if there is a connection. A new connection subscribes to all
+        channels anyway.
+        """
         if self._connection is not None and channels:
             if command == "SUBSCRIBE":
                 self._unconfirmed.update(channels)
@@ -129,7 +133,7 @@ class ChannelSubscriptions:
                 self._connection.send_command(command.encode(), *channels)
 
     async def serve(self) -> None:
-        """Maintain a connection, from the first reader on, until cancelled."""
+        """Once there is a reader, maintain a connection for the subscriptions until cancelled."""
         await self._wanted.wait()
         failed = 0
         while True:
@@ -140,7 +144,7 @@ class ChannelSubscriptions:
             except Exception as error:  # after any error, the connection can't be used
                 why = reason_of(error)
             logger.info("reopening the subscription to Redis at %s: %s", self._address, why)
-            if self._was_confirmed:  # even if it is lost often, messages arrive in between
+            if self._was_confirmed:  # even if the connection is often lost, messages arrive in between
                 failed = 0
                 await trio.sleep_until(began + _GOOD)
             else:
@@ -148,7 +152,9 @@ class ChannelSubscriptions:
                 await trio.sleep(growing_delay(failed, first=_FIRST_DELAY, longest=_LONGEST_DELAY))
 
     async def _use_new_connection(self, client: RedisClient) -> str:
-        """Subscribe to all channels, and receive messages until the connection is lost. Return why it was lost."""
+        """Subscribe to all channels on a new connection, and receive messages until the connection is lost. Returns why
+        it was lost.
+        """
         connection: Any = None
         with trio.move_on_after(self._limit) as connecting:
             connection = await client.connection(client.node_of(None))
@@ -176,7 +182,7 @@ class ChannelSubscriptions:
                     self._receive(push)
 
         async def read_refusal() -> None:
-            """Read the replies that aren't messages: a reply is the error of a SUBSCRIBE that Redis refuses."""
+            """Read the replies that aren't messages. Such a reply is an error: Redis has refused a SUBSCRIBE."""
             async with aclosing(connection.streamed_messages) as answers:
                 async for answer in answers:
                     if isinstance(answer, Exception):
@@ -203,7 +209,9 @@ class ChannelSubscriptions:
             logger.warning("Redis at %s refused a subscription: %s", self._address, words)
 
     async def _check_liveness(self, close: Callable[[str], None]) -> None:
-        """Send check messages to the own channel, and call ``close`` if one doesn't arrive."""
+        """Check the connection at intervals with a message to the link's own channel. Call ``close`` if the message
+        doesn't arrive.
+        """
         while True:
             with trio.move_on_after(self._limit) as waiting:
                 await self._proof_received.wait()
@@ -215,7 +223,7 @@ class ChannelSubscriptions:
             try:
                 await self._publish(self._own, self._proof)
             except (StoreDown, Uncertain):
-                self._proof_received.set()  # this failure isn't one of the subscription
+                self._proof_received.set()  # the subscription isn't the cause of this failure
 
     def _receive(self, push: Sequence[Any]) -> None:
         kind, channel = push[0], push[1].decode()
@@ -233,7 +241,7 @@ class ChannelSubscriptions:
                 self._confirm(channel)
 
     def _confirm(self, channel: str) -> None:
-        """Handle the confirmation that messages on ``channel`` arrive from now on."""
+        """Handle Redis's confirmation that the subscription to ``channel`` is active."""
         self._live.add(channel)
         if channel == self._own:
             self._was_confirmed = True

@@ -42,7 +42,7 @@ from .link import Link, Script, Value
 
 logger = logging.getLogger("trio_mcp")
 
-# While a script runs, Redis does nothing else: one to four milliseconds with the following limits.
+# While a script runs, Redis runs nothing else. With the following limits, a script takes one to four milliseconds.
 _BATCH: Final = 100
 """Maximum records that one script returns or deletes."""
 _CLAIMS: Final = 25
@@ -64,7 +64,7 @@ _RunScript: TypeAlias = Callable[[Script, Sequence[Value]], Awaitable[Any]]
 
 
 class RedisTaskStore:
-    """A `TaskStore` in Redis 7 or Valkey. All keys begin with ``prefix`` and are in one cluster slot.
+    """A `TaskStore` in Redis 7 or Valkey. All keys begin with ``prefix`` and share one cluster slot.
 
     The clock is that of Redis. A change is as safe as Redis is configured to keep it. If a restart or a failover loses
     the latest changes, no write succeeds that was based on a lost write, and no holder can write whose claim was lost.
@@ -100,8 +100,9 @@ class RedisTaskStore:
     async def create(
         self, new: TaskRecord, *, lease_ms: int, ttl_ms: int | None, retention_ms: int, limit: int, scope_limit: int
     ) -> TaskRecord:
-        """Store a new record. See `TaskStore.create`."""
-        # Only Redis knows the time, and only this process can seal. So times in the body are relative to the creation.
+        """Store a new task record. See `TaskStore.create`."""
+        # Store times relative to the record's creation: the body is encrypted in this process, and only Redis knows the
+        # time of the creation.
         row = self._codec.encode(created_record(new, 0, 0, lease_ms=lease_ms, ttl_ms=ttl_ms, retention_ms=retention_ms))
         args = [
             row.id,
@@ -127,11 +128,11 @@ class RedisTaskStore:
                 raise AssertionError(reply)
 
     async def discard(self, task_id: str, *, retention_ms: int) -> bool:
-        """Delete a record, or refuse its creation. See `TaskStore.discard`."""
+        """Delete a task record or, if it doesn't exist yet, refuse its creation. See `TaskStore.discard`."""
         return bool(await self._run(_SCRIPTS["task_void"], [encoded(task_id), retention_ms]))
 
     async def read(self, scope: str | None, task_id: str) -> StoredTask | None:
-        """Return the record. See `TaskStore.read`."""
+        """Return the record of a task; `None` if it doesn't exist. See `TaskStore.read`."""
         now, fields = await self._run(_SCRIPTS["task_read"], [encoded(task_id)])
         if fields is None:
             return None
@@ -139,7 +140,7 @@ class RedisTaskStore:
         return StoredTask(record, now) if scope in (None, record.scope) else None
 
     async def marks(self, task_ids: Collection[str]) -> Mapping[str, bytes]:
-        """Return the marks of records. See `TaskStore.marks`."""
+        """Return the marks of task records, which identify their versions. See `TaskStore.marks`."""
         found = dict[str, bytes]()
         for names in _batches(list(task_ids)):
             marks = await self._run(_SCRIPTS["task_marks"], [encoded(each) for each in names])
@@ -149,14 +150,14 @@ class RedisTaskStore:
     async def change(
         self, record: TaskRecord, *, expected_mark: bytes, holder: str | None, give_up: bool = False
     ) -> bool:
-        """Replace a record by its next version. See `TaskStore.change`."""
+        """Replace a task record with its next version. See `TaskStore.change`."""
         row = self._codec.encode(record)
         args = [row.id, expected_mark, *_optional(holder), int(give_up), _time(row.kept_until, b"+inf"), _queue_of(row)]
         args += [row.scope, row.version, row.mark, row.form, row.body]
         return bool(await self._run(_SCRIPTS["task_change"], args))
 
     async def page(self, scope: str, cursor: TaskCursor | None, limit: int) -> Sequence[TaskRecord]:
-        """Return a page of the records of ``scope``. See `TaskStore.page`."""
+        """Return a page of the task records of ``scope``. See `TaskStore.page`."""
         scopes, page = self._codec.scope_keys(scope), list[TaskRecord]()
         place, name = (-1, b"") if cursor is None else (max(-1, min(cursor[0], _MAX_POSITION)), encoded(cursor[1]))
         while (left := min(limit - len(page), _BATCH)) > 0:
@@ -187,12 +188,12 @@ class RedisTaskStore:
             try:
                 yield self._decode(fields)
             except UnreadableRecord:
-                # The other tasks are claimed anyway. This one has a holder now, so the next log entry follows when its
+                # Claim the other tasks anyway. This task now has a holder, so its next log entry only follows when the
                 # lease has expired.
                 logger.exception("An abandoned task cannot be read, so no process runs it")
 
     async def renew(self, held: Mapping[str, str], *, lease_ms: int) -> Collection[str]:
-        """Extend the leases of tasks. See `TaskStore.renew`."""
+        """Extend the leases of tasks that this process runs. See `TaskStore.renew`."""
         lost = list[str]()
         with self._script_session(self._leases) as step:
             for batch in _batches(list(held.items())):
@@ -201,7 +202,7 @@ class RedisTaskStore:
         return lost
 
     async def expire(self, *, limit: int) -> int:
-        """Delete records that no longer need to be kept. See `TaskStore.expire`."""
+        """Delete expired task records. See `TaskStore.expire`."""
         deleted = 0
         with self._script_session() as step:
             while (asked := min(limit - deleted, _BATCH)) > 0:
@@ -213,7 +214,7 @@ class RedisTaskStore:
 
     @asynccontextmanager
     async def watch(self) -> AsyncGenerator[AsyncIterator[Hint]]:
-        """Open a stream of notifications. See `TaskStore.watch`.
+        """Open a stream of notifications about changed tasks. See `TaskStore.watch`.
 
         The stream begins when a check message of its own has arrived, which other watchers get as a notification about
         an unknown task. If none arrives within a second, the stream begins with `HINTS_LOST`.
@@ -224,12 +225,12 @@ class RedisTaskStore:
             yield hints
 
     async def _echoed(self, hints: HintQueue[str]) -> bool:
-        """Wait until earlier messages have arrived, and skip them. Return false if that can't be determined."""
+        """Wait until earlier notifications have arrived, and skip them. Returns false if this can't be determined."""
         echo = f"\0{randomness.token_urlsafe(8)}"
         with trio.move_on_after(_ECHO_LIMIT):
             try:
                 await self._link.pipeline([("PUBLISH", self._bus, b"t" + encoded(echo))])
-            except OSError:  # a watcher may lose notifications; other methods raise such errors
+            except OSError:  # a watcher may miss notifications; other methods raise this error
                 return False
             while await anext(hints) != echo:
                 pass
@@ -241,7 +242,8 @@ class RedisTaskStore:
 
     @contextmanager
     def _script_session(self, link: Link | None = None) -> Generator[_RunScript]:
-        """Yield a function that runs the scripts of one call.
+        """Yield a function that runs a script. All scripts inside the block count as one call, with a common time
+        limit.
 
         Once the first script has run, the call continues to its end even if cancelled. If a later script fails, a part
         of the call was carried out.
@@ -291,7 +293,7 @@ class RedisTaskStore:
 
 
 def _with_absolute_times(record: TaskRecord, since: int) -> TaskRecord:
-    """Return a record with times since the epoch; its own times are relative to its creation."""
+    """Return a task record with times since the epoch. The times in the stored record are relative to its creation."""
     return attrs.evolve(
         record,
         created_at=record.created_at + since,
@@ -310,7 +312,7 @@ def _queue_of(row: StoredRecord) -> bytes:
 
 
 def _optional(holder: str | None) -> tuple[Value, Value]:
-    """Return two arguments for an optional string, which can also be empty."""
+    """Return two script arguments for an optional string, so that `None` and an empty string differ."""
     return (0, b"") if holder is None else (1, encoded(holder))
 
 

@@ -1,1 +1,1 @@
-"""Shared storage in a SQLite file, for the processes of one machine."""
+"""Shared storage in a SQLite file, for processes on one machine."""

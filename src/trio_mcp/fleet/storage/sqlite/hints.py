@@ -1,4 +1,4 @@
-"""HintPoller polls a file for changes by other replicas, and notifies the watchers of this replica.
+"""HintPoller polls the SQLite file for changes that other replicas have made, and notifies this replica's watchers.
 
 Each change of a task, a session or its events adds a row to a table. The file also stores the numbers of changed
 things, and messages are rows, too. One poll finds all of these.
@@ -48,7 +48,7 @@ EXPIRING: Final = tuple(_SWEPT)
 
 
 def sweep(connection: sqlite3.Connection, now: int, tables: Iterable[str]) -> None:
-    """Delete some of the expired rows, in the transaction of another change."""
+    """Delete expired rows from ``tables``, up to a limit for each table, in the transaction of another change."""
     for table in tables:
         connection.execute(
             f"DELETE FROM {table} WHERE rowid IN (SELECT rowid FROM {table} WHERE until <= ? LIMIT ?)",  # noqa: S608 - the names are our own
@@ -57,13 +57,13 @@ def sweep(connection: sqlite3.Connection, now: int, tables: Iterable[str]) -> No
 
 
 def cursor_of(file: bytes, number: int) -> ChangeCursor:
-    """Return the position after the record ``number`` in the change log of the file with this mark."""
+    """Return the position in the change log after the record ``number``. ``file`` is the mark of the SQLite file."""
     return f"{file.hex()}.{number}"
 
 
 @frozen
 class _FilePosition:
-    """A position in the history of the file."""
+    """A position in the SQLite file's notifications and change log, up to which changes were reported."""
 
     file: bytes
     """The unique mark of the file. A file that replaces it has another mark."""
@@ -79,7 +79,7 @@ _NOWHERE: Final = _FilePosition(b"", 0, 0)
 
 @frozen
 class _PollResult:
-    """What one poll found after a position."""
+    """The changes and messages that one poll of the SQLite file has found after a position."""
 
     position: _FilePosition
     """The position at the time of the poll."""
@@ -93,8 +93,8 @@ class _PollResult:
 
 
 class HintPoller:
-    """Polls the file every ``interval`` seconds until `run` is cancelled, and more often while messages or events are
-    sent.
+    """Polls the SQLite file for changes of other replicas every ``interval`` seconds, and more often while replicas
+    exchange messages or events.
 
     If a poll fails, nothing is lost: the next poll finds the same. ``replica`` is the reader of messages.
     ``on_messages`` is called if there are any.
@@ -119,34 +119,37 @@ class HintPoller:
         self._is_quiet = False
 
     async def start(self) -> None:
-        """Begin at the current position of the file. Raises `OSError`, like every read."""
+        """Read the current position in the file, from which on changes are reported. Raises `OSError` if the file can't
+        be read.
+        """
         self._position = await self._database.read(_current_position)
 
     async def run(self) -> None:
-        """Poll and notify watchers, until cancelled."""
+        """Poll the SQLite file and notify watchers, until cancelled."""
         while True:
             await self._next_poll()
-            # A poll takes a thread, and is useless if no process has written. After the last change there is one more
-            # poll, since two writes may be so close that the state of the file doesn't show the second.
+            # Poll only if the state of the file has changed, since a poll takes a thread. Poll once more after the last
+            # change: two writes may be so close together that the state of the file doesn't show the second one.
             was, self._state = self._state, self._database.state()
             was_quiet, self._is_quiet = self._is_quiet, was == self._state
             if not (was_quiet and self._is_quiet):
                 await self.poll()
 
     async def poll(self) -> None:
-        """Poll now, and notify all current watchers."""
-        async with self._poll_lock:  # otherwise a slow poll would report changes of the past
+        """Poll the SQLite file now, and notify all watchers of the changes found."""
+        async with self._poll_lock:  # otherwise a slow poll would report old changes again
             try:
                 found = await self._database.read(partial(_poll, self._position, self.writer, self._replica))
-            except OSError:  # all other methods raise such errors
+            except OSError:  # the other methods raise such errors to their callers
                 self._state = None
             else:
                 self._notify(found)
 
     @asynccontextmanager
     async def watch(self, queues: HintQueues[T]) -> AsyncGenerator[HintQueue[T]]:
-        """Open a stream of the notifications in ``queues``. Earlier changes aren't reported if the file can be read
-        now."""
+        """Open a stream of the notifications in ``queues``. Changes made earlier aren't reported, unless the file can't
+        be read now.
+        """
         await self.poll()
         with queues.watch() as hints:
             yield hints
@@ -157,17 +160,17 @@ class HintPoller:
             with trio.move_on_at(due):
                 await self._sleeper.sleep()
             now = trio.current_time()
-        await trio.lowlevel.checkpoint()  # even if the interval is 0
+        await trio.lowlevel.checkpoint()  # checkpoint even if the interval is 0
 
     def poll_fast(self) -> None:
-        """Poll more often for a while, because a message or event was sent to another replica or received from one."""
+        """Poll the file more often for a while, because replicas have just exchanged a message or an event."""
         now = trio.current_time()
         if now >= self._fast_until:
             self._sleeper.wake()
         self._fast_until = now + _FAST_FOR
 
     def notify_change(self, file: bytes, number: int, changed: Iterable[str]) -> None:
-        """Notify watchers of a change recorded by this replica, unless a poll was faster."""
+        """Notify watchers of a change that this replica has recorded, unless a poll has already found it."""
         at = self._position
         if file == at.file and number <= at.note:
             return
@@ -186,7 +189,7 @@ class HintPoller:
                 logger.warning("ignored an invalid hint: %s", error)
                 self._notify_hints_lost()
         if was.file == now.file and now.note <= was.note:
-            # This replica may have reported its own record during the poll.
+            # This replica may have reported its own record during the poll, so the position doesn't move back.
             self._position = _FilePosition(now.file, now.hint, was.note)
         else:
             self.changes.notify([self._change_hint(found)])
@@ -216,19 +219,20 @@ class HintPoller:
 
 
 class SQLiteTasks(DatabaseTaskStore):
-    """The task records in a file that replicas share. ``hints`` finds the changes of other replicas."""
+    """The task records in a SQLite file that replicas share. ``hints`` reports the changes of other replicas."""
 
     def __init__(self, database: Database, secrets: Sequence[bytes], hints: HintPoller) -> None:
         super().__init__(database, secrets, hints.writer, hints.tasks)
         self._hints = hints
 
     def watch(self) -> AbstractAsyncContextManager[AsyncIterator[Hint]]:
-        """Open a stream of notifications. See `TaskStore.watch`."""
+        """Open a stream of notifications about changed tasks. See `TaskStore.watch`."""
         return self._hints.watch(self._hints.tasks)
 
 
 def insert_hint(connection: sqlite3.Connection, writer: bytes, session: bytes, stream: bytes | None = None) -> None:
-    """Insert a notification row for other replicas, in the transaction of the change. Old rows are deleted."""
+    """Insert a row that notifies other replicas of a change, in the transaction of that change. Old rows are deleted.
+    """
     kind = SESSION if stream is None else STREAM
     number = connection.execute(
         "INSERT INTO changes (id, writer, kind, stream) VALUES (?, ?, ?, ?)", (session, writer, kind, stream)
@@ -264,7 +268,8 @@ def _poll(was: _FilePosition, writer: bytes, replica: bytes, connection: sqlite3
 
 
 def changed_since(connection: sqlite3.Connection, number: int) -> Mapping[str, int] | None:
-    """Return the things changed after the record ``number``, with the numbers of their last records.
+    """Return the things that were changed after the record ``number`` of the change log, each with the number of its
+    last record.
 
     Returns `None` if the log can't tell.
     """
@@ -274,5 +279,5 @@ def changed_since(connection: sqlite3.Connection, number: int) -> Mapping[str, i
     rows = connection.execute("SELECT name, note FROM things WHERE note > ? ORDER BY note", (number,))
     try:
         return {decoded(name): note for name, note in rows}
-    except UnreadableRecord:  # otherwise readers would never get past this record
+    except UnreadableRecord:  # otherwise readers would be stuck before this record
         return None

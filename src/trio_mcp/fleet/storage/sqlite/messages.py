@@ -1,4 +1,6 @@
-"""Messages between replicas in a SQLite file: `SQLiteChangeLog` records changes, and `SQLiteCourier` sends messages."""
+"""Messages between replicas through a SQLite file: `SQLiteChangeLog` records changes, and `SQLiteCourier` sends
+messages.
+"""
 
 from __future__ import annotations
 
@@ -22,14 +24,14 @@ _MOST_DIGITS: Final = 18
 
 
 class SQLiteChangeLog:
-    """A `ChangeLog` in a file. Each record has a number, and a position is the mark of the file and a number."""
+    """A `ChangeLog` in a SQLite file. A position in the log consists of the mark of the file and a record's number."""
 
     def __init__(self, database: Database, hints: HintPoller) -> None:
         self._database = database
         self._hints = hints
 
     async def record(self, changed: Collection[str]) -> None:
-        """Record changes. See `ChangeLog.record`."""
+        """Record changes of tools, resources and prompts in the log. See `ChangeLog.record`."""
         if not changed:
             await trio.lowlevel.checkpoint()
             return
@@ -53,7 +55,7 @@ class SQLiteChangeLog:
         self._hints.notify_change(*await self._database.write(note), things)
 
     async def read_since(self, cursor: ChangeCursor | None) -> ChangesSince:
-        """Return the changes after a position. See `ChangeLog.read_since`."""
+        """Return the changes that were recorded after the position ``cursor``. See `ChangeLog.read_since`."""
 
         def since(connection: sqlite3.Connection) -> ChangesSince:
             with snapshot(connection):
@@ -70,12 +72,12 @@ class SQLiteChangeLog:
         return await self._database.read(since)
 
     def watch(self) -> AbstractAsyncContextManager[AsyncIterator[ChangeHint | HintsLost]]:
-        """Open a stream of changes. See `ChangeLog.watch`."""
+        """Open a stream of the changes that any replica records. See `ChangeLog.watch`."""
         return self._hints.watch(self._hints.changes)
 
 
 def _number_of(cursor: ChangeCursor, file: bytes) -> int | None:
-    """Return the number in a position of this file's log; `None` for any other string."""
+    """Return the record number in ``cursor``; `None` unless the cursor is a position in this file's change log."""
     mark, _, digits = cursor.partition(".")
     is_number = digits.isascii() and digits.isdigit() and len(digits) <= _MOST_DIGITS
     return int(digits) if mark == file.hex() and is_number else None
@@ -99,8 +101,9 @@ SELECT count(*), total(length(letter)), (
 
 
 class SQLiteCourier:
-    """A `Courier` in a file. A message is a row, which its reader deletes. A row without a message means lost
-    messages."""
+    """A `Courier` in a SQLite file. Each message is a row, which its reader deletes. A row without content means that
+    messages were lost.
+    """
 
     def __init__(self, database: Database, hints: HintPoller, replica: str, now: Callable[[], int]) -> None:
         self._database = database
@@ -110,7 +113,7 @@ class SQLiteCourier:
         self._mailbox: _SQLiteMailbox | None = None
 
     async def send(self, replica: str, content: bytes, *, number: int | None = None) -> None:
-        """Send a message. See `Courier.send`."""
+        """Send a message to another replica. See `Courier.send`."""
         if len(content) > MAX_MESSAGE_BYTES:
             raise ValueError(f"a message must have at most {MAX_MESSAGE_BYTES} bytes, not {len(content)}")
 
@@ -132,7 +135,7 @@ class SQLiteCourier:
 
     @asynccontextmanager
     async def mailbox(self) -> AsyncGenerator[AsyncIterator[bytes | HintsLost]]:
-        """Open the stream of messages to this replica. See `Courier.mailbox`."""
+        """Open the stream of messages that are sent to this replica. See `Courier.mailbox`."""
         if self._mailbox is not None:
             raise RuntimeError("the mailbox of this replica is already open")
         self._mailbox = mailbox = _SQLiteMailbox(self._database, self._hints, encoded(self._replica), self._now)
@@ -144,7 +147,9 @@ class SQLiteCourier:
             self._mailbox = self._hints.on_messages = None
 
     async def heartbeat(self, *, lease_ms: int) -> bool:
-        """Count as alive. See `Courier.heartbeat`. It goes before other writes, and also deletes expired rows."""
+        """Mark this replica as alive for ``lease_ms``, before other writes that wait. Also deletes expired rows. See
+        `Courier.heartbeat`.
+        """
 
         def live(connection: sqlite3.Connection) -> bool:
             now, name = self._now(), encoded(self._replica)
@@ -159,7 +164,7 @@ class SQLiteCourier:
         return await self._database.write(live, first=True)
 
     async def leave(self) -> None:
-        """Count as dead. See `Courier.leave`."""
+        """Mark this replica as dead. See `Courier.leave`."""
 
         def leave(connection: sqlite3.Connection) -> None:
             connection.execute("DELETE FROM replicas WHERE id = ?", (encoded(self._replica),))
@@ -167,7 +172,7 @@ class SQLiteCourier:
         await self._database.write(leave)
 
     async def find_dead(self, replicas: Collection[str]) -> Collection[str]:
-        """Return the replicas that are not alive. See `Courier.find_dead`."""
+        """Return those of ``replicas`` that are dead. See `Courier.find_dead`."""
 
         def dead(connection: sqlite3.Connection) -> Collection[str]:
             now = self._now()
@@ -182,7 +187,7 @@ def _is_alive(connection: sqlite3.Connection, replica: bytes, now: int) -> bool:
 
 
 class _SQLiteMailbox(AsyncIterator[bytes | HintsLost]):
-    """The messages to one replica. They stay in the file until the reader needs more."""
+    """The stream of messages to one replica. Messages stay in the SQLite file until the reader needs more of them."""
 
     def __init__(self, database: Database, hints: HintPoller, replica: bytes, now: Callable[[], int]) -> None:
         self._database = database
@@ -196,12 +201,14 @@ class _SQLiteMailbox(AsyncIterator[bytes | HintsLost]):
         self._sleeper = Sleeper()
 
     def notice(self) -> None:
-        """Wake the reader, because there are messages. Never waits."""
+        """Wake the task that reads the mailbox, because there are new messages. Synchronous."""
         self._may_have_more = True
         self._sleeper.wake()
 
     async def clear(self) -> None:
-        """Delete earlier messages. If the file is unavailable, the reader gets `HINTS_LOST` later."""
+        """Delete the messages that were sent before the mailbox was opened. If the file is unavailable, the reader gets
+        `HINTS_LOST` later.
+        """
 
         def clear(connection: sqlite3.Connection) -> None:
             connection.execute("DELETE FROM letters WHERE replica = ?", (self._replica,))
@@ -229,7 +236,7 @@ class _SQLiteMailbox(AsyncIterator[bytes | HintsLost]):
             self._may_have_more = self._has_failed = True
             await trio.sleep(self._hints.interval)
             return
-        except BaseException:  # cancelled before anything was deleted
+        except BaseException:  # cancelled before any message was deleted
             self._may_have_more = True
             raise
         self._may_have_more |= has_more

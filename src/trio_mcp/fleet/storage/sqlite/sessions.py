@@ -1,4 +1,6 @@
-"""Legacy sessions in a SQLite file: `SQLiteSessionDirectory` stores their data, `SQLiteEventLog` their events."""
+"""Legacy sessions in a SQLite file: `SQLiteSessionDirectory` stores their state, `SQLiteEventLog` stores the events of
+their streams.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +41,8 @@ _SWEEP_LIMIT: Final = 100
 
 
 def _make_room(connection: sqlite3.Connection, caller: bytes, limit: int, now: int) -> bytes | None:
-    """If the limits leave no room for a session of ``caller``, evict another session and return its id.
+    """If the session limits require it, evict a session to make room for a new session of ``caller``, and return the
+    evicted session's id.
 
     Raises `StoreFull`. See `SessionDirectory.open`.
     """
@@ -71,7 +74,7 @@ def _largest_caller(connection: sqlite3.Connection, now: int) -> bytes | None:
 
 
 class SQLiteSessionDirectory:
-    """A `SessionDirectory` in a file."""
+    """A `SessionDirectory` in a SQLite file."""
 
     def __init__(self, database: Database, hints: HintPoller, now: Callable[[], int]) -> None:
         self._database = database
@@ -106,7 +109,7 @@ class SQLiteSessionDirectory:
         return decoded(ended)
 
     async def read(self, session_id: str, *, idle_ms: int) -> StoredSession | None:
-        """Return the session, and restart its idle time. See `SessionDirectory.read`."""
+        """Return a stored session, and restart its idle timeout. See `SessionDirectory.read`."""
 
         def read(connection: sqlite3.Connection) -> StoredSession | None:
             now = self._now()
@@ -130,7 +133,7 @@ class SQLiteSessionDirectory:
         return await self._database.read(exists)
 
     async def change(self, session_id: str, state: bytes, *, expected_mark: bytes, mark: bytes, idle_ms: int) -> bool:
-        """Replace the data of the session. See `SessionDirectory.change`."""
+        """Replace the stored data of a session. See `SessionDirectory.change`."""
 
         def change(connection: sqlite3.Connection) -> bool:
             now, name = self._now(), encoded(session_id)
@@ -146,7 +149,7 @@ class SQLiteSessionDirectory:
         return self._notify_if_changed(session_id, await self._database.write(change))
 
     async def delete(self, session_id: str) -> bool:
-        """Delete the session. See `SessionDirectory.delete`."""
+        """Delete a stored session. See `SessionDirectory.delete`."""
 
         def end(connection: sqlite3.Connection) -> bool:
             name = encoded(session_id)
@@ -163,7 +166,7 @@ class SQLiteSessionDirectory:
         return has_changed
 
     def watch(self) -> AbstractAsyncContextManager[AsyncIterator[str | HintsLost]]:
-        """Open a stream of notifications. See `SessionDirectory.watch`."""
+        """Open a stream of the ids of changed sessions. See `SessionDirectory.watch`."""
         return self._hints.watch(self._hints.sessions)
 
 
@@ -181,14 +184,14 @@ UPDATE streams SET kept_until = ?, finished = 1 + coalesce((
 
 @frozen
 class _StreamRow:
-    """A stream, and the number of its row."""
+    """A stream of a session, and the number of its row in the SQLite file."""
 
     number: int
     stored: StoredStream
 
 
 class _SessionLog:
-    """The event log of one session, in a transaction of ``connection``."""
+    """The event log of one legacy session, accessed in a transaction of ``connection``."""
 
     def __init__(self, connection: sqlite3.Connection, session: bytes, now: int) -> None:
         self._connection = connection
@@ -206,7 +209,8 @@ class _SessionLog:
         return self._connection.execute(statement, values)
 
     def extend_retention(self, length: int) -> None:
-        """Keep the log for ``length`` from now. Creates it if it doesn't exist."""
+        """Store the session's event log for ``length`` milliseconds from now, and create the log if it doesn't exist.
+        """
         until = self._now + length
         if self._number is None:
             sweep(self._connection, self._now, ["logs"])
@@ -216,7 +220,7 @@ class _SessionLog:
             self._execute("UPDATE logs SET until = ? WHERE number = ?", until, self._number)
 
     def find(self, name: str) -> _StreamRow | None:
-        """Return the stream; `None` if it doesn't exist."""
+        """Return the stream ``name`` of the session; `None` if it doesn't exist."""
         found = self._execute(
             "SELECT number, holder, request_id, last, dropped, note, finished IS NOT NULL"
             " FROM streams WHERE log = ? AND name = ?",
@@ -232,15 +236,17 @@ class _SessionLog:
         )
 
     def open_stream(self, new: StoredStream) -> None:
-        """Create a stream, in a log that exists."""
+        """Create the stream ``new`` in the session's event log, which must exist."""
         self._execute(_BEGIN, self._number, encoded(new.name), encoded(new.holder), new.request_id)
 
     def set_holder(self, stream: _StreamRow, holder: str) -> None:
-        """Set another holder, which can append to the stream from now on."""
+        """Set the holder of the stream. From now on, only this holder may append events."""
         self._execute("UPDATE streams SET holder = ? WHERE number = ?", encoded(holder), stream.number)
 
     def append(self, stream: _StreamRow, lines: Sequence[bytes], limit: int, note: bytes | None = None) -> None:
-        """Append lines, and drop the oldest events of the session until all fit into ``limit`` bytes."""
+        """Append ``lines`` to the stream as events. Drops the oldest events of the session until all fit into ``limit``
+        bytes.
+        """
         last = stream.stored.last + len(lines)
         self._connection.executemany(
             "INSERT INTO events (log, stream, place, line) VALUES (?, ?, ?, ?)",
@@ -253,8 +259,9 @@ class _SessionLog:
         self._drop_oldest(limit, 0)
 
     def _drop_oldest(self, limit: int, spared: int) -> None:
-        """Drop the oldest events until all lines fit into ``limit`` bytes. The newest ``spared`` events of each stream
-        stay."""
+        """Drop the session's oldest events until the rest fits into ``limit`` bytes. The newest ``spared`` events of
+        each stream aren't dropped.
+        """
         (size,) = self._execute("SELECT size FROM logs WHERE number = ?", self._number).fetchone()
         if size <= limit:
             return
@@ -268,14 +275,14 @@ class _SessionLog:
         self._connection.executemany("DELETE FROM events WHERE number = ?", dropped)
 
     def finish(self, stream: _StreamRow, length: int) -> None:
-        """Finish the stream, and keep it for ``length`` from now."""
+        """Finish the stream, and store it for ``length`` milliseconds from now."""
         (finished,) = self._execute(_FINISH, self._now + length, stream.number).fetchone()
         self._execute(
             "DELETE FROM streams WHERE log = ? AND finished <= ?", self._number, finished - FINISHED_STREAMS_LIMIT
         )
 
     def lines_after(self, stream: _StreamRow, number: int) -> list[bytes]:
-        """Return the lines of the events after ``number``."""
+        """Return the stream's events after ``number``, as lines."""
         rows = self._execute(
             "SELECT line FROM events WHERE stream = ? AND place > ? ORDER BY place", stream.number, number
         )
@@ -283,7 +290,7 @@ class _SessionLog:
 
 
 class SQLiteEventLog:
-    """An `EventLog` in a file."""
+    """An `EventLog` in a SQLite file."""
 
     def __init__(self, database: Database, hints: HintPoller, now: Callable[[], int]) -> None:
         self._database = database
@@ -291,7 +298,7 @@ class SQLiteEventLog:
         self._now = now
 
     async def open(self, session_id: str, stream: str, *, holder: str, request_id: bytes, retention_ms: int) -> None:
-        """Create a stream. See `EventLog.open`."""
+        """Create a stream in a session's event log. See `EventLog.open`."""
         new = _new_stream(stream, holder, request_id)
 
         def open_stream(connection: sqlite3.Connection) -> None:
@@ -306,7 +313,7 @@ class SQLiteEventLog:
         await self._database.write(open_stream)
 
     async def take_over(self, session_id: str, stream: str, *, holder: str, retention_ms: int) -> StoredStream:
-        """Change the holder of a stream, or create the stream. See `EventLog.take_over`."""
+        """Change the holder of a stream, who may append to it, or create the stream. See `EventLog.take_over`."""
 
         def take(connection: sqlite3.Connection) -> StoredStream:
             log = self._log(connection, session_id)
@@ -338,7 +345,7 @@ class SQLiteEventLog:
         note: bytes | None = None,
         finish: bool = False,
     ) -> bool:
-        """Append lines to a stream. See `EventLog.append`."""
+        """Append events to a stream. See `EventLog.append`."""
         last = first + len(lines) - 1
 
         def append(connection: sqlite3.Connection) -> bool:
@@ -381,7 +388,7 @@ class SQLiteEventLog:
         return self._notify_if_changed(session_id, stream, await self._database.write(finish))
 
     async def read_after(self, session_id: str, stream: str, number: int, *, retention_ms: int) -> StoredEvents | None:
-        """Return the events of a stream after ``number``. See `EventLog.read_after`."""
+        """Return a stream, with its events after ``number``. See `EventLog.read_after`."""
 
         def after(connection: sqlite3.Connection) -> StoredEvents | None:
             log = self._log(connection, session_id)
@@ -394,11 +401,11 @@ class SQLiteEventLog:
 
         events = await self._database.write(after)
         if events is not None and events.lines and not events.stream.is_finished:
-            self._hints.poll_fast()  # the caller follows the stream, and waits for more
+            self._hints.poll_fast()  # the caller follows the stream, so poll for its next events soon
         return events
 
     async def delete(self, session_id: str) -> None:
-        """Delete the streams of a session. See `EventLog.delete`."""
+        """Delete all streams of a session. See `EventLog.delete`."""
 
         def forget(connection: sqlite3.Connection) -> None:
             connection.execute("DELETE FROM logs WHERE session = ?", (encoded(session_id),))
@@ -406,7 +413,7 @@ class SQLiteEventLog:
         await self._database.write(forget)
 
     def watch(self) -> AbstractAsyncContextManager[AsyncIterator[tuple[str, str] | HintsLost]]:
-        """Open a stream of notifications. See `EventLog.watch`."""
+        """Open a stream of notifications about changed event streams. See `EventLog.watch`."""
         return self._hints.watch(self._hints.events)
 
     def _log(self, connection: sqlite3.Connection, session_id: str) -> _SessionLog:

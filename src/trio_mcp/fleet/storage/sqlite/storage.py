@@ -1,4 +1,4 @@
-"""SQLiteStorage: a storage shared by the processes of one machine, with one file for each server."""
+"""SQLiteStorage: a storage in a SQLite file that processes on one machine share, with one file for each server."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ SHARED: Final = attrs.evolve(
     added_script=Path(__file__).with_name("storage.sql").read_text,
 )
 
-# A stored secret of the correct length isn't replaced.
+# Store the secret, unless one of the correct length is already stored.
 _PUT_ONCE: Final = """
 INSERT INTO secret VALUES (1, :new) ON CONFLICT (number) DO UPDATE SET secret = excluded.secret
 WHERE typeof(secret.secret) <> 'blob' OR length(secret.secret) <> length(:new)
@@ -54,7 +54,7 @@ _RETRY_DELAY: Final = 0.5
 
 
 class SQLiteStorage(FleetStorage):
-    """A shared storage in the file ``path``, for the processes of one machine.
+    """A storage in the SQLite file ``path``, which replicas on one machine share.
 
     The file can be one that `SQLiteTaskStore` has created. It belongs to the server that joins first. A server with
     another name gets its own file, with a number at the end of its name: ``path-2``. So if you rename a server, it
@@ -95,14 +95,15 @@ class SQLiteStorage(FleetStorage):
 
     @asynccontextmanager
     async def join(self, name: str, secrets: Sequence[bytes] = ()) -> AsyncGenerator[Replica]:
-        """Join as a new replica. See `SharedStorage.join`.
+        """Register a new replica of the server ``name``. See `SharedStorage.join`.
 
         Raises `StoreDown` at once if the file isn't a storage, or belongs to a newer version.
         """
         check_secrets(secrets)
         path, secret = await self._enter(name)
         database = _LoggedDatabase(self._location(path))
-        # A separate file, because its session directory must be separate; created at first use.
+        # Store the state of callers in a separate file, since it needs a session directory of its own. The file is
+        # created at first use.
         states = _LoggedDatabase(self._location(Path(f"{path}-state")))
         async with AsyncExitStack() as opened:
             opened.push_async_callback(database.aclose)
@@ -126,7 +127,7 @@ class SQLiteStorage(FleetStorage):
             )
 
     async def _enter(self, name: str) -> tuple[Path, bytes]:
-        """Return the path of the server's file, and the secret of its replicas."""
+        """Return the path of the SQLite file of the server ``name``, and the secret that its replicas share."""
         path = self._path
         number, secret = await self._read_entry(path, name)
         if number > 1:
@@ -146,7 +147,9 @@ class SQLiteStorage(FleetStorage):
 
 
 def _entry(name: str, connection: sqlite3.Connection) -> tuple[int, bytes]:
-    """Return the number of a server and the secret of the file, which the first replica creates."""
+    """Return the number of the server ``name`` in the SQLite file, and the file's secret. The first replica creates
+    both.
+    """
     secret = randomness.token_bytes(SECRET_BYTES)
     connection.execute("INSERT INTO servers (name) VALUES (?) ON CONFLICT DO NOTHING", (encoded(name),))
     connection.execute(_PUT_ONCE, {"new": secret})
@@ -156,7 +159,7 @@ def _entry(name: str, connection: sqlite3.Connection) -> tuple[int, bytes]:
 
 
 async def _retry_until_available(path: Path, work: Callable[[], Awaitable[T]]) -> T:
-    """Return the result of ``work``, which is repeated until the file is available.
+    """Call ``work`` until it doesn't fail because the SQLite file is unavailable, and return its result.
 
     Raises `StoreDown` if the file isn't a storage.
     """
@@ -178,7 +181,8 @@ async def _retry_until_available(path: Path, work: Callable[[], Awaitable[T]]) -
 
 
 class _LoggedDatabase(Database):
-    """A `Database` that raises all errors, and logs one line for the beginning of an outage and one for its end.
+    """A `Database` that raises all errors of the SQLite file, and logs one line when an outage begins and one when it
+    ends.
 
     Reads and writes are counted separately, since a file on a full disk can still be read.
     """
@@ -211,14 +215,14 @@ class _LoggedDatabase(Database):
 
 
 class SQLiteReplayGuard:
-    """A `ReplayGuard` in a file."""
+    """A `ReplayGuard` in a SQLite file."""
 
     def __init__(self, database: Database, now: Callable[[], int]) -> None:
         self._database = database
         self._now = now
 
     async def add(self, digest: bytes, *, ttl_ms: int) -> bool:
-        """Store a digest. See `ReplayGuard.add`."""
+        """Store ``digest`` as used, and return whether it is new. See `ReplayGuard.add`."""
 
         def add(connection: sqlite3.Connection) -> bool:
             now = self._now()
@@ -238,20 +242,22 @@ _ROUNDING: Final = 0.01
 
 
 class SQLiteRateLimits:
-    """A `RateLimits` in a file."""
+    """A `RateLimits` in a SQLite file."""
 
     def __init__(self, database: Database, now: Callable[[], int]) -> None:
         self._database = database
         self._now = now
 
     async def acquire(self, key: bytes, *, limit: int, period_ms: int, burst: int) -> int:
-        """Take a token. See `RateLimits.acquire`."""
+        """Take a token from the rate limit bucket ``key``; if it is empty, return the milliseconds until the next
+        token. See `RateLimits.acquire`.
+        """
 
         def take(connection: sqlite3.Connection) -> int:
             now, interval = self._now(), period_ms / limit
             sweep(connection, now, ["buckets"])
             found = connection.execute("SELECT until FROM buckets WHERE key = ?", (key,)).fetchone()
-            # A bucket can't be emptier than empty, but the clock may have been set back.
+            # Limit the stored time: it may be too late, because the clock was set back since it was stored.
             full_at = now if found is None else min(max(found[0], now), now + burst * interval)
             wait = full_at + interval - now - burst * interval
             if wait > _ROUNDING:
