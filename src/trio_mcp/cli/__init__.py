@@ -1,4 +1,5 @@
-"""The command line ``trio-mcp``, and the handlers that ask the user at the terminal, which your own hosts can use.
+"""The command line ``trio-mcp``, and handlers that ask the user at the terminal, which you can also use in your own
+clients.
 
 Needs the extra ``trio-mcp[cli]``. `commands` holds each command in a file of its own, and the modules here hold the
 shared parts. The constants here are the exit statuses of the commands that use a server.
@@ -33,7 +34,7 @@ SIGNALLED: Final = 128
 INTERRUPTED: Final = SIGNALLED + 2
 """The exit status after Ctrl-C, which is SIGINT."""
 
-if not TYPE_CHECKING:  # type checkers know the names of this module, and report others
+if not TYPE_CHECKING:  # type checkers know the names of this module, and report other names
     from ..lazy import lazy_names
 
     __getattr__, __dir__ = lazy_names(globals(), {".questions": "terminal_options"})

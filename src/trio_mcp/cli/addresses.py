@@ -1,5 +1,5 @@
-"""Options for the addresses of ``trio-mcp run``, ``gateway`` and ``bridge``, if they don't serve on standard input and
-output."""
+"""Command-line options for the address on which ``trio-mcp run``, ``gateway`` and ``bridge`` serve, such as ``--http``.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +35,9 @@ if TYPE_CHECKING:
 
 @frozen
 class Addresses:
-    """The address options as the user has typed them. At most one of the first four may be set."""
+    """The address options as the user has typed them. At most one of the first four may be set, since each selects a
+    transport.
+    """
 
     http: str | None = None
     websocket: str | None = None
@@ -61,8 +63,8 @@ class Addresses:
 
 
 def serving_on(addresses: Addresses) -> Callable[[Servable], Awaitable[None]] | None:
-    """Return a function that serves on the address and prints the address on standard error. Return `None` for standard
-    input and output.
+    """Return a function that serves on the typed address, and prints the address on standard error. Returns `None` if
+    no address was typed, to serve on standard input and output.
 
     Raises `CommandError` for invalid options. The function raises it if the address is in use, or isn't an address of
     this machine.
@@ -129,7 +131,9 @@ longest."""
 
 
 def _checked(address: str, addresses: Addresses) -> dict[str, Any]:
-    """Return the keyword arguments of a serving function whose clients may be browsers."""
+    """Return the keyword arguments for `serve_http` or `serve_websocket`, whose clients may be browsers. Raises
+    `CommandError` if allowed origins or hosts are missing or invalid.
+    """
     origins = [] if addresses.allowed_origins == ("none",) else list(addresses.allowed_origins) or None
     hosts = list(addresses.allowed_hosts) or None
     trusted = _trusted(addresses.trusted_proxies)
@@ -152,8 +156,9 @@ def _socket_path(text: str) -> str:
 
 
 def _as_worker(serve: Any, link: WorkerLink) -> Callable[[Servable], Awaitable[None]]:
-    """Return a function that serves on the sockets of a supervisor, and notifies the supervisor once the server
-    listens. The server shares a secret with the other workers."""
+    """Return a function that serves in a worker process, on the sockets of its supervisor, and reports to the
+    supervisor once the server listens. All workers share a secret.
+    """
     from .workers import WorkerListener
 
     checks = host_checks_for(serve.keywords["host"], serve.keywords["allowed_origins"], serve.keywords["allowed_hosts"])
@@ -173,8 +178,9 @@ def _as_worker(serve: Any, link: WorkerLink) -> Callable[[Servable], Awaitable[N
 
 
 async def open_sockets(addresses: Addresses) -> tuple[list[socket.socket], str]:
-    """Return listening sockets for workers at the address of ``--http``, and the text that announces the sockets.
-    Raises `CommandError` in the same cases as `serving_on`."""
+    """Open the sockets on which worker processes listen, at the address of ``--http``. Returns them, and the text that
+    announces the address. Raises `CommandError` in the same cases as `serving_on`.
+    """
     if addresses.http is None:
         raise CommandError("--workers and --reload need --http")
     options = _checked(addresses.http, addresses)
@@ -192,8 +198,9 @@ async def open_sockets(addresses: Addresses) -> tuple[list[socket.socket], str]:
 
 
 async def _open_listeners(host: str, port: int) -> list[trio.SocketListener]:
-    """Open and return the listeners of a supervisor. If the port is in use, retry for a moment, because the workers of
-    a killed supervisor release it as soon as they notice."""
+    """Open the TCP listeners that a supervisor passes to its workers. If the port is in use, retry for two seconds,
+    since the workers of a killed supervisor may not have released it yet.
+    """
     last = trio.current_time() + _WORKERS_NOTICE
     while True:
         try:
@@ -232,7 +239,9 @@ def _check_names(host: str, allowed_origins: list[str] | None, allowed_hosts: li
 
 
 def host_and_port(text: str) -> tuple[str, int]:
-    """Return the host, by default 127.0.0.1, and the port in ``text``. Raises `CommandError` if ``text`` is invalid."""
+    """Return the host and the port in ``text``, such as ``localhost:8000``. The default host is 127.0.0.1. Raises
+    `CommandError` if ``text`` is invalid.
+    """
     host, _, port = text.rpartition(":")
     if not (port.isdecimal() and int(port) < 65536):
         raise CommandError(f"an address must be PORT or HOST:PORT, not {text!r}")
@@ -240,8 +249,9 @@ def host_and_port(text: str) -> tuple[str, int]:
 
 
 async def _serve(serve: Any, announce: Callable[[Any], None], server: Servable) -> None:
-    """Serve until cancelled or shut down, and call ``announce`` with the listeners once the server listens. Raises
-    `CommandError` if a storage or an address can't be used."""
+    """Serve until cancelled or shut down. Calls ``announce`` with the listeners once the server listens. Raises
+    `CommandError` if a storage or an address can't be used.
+    """
     announcement = _Announcement(announce)
     tune_gc()
     exclusive_process()
@@ -258,8 +268,9 @@ async def _serve(serve: Any, announce: Callable[[Any], None], server: Servable) 
 
 @define
 class _Announcement:
-    """The task status of a server that is starting. ``announce`` is called with the server's listeners once the server
-    listens."""
+    """A `trio.TaskStatus` for starting a server. It calls ``announce`` with the server's listeners once the server
+    listens.
+    """
 
     _announce: Callable[[Any], None]
     made: bool = False
@@ -270,8 +281,9 @@ class _Announcement:
 
 
 async def _serve_and_print(serve: Any, place: Callable[[Any], str], server: Servable) -> None:
-    """Serve until cancelled or shut down, and print the address on standard error. ``place`` formats the address of a
-    socket."""
+    """Serve until cancelled or shut down, and print the server's address on standard error. ``place`` converts a socket
+    name to readable text.
+    """
 
     def announce(listeners: Any) -> None:
         for listener in listeners:

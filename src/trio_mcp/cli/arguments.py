@@ -1,4 +1,4 @@
-"""Converts arguments typed as ``key=value`` to the types that the tool's schema requires.
+"""Converts command-line arguments like ``key=value`` to the types that a tool's input schema requires.
 
 `SchemaReader` describes a peer's schemas in a few words. Reading always terminates, even if references are circular.
 """
@@ -19,13 +19,14 @@ _NAMES_TOLD: Final = 20
 
 
 class WrongArgument(CommandError):
-    """An argument on the command line is malformed or has the wrong type. The message is one line for the user, and
-    names the argument."""
+    """A command-line argument for a tool or prompt is malformed or has the wrong type. The message is one line for the
+    user, and names the argument.
+    """
 
 
 def arguments_typed(pairs: Sequence[str], schema: JSONObject, given: JSONObject | None = None) -> JSONObject:
-    """Return the arguments that ``pairs`` of ``key=value`` specify for a tool with this input schema, together with the
-    ``given`` arguments.
+    """Return the tool arguments in ``pairs``, strings like ``key=value``, converted as the input schema requires,
+    merged with the ``given`` arguments.
 
     If the schema requires a string, the value is used as typed. Integers, numbers, booleans, null, arrays and objects
     must be JSON. If the schema allows a string among other types, or specifies no type, the value is parsed as JSON if
@@ -42,7 +43,9 @@ def arguments_typed(pairs: Sequence[str], schema: JSONObject, given: JSONObject 
 
 
 def texts_typed(pairs: Sequence[str]) -> dict[str, str]:
-    """Return the values of ``pairs`` of ``key=value``, as typed. Raises `WrongArgument` if a pair is malformed."""
+    """Return the values in ``pairs``, strings like ``key=value``, without converting them. Raises `WrongArgument` if a
+    pair is malformed.
+    """
     texts: dict[str, str] = {}
     for pair in pairs:
         name, equals, text = pair.partition("=")
@@ -63,8 +66,9 @@ def no_such_argument(kind: str, name: str, known: Iterable[str]) -> WrongArgumen
 
 
 def object_typed(text: str) -> JSONObject:
-    """Return the arguments in ``text``, a JSON object. Raises `WrongArgument` with the position of the error if
-    ``text`` is invalid."""
+    """Return the tool arguments in ``text``, a JSON object. If ``text`` is invalid, raises `WrongArgument` with the
+    position of the error.
+    """
     try:
         value = json.loads(text, parse_constant=_refuse)
     except json.JSONDecodeError as error:
@@ -131,7 +135,7 @@ _KEYWORDS: Final = ("anyOf", "oneOf", "allOf")
 
 
 class SchemaReader:
-    """Describes the values that schemas allow.
+    """Describes the values that a JSON schema allows, for error messages.
 
     All schemas of a reader share its ``steps``. Each schema, choice, type and reference costs one step, and long
     references cost more. When no steps are left, every schema has no types, and its description is ``…``.
@@ -142,12 +146,13 @@ class SchemaReader:
 
     @property
     def exhausted(self) -> bool:
-        """Whether all steps are used up."""
+        """True if the limit on steps is reached, which prevents endless work for large schemas."""
         return self._left < 0
 
     def resolved(self, schema: Any, root: JSONObject) -> JSONObject:
-        """Return ``schema``, or the schema to which it refers in ``root``. Return ``{}`` for anything that isn't a
-        schema, can't be found, or is a circular reference."""
+        """Return ``schema`` itself or, if it is a ``$ref``, the schema in ``root`` that it refers to. Returns ``{}``
+        for anything that isn't a schema, can't be found, or is a circular reference.
+        """
         seen: set[str] = set()
         while self._spend_steps(1) and isinstance(schema, dict):
             members = cast("JSONObject", schema)
@@ -161,13 +166,14 @@ class SchemaReader:
         return {}
 
     def type_names(self, schema: Any, root: JSONObject) -> set[str]:
-        """Return the JSON types that ``schema`` allows by its own members, choices or references. There are none if the
-        schema specifies no type."""
+        """Return the JSON types that ``schema`` allows, either directly or through its choices and references. Returns
+        no types if the schema doesn't specify a type.
+        """
         names: set[str] = set()
         waiting: list[Any] = [schema]
         seen: set[int] = set()
         while waiting:
-            # A schema allows the same types wherever it occurs, so a second occurrence adds nothing.
+            # Don't follow a schema twice: it allows the same types wherever it occurs.
             members = self.resolved(waiting.pop(), root)
             if id(members) not in seen:
                 seen.add(id(members))
@@ -179,7 +185,9 @@ class SchemaReader:
         return names
 
     def words(self, schema: Any, root: JSONObject) -> str:
-        """Describe the values that ``schema`` allows in a few words: ``integer``, ``a | b``, ``array of string``."""
+        """Describe in a few words which values ``schema`` allows, for example ``integer``, ``a | b`` or ``array of
+        string``.
+        """
         members = self.resolved(schema, root)
         choices = members.get("enum")
         if isinstance(choices, list):
@@ -192,12 +200,12 @@ class SchemaReader:
         return f"array of {' | '.join(sorted(items))}" if items else " | ".join(names) or "any"
 
     def _spend_steps(self, steps: int) -> bool:
-        """Use up some of the reader's steps, and return whether enough steps were left."""
+        """Count some steps against the limit, and return whether the limit isn't exceeded."""
         self._left -= steps
         return not self.exhausted
 
     def _own_names(self, members: JSONObject) -> set[str] | None:
-        """Return the types that the schema itself specifies, or `None` if only its alternatives specify types."""
+        """Return the JSON types that the schema itself specifies; `None` if only its alternatives specify types."""
         kind = members.get("type")
         if isinstance(kind, str):
             return {kind[:_LONGEST_CHOICE]}
@@ -226,7 +234,7 @@ class SchemaReader:
 
 
 def _choice(value: Any) -> str:
-    """Return a choice of an enum as a user would type it, truncated if it is long."""
+    """Return a value of an enum as a user would type it, truncated if it is long."""
     match value:
         case str():
             return value[:_LONGEST_CHOICE]

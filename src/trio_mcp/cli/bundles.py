@@ -1,6 +1,7 @@
-"""MCP bundles: archives with the files of a server, which hosts install (github.com/modelcontextprotocol/mcpb). Packing
-is reproducible: the same files always give the same bytes. `why_secret` recognizes files that contain keys, passwords,
-tokens or client messages, by their name and content."""
+"""Packs MCP bundles: archives with the files of a server, which MCP hosts install
+(github.com/modelcontextprotocol/mcpb). The same files always give the same bytes. `why_secret` recognizes files that
+contain keys, passwords, tokens or client messages.
+"""
 
 from __future__ import annotations
 
@@ -34,15 +35,16 @@ _OLDEST: Final = (1980, 1, 1, 0, 0, 0)
 
 @frozen
 class BundledFiles:
-    """The files of a folder to pack, in order and keyed by their names in the bundle, and the paths that are excluded.
-    The path of an excluded folder ends with a slash."""
+    """The files of a folder to pack into a bundle, keyed by their names in the bundle, and the paths that are excluded.
+    The path of an excluded folder ends with a slash.
+    """
 
     files: Mapping[str, Path]
     left_out: Sequence[str]
 
 
 def files_of(folder: Path, output: Path, exclude: Sequence[str], include: Sequence[str] = ()) -> BundledFiles:
-    """Return the files of ``folder`` that should be packed into a bundle.
+    """Select the files of ``folder`` that should be packed into a bundle.
 
     Leaves out hidden files, environments, caches, the folder ``output``, and files whose name or path matches a pattern
     of ``exclude``. A bundle may be published, so this raises `CommandError` for:
@@ -94,7 +96,9 @@ _MEND: Final = "move it elsewhere, or leave it out with --exclude"
 
 
 def _published(files: Mapping[str, Path]) -> set[str]:
-    """Return the names of the files that belong to installed packages, as listed by pip. These files are public."""
+    """Return the names of the files that belong to installed packages, as pip has listed them. Such files are public,
+    so they contain no secrets.
+    """
     names = set[str]()
     for name, path in files.items():
         if fnmatch(name, "*.dist-info/RECORD"):
@@ -105,12 +109,14 @@ def _published(files: Mapping[str, Path]) -> set[str]:
 
 
 def _resolved(path: Path) -> Path:
-    """Return the real path of ``path``. Unlike `Path.resolve`, this function doesn't raise for a loop of links."""
+    """Return the real path of ``path``. Unlike `Path.resolve`, this doesn't raise for a loop of symbolic links."""
     return Path(os.path.realpath(path))
 
 
 def _content(path: Path) -> bytes:
-    """Return the bytes of a file, even if the file grows while it is read."""
+    """Return the bytes of the file at ``path``. Raises `CommandError` if it is too large, even if it grows while it is
+    read.
+    """
     with path.open("rb") as file:
         data = file.read(_MOST_BYTES + 1)
     if len(data) > _MOST_BYTES:
@@ -138,7 +144,7 @@ def _walk(root: Path, output: Path, exclude: Sequence[str], left_out: list[str])
         for name in names:
             path = here / name
             inside = path.relative_to(root).as_posix()
-            # Files that an earlier run of this command has written are not part of the next bundle.
+            # Don't pack the files that an earlier run of this command has written.
             if _is_left_out(name, inside, exclude) or inside == "server.json":
                 left_out.append(inside)
             else:
@@ -152,8 +158,9 @@ def _is_left_out(name: str, inside: str, exclude: Sequence[str]) -> bool:
 
 
 def entry_file(file: str, name: str) -> str:
-    """Return the text of the bundle's `ENTRY` file, which serves ``file``, a path in the bundle, or its variable
-    ``name``."""
+    """Return the source of the bundle's `ENTRY` script, which serves the server in ``file``, a path in the bundle. If
+    the file has several, ``name`` is the server's variable.
+    """
     suffix = f":{name}" if name else ""
     return f'''"""Serves over standard input and output, as `trio-mcp run` does."""
 
@@ -168,13 +175,14 @@ main()
 
 
 def written(document: Mapping[str, Any]) -> bytes:
-    """Return the text of ``document`` as indented JSON."""
+    """Return ``document`` as indented JSON in UTF-8."""
     return (json.dumps(document, indent=2, ensure_ascii=False) + "\n").encode()
 
 
 def zipped(files: Mapping[str, Path], made: Mapping[str, bytes]) -> bytes:
-    """Return the archive of ``files`` and of the ``made`` files, keyed by name and in order, without times and owners.
-    Executable files stay executable. Raises `OSError` if a file can't be read."""
+    """Return a ZIP archive of ``files`` (paths) and ``made`` (contents), sorted by name. It has no times and owners, so
+    that the bytes are reproducible. Executable files stay executable. Raises `OSError` if a file can't be read.
+    """
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
         for name in sorted({*files, *made}):
@@ -236,7 +244,8 @@ _WORD: Final = re.compile(r"[a-z]+|[A-Z]+(?![a-z])|[A-Z][a-z]+")
 _PEM_NAMES: Final = ("*.pem", "*.key", "*.crt", "*.cer", "*.der")
 
 _PEM: Final = re.compile(
-    # Line ends of a private key may be escaped as in JSON, and lines may be indented. Headers may precede the key.
+    # The line ends of a private key may be escaped as in JSON, and its lines may be indented. Headers may precede the
+    # key.
     rb"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----(?:[\s\"'+,>|]|\\[rnt])*+"
     rb"(?:[A-Z][A-Za-z-]{1,30}+:[^\n\\]{0,100}+(?:\s|\\[rnt])*+){0,4}+[A-Za-z0-9+/=]{16}"
 )

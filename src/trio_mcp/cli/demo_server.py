@@ -1,4 +1,5 @@
-"""The server of ``trio-mcp demo``: it packs archives, asks questions, and cleans up after itself.
+"""The server that ``trio-mcp demo`` runs: its tools show progress, elicitation, tasks, and cleanup after a
+cancellation.
 
 It is an ordinary server, and a good example: ``trio-mcp run server.py`` serves it to any client.
 """
@@ -18,14 +19,14 @@ from trio_mcp.types import ToolAnnotations
 
 
 class EndTime:
-    """The time at which some work ended. Tasks can wait for it."""
+    """A future for the time at which some work ended. Tasks can wait for it."""
 
     def __init__(self) -> None:
         self._at = 0.0
         self._reached = trio.Event()
 
     def mark(self) -> None:
-        """Record that the work has ended now."""
+        """Record the current time as the time at which the work ended."""
         self._at = time.monotonic()
         self._reached.set()
 
@@ -37,7 +38,8 @@ class EndTime:
 
 
 class LastWatch:
-    """The times at which the last watch and its child task ended. They are kept after the watch itself has ended."""
+    """The times at which the last call of the tool `watch` and its child task ended. `last_watch` returns them later.
+    """
 
     def __init__(self) -> None:
         self.handler, self.child_task = EndTime(), EndTime()
@@ -46,7 +48,7 @@ class LastWatch:
 
 @asynccontextmanager
 async def memory(server: Server) -> AsyncGenerator[LastWatch]:
-    """Yield an object that all requests share, as the lifespan of the server. Handlers use it as ``ctx.lifespan``."""
+    """The lifespan of the demo server: yields an object that all requests share as ``ctx.lifespan``."""
     yield LastWatch()
 
 
@@ -111,7 +113,7 @@ async def watch(folder: str, ctx: RequestContext) -> None:
 
 
 async def look_around(last: LastWatch) -> None:
-    """Run as the child task of a watch, until the watch is cancelled."""
+    """Run in the child task of the tool `watch`, until that call is cancelled."""
     try:
         while True:  # noqa: ASYNC110 - a real server would look at the folder here
             await trio.sleep(0.05)
@@ -121,7 +123,7 @@ async def look_around(last: LastWatch) -> None:
 
 @dataclass
 class WatchEnd:
-    """The end of the last watch. Times are in seconds of the machine's monotonic clock."""
+    """When and why the last call of the tool `watch` ended. Times are in seconds of the machine's monotonic clock."""
 
     process: int
     handler_ended: float

@@ -1,4 +1,4 @@
-"""Edits a JSON file that belongs to a user or another program, without losing its other contents.
+"""Edits a JSON file that belongs to a user or another program, and preserves the rest of its text.
 
 One value is set in the text. The rest is preserved, including spaces and comments. The file is replaced atomically, and
 a copy of the old file is kept in the same folder.
@@ -29,7 +29,7 @@ _MOST_BYTES: Final = 16 * 1024 * 1024
 def _integer(digits: str) -> int | str:
     try:
         return int(digits)
-    except ValueError:  # more digits than Python converts; the number itself isn't used
+    except ValueError:  # the number has more digits than Python converts, but isn't used
         return digits
 
 
@@ -37,8 +37,9 @@ _DECODER: Final = json.JSONDecoder(parse_int=_integer)
 
 
 class NotEditable(ValueError):
-    """The text of a file can't be edited, because it isn't a JSON object, or contains something else where an object is
-    expected. The message says where."""
+    """The text of a file can't be edited: it isn't a JSON object, or contains something else where an object is
+    expected. The message says where.
+    """
 
 
 def parse_object(text: str) -> JSONObject:
@@ -56,7 +57,8 @@ def parse_object(text: str) -> JSONObject:
 
 
 def with_value(text: str, path: Sequence[str], value: Any) -> str:
-    """Return ``text`` with ``value`` at ``path``, in place of the old value or as the last member of its object.
+    """Return the JSON ``text`` with ``value`` set at ``path``. It replaces the old value, or is added as the last
+    member of its object.
 
     Missing objects on the path are created. Indentation and line ends match those of the text. Comments are preserved,
     except inside a replaced value. Raises `NotEditable`.
@@ -82,8 +84,9 @@ def with_value(text: str, path: Sequence[str], value: Any) -> str:
 
 @frozen
 class _ObjectMember:
-    """A member of a JSON object: the start and end of its value. ``indent`` is the indentation of its line, or `None`
-    if the member doesn't begin a line."""
+    """A member of a JSON object in a text: its key, and the start and end of its value. ``indent`` is the indentation
+    of its line; `None` if another member begins the line.
+    """
 
     key: str
     indent: str | None
@@ -100,12 +103,14 @@ class _Object:
     members: list[_ObjectMember]
 
     def member(self, key: str) -> _ObjectMember | None:
-        """Return the last member with this name, which is the valid one, or `None` if there is no such member."""
+        """Return the last member of the JSON object with this name, since that one is valid; `None` if there is no such
+        member.
+        """
         return next((member for member in reversed(self.members) if member.key == key), None)
 
 
 def _read_object(text: str, start: int) -> _Object:
-    """Return the object that begins at ``start`` in a text that is known to be JSON."""
+    """Parse the JSON object that begins at ``start`` in ``text``. The text is already known to be valid JSON."""
     members: list[_ObjectMember] = []
     before, at = start + 1, _skip(text, start + 1)
     while text[at] != "}":
@@ -129,7 +134,7 @@ def _skip(text: str, at: int) -> int:
 
 @frozen
 class _Style:
-    """The style of a JSON text. ``unit`` is one level of indentation, or `None` if the text is a single line."""
+    """The formatting of a JSON text. ``unit`` is one level of indentation; `None` if the text is a single line."""
 
     unit: str | None
     line_end: str
@@ -141,14 +146,14 @@ class _Style:
         return cls(_USUAL if unit == "" else unit, "\r\n" if "\r\n" in text else "\n")
 
     def written(self, value: Any, indent: str | None) -> str:
-        """Return the JSON text of ``value``, for use after a key with this indentation."""
+        """Return ``value`` as JSON text, in the file's style, for a key with the indentation ``indent``."""
         if indent is None or self.unit is None:
             return json.dumps(value, ensure_ascii=False)
         text = json.dumps(value, ensure_ascii=False, indent=self.unit)
         return text.replace("\n", self.line_end + indent)
 
     def added(self, text: str, place: _Object, depth: int, key: str, value: Any) -> str:
-        """Return ``text`` with one more member at the end of the object ``place``."""
+        """Return the JSON ``text`` with a new member at the end of the object ``place``."""
         if place.members:
             return self._behind(text, place, place.members[-1], key, value)
         indent = None if self.unit is None else self.unit * (depth + 1)
@@ -170,7 +175,7 @@ class _Style:
 
 
 def _end_of_comments(text: str, start: int, end: int) -> int | None:
-    """Return the position after the comments that fill the rest of the line, or `None` if there are no comments."""
+    """Return the position after the comments that fill the rest of the line; `None` if there are no comments."""
     comments = text[start:end].rstrip()
     return start + len(comments) if comments.strip() else None
 
@@ -181,7 +186,8 @@ _AROUND: Final = 3
 
 def shown_change(old: str, new: str, name: str) -> str:
     """Return the change of a file as a unified diff with one hunk, from the first to the last changed line. `difflib`
-    finds smaller hunks, but takes quadratic time."""
+    would find smaller hunks, but takes quadratic time.
+    """
     before, after = (io.StringIO(text, newline="\n").readlines() for text in (old, new))
     start = _same(before, after)
     end = _same(before[start:][::-1], after[start:][::-1])
@@ -213,7 +219,7 @@ _PRIVATE: Final = 0o600
 
 
 class CannotChange(Exception):
-    """A file was left unchanged because it couldn't be edited. The message is one line for the user."""
+    """A file couldn't be edited, and was left unchanged. The message is one line for the user."""
 
 
 @frozen
@@ -230,7 +236,7 @@ class EditedFile:
         file, and if the directory of a linked file is missing, for example because a disk isn't mounted."""
         real = Path(os.path.realpath(path))
         for place in (path := path.absolute(), *path.parents):
-            # A link to a file that doesn't exist yet is fine if its directory exists.
+            # A link to a file that doesn't exist yet is fine if the file's directory exists.
             if place.is_symlink() and not (place.exists() or (place == path and real.parent.exists())):
                 raise CannotChange(f"{place} is a link to {os.readlink(place)}, which does not exist")
         try:
@@ -249,8 +255,8 @@ class EditedFile:
             raise CannotChange(f"{self.path} is not valid UTF-8 at byte {error.start}") from None
 
     def write(self, text: str) -> Path | None:
-        """Replace the file's text atomically, and return the path of the copy of the old file, or `None` if there was
-        none.
+        """Replace the file's text atomically. Returns the path of the backup of the old file, or `None` if there was no
+        old file.
 
         Permissions are preserved. Missing directories are created. Raises `CannotChange`, and leaves the file
         unchanged, if writing fails or if the file was changed since it was read.
@@ -268,7 +274,7 @@ class EditedFile:
         return backup
 
     def _backed_up(self, data: bytes, mode: int) -> Path:
-        """Copy the old file to an unused name in the same directory, and return the copy's path."""
+        """Copy the old file to an unused name in the same directory as a backup, and return the copy's path."""
         for number in count():
             backup = self.path.with_name(f"{self.path.name}.bak{number or ''}")
             try:
@@ -290,8 +296,7 @@ class EditedFile:
 
 
 def _content(path: Path) -> bytes:
-    """Return the bytes of a file without waiting, because a pipe has no end as long as another program may write to
-    it."""
+    """Return the bytes of a regular file. Doesn't wait: for example, a named pipe might never end."""
     with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
         if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
             raise CannotChange(f"{path} is not a regular file")

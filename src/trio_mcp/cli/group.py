@@ -1,5 +1,6 @@
-"""trio_mcp: the group of all commands of the command line. The module of a command is imported only when the command is
-used. `choice`, `repeatable` and `in_section` help to define options."""
+"""The click group ``trio-mcp`` with all commands. A command's module is imported only when the command is used.
+`choice`, `repeatable` and `in_section` help to define options.
+"""
 
 from __future__ import annotations
 
@@ -44,20 +45,22 @@ _MODULES: Final = {
 
 
 class _LazyGroup(click.Group):
-    """The group of the commands in `SUMMARIES`. The commands can be listed without importing them."""
+    """A click group whose commands are imported when they are used. Their summaries in `SUMMARIES` are listed without
+    importing them.
+    """
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Return the names of all commands: see `click.Group.list_commands`."""
+        """Return the names of all ``trio-mcp`` commands: see `click.Group.list_commands`."""
         return list(SUMMARIES)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import a command and return it: see `click.Group.get_command`."""
+        """Import a ``trio-mcp`` command and return it: see `click.Group.get_command`."""
         if cmd_name not in SUMMARIES:
             return None
         return getattr(import_module(f".commands.{_MODULES.get(cmd_name, cmd_name)}", __package__), cmd_name)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the list of commands: see `click.Group.format_commands`."""
+        """Write the list of commands for ``--help``: see `click.Group.format_commands`."""
         with formatter.section("Commands"):
             formatter.write_dl(_summaries_within(formatter.width - 6 - max(map(len, SUMMARIES))))
 
@@ -70,7 +73,7 @@ class _LazyGroup(click.Group):
 
 
 def _summaries_within(limit: int = 45) -> list[tuple[str, str]]:
-    """Return the commands and their summaries, which click truncates to ``limit`` characters."""
+    """Return the names of all commands with their summaries, truncated by click to ``limit`` characters."""
     return [(name, click.Command(name, help=words).get_short_help_str(limit)) for name, words in SUMMARIES.items()]
 
 
@@ -125,10 +128,10 @@ def in_section(title: str) -> Callable[[Callable[[C], D]], Callable[[C], D]]:
 
 
 class SectionedCommand(click.Command):
-    """A command whose help lists the options of `in_section` after its own."""
+    """A click command whose help lists the options added with `in_section` in sections, after the other options."""
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the options of the command, section by section: see `click.Command.format_options`."""
+        """Write the command's options for ``--help``, section by section: see `click.Command.format_options`."""
         sections: dict[str, list[tuple[str, str]]] = {"Options": []}
         for parameter in self.get_params(ctx):
             record = None if isinstance(parameter, click.Argument) else parameter.get_help_record(ctx)
@@ -140,11 +143,11 @@ class SectionedCommand(click.Command):
 
 
 def choice(name: str, values: Sequence[str], default: str | None, help: str, **more: Any) -> Callable[[F], F]:
-    """Return a click option that accepts one of ``values``, in upper or lower case."""
+    """Return a click option that accepts one of ``values``, ignoring case."""
     kind = click.Choice(values, case_sensitive=False)
     return click.option(name, type=kind, default=default, show_default=default is not None, help=help, **more)
 
 
 def repeatable(name: str, parameter: str, metavar: str, help: str) -> Callable[[F], F]:
-    """Return a click option that can be used several times. Its values are passed as ``parameter``."""
+    """Return a click option that the user can repeat. Its values are passed to the command as ``parameter``."""
     return click.option(name, parameter, multiple=True, metavar=metavar, help=f"{help} Repeatable.")

@@ -1,5 +1,6 @@
-"""Loads the server in a file or module for ``trio-mcp run``, while standard input and output are reserved for the
-protocol."""
+"""Loads the user's server from a file or module for ``trio-mcp run``, and protects standard input and output, which
+carry the protocol, from other code.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +29,7 @@ _LISTENING: Final = ("serve_http", "serve_tcp", "serve_unix", "serve_websocket")
 
 
 class LoadingFailed(Exception):
-    """Loading failed because the file or module raised ``error``. Its traceback begins in the file itself."""
+    """The user's file or module raised ``error`` while it was loaded. The traceback begins in the file itself."""
 
     def __init__(self, source: Path | str, error: Exception) -> None:
         super().__init__(f"{source} could not be loaded")
@@ -36,8 +37,8 @@ class LoadingFailed(Exception):
 
 
 def load_server(target: str, arguments: Sequence[str] = (), *, is_module: bool = False) -> Server | None:
-    """Return the server that ``target`` names as FILE, FILE:NAME, MODULE or MODULE:NAME. NAME is a server, or a
-    function without parameters that creates one.
+    """Load the server that ``target`` names as FILE, FILE:NAME, MODULE or MODULE:NAME, and return it. NAME is a server,
+    or a function without parameters that returns one.
 
     A file runs as ``python FILE`` would run it: its directory comes first on the path, and `sys.argv` holds the file
     and ``arguments``. A module is imported with the current directory first on the path. However, ``__name__`` isn't
@@ -70,7 +71,7 @@ _MODULE: Final = re.compile(r"[^\W\d]\w*(?:\.[^\W\d]\w*)*")
 
 
 def _split(target: str, *, is_module: bool) -> tuple[Path | str, str | None]:
-    """Return the file or the name of the module in ``target``, and the name of the server in it."""
+    """Split ``target`` into the file, or the name of the module, and the name of the server's variable."""
     before, colon, after = target.rpartition(":")
     source, name = (before, after) if colon and not Path(target).exists() else (target, None)
     path = Path(source)
@@ -135,7 +136,7 @@ def _load(source: Path | str, arguments: Sequence[str]) -> ModuleType:
     sys.argv = [str(source), *arguments]
     try:
         spec.loader.exec_module(module)
-    except Exception as error:  # the user should see whatever their code raises
+    except Exception as error:  # the user should see anything that their code raises
         raise LoadingFailed(source, _from_file(error, file)) from error
     return module
 
@@ -143,7 +144,7 @@ def _load(source: Path | str, arguments: Sequence[str]) -> ModuleType:
 def _imported(name: str, arguments: Sequence[str]) -> ModuleType:
     try:
         spec = find_spec(name)
-    except ModuleNotFoundError:  # a parent package doesn't exist
+    except ModuleNotFoundError:  # a parent package of the module doesn't exist
         spec = None
     if spec is None:
         raise CommandError(f"there is neither a file nor a module {name!r}")
@@ -155,7 +156,7 @@ def _imported(name: str, arguments: Sequence[str]) -> ModuleType:
 
 
 def _from_file(error: Exception, file: str) -> Exception:
-    """Return ``error`` without the frames of this package, so that the user's frames stand out."""
+    """Return ``error`` with a traceback that begins in the user's file, without the frames of this package."""
     frame = error.__traceback__
     while frame is not None and frame.tb_frame.f_code.co_filename != file:
         frame = frame.tb_next
@@ -164,8 +165,9 @@ def _from_file(error: Exception, file: str) -> Exception:
 
 @contextmanager
 def _may_serve_itself(wire: StandardDescriptors) -> Generator[list[Server]]:
-    """While inside the block, give ``serve_stdio`` the real standard streams, for a file that ends in
-    ``trio.run(serve_stdio, server)`` without a ``__main__`` guard. Yields a list of the servers that were served."""
+    """Inside the block, let ``serve_stdio`` use the real standard streams, for a file that ends in
+    ``trio.run(serve_stdio, server)`` without a ``__main__`` guard. Yields a list of the servers that were served.
+    """
     served: list[Server] = []
     real = process.serve_stdio
 
@@ -183,8 +185,9 @@ def _may_serve_itself(wire: StandardDescriptors) -> Generator[list[Server]]:
 
 @contextmanager
 def _may_not_listen() -> Generator[list[str]]:
-    """While inside the block, make all functions fail that listen for connections. Yields a list of the names of the
-    functions that were called."""
+    """Inside the block, let all functions fail that listen for connections, since a file must not serve while it is
+    imported. Yields a list of the names of the called functions.
+    """
     called: list[str] = []
     before = vars(trio_mcp).copy()
     for name in _LISTENING:
@@ -220,8 +223,9 @@ def _running_over_stdio(called: list[str]) -> Callable[..., None]:
 
 @contextmanager
 def wire_held_back() -> Generator[StandardDescriptors]:
-    """Protect the protocol's streams from other code while no server uses them: descriptor 1 is standard error and
-    descriptor 0 is empty, for this process and its children."""
+    """Inside the block, protect the protocol's standard streams from other code: writes to descriptor 1 go to standard
+    error, and descriptor 0 is empty, for this process and its children.
+    """
     wire = StandardDescriptors()
     wire.hold_back()
     try:
@@ -232,13 +236,15 @@ def wire_held_back() -> Generator[StandardDescriptors]:
 
 
 class StandardDescriptors:
-    """Copies of descriptors 0 and 1, made when the object is created. Both must be open."""
+    """Duplicates of the file descriptors 0 and 1, so that the standard streams can be replaced and restored. Both
+    descriptors must be open.
+    """
 
     def __init__(self) -> None:
         self._input, self._output = os.dup(0), os.dup(1)
 
     def hold_back(self) -> None:
-        """Replace the standard streams with descriptors that other code can safely use."""
+        """Replace the standard streams, so that other code can't read or write the protocol's streams."""
         sys.stdout.flush()
         null = os.open(os.devnull, os.O_RDWR)
         os.dup2(null, 0)
@@ -246,14 +252,14 @@ class StandardDescriptors:
         os.close(null)
 
     def give_back(self) -> None:
-        """Restore the real standard streams."""
+        """Restore the real standard streams, which carry the protocol."""
         sys.stdout.flush()  # otherwise buffered text would be sent to the client
         os.dup2(self._input, 0)
         os.dup2(self._output, 1)
 
     @contextmanager
     def given_back(self) -> Generator[None]:
-        """Restore the real standard streams while inside the block, then replace them again."""
+        """Inside the block, restore the real standard streams; afterwards replace them again."""
         self.give_back()
         try:
             yield
@@ -261,6 +267,6 @@ class StandardDescriptors:
             self.hold_back()
 
     def close(self) -> None:
-        """Close the copies of both descriptors, without restoring them."""
+        """Close the duplicates of the standard descriptors, without restoring the streams."""
         os.close(self._input)
         os.close(self._output)

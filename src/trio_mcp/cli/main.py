@@ -11,7 +11,7 @@ from . import INTERRUPTED, USAGE
 
 
 def main() -> NoReturn:
-    """Run the command that `sys.argv` specifies, and exit.
+    """Run the ``trio-mcp`` command that `sys.argv` specifies, and exit with its status.
 
     The exit status is 0 for success, 1 for failure, 2 for wrong usage or if ``trio-mcp[cli]`` isn't installed, and 130
     after Ctrl-C. `trio_mcp.cli` lists more for commands that use a server. If standard error is closed, messages are

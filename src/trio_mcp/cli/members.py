@@ -1,5 +1,5 @@
-"""Reads the servers of a configuration file as members of a group, for ``gateway`` and ``pins``, and reads the pins
-file."""
+"""Reads a configuration file of servers, and a file of approved (pinned) tools, for ``trio-mcp gateway`` and ``pins``.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +25,9 @@ _RESTART: Final = RestartPolicy(attempts=float("inf"))
 
 
 def loaded_pins(path: Path, policy: PinPolicy = "hold") -> ToolPins:
-    """Return the pins in the file ``path``. Raises `CommandError` if the file can't be read or is invalid."""
+    """Return the approved tools (pins) in the file ``path``. Raises `CommandError` if the file can't be read or is
+    invalid.
+    """
     from ..hosting.pins import ToolPins  # imported late: needed only for --pins
 
     pins = ToolPins(path, policy)
@@ -37,8 +39,10 @@ def loaded_pins(path: Path, policy: PinPolicy = "hold") -> ToolPins:
 
 
 def members_in(path: Path, sign_in: SignIn) -> dict[str, MemberDescription]:
-    """Return the servers in a configuration file as members of a group. The standard error of their processes is copied
-    to that of this process. Raises `CommandError` if the file is invalid or has no usable server."""
+    """Return the servers in a configuration file as members of a server group. What their processes write to standard
+    error is copied to this process's standard error. Raises `CommandError` if the file is invalid or has no usable
+    server.
+    """
     if sign_in.bearer_env is not None:
         raise click.UsageError("--bearer-env works for a single server only; add headers to its entry instead")
     try:

@@ -1,5 +1,6 @@
-"""The metrics page of ``run`` and ``gateway``, with the metrics of this process or of all workers of a supervisor. The
-supervisor queries each worker over a Unix socket when the page is requested."""
+"""Serves the metrics of ``trio-mcp run`` and ``gateway``, of one process or of all workers. The supervisor reads each
+worker's metrics over a Unix socket when the page is requested.
+"""
 
 from __future__ import annotations
 
@@ -34,9 +35,10 @@ _MOST_BYTES: Final = 16 * 1024 * 1024
 async def serve_with_metrics(
     serve: Callable[[Servable], Awaitable[None]], where: tuple[str, int], path: str | None, server: Servable
 ) -> None:
-    """Call ``serve`` with ``server``, and serve the server's metrics in the meantime. They are on a page at ``where``
-    or, in a worker, on the Unix socket ``path``. Raises `CommandError` if the extra isn't installed, if the server has
-    another observer, or if the port is in use."""
+    """Serve ``server`` with ``serve`` and, at the same time, its metrics: on a page at ``where`` or, in a worker, on
+    the Unix socket ``path``. Raises `CommandError` if the extra isn't installed, if the server already has
+    ``tracing=``, or if the port is in use.
+    """
     assert isinstance(server, Server), "run and gateway serve one"
     try:
         from ..prometheus import PrometheusPage
@@ -82,8 +84,9 @@ async def _answer_supervisor(
 
 @asynccontextmanager
 async def page_of_workers(host: str, port: int) -> AsyncGenerator[str]:
-    """While inside the block, serve one page with the metrics of all workers, and yield the folder for the workers'
-    sockets. Raises `CommandError` if the extra isn't installed or the port is in use."""
+    """Inside the block, serve one page with the metrics of all workers. Yields the folder in which workers create their
+    sockets. Raises `CommandError` if the extra isn't installed or the port is in use.
+    """
     try:
         from prometheus_client import CollectorRegistry
     except ImportError:
@@ -97,14 +100,15 @@ async def page_of_workers(host: str, port: int) -> AsyncGenerator[str]:
 
 
 class _Workers:
-    """Collects the metrics of all workers with sockets in ``folder``. Each sample has the label ``worker``, which is
-    the process id, because a replacement worker starts its counters at zero."""
+    """A metrics collector that combines the metrics of all workers, read from their sockets in ``folder``. Each sample
+    has the label ``worker``, the process id, since a replacement worker's counters start at zero.
+    """
 
     def __init__(self, folder: str) -> None:
         self._folder = folder
 
     def collect(self) -> Iterator[Metric]:
-        """Query all workers concurrently, and yield their metrics. This method runs in a thread of the page."""
+        """Read the metrics of all workers concurrently, and yield them. The metrics page calls this in a thread."""
         from prometheus_client.metrics_core import Metric
         from prometheus_client.parser import text_string_to_metric_families
 
@@ -121,7 +125,9 @@ class _Workers:
 
 
 def _ask_worker(folder: str, worker: str) -> str:
-    """Return the metrics of a worker. Return nothing if the worker has ended or doesn't respond in time."""
+    """Read the metrics of a worker from its socket, and return them as text; empty if the worker has ended or doesn't
+    respond in time.
+    """
     received = bytearray()
     with socket.socket(socket.AF_UNIX) as asked, suppress(OSError):
         asked.settimeout(_PATIENCE)

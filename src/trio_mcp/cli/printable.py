@@ -1,4 +1,4 @@
-"""Makes text of peers harmless for terminals and their users, including log messages and errors."""
+"""Makes text from servers safe to print on a terminal, including log messages and errors."""
 
 from __future__ import annotations
 
@@ -14,13 +14,14 @@ import click
 
 from . import USAGE
 
-# Control characters can move the cursor and rename windows. The other characters reverse the direction of text.
+# Control characters can move the cursor and rename windows. The other characters in this class reverse the direction of
+# text.
 _OBEYED: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 # Line separators that Python doesn't treat as line ends, and zero-width characters, which can hide words.
 _HIDDEN: Final = re.compile(
     "[\u180e\u200b\u2028\u2029\u2060-\u2065\u206a-\u206f\ufeff\ufff0-\ufffb\U000e0000-\U000e00ff\U000e01f0-\U000e0fff]"
 )
-# Some scripts and emoji need these characters in texts. In a name, they serve only to imitate another name.
+# Some scripts and emoji need these characters in texts. In a name, they would only make it look like another name.
 _JOINING: Final = re.compile(
     "[\xad\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180d\u180f\u200c\u200d\u2800\u3164\ufe00-\ufe0f\uffa0"
     "\U000e0100-\U000e01ef]"
@@ -39,15 +40,17 @@ def on_one_line(text: str, limit: int = 200) -> str:
 
 
 def name_shown(name: str, limit: int = 200) -> str:
-    """Return a name truncated to ``limit`` characters, with unusual characters escaped. So two names can't look the
-    same because of invisible characters."""
+    """Return ``name`` with unusual characters escaped, and at most ``limit`` characters long. Escaping prevents two
+    names from looking the same because of invisible characters.
+    """
     shown = "".join(one if one.isprintable() else ascii(one)[1:-1] for one in name[: limit + 1])
     return _cut(_JOINING.sub(_escape, shown), limit)
 
 
 def say(line: str) -> None:
-    """Print a message for the user on standard error. If standard error has no reader, discard all further output to
-    it, so that neither a print nor the exit of the interpreter fails."""
+    """Print a message for the user on standard error. If standard error was closed, discard further output to it, so
+    that printing and exiting don't fail.
+    """
     if _json_lines.is_on:
         record = logging.LogRecord("trio_mcp.cli", logging.INFO, __file__, 0, line, None, None)
         text = _JSONLines().format(record)
@@ -55,7 +58,7 @@ def say(line: str) -> None:
         text = f"trio-mcp: {printable(line)}"
     try:
         print(text, file=sys.stderr, flush=True)
-    except BlockingIOError:  # the terminal or pipe is full, and another program made it non-blocking
+    except BlockingIOError:  # the terminal or pipe is full, and was made non-blocking by another program
         pass
     except OSError:  # a broken pipe, or a closed terminal
         null = os.open(os.devnull, os.O_WRONLY)
@@ -64,21 +67,23 @@ def say(line: str) -> None:
 
 
 class CommandError(click.ClickException):
-    """A command can't do what the user has typed, although the usage is right. The message is one line for the user."""
+    """The command can't do what the user has typed, although its syntax is valid. The message is one line for the user.
+    """
 
     exit_code = USAGE
 
     def show(self, file: IO[Any] | None = None) -> None:
-        """Print the error message: see `click.ClickException.show`."""
+        """Print this error's message on standard error: see `click.ClickException.show`."""
         say(self.message)
 
 
 class CopiedToStderr:
-    """A `TextSink` that copies the standard error of a server to this process's standard error. The text is made
-    `printable` if the latter is a terminal."""
+    """A `TextSink` that copies a server process's standard error to this process's standard error. For a terminal, the
+    text is made `printable`.
+    """
 
     def write(self, text: str, /) -> None:
-        """Copy ``text`` to standard error."""
+        """Copy ``text`` of the server to this process's standard error."""
         sys.stderr.write(printable(text) if sys.stderr.isatty() else text)
         sys.stderr.flush()
 
@@ -92,7 +97,7 @@ def _cut(line: str, limit: int) -> str:
 
 
 class _Printable(logging.Formatter):
-    """A log formatter that replaces control characters, because log messages contain text of peers."""
+    """A log formatter that replaces control characters, since log messages contain text from other programs."""
 
     def format(self, record: logging.LogRecord) -> str:
         return printable(super().format(record))
@@ -128,7 +133,7 @@ _json_lines: Final = _Switch()
 
 
 def write_json_lines() -> None:
-    """From now on, write each message of this package on standard error as one line of JSON."""
+    """From now on, write each log message of this package as one line of JSON on standard error."""
     _json_lines.is_on = True
 
 

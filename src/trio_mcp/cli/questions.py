@@ -1,5 +1,5 @@
-"""Asks the user at the terminal to answer a server's requests during a call: forms field by field, URLs to visit, and
-sampling."""
+"""Asks the user at the terminal to answer a server's input requests during a call: forms, URLs to visit, and sampling.
+"""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ _REFUSED: Final = -1
 
 
 class Questions:
-    """Handlers for a server's requests to the client (elicitation, sampling), which ask the user at ``terminal``.
-    ``server`` returns the name of the server that asks.
+    """Client handlers for a server's input requests (elicitation, sampling), which ask the user at ``terminal``.
+    ``server`` returns the name of the requesting server.
 
     A question that is left alone is neither shown nor answered. It stays open until the connection closes, so that the
     server can ask the next client that wants the task's result. Questions of tasks are left alone unless ``of_tasks``.
@@ -49,8 +49,9 @@ class Questions:
         """Whether the user has refused to answer in place of a model. The server then gets an error."""
 
     def options(self) -> ClientOptions:
-        """Return the handlers as client options. If there is no user to ask, return no handlers, so that servers don't
-        ask."""
+        """Return the client options with these handlers. Without a user to ask, returns no handlers, so that servers
+        don't send input requests.
+        """
         if not self._terminal.can_ask:
             return {}
         return {
@@ -61,18 +62,20 @@ class Questions:
         }
 
     def give_up(self) -> None:
-        """Answer all open questions with ``cancel``, because the user has dismissed them."""
+        """Answer all open input requests with ``cancel``, because the user has dismissed them."""
         for scope in self._open:
             scope.cancel(reason="the user dismissed the question")
 
     def leave_alone(self) -> None:
-        """Leave all questions unanswered from now on, because the command is ending."""
+        """Leave all input requests unanswered from now on, because the command is ending."""
         self._over = True
         for scope in self._open:
             scope.cancel(reason="the command is over")
 
     async def form(self, question: ElicitFormParams) -> ElicitResult:
-        """Ask the user to fill in a form, field by field. The form is sent only after the user has seen all values."""
+        """Ask the user to fill in an elicitation form, field by field. The user sees all values before the form is
+        sent.
+        """
         fields = form_fields(question.requested_schema)
         ask = partial(self._form, question.message, fields)
         return await self._left_or(ask, ElicitResult("cancel"), question.meta)
@@ -84,8 +87,9 @@ class Questions:
         return await self._left_or(partial(self._url, question), ElicitResult("cancel"), question.meta)
 
     async def sample(self, request: CreateMessageParams) -> CreateMessageResult:
-        """Ask the user to type the answer to a sampling request, in place of a model. Raises `CodedError` if the user
-        refuses."""
+        """Ask the user to type the response to a sampling request, in place of a model. Raises `CodedError` if the user
+        refuses.
+        """
         result = await self._left_or(partial(self._sample, request), None, request.meta)
         if result is None:
             self.refused = True
@@ -93,7 +97,9 @@ class Questions:
         return result
 
     async def _left_or(self, ask: Callable[[], Awaitable[T]], left: T, meta: JSONObject | None) -> T:
-        """Return the answer of ``ask`` to a question with ``meta``, or ``left`` if `give_up` has ended the question."""
+        """Return the result of ``ask``, which shows an input request to the user; ``left`` if the user has dismissed it
+        with Ctrl-C. ``meta`` is the metadata of the request.
+        """
         if self._over or not (self._of_tasks or related_task_of({"_meta": meta}) is None):
             await trio.sleep_forever()
         with trio.CancelScope() as scope:
@@ -129,8 +135,9 @@ class Questions:
                     return ElicitResult("decline")
 
     async def _fill_in(self, field: FormField, content: dict[str, Any]) -> bool:
-        """Ask the user for the value of one form field until it is valid, and store it in ``content``. Return false if
-        the user doesn't answer."""
+        """Ask the user for the value of one form field until a valid value is typed, and store it in ``content``.
+        Returns false if the user doesn't answer.
+        """
         for number, (value, title) in enumerate(field.choices, start=1):
             self._terminal.say(
                 f"  {number}) {name_shown(title)}" + (f" ({name_shown(value)})" if title != value else "")
@@ -183,8 +190,8 @@ class Questions:
 
 
 def terminal_options(*, log_level: str | None = None) -> ClientOptions:
-    """Return client options that ask the user at the terminal, as ``trio-mcp call`` does: to fill in forms, to visit
-    URLs, and to answer in place of a model.
+    """Return client options that let the user answer input requests at the terminal, as in ``trio-mcp call``: fill in
+    forms, visit URLs, and type responses to sampling requests.
 
         async with open_stdio(["python", "server.py"], **terminal_options()) as client:
 
@@ -213,8 +220,9 @@ _NO: Final = ("n", "no", "false")
 
 @frozen(kw_only=True)
 class FormField:
-    """A field of an elicitation form. ``choices`` are values and their titles. There are none if any value of ``kind``
-    is allowed."""
+    """A field of an elicitation form. ``choices`` maps allowed values to their titles; it is empty if any value of the
+    type ``kind`` is allowed.
+    """
 
     name: str
     kind: str
@@ -225,14 +233,18 @@ class FormField:
     rules: SchemaValidator
 
     def question(self, default: Any) -> str:
-        """Return the text that is shown before the user answers. ``default`` is the value for an empty answer."""
+        """Return the prompt that is shown for this form field. ``default`` is the value that an empty answer stands
+        for.
+        """
         hint = {"boolean": " (y/n)", "array": " (numbers, with commas)"}.get(self.kind, "")
         if default is not None:
             return f"{self.title}{hint} [{_shown(default)}]"
         return f"{self.title}{hint}{'' if self.required else ' (optional)'}"
 
     def value(self, typed: str) -> Any:
-        """Return the value of the user's answer. Raises `ValueError` with an explanation if the answer is invalid."""
+        """Return the form field's value for the text that the user has typed. Raises `ValueError` with an explanation
+        if the text is invalid.
+        """
         value = self._converted(typed)
         faults = self.rules.faults(value)
         if faults is not None:
@@ -298,8 +310,9 @@ def _field(name: str, schema: Any, required: bool, default: Any) -> FormField:
 
 
 def _without_null(schema: Any) -> JSONObject:
-    """Return ``schema`` without null among its types and alternatives, which python-sdk writes for each ``Optional``.
-    Instead of sending null, an answer omits an optional field."""
+    """Return ``schema`` without null among its types and alternatives. python-sdk adds null for each ``Optional``
+    field, but an answer omits such a field.
+    """
     field = as_object(schema)
     for key in ("anyOf", "oneOf"):
         options = _list(field.get(key))

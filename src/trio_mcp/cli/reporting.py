@@ -1,5 +1,4 @@
-"""A server's tools, resources and prompts as data, and a server's failures as messages on standard error and as exit
-statuses."""
+"""A server's tools, resources and prompts as data, and messages and exit statuses for errors of a server."""
 
 from __future__ import annotations
 
@@ -29,7 +28,7 @@ _SIGN_IN: Final = (
 
 
 def say_error(error: Exception) -> int:
-    """Print an error from the use of a server, and return the exit status for it."""
+    """Print an error from the connection to a server, and return the exit status for this error."""
     words, status = _report(error)
     say("\n".join([words, *getattr(error, "__notes__", ())]))
     return status
@@ -60,8 +59,9 @@ def _report(error: Exception) -> tuple[str, int]:
 
 
 class ServerOffers:
-    """The tools, resources, prompts and skills of the server of ``client``. After `collect`, the client may be
-    closed."""
+    """The tools, resources, prompts and skills of the server that ``client`` is connected to. After `collect`, the
+    client may be closed.
+    """
 
     def __init__(self, client: Client) -> None:
         self.client = client
@@ -78,7 +78,8 @@ class ServerOffers:
 
     async def collect(self) -> None:
         """Request all lists that the server declares, and always the list of tools. If the connection is lost or
-        refused before anything was listed, raise its exception."""
+        refused before any list has arrived, raises the connection's exception.
+        """
         wanted = {name: pages for name, pages in self._lists.items() if pages is not None}
         await collect_each(wanted, math.inf, self._found.__setitem__)
         errors = [each.error for each in self._found.values() if each.error and not each.items]
@@ -86,23 +87,26 @@ class ServerOffers:
             raise errors[0]
 
     def items(self, name: str) -> list[Any] | None:
-        """Return the list with this JSON name, or `None` if listing failed or the server doesn't declare the list."""
+        """Return the items of the list with this JSON name, such as ``tools``; `None` if the list couldn't be read or
+        the server doesn't declare it.
+        """
         found = self._found.get(name, SILENT)
         return found.items or (None if found.error is not None or found.is_undeclared else [])
 
     @property
     def problems(self) -> dict[str, str]:
-        """Descriptions of the problems with lists, keyed by the JSON names of the lists."""
+        """Descriptions of the errors that occurred while lists were read, keyed by the JSON names of the lists."""
         return {name: remark for name, each in self._found.items() if (remark := each.remark) is not None}
 
     @property
     def era(self) -> str:
-        """The kind of the protocol revision: ``legacy`` or ``modern``."""
+        """Whether the connection's protocol revision is ``legacy`` (2025-11-25 and older) or ``modern``."""
         return "legacy" if self.client.revision.handshake else "modern"
 
     def as_json(self) -> JSONObject:
-        """Return the server's tools, resources, prompts and skills as plain data, in the form of the server's
-        revision."""
+        """Return the server's tools, resources, prompts and skills as plain data, in the form of the connection's
+        protocol revision.
+        """
         client = self.client
 
         def plain(value: Any) -> Any:

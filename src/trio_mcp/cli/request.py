@@ -1,4 +1,5 @@
-"""Runs a command's request to a server, with progress, logs, questions to the user and signals.
+"""Sends a command's request to a server, and meanwhile shows progress and logs, asks the user to answer input requests,
+and handles signals.
 
 Each command has its own `CommandRequest`, in the command's module. The code that prints results, as text or JSON, is
 shared. The server's standard error is kept, because a traceback explains a crash.
@@ -71,8 +72,9 @@ class NotOffered(CommandError):
 
 
 async def found(kind: str, name: str, items: AsyncIterator[N], declared: bool) -> N:
-    """Return the first of ``items`` with the given name. If the list isn't ``declared``, the server may refuse to list
-    it. Raises `NotOffered` if no item has the name."""
+    """Return the first of ``items`` with the given name. Raises `NotOffered` if there is none. If the list isn't
+    ``declared`` by the server, a refusal to list it is expected.
+    """
     names: list[str] = []
     try:
         async for item in items:
@@ -86,8 +88,9 @@ async def found(kind: str, name: str, items: AsyncIterator[N], declared: bool) -
 
 
 def not_offered(kind: str, name: str, names: Sequence[str]) -> NotOffered:
-    """Return the error for a ``name`` that isn't in ``names``. Its message lists similar names, or else some of the
-    names."""
+    """Return the error to raise for a ``name`` that isn't one of the server's ``names``. Its message lists similar
+    names, or else some of the names.
+    """
     if not names:
         return NotOffered(f"the server has no {kind}s")
     near = get_close_matches(name, names, n=3) or names[:_NAMES_TOLD]
@@ -97,8 +100,9 @@ def not_offered(kind: str, name: str, names: Sequence[str]) -> NotOffered:
 
 @define(kw_only=True)
 class CommandRequest(Generic[R]):
-    """A command's request to a server, in three steps: prepare, send and show. The first two raise the same errors as
-    `Client`. Their other exceptions propagate from `RequestRun.run`."""
+    """A command's request to a server. `RequestRun` calls its methods in order: `prepare`, `send` and `show`. The first
+    two raise the same errors as `Client`.
+    """
 
     as_json: bool = False
     """Whether the whole result is printed as JSON."""
@@ -113,15 +117,16 @@ class CommandRequest(Generic[R]):
     """Which protocol revisions are used by default."""
 
     async def prepare(self, client: Client) -> None:
-        """Check that the server has a tool, resource or prompt with the requested name. Ctrl-C ends the command at
-        once."""
+        """Check that the server has the requested tool, resource or prompt. During this step, Ctrl-C ends the command
+        at once.
+        """
 
     async def send(self, client: Client, on_progress: OnProgress) -> R:
-        """Send one or more requests, and return the result."""
+        """Send the request (or several) to the server, and return the result."""
         raise NotImplementedError
 
     def show(self, result: R, revision: Revision) -> int:
-        """Print the result to standard output, and return the exit status."""
+        """Print the request's result to standard output, and return the exit status."""
         if self.as_json:
             print_json(self.plain(result, revision))
         else:
@@ -130,15 +135,17 @@ class CommandRequest(Generic[R]):
         return ENDED_WELL
 
     def plain(self, result: R, revision: Revision) -> Any:
-        """Return the result as plain data for JSON output."""
+        """Return the request's result as plain data for JSON output."""
         return unstructure(result, revision)
 
     def lines(self, result: R) -> Iterable[str]:
-        """Return the result as lines of text."""
+        """Return the request's result as lines of text."""
         raise NotImplementedError
 
     def advice(self, error: Exception) -> str | None:
-        """Return advice on how to handle ``error``, which was already reported, or `None` if there is no advice."""
+        """Return advice for the user after the error ``error``, which was already printed; `None` if there is no
+        advice.
+        """
         return None
 
 
@@ -156,7 +163,7 @@ def print_line(line: str, out: TextIO | None = None) -> None:
 
 @define(kw_only=True)
 class RequestRun:
-    """The run of one request, with the connection options as the user has typed them."""
+    """One run of a command that sends a request to a server, with the connection options that the user has typed."""
 
     request: CommandRequest[Any]
     target: Target
@@ -201,8 +208,8 @@ class RequestRun:
 
     async def _until_signalled(self) -> int:
         status = INTERRUPTED
-        # Another signal may end the command, for example when the terminal is closed. In that case too, the server is
-        # notified and the terminal is restored.
+        # Another signal may end the command, for example when the terminal is closed. Then too, cancel the request and
+        # restore the terminal.
         with Signals() as signals:
             async with open_service_nursery("the command is over") as nursery:
                 with trio.CancelScope() as leaving:
@@ -255,7 +262,8 @@ class RequestRun:
         return {**options, **self._questions.options()}
 
     async def _request_logs(self, client: Client) -> None:
-        # A modern server sends logs only if requested. A legacy server chooses what it sends until it gets a level.
+        # Set the log level: a modern server sends logs only if requested, and a legacy server chooses the level itself
+        # otherwise.
         if self.log_level is not None and client.server_capabilities.logging is not None:
             try:
                 await client.set_log_level(self.log_level)
@@ -264,14 +272,15 @@ class RequestRun:
 
 
 async def _report_cancel(client: Client) -> None:
-    """Report that the call was cancelled, and whether the server has received the cancellation. Messages are read in
-    order, so a server that answers a later ping has also read the cancellation."""
+    """Print that the call was cancelled, and whether the server has received the cancellation. A ping shows this: since
+    messages are read in order, a server that answers it has also read the cancellation.
+    """
     started = trio.current_time()
     with trio.move_on_after(_PATIENCE) as patience:
         try:
             await client.ping()
         except PeerError:
-            pass  # an error response to a ping is an answer as well
+            pass  # an error response to the ping counts as an answer
         except MCPError as error:
             say(f"the call was cancelled, but the connection was lost: {error}")
             return
@@ -288,21 +297,23 @@ _TRACEBACK: Final = "Traceback (most recent call last)"
 
 
 class RecentStderr:
-    """A sink that keeps the last 200 lines of the server's standard error since the last call of `clear`."""
+    """A sink for a server's standard error. It keeps the last 200 lines since the last call of `clear`."""
 
     def __init__(self) -> None:
         self.clear()
 
     def clear(self) -> None:
-        """Drop the lines that were kept so far."""
+        """Drop the kept lines of the server's standard error."""
         self._lines = LastLines(limit=_MOST_LINES)
 
     def write(self, text: str, /) -> None:
-        """Add ``text`` to the kept lines: see `TextSink`."""
+        """Keep ``text``, which the server has written to standard error: see `TextSink`."""
         self._lines.write(text)
 
     def say_crash(self) -> None:
-        """Print all kept lines from the first traceback on. Without a traceback, print nothing."""
+        """Print the kept lines of the server's standard error, from the first traceback on. Prints nothing if there is
+        no traceback.
+        """
         lines = self._lines.lines
         first = next((number for number, line in enumerate(lines) if _TRACEBACK in line), None)
         if first is not None:
@@ -310,7 +321,7 @@ class RecentStderr:
 
 
 def say_urls(data: Any) -> None:
-    """Print the URLs that an error -32042 (URL elicitation required) contains in its ``data``. No URL is opened."""
+    """Print the URLs in the ``data`` of an error -32042 (URL elicitation required). They aren't opened."""
     try:
         required = structure(data, URLElicitationRequiredData)
     except ValueError:
@@ -382,7 +393,8 @@ _SUFFIX: Final = re.compile(r"\.[a-z0-9]{1,10}")
 
 
 def saved(block: ContentBlock, folder: Path, name: str) -> Path | None:
-    """Save the data of ``block`` in ``folder``, and return the path of the file, or `None` for a text block.
+    """Save the image, audio or file in the content block ``block`` in ``folder``, and return the path of the new file;
+    `None` for a text block.
 
     The file is called ``name``, with a number if that exists and a suffix for its type. No name from the server is
     used. Raises `CommandError` if the file can't be written, or if the data isn't base64.

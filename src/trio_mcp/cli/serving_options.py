@@ -1,5 +1,6 @@
-"""Options of the commands that serve on an address, ``run`` and ``gateway``: replicas and their shared storage,
-workers, health checks, metrics, logs and recordings."""
+"""Options of ``trio-mcp run`` and ``gateway``, which serve on an address: replicas and their shared storage, workers,
+health checks, metrics, logs and recordings.
+"""
 
 from __future__ import annotations
 
@@ -49,7 +50,7 @@ def serving_options(command: Callable[..., int]) -> Callable[..., int]:
         "variable TRIO_MCP_SHARED, because other users of this machine can see the command line.",
     )
     @click.option("--health", is_flag=True, help="Serve health checks at /healthz and /readyz. Needs --http.")
-    @operating_options  # runs first, because it sets the format of log lines
+    @operating_options  # runs before the other options, since it sets the format of log lines
     @token_options
     @click.option(
         "--workers",
@@ -112,8 +113,9 @@ def operating_options(command: Callable[..., int]) -> Callable[..., int]:
 
 
 def supervised(addresses: Addresses, *, reloads: bool = False) -> int | None:
-    """Serve with worker processes, which run the same command line again, and return the exit status. Return `None` if
-    this process itself should serve. With ``reloads``, workers are replaced when a Python file changes."""
+    """Serve with worker processes, which run the same command line, and return the exit status. Returns `None` without
+    workers, so that this process itself serves. With ``reloads``, workers are replaced when a Python file changes.
+    """
     if (addresses.workers is None and not reloads) or addresses.link is not None:
         return None
     count = addresses.workers or 1
@@ -123,7 +125,7 @@ def supervised(addresses: Addresses, *, reloads: bool = False) -> int | None:
         )
     if reloads and find_spec("watchfiles") is None:
         raise CommandError("--reload needs the package watchfiles: pip install 'trio-mcp[reload]'")
-    serving_on(addresses)  # check the options once, before workers start
+    serving_on(addresses)  # check the options once, before any worker starts
     log_to_stderr("warning")
 
     async def serve() -> int:
@@ -152,7 +154,8 @@ def _recorder(folder: Path) -> Recorder:
 
 
 def storage_at(text: str) -> SharedStorage:
-    """Return the storage that ``text`` specifies: a Redis URL, or the path of a file. The storage isn't connected yet.
+    """Return the shared storage that ``text`` specifies: a Redis URL, or the path of a SQLite file. This doesn't
+    connect to it.
 
     Raises `CommandError` for an invalid value. The message doesn't contain the password of a URL.
     """

@@ -1,4 +1,4 @@
-"""Handles signals and time limits, which end a command even if the event loop is stuck.
+"""Ends a command after signals or a time limit, even if the event loop is stuck.
 
 Ctrl-C becomes a cancellation, so that everything is closed, and code is interrupted only at checkpoints.
 """
@@ -33,8 +33,8 @@ _CURSOR: Final = "\x1b[?25h"
 
 
 class Signals:
-    """Delivers signals that request the end of a command, and applies its time limit. Kills the process if they have no
-    effect.
+    """Receives the signals that ask a command to end, and applies its time limit. If the event loop is stuck, a thread
+    kills the process.
 
         with Signals() as signals:
 
@@ -67,15 +67,16 @@ class Signals:
         for number, handler in self._before.items():
             signal.signal(number, handler)
         self._over = True
-        self._loop_ran.set()  # let the waiting thread continue
+        self._loop_ran.set()  # wake the waiting thread
         os.close(self._writes)
         self._watching.join()
         os.close(self._reads)
 
     @contextmanager
     def limited(self, seconds: float | None) -> Generator[None]:
-        """While inside the block, apply the time limit of `fail_after_work`, even to a stuck event loop. `None` means
-        no limit."""
+        """Inside the block, apply the time limit of `fail_after_work`, even if the event loop is stuck. `None` means no
+        limit.
+        """
         if seconds is None:
             yield
             return
@@ -86,7 +87,7 @@ class Signals:
             finally:
                 self._scope = None
 
-    # This handler runs in the main thread, between any two bytecode instructions.
+    # The signal handler runs in the main thread, between any two bytecode instructions.
 
     def _on_signal(self, number: int, _: FrameType | None) -> Any:
         self._signal = number
@@ -107,7 +108,7 @@ class Signals:
                 self._exit_process()
 
     def _pause(self) -> float | None:
-        """Return the number of seconds until the next check of the event loop, or `None` if no check is due."""
+        """Return the number of seconds until the next check of the event loop; `None` if no check is planned."""
         if self._signal is not None:
             return _GRACE
         scope = self._scope
@@ -134,7 +135,7 @@ class Signals:
         else:
             words = f"ended by {signal.Signals(self._signal).name} during a computation"
             status = SIGNALLED + self._signal
-        # `sys.stderr` isn't used, because the stuck code may hold its lock.
+        # Don't use `sys.stderr`: the stuck code may hold its lock.
         text = f"{_CURSOR if sys.stderr.isatty() else ''}\ntrio-mcp: {words}\n".encode()
         speaker = threading.Thread(target=_say, args=(text,), daemon=True)
         speaker.start()
@@ -151,7 +152,8 @@ T = TypeVar("T")
 
 
 def run_until_interrupted(work: Callable[[], Awaitable[T]], timeout: float | None = None) -> T:
-    """Run ``work`` with `trio.run`, and return its result. See `Signals` for stuck work.
+    """Run the async function ``work`` with `trio.run` until a signal such as Ctrl-C, and return its result. If the
+    event loop is stuck, the process is killed: see `Signals`.
 
     Raises:
       KeyboardInterrupt: after Ctrl-C, when the work has cleaned up.

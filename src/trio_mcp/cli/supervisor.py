@@ -1,4 +1,5 @@
-"""Supervisor: keeps the worker processes of ``trio-mcp run`` alive, and replaces all of them on a reload.
+"""Supervisor: starts the worker processes of ``trio-mcp run``, restarts them when they end, and replaces all of them on
+a reload.
 
 There are as many slots as workers. Each slot has at most one current worker, and at most one starting worker that will
 replace it. A replaced worker belongs to no slot, and has its own time limit to end. A reload only increases the wanted
@@ -46,7 +47,7 @@ _LONGEST_PAUSE: Final = 30.0
 
 @frozen
 class ReadyReport:
-    """A worker's report to the supervisor that it listens."""
+    """A worker's message to the supervisor that it has started to listen."""
 
     server: str
     """The name of the server that the worker runs."""
@@ -55,30 +56,34 @@ class ReadyReport:
 
 
 class Process(ABC):
-    """The process of a worker. Only `ended` and `listening` wait. No method raises if the process has ended."""
+    """Interface for a worker's process. Only `ended` and `listening` wait. If the process has ended, the methods have
+    no effect and don't raise.
+    """
 
     pid: int
 
     @abstractmethod
     async def ended(self) -> int:
-        """Wait until the process has ended, and return its exit status."""
+        """Wait until the worker's process has ended, and return its exit status."""
 
     @abstractmethod
     async def listening(self) -> ReadyReport | None:
-        """Wait for the worker's report that it listens, and return the report. Return `None` if it won't come."""
+        """Wait until the worker has started to listen, and return its report. Returns `None` if the worker will never
+        send a report.
+        """
 
     @abstractmethod
     def retire(self) -> None:
-        """Make the worker stop accepting connections, and end soon."""
+        """Make the worker stop accepting connections, and end when its open connections have had some time."""
 
     @abstractmethod
     def send(self, number: int) -> None:
-        """Send the signal ``number`` to the process."""
+        """Send the signal ``number`` to the worker's process."""
 
 
 @define(eq=False)
 class _Worker:
-    """A worker of the supervisor, from the decision to start it until its process has ended."""
+    """The supervisor's record of one worker, from the decision to start it until its process has ended."""
 
     generation: int
     process: Process | None = None
@@ -90,7 +95,7 @@ class _Worker:
     is_stopping: bool = False
 
     def retire(self) -> None:
-        """Make the worker stop accepting connections, and end soon."""
+        """Make the worker stop accepting connections, and end when its open connections have had some time."""
         if not self.is_stopping and self.process is not None:
             self.process.retire()
         self._stop_within(self.ends_within)
@@ -122,7 +127,8 @@ class _Slot:
 
 
 class Supervisor:
-    """Keeps ``count`` workers running. ``open_process`` starts the process of each worker, and kills it at the end.
+    """Keeps ``count`` worker processes running. ``open_process`` starts a worker's process, and kills it at the end of
+    the block.
 
     If a worker dies, only that worker is replaced. SIGHUP, and each item of ``changes``, replaces all workers one after
     another. Each old worker ends when its replacement listens. The last reload wins: a replacement that doesn't listen
@@ -156,8 +162,9 @@ class Supervisor:
         self._changed = trio.Event()
 
     async def run(self) -> int:
-        """Run the workers until a signal has ended all of them, or until the first worker couldn't start. Return the
-        exit status."""
+        """Run the workers until a signal has ended all of them, or until the first worker failed to start. Returns the
+        exit status.
+        """
         had_terminal = _has_terminal()
         with trio.open_signal_receiver(signal.SIGTERM, signal.SIGINT, signal.SIGHUP) as signals:
             async with open_service_nursery("the workers have ended") as services:
@@ -172,14 +179,14 @@ class Supervisor:
         return self._status
 
     def reload(self) -> None:
-        """Replace all workers with new ones, one after another."""
+        """Replace all workers with new ones, one after another. Synchronous: `run` does this in the background."""
         self._generation += 1
         for slot in self._slots:
             slot.failures, slot.not_before = 0, -math.inf
         self._changed.set()
 
     def stop(self) -> None:
-        """End all workers, so that `run` returns. After a second call, the workers get only a moment to end."""
+        """End all workers, so that `run` returns. After a second call, the workers are killed soon."""
         hurry, self._is_ending = self._is_ending, True
         for worker in self._workers:
             worker.stop(hurry=hurry)
@@ -197,11 +204,11 @@ class Supervisor:
             async for _ in changes:
                 self._report("files have changed: restarting the server")
                 self.reload()
-        except Exception as error:  # an error of the library, or the system's limit on watched folders
+        except Exception as error:  # the library failed, or too many folders are watched
             self._report(f"files cannot be watched any more, so --reload has stopped working: {error!r}")
 
     def _start_due_workers(self) -> float:
-        """Start the workers that are due now. Return the time at which the next worker is due."""
+        """Start the workers whose start time has come. Returns the time at which the next worker must be started."""
         now = trio.current_time()
         # Until a worker has listened, start only one, so that a failing file prints only one traceback.
         slots = self._slots if self._has_served else self._slots[:1]
@@ -226,7 +233,7 @@ class Supervisor:
         self._nursery.start_soon(self._run, slot, worker)
 
     async def _run(self, slot: _Slot, worker: _Worker) -> None:
-        """Run the process of a worker from start to end."""
+        """Start the process of ``worker``, and wait until it has ended."""
         status = 1
         try:
             async with self._open_process() as process:
@@ -250,14 +257,14 @@ class Supervisor:
         self._changed.set()
 
     async def _wait_for_report(self, slot: _Slot, worker: _Worker, process: Process) -> None:
-        """Wait until ``worker`` listens, then assign the slot to it."""
+        """Wait until ``worker`` has started to listen, then make it the current worker of ``slot``."""
         report = None
         with trio.move_on_after(_SLOW_START) as patience:
             report = await process.listening()
         if patience.cancelled_caught:
             self._report(f"worker {process.pid} does not listen after {_SLOW_START:g} s; still waiting")
             report = await process.listening()
-        if report is None:  # the worker ends, or can't report any more
+        if report is None:  # the worker is ending, or can't report any more
             worker.stop()
         elif slot.starting is worker and not self._is_ending:
             self._listening(slot, worker, process, report)
@@ -277,7 +284,7 @@ class Supervisor:
             self._on_ready(report.server)
 
     def _ended(self, slot: _Slot, worker: _Worker, status: int) -> None:
-        """Free the slot of a worker that has ended, and decide when the next worker may start."""
+        """Remove a worker that has ended from its slot, and decide when the next worker may start."""
         was_present, was_starting = slot.current is worker, slot.starting is worker
         if was_present:
             slot.current = None
@@ -295,7 +302,9 @@ class Supervisor:
             self._pause(slot, worker, status)
 
     def _pause(self, slot: _Slot, worker: _Worker, status: int) -> None:
-        """Set the time at which ``slot`` gets its next worker, after ``worker`` has ended."""
+        """Set the time at which the next worker of ``slot`` may start, after ``worker`` has ended. Repeated failures
+        lengthen the pause.
+        """
         now = trio.current_time()
         is_early = worker.listens_since is None or now - worker.listens_since < _HEALTHY
         slot.failures = slot.failures + 1 if is_early else 0
@@ -312,7 +321,7 @@ def report_in_a_thread(line: str) -> None:
 
 
 def _has_terminal() -> bool:
-    """Return whether the process has a controlling terminal. False after a closed terminal has sent SIGHUP."""
+    """Return whether the process has a controlling terminal. This is false after SIGHUP from a closed terminal."""
     with suppress(OSError):
         os.close(os.open(os.ctermid(), os.O_RDWR | os.O_NOCTTY))
         return True

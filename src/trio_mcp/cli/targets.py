@@ -1,4 +1,4 @@
-"""Finds the server that the user has typed, and authorizes requests to it as that user.
+"""Finds the server that the user has typed as TARGET, and authorizes requests to the server.
 
 TARGET may be a name from the configuration file of a host, which is a program that starts MCP servers.
 """
@@ -35,15 +35,14 @@ if TYPE_CHECKING:
 
 
 class NoTarget(CommandError):
-    """No server could be found for the text that the user has typed, or a token is missing. The message is one line for
-    the user."""
+    """The typed TARGET names no known server, or a token is missing. The message is one line for the user."""
 
 
 def configured_target(
     name: str, file: Path | None, stderr: TextSink | None = None, auth: OAuth | None = None, *, warns: bool = False
 ) -> Target | None:
-    """Return the server with the given name in ``file``, or in the well-known configuration files of hosts. Return
-    `None` if no file has the name.
+    """Return the server with the given name in ``file`` or, without a file, in the well-known configuration files of
+    MCP hosts. Returns `None` if no file has the name.
 
     In an entry, ``${NAME}`` is replaced with our environment variable. ``auth``: see `read_config`. With ``warns``,
     problems of an entry that can still be used are printed. Raises `NoTarget`, also if well-known files disagree.
@@ -67,14 +66,16 @@ def configured_target(
 
 
 def configured_names(file: Path | None) -> list[str]:
-    """Return the names of all servers in ``file`` or the well-known files. Raises `NoTarget` if ``file`` can't be
-    read."""
+    """Return the names of all servers in ``file`` or, without a file, in the well-known configuration files. Raises
+    `NoTarget` if ``file`` can't be read.
+    """
     return sorted({name for config in _configs(file).values() for name in config.members})
 
 
 def _configs(file: Path | None, auth: OAuth | None = None, unreadable: list[str] | None = None) -> dict[Path, Config]:
-    """Return the configurations in ``file`` or the well-known files, keyed by path. Errors of well-known files are
-    added to ``unreadable``."""
+    """Return the configurations in ``file`` or, without a file, in the well-known files, keyed by path. Errors of
+    well-known files are added to ``unreadable``.
+    """
     configs: dict[Path, Config] = {}
     for path in [file] if file is not None else well_known_files():
         try:
@@ -89,8 +90,9 @@ def _configs(file: Path | None, auth: OAuth | None = None, unreadable: list[str]
 
 @frozen(kw_only=True)
 class Host:
-    """A host, which is a program that starts MCP servers, and its configuration file. ``~`` in ``path`` is the user's
-    home directory. A relative path belongs to the project in the current directory."""
+    """An MCP host (a program that starts MCP servers), and its configuration file. ``~`` in ``path`` is the user's home
+    directory. A relative path belongs to the project in the current directory.
+    """
 
     title: str
     path: str
@@ -103,11 +105,11 @@ class Host:
 
     @property
     def file(self) -> Path:
-        """The absolute path of the host's configuration file."""
+        """The absolute path of the MCP host's configuration file."""
         return Path(self.path).expanduser().absolute()
 
     def entry(self, command: list[str], env: dict[str, str]) -> JSONObject:
-        """Return the host's configuration entry for a command that starts a server."""
+        """Return the entry for the host's configuration file that makes the host start a server with a command."""
         entry: JSONObject = {"type": "stdio"} if self.says_type else {}
         entry |= {"command": command[0], "args": command[1:]}
         return entry | ({"env": env} if env else {})
@@ -123,7 +125,8 @@ HOSTS: Final[dict[str, Host]] = {
     "claude-desktop": Host(
         title="Claude Desktop",
         path=_claude_desktop(),
-        # The page documents the path on macOS. The path on Linux is the one in the official package, mcp.cli.claude.
+        # The host's documentation only names the path on macOS. The path on Linux is the one in the official package,
+        # mcp.cli.claude.
         source="https://modelcontextprotocol.io/quickstart/user",
     ),
     "claude-code": Host(
@@ -151,7 +154,7 @@ HOSTS: Final[dict[str, Host]] = {
 
 
 def well_known_files() -> list[Path]:
-    """Return the paths of the hosts' configuration files that exist, including broken links."""
+    """Return the paths of the existing configuration files of MCP hosts, including broken links."""
     return [file for host in HOSTS.values() if os.path.lexists(file := host.file)]
 
 
@@ -161,7 +164,8 @@ def target_typed(
     stderr: TextSink | None = None,
     sign_in: SignIn | None = None,
 ) -> Target:
-    """Return the server that ``typed`` names, which is either the words of a command, or one string.
+    """Return the server that the user's TARGET ``typed`` names. ``typed`` is either a sequence of words, which are a
+    command, or one string.
 
     With ``config``, a string is a name in that file. Otherwise a string is a URL, a Python file (``FILE.py`` or
     ``FILE.py:NAME``), a name in a well-known file of a host, or a command that is split as in a shell. A typed command
@@ -185,9 +189,10 @@ def target_typed(
 
 
 def with_extras(target: Target, headers: Sequence[str], env: Sequence[str], revision: str | None = None) -> Target:
-    """Return ``target`` with more settings: ``headers`` (each like ``Name: value``) for a server over HTTP or
-    WebSocket, variables ``env`` (each like ``NAME=value``) for a command, and the ``revision`` to use. Raises
-    `NoTarget` if a setting is invalid or doesn't apply to ``target``."""
+    """Return the server ``target`` with more settings: ``headers`` like ``Name: value`` for a server over HTTP or
+    WebSocket, variables ``env`` like ``NAME=value`` for a command, and the protocol ``revision``. Raises `NoTarget` if
+    a setting is invalid or doesn't apply to ``target``.
+    """
     try:
         if revision is not None:
             target = attrs.evolve(target, revision=revision)
@@ -255,7 +260,7 @@ def command_of_file(typed: str) -> list[str]:
     """Return the command that serves a Python file on standard input and output, from any current directory."""
     file, name = (typed, "") if Path(typed).is_file() else typed.rsplit(":", 1)
     where = os.path.abspath(file)
-    if not (os.path.exists(where) and os.path.samefile(where, file)):  # for example ".." after a link
+    if not (os.path.exists(where) and os.path.samefile(where, file)):  # for example, the path has ".." after a link
         where = os.path.realpath(file)
     # -P: don't import modules from the current directory.
     return [sys.executable, "-P", "-m", "trio_mcp.cli", "run", f"{where}:{name}" if name else where]
@@ -280,7 +285,9 @@ def _words(typed: str) -> list[str]:
 
 @frozen(kw_only=True)
 class SignIn:
-    """The token options as the user has typed them. The OAuth modules are imported only when they are needed."""
+    """The token options that the user has typed (--sign-in, --bearer-env, --tokens). The OAuth modules are imported
+    only when they are needed.
+    """
 
     asks: bool | None = None
     """Whether the user may be asked to sign in. `None` means yes if standard error is a terminal."""
@@ -292,8 +299,9 @@ class SignIn:
     """Host names to which tokens may be sent over plain HTTP."""
 
     def bearer(self) -> Bearer | None:
-        """Return the authorization with the token in --bearer-env, or `None` if the user signs in. Raises `NoTarget` if
-        the variable has no token."""
+        """Return the authorization with the token in the environment variable of --bearer-env; `None` if the option
+        wasn't typed. Raises `NoTarget` if the variable has no token.
+        """
         from ..auth.credentials import Bearer
 
         if self.bearer_env is None:
@@ -307,7 +315,7 @@ class SignIn:
             raise NoTarget(f"the variable {self.bearer_env} does not contain a bearer token") from None
 
     def oauth(self) -> OAuth:
-        """Return the OAuth authorization of a user who signs in with the browser."""
+        """Return the OAuth authorization that signs the user in with the browser."""
         from ..auth.oauth_client.authorization_code import OAuth
 
         asks = sys.stderr.isatty() if self.asks is None else self.asks
@@ -317,7 +325,7 @@ class SignIn:
 
 
 def storage_in(tokens: Literal["file", "keyring", "memory"]) -> TokenStorage:
-    """Return the storage for tokens that the options specify."""
+    """Return the token storage that the option --tokens specifies."""
     if tokens == "keyring":
         from ..auth.storage.keyrings import KeyringTokenStorage
 
@@ -336,8 +344,9 @@ def storage_in(tokens: Literal["file", "keyring", "memory"]) -> TokenStorage:
 
 
 async def _visit(url: str) -> str | None:
-    """Open ``url`` in the browser, and print it for users whose browser runs on another machine. Return the address
-    that such a user pastes. This function is an `OnVisit`."""
+    """The `OnVisit` function of the command line: prints ``url`` and opens it in the browser. If the browser can't be
+    opened here, returns the redirect address that the user pastes.
+    """
     from ..auth.credentials import AuthorizationError
     from ..auth.oauth_client.browser import open_in_browser
 
@@ -352,7 +361,7 @@ async def _visit(url: str) -> str | None:
     except AuthorizationError:
         terminal.say("  No browser could be opened here: open the address in yours.")
         if terminal.can_ask:
-            # A browser on another machine ends up at an address of that machine, where no server listens.
+            # A browser on another machine would be redirected to that machine, where no server listens.
             async with terminal.asking():
                 return await terminal.read("  if you end up on a page that can't be reached, paste its address")
     return None

@@ -1,4 +1,4 @@
-"""The terminal: shows the events of a call, with a progress bar, and asks the user questions."""
+"""The user's terminal: shows the progress and log messages of a call, and asks the user to answer input requests."""
 
 from __future__ import annotations
 
@@ -64,15 +64,18 @@ class Terminal:
 
     @asynccontextmanager
     async def asking(self) -> AsyncGenerator[None]:
-        """While inside the block, reserve the terminal for a question. Concurrent questions wait for each other."""
+        """Inside the block, reserve the terminal for a question to the user. Other questions wait until the terminal is
+        free.
+        """
         async with self._turn:
             with self._bar.put_away() if self._bar is not None else nullcontext():
                 forget_typed()
                 yield
 
     async def read(self, prompt: str) -> str | None:
-        """Return the line that the user types, without surrounding blanks, or `None` after Ctrl-D. Call this inside
-        `asking`."""
+        """Wait for a line that the user types, and return it without surrounding blanks; `None` after Ctrl-D. Call this
+        inside `asking`.
+        """
         self._console.print(Text(f"{printable(prompt)}: ", "bold"), end="", soft_wrap=True)
         try:
             line = await read_line()
@@ -90,15 +93,16 @@ _LARGEST_DRAWN: Final = 1e300
 
 
 class Bar:
-    """A progress bar that is drawn only when progress is reported. It needs no thread, and calls without progress show
-    no bar."""
+    """A progress bar on the terminal. It is drawn only when progress is reported, without a thread, so calls without
+    progress show no bar.
+    """
 
     def __init__(self, bars: Bars) -> None:
         self._bars = bars
         self._task = bars.add_task("", total=None, visible=False, count="")
 
     def show(self, news: Progress) -> None:
-        """Redraw the bar for a progress report, as the ``on_progress`` of `Client.call_tool`."""
+        """Draw the bar for a progress report. Pass this method as ``on_progress`` to `Client.call_tool`."""
         self._bars.update(
             self._task,
             completed=_drawn(news.progress),
@@ -111,7 +115,7 @@ class Bar:
 
     @contextmanager
     def put_away(self) -> Generator[None]:
-        """Hide the bar while inside the block, so that other code can use the terminal."""
+        """Hide the progress bar inside the block, so that other code can use the terminal."""
         self._bars.stop()
         try:
             yield
@@ -145,19 +149,20 @@ def _count(news: Progress, between: str = "/") -> str:
 
 
 def _drawn(number: float) -> float:
-    """Return a number that can be divided and printed, whatever number the server sends."""
+    """Return ``number`` of a progress report in a form that can be divided and printed, whatever the server sends."""
     return max(-_LARGEST_DRAWN, min(number, _LARGEST_DRAWN))
 
 
 async def read_line() -> str:
-    """Return a line from the terminal, empty at its end (Ctrl-D). The function waits without a thread, so that Ctrl-C
-    can interrupt it: a terminal is readable when a line is complete."""
+    """Wait for a line from the terminal and return it; an empty string means the end of input (Ctrl-D). Waits without a
+    thread, so that Ctrl-C can interrupt it: a terminal is readable when a line is complete.
+    """
     await trio.lowlevel.wait_readable(sys.stdin.fileno())
     return os.read(sys.stdin.fileno(), 4096).decode(errors="replace")
 
 
 def forget_typed() -> None:
-    """Drop characters that the user typed before the question, because they were not meant as an answer."""
+    """Drop the characters that the user typed before a question was shown, since they weren't meant as its answer."""
     import termios  # Windows has none
 
     termios.tcflush(sys.stdin.fileno(), termios.TCIFLUSH)

@@ -1,5 +1,5 @@
-"""Worker processes of ``trio-mcp run``, which share listening sockets. `open_worker` starts one for a supervisor, and
-`WorkerLink` is a worker's end of the connection to it.
+"""The worker processes of ``trio-mcp run``, which share listening sockets. `open_worker` starts a worker, and
+`WorkerLink` is the worker's connection to its supervisor.
 
 A worker reports when its server listens, and ends when the supervisor has ended.
 """
@@ -42,13 +42,14 @@ _LIFESPAN: Final = 5.0
 
 
 def seconds_to_end(limits: Limits) -> float:
-    """Return how many seconds a worker with these limits may take to end before the supervisor kills it."""
+    """Return the number of seconds that a worker with these limits may take to end. After that the supervisor kills it.
+    """
     return _LAST_REQUESTS + limits.drain_delay + limits.drain_timeout + limits.shutdown_grace + _LIFESPAN
 
 
 @define(eq=False)
 class WorkerLink:
-    """A worker's end of the connection to its supervisor."""
+    """A worker's connection to its supervisor."""
 
     listeners: tuple[socket.socket, ...]
     """The listening sockets that all workers share."""
@@ -61,8 +62,9 @@ class WorkerLink:
 
     @staticmethod
     def from_environment() -> WorkerLink | None:
-        """Return the link of this process to its supervisor, or `None` if this process isn't a worker. Child processes
-        get no link."""
+        """Return this process's connection to its supervisor; `None` if this process isn't a worker. Child processes
+        don't inherit the connection.
+        """
         text = os.environ.pop(_VARIABLE, None)
         if text is None:
             return None
@@ -78,29 +80,32 @@ class WorkerLink:
         return link
 
     def _end_with_supervisor(self) -> None:
-        """End the process when the supervisor has ended. This method runs in a thread, so that neither an import nor a
-        busy handler blocks the port for the next supervisor."""
+        """End this worker when its supervisor has ended. Runs in a thread, so that neither an import nor a busy handler
+        blocks the port for the next supervisor.
+        """
         poll = select.poll()
-        poll.register(self._life, 0)  # reports only that the supervisor's end was closed
+        poll.register(self._life, 0)  # poll only reports that the supervisor has closed its end
         poll.poll()
         for each in self.listeners:
-            with suppress(OSError):  # another worker has done this, or the system can shut down only connections
-                each.shutdown(socket.SHUT_RDWR)  # affects all processes, including stopped ones
+            with suppress(OSError):  # another worker has done this, or the system only shuts down connections
+                each.shutdown(socket.SHUT_RDWR)  # this affects all processes, including stopped ones
         os.kill(os.getpid(), signal.SIGTERM)
         time.sleep(self._ends_within)
         os.kill(os.getpid(), signal.SIGKILL)  # the process is busy, and doesn't handle signals
 
     def report_listening(self, name: str, limits: Limits) -> None:
-        """Report to the supervisor that the server ``name`` listens. The method is synchronous, because it writes a few
-        bytes once."""
+        """Report to the supervisor that this worker serves the server ``name`` and has started to listen. Synchronous,
+        since it writes only a few bytes.
+        """
         self._ends_within = seconds_to_end(limits)
         report = {"server": name[:_LONGEST_NAME], "ends_within": self._ends_within}
         with suppress(OSError):  # the supervisor has ended, and the thread ends this process
             self._life.sendall(json.dumps(report).encode() + b"\n")
 
     async def obey(self, listeners: Sequence[WorkerListener]) -> None:
-        """Wait until the supervisor replaces this worker, then end the process as SIGTERM would. A replaced worker
-        accepts no new connections, but serves its open connections for a while."""
+        """Wait until the supervisor replaces this worker. Then stop accepting connections, serve the open ones for a
+        while, and end the process as SIGTERM would.
+        """
         await trio.lowlevel.wait_readable(self._life)
         for listener in listeners:
             listener.stop()
@@ -111,7 +116,7 @@ class WorkerLink:
 
 
 class WorkerListener(trio.abc.Listener[trio.SocketStream]):
-    """A listener on a socket that other processes share. It can stop accepting connections."""
+    """A listener on a socket that several worker processes share. It can stop accepting connections."""
 
     def __init__(self, shared: socket.socket) -> None:
         self.transport_listener = trio.SocketListener(trio.socket.from_stdlib_socket(shared))
@@ -121,7 +126,7 @@ class WorkerListener(trio.abc.Listener[trio.SocketStream]):
         self._is_stopped = False
 
     async def accept(self) -> trio.SocketStream:
-        """Accept and return a connection: see `trio.abc.Listener.accept`. After `stop`, wait forever."""
+        """Accept and return a connection: see `trio.abc.Listener.accept`. After `stop`, this waits until cancelled."""
         if not self._is_stopped:
             with trio.CancelScope() as self._scope:
                 try:
@@ -133,17 +138,17 @@ class WorkerListener(trio.abc.Listener[trio.SocketStream]):
         raise AssertionError("unreachable")
 
     async def aclose(self) -> None:
-        """Close this process's end of the socket."""
+        """Close the listening socket in this process only."""
         await self.transport_listener.aclose()
 
     def stop(self) -> None:
-        """Stop accepting connections, because other workers accept them."""
+        """Stop accepting connections in this process, since other workers accept them."""
         self._is_stopped = True
         self._scope.cancel(reason="another worker accepts now")
 
 
 class _WorkerProcess(Process):
-    """The process of a worker, started by `open_worker`: see `Process`."""
+    """A worker's process, started by `open_worker`: see `Process`."""
 
     def __init__(self, process: trio.Process, life: trio.SocketStream) -> None:
         self.pid = process.pid
@@ -151,11 +156,11 @@ class _WorkerProcess(Process):
         self._life = life
 
     async def ended(self) -> int:
-        """Wait until the process has ended, and return its exit status: see `Process.ended`."""
+        """Wait until the worker's process has ended, and return its exit status: see `Process.ended`."""
         return await self._process.wait()
 
     async def listening(self) -> ReadyReport | None:
-        """Wait for the report of the worker: see `Process.listening`."""
+        """Wait until the worker has started to listen, and return its report: see `Process.listening`."""
         text = b""
         try:
             while not text.endswith(b"\n"):
@@ -169,24 +174,25 @@ class _WorkerProcess(Process):
             return None
 
     def retire(self) -> None:
-        """Make the worker stop accepting connections, and end soon: see `Process.retire`."""
+        """Make the worker stop accepting connections, and end soon afterwards: see `Process.retire`."""
         try:
             os.write(self._life.socket.fileno(), b"r")
         except OSError:  # the process has ended, or has closed this descriptor
             self.send(signal.SIGTERM)
 
     def send(self, number: int) -> None:
-        """Send a signal to the process: see `Process.send`."""
+        """Send the signal ``number`` to the worker's process: see `Process.send`."""
         if self._process.returncode is None:
             with suppress(OSError):  # the process has ended, or has changed its user
                 self._process.send_signal(number)
 
 
 def _output(descriptor: int) -> int | None:
-    """Return the standard stream that a worker should use: this process's own, unless it is broken. With a broken
-    stream, a file that prints while it is imported would fail."""
+    """Return this process's standard stream for a worker to use, or the null device if the stream is broken, so that a
+    file that prints while it is imported doesn't fail.
+    """
     poll = select.poll()
-    poll.register(descriptor, 0)  # reports only errors: a pipe without a reader, a closed terminal
+    poll.register(descriptor, 0)  # poll only reports errors: a pipe without a reader, a closed terminal
     return subprocess.DEVNULL if poll.poll(0) else None
 
 
@@ -194,9 +200,10 @@ def _output(descriptor: int) -> int | None:
 async def open_worker(
     listeners: Sequence[socket.socket], secret: bytes, metrics: str | None = None
 ) -> AsyncGenerator[_WorkerProcess]:
-    """Start a worker with the command line of this process, and yield its process. The worker serves its metrics in the
-    folder ``metrics``. If the process still runs at the end of the block, it is killed. Raises `OSError` if the system
-    can't start a process."""
+    """Start a worker with the command line of this process, and yield its process. The worker serves its metrics on a
+    socket in the folder ``metrics``. If the process still runs at the end of the block, it is killed. Raises `OSError`
+    if the system can't start a process.
+    """
     ours, theirs = socket.socketpair()
     async with trio.SocketStream(trio.socket.from_stdlib_socket(ours)) as life:
         with theirs:
@@ -223,8 +230,9 @@ async def open_worker(
 
 @asynccontextmanager
 async def _metrics_page(where: tuple[str, int] | None) -> AsyncGenerator[str | None]:
-    """Serve the metrics page at ``where``, and yield the folder of the workers' sockets. Without a page, yield
-    `None`."""
+    """Serve the metrics page at ``where``, and yield the folder for the workers' sockets. Without ``where``, yields
+    `None`.
+    """
     if where is None:
         yield None
         return
@@ -241,9 +249,10 @@ async def supervise(
     watched: str | None,
     metrics: tuple[str, int] | None = None,
 ) -> int:
-    """Run a `Supervisor` until all workers have ended, and return the exit status. Changes of Python files in the
-    folder ``watched`` replace the workers. ``metrics`` are host and port of the metrics page of all workers.
-    ``listeners`` are closed at the end. Raises `CommandError` if metrics can't be served."""
+    """Run a `Supervisor` until all workers have ended, and return the exit status. Changed Python files in the folder
+    ``watched`` cause a reload. ``metrics`` is the host and port of the metrics page of all workers. ``listeners`` are
+    closed at the end. Raises `CommandError` if metrics can't be served.
+    """
     changes: AsyncIterator[object] | None = None
     if watched is not None:
         from watchfiles import PythonFilter, awatch

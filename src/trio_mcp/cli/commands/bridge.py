@@ -93,7 +93,7 @@ def bridge(
 
 @define
 class _TargetOpener:
-    """Opens ``target`` for each client, in ``era`` if it is set."""
+    """Connects to the server ``target`` once for each client of the bridge, in the protocol era ``era``."""
 
     _target: Target
     _era: Literal["auto", "modern", "legacy"]
@@ -102,7 +102,7 @@ class _TargetOpener:
 
     @asynccontextmanager
     async def open(self, **options: Any) -> AsyncGenerator[Client]:
-        """Open a connection for a client."""
+        """Connect a client to the target server, in the protocol era that ``--era`` requires."""
         if self._era != "auto":
             options["era"] = self._era
         try:
@@ -117,7 +117,7 @@ class _TargetOpener:
 
 
 def _name_of(target: Target) -> str:
-    """Return the bridge's name for ``target``, which its operator sees."""
+    """Return a name for ``target`` that the bridge uses in its messages to the operator."""
     if isinstance(target, Command):
         return os.path.basename(cast("str", target.words[0]))
     return unquote(urlsplit(target.url).netloc) or target.url if isinstance(target, Address) else "server"

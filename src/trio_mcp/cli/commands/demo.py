@@ -68,11 +68,11 @@ PATIENCE: Final = 0.5
 
 
 class DemoFailed(Exception):
-    """The demo didn't work as expected."""
+    """The demo failed, because a tool of the demo server didn't do what was expected."""
 
 
 def run_demo(story: Callable[[Screen], Awaitable[None]] | None = None) -> int:
-    """Run the demo on standard output: ``story``, by default the one over stdio.
+    """Run ``story``, a demo, on standard output. By default this is the demo of a server over stdio.
 
     Return the exit status: 0 success, 1 failure, 130 after Ctrl-C.
     """
@@ -106,7 +106,7 @@ async def _story_over_stdio(screen: Screen) -> None:
 
 
 async def pack(client: Client, screen: Screen) -> str:
-    """Make a long call with progress and log messages, and return a line for the summary."""
+    """Demo: make a long call with progress and log messages, and return a line for the summary."""
     screen.headline("2. A long call, with progress and log lines on the way")
     notifications = 0
     with screen.progress() as show:
@@ -123,7 +123,9 @@ async def pack(client: Client, screen: Screen) -> str:
 
 
 async def label(client: Client, screen: Screen) -> str:
-    """Make a call in which the server asks the user, and return a line for the summary."""
+    """Demo: make a call during which the server sends an elicitation request to the user, and return a line for the
+    summary.
+    """
     screen.headline("3. A call in which the server asks the user (elicitation)")
     result = tool_text(await client.call_tool("label"))
     screen.say(f"  {result}")
@@ -136,7 +138,7 @@ async def _give_up(client: Client, screen: Screen) -> list[str]:
 
 
 async def watch(client: Client, screen: Screen) -> list[str]:
-    """Cancel a call that would never end, and return lines about what happened in the server."""
+    """Demo: cancel a call that would never end, and return lines about how the handler was cancelled in the server."""
     with trio.move_on_after(PATIENCE) as scope:
         await client.call_tool("watch", {"folder": "photos"})
     gave_up = time.monotonic() + scope.deadline - trio.current_time()
@@ -162,7 +164,7 @@ async def _last_watch(client: Client) -> Mapping[str, Any]:
 
 
 async def pack_again(client: Client, screen: Screen) -> str:
-    """Make one more call, to show that the connection still works, and return a line for the summary."""
+    """Demo: make another call, to show that the connection still works, and return a line for the summary."""
     screen.headline("5. The same connection, one more call")
     result = tool_text(await client.call_tool("pack", {"files": 2}))
     screen.say(f"  {result}")
@@ -181,7 +183,7 @@ async def _start_task(client: Client, screen: Screen) -> str:
 
 
 def tool_text(result: CallToolResult) -> str:
-    """Return the text of ``result``. Raises `DemoFailed` if the tool failed."""
+    """Return the text in ``result``, a tool's result. Raises `DemoFailed` if the tool failed."""
     text = " ".join(block.text for block in result.content if isinstance(block, TextContent))
     if result.is_error:
         raise DemoFailed(f"a tool of the demo server failed: {text}")
@@ -198,7 +200,7 @@ async def _run_story(screen: Screen, option: str) -> None:
     started = time.monotonic()
     async with _server(option) as (process, url):
         screen.say(f"  {url}")
-        # One server serves both eras, and asks its question in both.
+        # The server serves both protocol eras (legacy and modern), and sends an elicitation request in both.
         async with (
             Address(url).open(era="legacy", elicitation=screen.answer, on_log=screen.log) as one,
             Address(url).open(era="modern") as two,
@@ -237,8 +239,9 @@ async def _at_once(one: Client, two: Client, screen: Screen) -> list[str]:
 
 @asynccontextmanager
 async def _server(option: str) -> AsyncGenerator[tuple[trio.Process, str]]:
-    """Run the server in its own process, on the address that ``option`` of `trio-mcp run` specifies, and yield the
-    process and the server's URL. The process is killed at the end."""
+    """Start the demo server in its own process with ``trio-mcp run`` and the address option ``option``. Yields the
+    process and the server's URL. The process is killed at the end.
+    """
     spec = find_spec("trio_mcp.cli.demo_server")
     assert spec is not None
     assert spec.origin is not None
@@ -266,7 +269,9 @@ async def _server(option: str) -> AsyncGenerator[tuple[trio.Process, str]]:
 
 
 def _address_in(output: str) -> str:
-    """Return the address in a line that a server printed. Empty until the line is complete."""
+    """Return the address in ``output``, the lines that the server has printed; empty until the line with the address is
+    complete.
+    """
     for line in output.split("\n")[:-1]:
         address, end, _ = line.rpartition(" at ")[2].partition(";")
         if end and "://" in address:
@@ -275,13 +280,13 @@ def _address_in(output: str) -> str:
 
 
 async def _copy(stderr: trio.abc.ReceiveStream) -> None:
-    """Copy further output of the server to this process's standard error."""
+    """Copy the remaining output of the server to this process's standard error."""
     async for data in stderr:
         print(data.decode(errors="replace"), end="", file=sys.stderr)
 
 
 class Screen:
-    """Standard output and, for answers, standard input.
+    """The user's screen during a demo: standard output and, for elicitation, standard input.
 
     ``is_terminal`` is true if both are a terminal, so that a user can answer. Otherwise only plain lines are written,
     without control codes.
@@ -292,22 +297,22 @@ class Screen:
         self._console = Console(highlight=False, force_terminal=None if self.is_terminal else False)
 
     def headline(self, text: str) -> None:
-        """Print the headline of a new part."""
+        """Print the headline of the next part of the demo."""
         self._console.print()
         self.say(text, "bold")
 
     def say(self, text: str, style: str = "") -> None:
-        """Print a line without wrapping it."""
+        """Print a line of the demo, without wrapping it."""
         self._console.print(Text(text, style), soft_wrap=True)
 
     def summary(self, lines: Iterable[str]) -> None:
-        """Print the summary, with one line per part."""
+        """Print the summary of the demo, with one line per part."""
         self.headline("Summary")
         for line in lines:
             self.say(f"  - {line}")
 
     def tools(self, tools: Iterable[Tool]) -> None:
-        """Print a table of the tools."""
+        """Print a table of the server's tools."""
         table = Table("tool", "arguments", "description")
         for tool in tools:
             names = ", ".join(tool.input_schema.get("properties", {}))
@@ -320,7 +325,7 @@ class Screen:
 
     @contextmanager
     def progress(self) -> Generator[OnProgress]:
-        """Show each `Progress` passed to the yielded function, as a bar or as lines."""
+        """Yield a function that shows each `Progress` passed to it, as a progress bar or as lines."""
         if not self.is_terminal or self._console.is_dumb_terminal:
             yield self._progress_line
             return
@@ -331,7 +336,9 @@ class Screen:
         self.say(f"  {progress_words(news)}")
 
     async def answer(self, question: ElicitFormParams) -> ElicitResult:
-        """Have the user fill in the form. Without a terminal, use its defaults."""
+        """Ask the user to fill in the elicitation form. If standard output isn't a terminal, answer with the form's
+        defaults.
+        """
         self.say(f"  the server asks: {question.message}")
         content: dict[str, str] = {}
         for name, field in question.requested_schema["properties"].items():

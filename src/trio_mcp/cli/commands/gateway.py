@@ -1,4 +1,4 @@
-"""``trio-mcp gateway``: serves the servers of a configuration file as one server."""
+"""``trio-mcp gateway``: combines the servers of a configuration file into one server."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ def gateway(
 
 
 async def _report(group: Group, config: Path) -> None:
-    """Report members that aren't ready in time, members with incomplete lists, and how to approve tools."""
+    """Print which servers aren't ready in time, which have incomplete lists, and how to approve new tools."""
     with trio.move_on_after(_MOST_WAIT):
         await group.settled()
     for status in group.statuses.values():
@@ -150,8 +150,9 @@ async def _report(group: Group, config: Path) -> None:
 
 
 async def _with_all_members(server: Gateway, deadline: float, request: ServerRequest, next: Next) -> Any:
-    """Answer a request. Lists, and requests with names that no member has listed so far, wait for members that are
-    starting."""
+    """Middleware that delays requests while servers are starting, until ``deadline`` at the latest. It affects list
+    requests, and requests with a name that no server has listed so far.
+    """
     params = request.params
     name = params.uri if isinstance(params, ReadResourceParams) else getattr(params, "name", None)
     with trio.move_on_at(deadline):

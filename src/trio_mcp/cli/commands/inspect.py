@@ -1,4 +1,4 @@
-"""``trio-mcp inspect``: asks a server what it offers, and prints tables or JSON.
+"""``trio-mcp inspect``: lists the tools, resources, prompts and skills of a server, as tables or JSON.
 
 If TARGET is only a host, its catalog is read. The user is asked before a connection to another host is made, and is
 shown where the card and the live server differ.
@@ -113,8 +113,9 @@ _LONGEST_DESCRIPTION: Final = 60
 
 
 def inspect_server(target: Target, *, as_json: bool, era: Any, timeout: float, card: ServerCard | None = None) -> int:
-    """Print on standard output what ``target`` offers, within ``timeout`` seconds, and return the exit status. Print
-    differences from ``card`` on standard error."""
+    """Print the tools, resources, prompts and skills of ``target`` on standard output, and return the exit status.
+    Takes at most ``timeout`` seconds. Differences from the server card ``card`` are printed on standard error.
+    """
     offers: ServerOffers | None = None
     text, differing = "", list[str]()
 
@@ -128,7 +129,7 @@ def inspect_server(target: Target, *, as_json: bool, era: Any, timeout: float, c
                 differing.extend(await differences(card, client))
             offers = ServerOffers(client)
             await offers.collect()
-            text = printed(offers)  # rendering counts against the time limit, too
+            text = printed(offers)  # printing counts against the time limit as well
 
     status = ENDED_WELL
     try:
@@ -144,8 +145,9 @@ def inspect_server(target: Target, *, as_json: bool, era: Any, timeout: float, c
 
 
 def inspect_in_browser(target: Target, *, era: Any, timeout: float, port: int) -> int:
-    """Serve the web inspector for ``target`` on loopback until Ctrl-C, print its address, and return the exit status.
-    Connecting, and each list, may take ``timeout`` seconds. Raises `CommandError` if the ``port`` can't be used."""
+    """Serve the web inspector for ``target`` on loopback until Ctrl-C, print its URL, and return the exit status.
+    Connecting, and reading each list, may take ``timeout`` seconds. Raises `CommandError` if ``port`` can't be used.
+    """
     from ...inspecting.application import inspect_in_page  # imported late: needed only with --web
 
     def told(address: str) -> None:
@@ -238,13 +240,15 @@ def _tool(reader: SchemaReader, tool: Tool) -> tuple[str, ...]:
 
 
 def _described(schema: Any) -> str:
-    """Return the description of an argument on one line, to follow its type. Empty if it has none."""
+    """Return the description of a tool's argument on one line, to print it after the type; empty if there is no
+    description.
+    """
     text = as_object(schema).get("description")
     return f" - {on_one_line(text, _LONGEST_DESCRIPTION)}" if isinstance(text, str) and text.strip() else ""
 
 
 def _task_support(tool: Tool) -> str:
-    """Return whether the tool can or must be called as a task. Empty if it can't."""
+    """Return ``optional`` or ``required`` if the tool can or must be called as a task; otherwise an empty string."""
     support = tool.execution.task_support if tool.execution is not None else None
     return support if support in ("optional", "required") else ""
 
@@ -278,8 +282,8 @@ def is_host_alone(url: str) -> bool:
 
 
 def find_endpoint(typed: Address, timeout: float) -> tuple[Address, ServerCard | None]:
-    """Return the endpoint that the catalog at the host of ``typed`` leads to, and its card. If there is no catalog, or
-    it is empty, return ``typed`` itself and `None`.
+    """Look for a server catalog at the host of ``typed``, and return the address of the server found there, with its
+    server card. If there is no catalog, or it is empty, return ``typed`` itself and `None`.
 
     At a terminal, the user chooses among several servers, and must agree before any other host is contacted. Without a
     terminal, no other host is contacted. The user's headers and tokens are sent only to the typed origin. Each response
@@ -315,7 +319,9 @@ def find_endpoint(typed: Address, timeout: float) -> tuple[Address, ServerCard |
 
 
 class _DiscoveryDialog:
-    """Hosts that the user has agreed to contact, beginning with the one that was typed."""
+    """The dialog about a server catalog: asks the user to choose a server, and to permit contact with other hosts. The
+    typed host needs no permission.
+    """
 
     def __init__(self, typed: Origin) -> None:
         self._agreed = {typed}
@@ -324,7 +330,9 @@ class _DiscoveryDialog:
         self.say = self._terminal.say
 
     def chosen(self, servers: Sequence[FoundServer]) -> FoundServer:
-        """Show the servers in the catalog, and return the one that the user chooses. Raises `NoTarget`."""
+        """Show the servers in the catalog, and return the one that the user chooses. Raises `NoTarget` if no valid
+        choice was made.
+        """
         for number, server in enumerate(servers, start=1):
             where = server.url or "(its card is in the catalog)"
             self.say(f"  {number}) {name_shown(server.identifier)}  {name_shown(where, _LONGEST_URL)}")
@@ -336,7 +344,9 @@ class _DiscoveryDialog:
         raise NoTarget(f"the catalog lists {len(servers)} servers: use the URL of one of them as the target")
 
     def agree(self, url: str, what: str) -> None:
-        """Have the user agree to contact ``url``, unless its origin was already agreed to. Raises `NoTarget`."""
+        """Ask the user for permission to contact ``url``, unless its origin is already permitted. Raises `NoTarget` if
+        the user refuses.
+        """
         try:
             origin = self._rules.check(url)
         except FetchFailed as error:
@@ -358,8 +368,10 @@ class _DiscoveryDialog:
 
 
 async def differences(card: ServerCard, client: Client) -> list[str]:
-    """Return descriptions of where ``card`` differs from the live server (docs/discovery.md, Consistency with Runtime
-    Behavior). Sends a request for the revisions to a modern server, and raises the same errors as a call."""
+    """Return descriptions of how the server card ``card`` differs from the running server (docs/discovery.md,
+    Consistency with Runtime Behavior). Asks a modern server for its protocol revisions, and raises the same errors as a
+    call.
+    """
     return [*_differences(card, client, await _live_versions(client))]
 
 

@@ -1,4 +1,4 @@
-"""``trio-mcp install``: adds the user's server to the configuration of an MCP host."""
+"""``trio-mcp install``: adds the user's server to the configuration file of an MCP host."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def _entries(text: str, section: str) -> JSONObject:
 
 
 def _says(there: Any, entry: JSONObject) -> bool:
-    """Return whether the entry ``there`` already has all members of ``entry``."""
+    """Return whether ``there``, the current entry in the host's file, already has all members of ``entry``."""
     return isinstance(there, Mapping) and entry.items() <= cast("Mapping[str, Any]", there).items()
 
 
@@ -114,13 +114,15 @@ def _with_entry(text: str, section: str, name: str, entry: JSONObject, there: An
         text = "{}\n"
     if not isinstance(there, dict):
         return with_value(text, (section, name), entry)
-    for key, value in entry.items():  # other keys of the entry, which only the host understands, are kept
+    for key, value in entry.items():  # keep other keys of the entry, which only the host understands
         text = with_value(text, (section, name, key), value)
     return text
 
 
 async def _tried(command: list[str], env: dict[str, str]) -> ServerOffers:
-    """Start the server as hosts do, with few variables and not in its own directory, and return what it offers."""
+    """Start the server as hosts do (with few environment variables, and in another directory), and return its tools,
+    resources and prompts.
+    """
     async with Command(command, env=env, cwd="/").open() as client:
         offers = ServerOffers(client)
         await offers.collect()

@@ -1,4 +1,4 @@
-"""``trio-mcp logout``: deletes the tokens for servers, and revokes them."""
+"""``trio-mcp logout``: deletes stored OAuth tokens for servers, and revokes them."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def logout(
 
 
 def sign_out_of(target: Target, tokens: Literal["file", "keyring"]) -> int:
-    """Delete the tokens for ``target``, revoke them, and return the exit status."""
+    """Delete the stored tokens for the server ``target``, revoke them, and return the exit status."""
     if not isinstance(target, Address) or not can_sign_in(target.url):
         say("TARGET must be a server over HTTP or WebSocket: others have no tokens")
         return USAGE
@@ -60,7 +60,7 @@ def sign_out_of(target: Target, tokens: Literal["file", "keyring"]) -> int:
 
 
 def sign_out_of_all(tokens: Literal["file", "keyring"]) -> int:
-    """Delete all tokens, revoke them, and return the exit status."""
+    """Delete the stored tokens for all servers, revoke them, and return the exit status."""
     if tokens == "keyring":
         say("a keyring can't list its entries: sign out of each server, or remove the entries of 'trio-mcp' in it")
         return USAGE

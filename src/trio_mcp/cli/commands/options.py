@@ -1,4 +1,4 @@
-"""Arguments and options that commands share: TARGET, the connection, tokens, and shell completion of names.
+"""Arguments and options that several commands share: TARGET, connection and token options, and shell completion.
 
 Completion doesn't start a server, but connects to a server that listens.
 """
@@ -41,10 +41,12 @@ CONNECTION: Final = "Connection options"
 
 
 class TargetCommand(SectionedCommand):
-    """A command whose first argument, TARGET, can instead be given as words of a command after ``--``."""
+    """A click command with the argument TARGET. Instead of TARGET, the user can type a command that starts the server,
+    after ``--``.
+    """
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Use the words after ``--`` as TARGET: see `click.Command.parse_args`."""
+        """Parse the arguments; words after ``--`` replace TARGET. See `click.Command.parse_args`."""
         if "--" in args:
             at = args.index("--")
             ctx.meta[_WORDS] = tuple(args[at + 1 :])
@@ -77,7 +79,7 @@ revision_option = in_section(CONNECTION)(
 
 
 class ConnectionOptions(NamedTuple):
-    """The options about the server and the connection to it, as typed."""
+    """The command-line options for the server and the connection to it, as the user has typed them."""
 
     config: Path | None
     era: Literal["auto", "modern", "legacy"]
@@ -89,7 +91,9 @@ class ConnectionOptions(NamedTuple):
     revision: str | None
 
     def target(self, typed: str | tuple[str, ...], stderr: TextSink | None) -> Target:
-        """Return the server that ``typed`` names. Its standard error goes to ``stderr``. Raises `NoTarget`."""
+        """Return the server that the user's text ``typed`` names. A process started for it writes its standard error to
+        ``stderr``. Raises `NoTarget` if no server is found.
+        """
         from ..targets import target_typed, with_extras
 
         where = target_typed(typed, self.config, stderr, self.sign_in)
@@ -98,8 +102,10 @@ class ConnectionOptions(NamedTuple):
 
 @in_section(CONNECTION)
 def connection_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the connection options: --config, --era, --timeout, --stderr, --header, --env, --revision, --trust-http, and
-    those of `sign_in_options`. The function gets the argument ``connection``, a `ConnectionOptions`."""
+    """Add the connection options to a command: --config, --era, --timeout, --stderr, --header, --env, --revision,
+    --trust-http, and those of `sign_in_options`. The command's function gets the argument ``connection``, a
+    `ConnectionOptions`.
+    """
 
     @wraps(command)
     def run(**named: Any) -> Any:
@@ -138,7 +144,8 @@ def connection_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def request_options(request: Callable[..., CommandRequest[Any]]) -> Callable[..., int]:
-    """Turn a function that returns a request, given its own arguments and options, into the function of a command.
+    """Decorate a function that returns a `CommandRequest`: the resulting command adds the connection options, sends the
+    request to the server, and exits.
 
     The command has an argument ``target``, and gets --server-log-level and the options of `connection_options` after
     its own. Invalid arguments and options are reported in click's way.
@@ -178,8 +185,9 @@ tokens_option = choice(
 
 @in_section(CONNECTION)
 def sign_in_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the token options --sign-in, --bearer-env and --tokens. The function gets the argument ``sign_in``, a
-    `SignIn`."""
+    """Add the token options --sign-in, --bearer-env and --tokens to a command. The command's function gets the argument
+    ``sign_in``, a `SignIn`.
+    """
 
     @click.option(
         "--sign-in/--no-sign-in",
@@ -205,18 +213,20 @@ def sign_in_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 _PATIENCE: Final = 2.0
-# Characters of names (2025-11-25 tools, Tool Names), and more characters of URIs. All others would need quotes, and
-# might have a meaning in a shell.
+# Complete only characters of names (2025-11-25 tools, Tool Names) and URIs. Others would need quotes, and might have a
+# meaning in a shell.
 _TYPEABLE: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_./:@%+,-]*")
 
 
 class _Target(click.ParamType):  # pyright: ignore[reportMissingTypeArgument] - not generic in click 8.1
-    """Completes TARGET: names from configuration files or, if none match, any file that the shell offers."""
+    """The parameter type of TARGET, with shell completion: server names from configuration files or, if none match, any
+    file.
+    """
 
     name = "target"
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        """Return matching names and files: see `click.ParamType.shell_complete`."""
+        """Return the server names and files that match the typed text: see `click.ParamType.shell_complete`."""
         from ..targets import NoTarget, configured_names
 
         try:
@@ -228,7 +238,9 @@ class _Target(click.ParamType):  # pyright: ignore[reportMissingTypeArgument] - 
 
 
 class _Offered(click.ParamType):  # pyright: ignore[reportMissingTypeArgument] - not generic in click 8.1
-    """Completes a name that TARGET offers, if TARGET listens at an address. Other targets are not started."""
+    """The parameter type of a tool, resource or prompt, with shell completion of the names that the server at TARGET
+    has. Completion only works if TARGET is a URL, since it starts no processes.
+    """
 
     def __init__(self, name: str, offers: Callable[[Client], AsyncIterator[Any]], member: str = "name") -> None:
         self.name = name
@@ -236,7 +248,7 @@ class _Offered(click.ParamType):  # pyright: ignore[reportMissingTypeArgument] -
         self._member = member
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        """Return matching names: see `click.ParamType.shell_complete`."""
+        """Return the names that match the typed text: see `click.ParamType.shell_complete`."""
         from ...connecting.targets import Address
         from ..targets import NoTarget, target_typed
 

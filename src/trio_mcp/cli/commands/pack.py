@@ -135,7 +135,7 @@ def pack(**typed: Any) -> int:
 
 @frozen(kw_only=True)
 class _Packing:
-    """The arguments and options of `pack`, as typed."""
+    """The arguments and options of ``trio-mcp pack``, as the user has typed them."""
 
     file: str
     name: str
@@ -183,7 +183,9 @@ class _Packing:
         return ENDED_WELL
 
     def _project(self, files: Mapping[str, Path]) -> dict[str, bytes]:
-        """Return a pyproject.toml with the dependencies, if hosts need one and the folder has none."""
+        """Return a pyproject.toml with the bundle's dependencies, if hosts need this file and the folder doesn't have
+        it.
+        """
         if self.runtime == "python":
             _check_library(files, self.dependencies)
         elif (project := files.get(_PROJECT)) is not None:
@@ -203,7 +205,7 @@ class _Packing:
 
 
 def _inside(file: Path, root: Path) -> str:
-    # Resolve only the folder, because the file may be a link in it.
+    # Resolve only the folder: the file itself may be a symbolic link.
     where = Path(os.path.realpath(file.parent)) / file.name
     return where.relative_to(root).as_posix() if where.is_relative_to(root) else str(where)
 
@@ -247,7 +249,7 @@ def _toml(text: str) -> str:
 
 @frozen
 class Package:
-    """The description of a server for registries and hosts. Raises `CommandError` for invalid values."""
+    """The description of a server for registries and MCP hosts. Raises `CommandError` for invalid values."""
 
     server: Server
     name: str
@@ -265,7 +267,7 @@ class Package:
             raise CommandError(f"{error}; write Server(..., version=..., description=..., title=...)") from None
 
     def server_json(self, bundle: bytes) -> dict[str, Any]:
-        """Return the ``server.json`` (registry schema 2025-12-11)."""
+        """Return the contents of ``server.json``, the server's description for registries (schema 2025-12-11)."""
         info = self.server.info
         package = {
             "registryType": "mcpb",
@@ -287,7 +289,7 @@ class Package:
         })  # fmt: skip
 
     def manifest(self, author: str, runtime: Literal["uv", "python"]) -> dict[str, Any]:
-        """Return the manifest of the bundle (mcpb, MANIFEST.md, version 0.4)."""
+        """Return the contents of the MCP bundle's manifest (mcpb, MANIFEST.md, version 0.4)."""
         info, here = self.server.info, f"${{__dirname}}/{ENTRY}"
         if runtime == "uv":
             command: dict[str, Any] = {"command": "uv", "args": ["run", "--directory", "${__dirname}", ENTRY]}
@@ -313,7 +315,7 @@ class Package:
 
 
 def _is_accepted(icon: Icon) -> bool:
-    """Return whether registries accept ``icon``."""
+    """Return whether registries accept ``icon`` in a server.json."""
     fits = icon.src.startswith("https://") and len(icon.src) <= _LONGEST_IMAGE_URL
     return fits and (icon.mime_type is None or icon.mime_type in _IMAGES)
 
@@ -323,5 +325,5 @@ def _icon(icon: Icon) -> dict[str, Any]:
 
 
 def _without_empty(members: dict[str, Any]) -> dict[str, Any]:
-    """Return ``members`` without empty ones."""
+    """Return ``members`` without those that have an empty value."""
     return {name: value for name, value in members.items() if value not in (None, [], "")}

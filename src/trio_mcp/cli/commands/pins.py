@@ -1,4 +1,4 @@
-"""``trio-mcp pins``: shows which tools of a gateway are new or changed, and approves them."""
+"""``trio-mcp pins``: shows which tools of a gateway's servers are new or changed, and approves them."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def approve(file: Path, config: Path, sign_in: SignIn, names: tuple[str, ...], y
 
 
 def _held(file: Path, config: Path, sign_in: SignIn) -> tuple[list[HeldTool], bool]:
-    """Return the tools that are held, and whether every server responded."""
+    """Connect to the servers, and return their tools that aren't approved, and whether every server responded."""
     members = members_in(config, sign_in)
     pin = loaded_pins(file)
     log_to_stderr("error")
@@ -146,8 +146,9 @@ def _print(held: Sequence[HeldTool]) -> None:
 
 
 def _lines(text: str) -> Iterator[str]:
-    """Yield ``text`` in lines that a terminal doesn't wrap. Each begins with a mark, so that a server's text can't
-    imitate a mark, a field or another tool."""
+    """Split ``text`` into lines that a terminal doesn't wrap. The caller prints a mark before each line, so that a
+    server's text can't imitate a mark, a field or another tool.
+    """
     room = max(shutil.get_terminal_size().columns, _NARROWEST) - len("    + ")
     for line in printable(text).replace("\t", "\\t").splitlines():
         start = width = 0
@@ -161,7 +162,7 @@ def _lines(text: str) -> Iterator[str]:
 
 
 def _fields(held: HeldTool) -> Iterator[tuple[str, Iterable[tuple[str, str]]]]:
-    """Yield the fields of a tool whose current text isn't approved, each with its `changed_parts`."""
+    """Yield the fields of a tool whose current text isn't approved. Each field comes with its `changed_parts`."""
     new, old = pinned_fields(held.item), held.approved or {}
     for name in {**old, **new}:
         if old.get(name) != new.get(name):
@@ -173,8 +174,9 @@ def _text(value: Any) -> str:
 
 
 def changed_parts(old: str, new: str) -> Iterator[tuple[str, str]]:
-    """Yield the parts of two texts, each with a mark: ``-`` if only ``old`` has it, ``+`` if only ``new`` has it, and a
-    blank if both have it."""
+    """Yield the parts of two texts that differ or agree, each with a mark: ``-`` if only ``old`` has the part, ``+`` if
+    only ``new`` has it, and a blank if both have it.
+    """
     before, after = _PIECE.findall(old), _PIECE.findall(new)
     start, end = _equal_ends(before, after)
     gone, come = before[start : len(before) - end], after[start : len(after) - end]
@@ -197,7 +199,9 @@ def changed_parts(old: str, new: str) -> Iterator[tuple[str, str]]:
 
 
 def _equal_ends(before: Sequence[str], after: Sequence[str]) -> tuple[int, int]:
-    """Return how many items are equal at the start, and how many of the remaining ones at the end."""
+    """Return how many items are equal at the start of both sequences, and how many of the remaining items are equal at
+    the end.
+    """
     shorter = min(len(before), len(after))
     start = next((at for at in range(shorter) if before[at] != after[at]), shorter)
     end = 0

@@ -91,18 +91,18 @@ async def _relay(recorder: Recorder, command: tuple[str, ...]) -> int:
 
 
 async def _pass_on(source: trio.abc.ReceiveStream, sink: trio.abc.SendStream, lines: _RecordedLines) -> None:
-    """Forward all bytes, and then the end of the stream."""
+    """Forward all bytes from ``source`` to ``sink`` and record them. At the end of ``source``, close ``sink``."""
     async with source, sink:
         try:
             while data := await source.receive_some(_CHUNK):
                 lines.feed(data)
                 await sink.send_all(data)
         except (trio.BrokenResourceError, trio.ClosedResourceError):
-            return  # the reader has closed its end, so nothing more can be forwarded
+            return  # the reader has closed the stream, so nothing more can be forwarded
 
 
 class _RecordedLines:
-    """The messages of one direction, for the recording."""
+    """Splits the bytes of one direction into messages, and adds these to the recording."""
 
     def __init__(self, recording: Recording, direction: str) -> None:
         self._recording = recording

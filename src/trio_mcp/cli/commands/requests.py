@@ -79,7 +79,8 @@ def call(
 
 @define(kw_only=True)
 class CallTool(CommandRequest[CallToolResult]):
-    """The request that calls a tool. `prepare` raises `NotOffered` and `WrongArgument`."""
+    """The `CommandRequest` of ``trio-mcp call``, which calls a tool. `prepare` raises `NotOffered` and `WrongArgument`.
+    """
 
     tool: str
     pairs: Sequence[str]
@@ -90,17 +91,17 @@ class CallTool(CommandRequest[CallToolResult]):
     """The arguments, which `prepare` has converted."""
 
     async def prepare(self, client: Client) -> None:
-        """Find the tool, and convert the arguments as its schema requires."""
+        """Find the tool on the server, and convert the typed arguments as its input schema requires."""
         declared = client.server_capabilities.tools is not None
         tool = await found("tool", self.tool, client.list_tools(), declared)
         self.arguments = arguments_typed(self.pairs, tool.input_schema, self.given)
 
     async def send(self, client: Client, on_progress: OnProgress) -> CallToolResult:
-        """Call the tool."""
+        """Call the tool, and return its result."""
         return await client.call_tool(self.tool, self.arguments, on_progress=on_progress)
 
     def show(self, result: CallToolResult, revision: Revision) -> int:
-        """Print the result. If the tool failed, print it to standard error."""
+        """Print the tool's result, to standard error if the tool failed, and return the exit status."""
         show_result(result, revision, as_json=self.as_json, save=self.save, name=self.tool)
         if not result.is_error:
             return ENDED_WELL
@@ -110,23 +111,26 @@ class CallTool(CommandRequest[CallToolResult]):
 
 @define(kw_only=True)
 class StartTask(CommandRequest["str | CallToolResult"]):
-    """The request that calls a tool without waiting for the end of its task. `prepare` raises the same errors as that
-    of ``calling``."""
+    """The `CommandRequest` of ``trio-mcp call --task``, which starts a tool as a task without waiting for the result.
+    `prepare` raises the same errors as that of `CallTool`.
+    """
 
     calling: CallTool
     answers_tasks = False
 
     async def prepare(self, client: Client) -> None:
-        """Find the tool: see `CallTool.prepare`."""
+        """Find the tool on the server, and convert the arguments: see `CallTool.prepare`."""
         await self.calling.prepare(client)
 
     async def send(self, client: Client, on_progress: OnProgress) -> str | CallToolResult:
-        """Call the tool. Return the id of the task, or the result if the server responds without a task."""
+        """Call the tool as a task. Returns the id of the task, or the tool's result if the server responds without a
+        task.
+        """
         task = await client.start_task(self.calling.tool, self.calling.arguments)
         return await task.result() if task.id is None else task.id
 
     def show(self, result: str | CallToolResult, revision: Revision) -> int:
-        """Print the id, or the result."""
+        """Print the id of the task, or the tool's result if there is no task."""
         if not isinstance(result, str):
             say("the server responded without a task")
             return self.calling.show(result, revision)
@@ -160,16 +164,18 @@ def read(uri: str, as_json: bool) -> ReadResource:
 
 @define(kw_only=True)
 class ReadResource(CommandRequest[ReadResourceResult]):
-    """The request that reads a resource, which servers needn't list."""
+    """The `CommandRequest` of ``trio-mcp read``, which reads a resource. It isn't looked up first, since servers
+    needn't list all resources.
+    """
 
     uri: str
 
     async def send(self, client: Client, on_progress: OnProgress) -> ReadResourceResult:
-        """Read the resource."""
+        """Read the resource from the server, and return its contents."""
         return await client.read_resource(self.uri, on_progress=on_progress)
 
     def show(self, result: ReadResourceResult, revision: Revision) -> int:
-        """Print the contents: as text on a terminal, and byte for byte elsewhere."""
+        """Print the resource's contents: as text on a terminal, and byte for byte elsewhere."""
         if self.as_json or sys.stdout.isatty():
             return super().show(result, revision)
         try:
@@ -182,7 +188,7 @@ class ReadResource(CommandRequest[ReadResourceResult]):
         return ENDED_WELL
 
     def lines(self, result: ReadResourceResult) -> Iterable[str]:
-        """Return text contents, and descriptions of others."""
+        """Return the resource's text contents, and descriptions of its other contents."""
         return map(resource_text, result.contents)
 
 
@@ -217,14 +223,16 @@ def prompt(name: str, arguments: tuple[str, ...], as_json: bool) -> GetPrompt:
 
 @define(kw_only=True)
 class GetPrompt(CommandRequest[GetPromptResult]):
-    """The request that gets a prompt. `prepare` raises `NotOffered` and `WrongArgument`."""
+    """The `CommandRequest` of ``trio-mcp prompt``, which gets a prompt. `prepare` raises `NotOffered` and
+    `WrongArgument`.
+    """
 
     prompt: str
     pairs: Sequence[str]
     _arguments: dict[str, str] = attrs.field(init=False)
 
     async def prepare(self, client: Client) -> None:
-        """Find the prompt, and check that it has these arguments."""
+        """Find the prompt on the server, and check that it has the typed arguments."""
         declared = client.server_capabilities.prompts is not None
         prompt = await found("prompt", self.prompt, client.list_prompts(), declared)
         self._arguments = texts_typed(self.pairs)
@@ -233,11 +241,11 @@ class GetPrompt(CommandRequest[GetPromptResult]):
             raise no_such_argument("prompt", stray, known)
 
     async def send(self, client: Client, on_progress: OnProgress) -> GetPromptResult:
-        """Get the prompt. If there are no arguments, they are omitted."""
+        """Get the prompt with its arguments from the server."""
         return await client.get_prompt(self.prompt, self._arguments or None, on_progress=on_progress)
 
     def lines(self, result: GetPromptResult) -> Iterable[str]:
-        """Return the messages, each after its role."""
+        """Return the prompt's messages as lines, each after its role."""
         return (f"{message.role}: {block_text(message.content)}" for message in result.messages)
 
 
@@ -266,8 +274,9 @@ def complete(name: str, arguments: tuple[str, ...], as_json: bool) -> CompleteAr
 
 @define(kw_only=True)
 class CompleteArgument(CommandRequest[Completion]):
-    """The request for suggestions. The first of the ``pairs`` is to be completed, and the others are already known.
-    `prepare` raises `NotOffered` and `WrongArgument`."""
+    """The `CommandRequest` of ``trio-mcp complete``, which gets suggestions for an argument. The first of the ``pairs``
+    is the argument to complete, and the others are known arguments. `prepare` raises `NotOffered` and `WrongArgument`.
+    """
 
     name: str
     pairs: Sequence[str]
@@ -275,7 +284,7 @@ class CompleteArgument(CommandRequest[Completion]):
     _typed: dict[str, str] = attrs.field(init=False)
 
     async def prepare(self, client: Client) -> None:
-        """Find the prompt or the resource template."""
+        """Find the prompt or the resource template on the server."""
         self._typed = texts_typed(self.pairs)
         if not self._typed:
             raise WrongArgument("the argument to complete must be like ARGUMENT=BEGINNING, or ARGUMENT= for all")
@@ -296,12 +305,12 @@ class CompleteArgument(CommandRequest[Completion]):
         raise error or not_offered("prompt or resource template", self.name, names)
 
     async def send(self, client: Client, on_progress: OnProgress) -> Completion:
-        """Request suggestions, without progress."""
+        """Request suggestions for the argument from the server."""
         (argument, beginning), *settled = self._typed.items()
         return await client.complete(self._reference, argument, beginning, settled=dict(settled) if settled else None)
 
     def lines(self, result: Completion) -> Iterable[str]:
-        """Return the suggestions."""
+        """Return the suggested values, one per line."""
         yield from result.values
         if result.has_more or (result.total is not None and result.total > len(result.values)):
             say(f"there are more: {result.total}" if result.total is not None else "there are more")

@@ -117,7 +117,7 @@ def run(
 
 
 async def _keep_tasks(server: Server, path: Path) -> None:
-    """Keep the tasks of ``server`` in the file ``path``. Raises `OSError` if the file can't be used."""
+    """Store the tasks of ``server`` in the file ``path``. Raises `OSError` if the file can't be used."""
     from ...stores.sqlite_store import SQLiteTaskStore  # imported late: most servers don't need it
 
     async with SQLiteTaskStore(path) as store:  # only a check: the server opens it again

@@ -115,37 +115,39 @@ class _TaskRequest(CommandRequest[R], Generic[R]):
 
 @define(kw_only=True)
 class GetTask(_TaskRequest[TaskState]):
-    """The request for the state of a task."""
+    """The `CommandRequest` of ``trio-mcp tasks get``, which gets the state of a task."""
 
     task: str
 
     async def send(self, client: Client, on_progress: OnProgress) -> TaskState:
-        """Request the state."""
+        """Request the state of the task from the server."""
         return await client.resume_task(self.task).get()
 
     def plain(self, result: TaskState, revision: Revision) -> JSONObject:
-        """Return the state of the task as plain data."""
+        """Return the state of the task as plain data for JSON output."""
         return _plain(result)
 
     def lines(self, result: TaskState) -> Iterable[str]:
-        """Return the state of the task, with one fact per line."""
+        """Return the state of the task as lines, with one field per line."""
         return (f"{label:<9}{on_one_line(words)}" for label, words in _facts(result))
 
 
 @define(kw_only=True)
 class GetTaskResult(_TaskRequest[CallToolResult]):
-    """The request that waits for the result of a task, and answers the task's questions."""
+    """The `CommandRequest` of ``trio-mcp tasks result``, which waits for the result of a task. Meanwhile the user can
+    answer the task's input requests.
+    """
 
     task: str
     cancels = False
     answers_tasks = True
 
     async def send(self, client: Client, on_progress: OnProgress) -> CallToolResult:
-        """Wait for the result."""
+        """Wait until the task has ended, and return its result."""
         return await client.resume_task(self.task).result(on_progress=on_progress)
 
     def show(self, result: CallToolResult, revision: Revision) -> int:
-        """Print the result: see `CommandRequest.show`."""
+        """Print the task's result: see `CommandRequest.show`."""
         show_result(result, revision, as_json=self.as_json)
         if not result.is_error:
             return ENDED_WELL
@@ -155,24 +157,26 @@ class GetTaskResult(_TaskRequest[CallToolResult]):
 
 @define(kw_only=True)
 class CancelTask(_TaskRequest[str]):
-    """The request that cancels a task."""
+    """The `CommandRequest` of ``trio-mcp tasks cancel``, which cancels a task."""
 
     task: str
 
     async def send(self, client: Client, on_progress: OnProgress) -> str:
-        """Send the cancellation, and return the id."""
+        """Send the cancellation of the task to the server, and return the task's id."""
         await client.resume_task(self.task).cancel()
         return self.task
 
     def show(self, result: str, revision: Revision) -> int:
-        """Print that the server was notified."""
+        """Print that the server has received the cancellation of the task."""
         say("the server was asked to cancel the task")
         return ENDED_WELL
 
 
 @define(kw_only=True)
 class ListTasks(_TaskRequest["list[TaskState]"]):
-    """The request that lists the caller's tasks, which only legacy servers support."""
+    """The `CommandRequest` of ``trio-mcp tasks list``, which lists the user's tasks. Only legacy servers (2025-11-25)
+    support this.
+    """
 
     era = "legacy"
 
@@ -186,21 +190,21 @@ class ListTasks(_TaskRequest["list[TaskState]"]):
             raise NotOffered(f"the server cannot list tasks: {_INSTEAD}")
 
     def advice(self, error: Exception) -> str | None:
-        """Return what to do instead if the server can't list tasks."""
+        """Return advice for the case that the server can't list tasks."""
         return f"some servers cannot list tasks: {_INSTEAD}" if isinstance(error, PeerError | HTTPError) else None
 
     async def send(self, client: Client, on_progress: OnProgress) -> list[TaskState]:
-        """Request all pages."""
+        """Request the list of tasks, all pages of it."""
         return [state async for state in client.list_tasks()]
 
     def show(self, result: list[TaskState], revision: Revision) -> int:
-        """Print the tasks. If there are none, print why that may be."""
+        """Print the tasks, or a possible reason why there are none."""
         if not result:
             say(f"no tasks; without a token, only tasks of this connection are listed: {_INSTEAD}")
         return super().show(result, revision)
 
     def plain(self, result: list[TaskState], revision: Revision) -> list[JSONObject]:
-        """Return the tasks as plain data."""
+        """Return the tasks as plain data for JSON output."""
         return [_plain(state) for state in result]
 
     def lines(self, result: list[TaskState]) -> Iterable[str]:
