@@ -1,1 +1,1 @@
-"""Servers that forward requests to another server, the upstream server, through a client."""
+"""Proxies and gateways: servers that forward requests to another server (the upstream server) through a client."""

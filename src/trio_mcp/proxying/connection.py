@@ -1,4 +1,4 @@
-"""A proxy's connection: serves one client of the proxy by forwarding to the upstream server.
+"""ProxyConnection: a proxy's connection to one of its clients, whose messages are forwarded to the upstream server.
 
 Most requests are forwarded unchanged. The connection itself answers `initialize` and `server/discover`, and keeps log
 levels and subscriptions. Requests that were read together are forwarded in that order, although each runs in its own
@@ -59,7 +59,7 @@ _UNNAMED: Final = Implementation("unknown", "0")
 
 
 class ProxyConnection:
-    """Serves a client of the proxy, until the client or the upstream server is gone.
+    """Serves one client of the proxy, until the connection to the client or to the upstream server ends.
 
     If one connection carries the requests of all clients (modern HTTP), each principal counts as a client with its own
     upstream connection, which is opened and closed while this connection stays.
@@ -101,9 +101,10 @@ class ProxyConnection:
         }
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Serve the client until the connection ends: see `Connection.run`. An upstream connection that was opened for
-        this client is closed with the client. If that connection is lost, this one ends once all calls have been
-        answered."""
+        """Serve the client until its connection ends: see `Connection.run`. An upstream connection that was opened only
+        for this client is closed with it. If that upstream connection is lost, the client's connection ends once all
+        calls have been answered.
+        """
         self._load.connections += 1
         try:
             async with open_service_nursery("the client is gone") as services, trio.open_nursery() as own:
@@ -125,8 +126,9 @@ class ProxyConnection:
                     await upstream.unsubscribe_all(list(self._state.subscriptions))
 
     def everything_changed(self) -> None:
-        """Notify the client that all lists and resources may have changed. See
-        `ServedConnection.everything_changed`."""
+        """Notify the proxy's client that all lists and resources of the upstream server may have changed. See
+        `ServedConnection.everything_changed`.
+        """
         reached = self._tenants.reached(self.connection.exchange.peer.principal)
         if reached is not None and self._state.revision is not None and self._state.initialized:
             notify_everything_changed(self.connection, reached[1].capabilities)
@@ -134,7 +136,9 @@ class ProxyConnection:
     # Requests
 
     def answer_now(self, request: InboundRequest, exchange: Exchange) -> Decision:
-        """Return the answer to a request that can be answered at once: see `RequestHandler.answer_now`."""
+        """Return the response to a client's request, if the proxy can respond without waiting: see
+        `RequestHandler.answer_now`.
+        """
         if request.method.ahead:
             return cancel_abandoned(request, exchange, self.connection.host)
         reached, name = self._tenants.reached(exchange.peer.principal), request.method.name
@@ -158,12 +162,15 @@ class ProxyConnection:
         return LATER
 
     def _is_for(self, upstream: Upstream | None, method: str) -> bool:
-        """Return whether the upstream server is connected and knows ``method``. If so, the request is forwarded, and
-        the upstream server's reply shows that it is alive."""
+        """Return whether the upstream server is connected and has the method ``method``. Then the request is forwarded,
+        so that the response shows that the upstream server is alive.
+        """
         return upstream is not None and method in upstream.revision._methods and not self.connection.is_ending
 
     async def answer(self, scope: RequestScope) -> Any:
-        """Return the answer to a request of the client: see `RequestHandler.answer`."""
+        """Return the response to a client's request, in most cases the upstream server's response: see
+        `RequestHandler.answer`.
+        """
         request = scope.request
         if request.method.ahead:
             return await wait_for_call_end(scope, self.connection.host)
@@ -250,12 +257,15 @@ class ProxyConnection:
     # Notifications
 
     def wants(self, event: NotificationReceived) -> bool:
-        """Return whether `notified` must be called for a notification of the client: see `RequestHandler.wants`. It
-        isn't called for notifications of the handshake and of progress, which are handled elsewhere."""
+        """Return whether a client's notification must be passed to `notified`: see `RequestHandler.wants`.
+        Notifications of the handshake and of progress are handled elsewhere.
+        """
         return event.method.name not in _NOT_FORWARDED
 
     async def notified(self, event: NotificationReceived) -> None:
-        """Forward a notification if the upstream server knows its method: see `RequestHandler.notified`."""
+        """Forward a client's notification to the upstream server, if that server knows its method: see
+        `RequestHandler.notified`.
+        """
         reached = self._tenants.reached(self.connection.exchange.peer.principal)
         if reached is None:
             return
@@ -271,7 +281,8 @@ class ProxyConnection:
 async def _forward_notification(
     downstream: ProxyClient, upstream: Upstream, sent: InboundRequest | NotificationReceived
 ) -> None:
-    """Forward a notification of an extension to the upstream server, if the proxy forwards that extension."""
+    """Forward a notification of an extension to the upstream server, if the extension is one that the proxy forwards.
+    """
     if _forwards(downstream, upstream, sent):
         await upstream.send_extension_notification(sent.method.name, sent.params or None)
 
@@ -285,8 +296,9 @@ def _discovered(downstream: ProxyClient, upstream: Upstream, request: InboundReq
 
 
 class ReadingOrder:
-    """Restores the order in which a connection's requests were read. Each request runs in its own task, and trio starts
-    tasks in any order."""
+    """Makes requests run in the order in which they were read. Each request runs in its own task, and trio starts tasks
+    in any order.
+    """
 
     def __init__(self) -> None:
         self._numbers: WeakKeyDictionary[InboundRequest, int] = WeakKeyDictionary()
@@ -296,12 +308,13 @@ class ReadingOrder:
         starts its turn."""
 
     def add(self, request: InboundRequest) -> None:
-        """Record that ``request`` was read now, after all requests added before."""
+        """Record that ``request`` was read after all requests that were added earlier."""
         self._numbers[request] = next(self._count)
 
     async def wait_for_turn(self, request: InboundRequest) -> None:
-        """Wait until all requests that were read before ``request`` have had their turn, if they call this method at
-        the same time or earlier. The next request's turn begins when the caller of this method blocks."""
+        """Wait until ``request`` is the first, in the order of reading, of the requests that wait in this method. The
+        next request continues when the caller of this method blocks.
+        """
         turn = self._numbers.pop(request), trio.Event()
         insort(self._turns, turn)
         try:

@@ -1,4 +1,6 @@
-"""The clients of a proxy or a gateway, as seen from the upstream server, and their calls in flight."""
+"""`Downstream`: a client of a proxy or gateway, and `ForwardedCall`: a request of that client that was forwarded to the
+upstream server.
+"""
 
 from __future__ import annotations
 
@@ -48,15 +50,18 @@ _MAX_IDS: Final = 64
 
 
 def record_request(request_id: RequestId) -> None:
-    """Record that a request was sent upstream for the client's call that this task forwards, if there is one."""
+    """Record the id of a request to the upstream server as belonging to the client's call that this task forwards. Has
+    no effect in other tasks.
+    """
     call = _current_call.get()
     if call is not None:
         call.record_request_id(request_id)
 
 
 class ForwardedCall:
-    """A client's request that was forwarded and isn't answered yet. ``known`` contains all such calls of the upstream
-    server."""
+    """A client's request that was forwarded to the upstream server and has no response yet. ``known`` maps the ids of
+    requests to the upstream server to such calls.
+    """
 
     def __init__(self, scope: RequestScope, downstream: Downstream, known: dict[RequestId, ForwardedCall]) -> None:
         self.scope = scope
@@ -70,7 +75,7 @@ class ForwardedCall:
 
     @property
     def revision(self) -> Revision:
-        """The protocol revision that the client speaks in this call."""
+        """The protocol revision of the client's request."""
         return self.scope.request.revision
 
     @property
@@ -79,15 +84,16 @@ class ForwardedCall:
         return self.scope.request.capabilities
 
     def record_request_id(self, request_id: RequestId) -> None:
-        """Record the id of a request that was sent upstream for the call. A message in the response to one of the
-        latest 64 requests is recognized as belonging to the call."""
+        """Record the id of a request that the proxy sent to the upstream server for this call. Messages in the
+        responses to the latest 64 such requests are recognized as belonging to the call.
+        """
         self._known[request_id] = self
         self._ids.append(request_id)
         if len(self._ids) > _MAX_IDS:
             del self._known[self._ids.popleft()]
 
     def record_task(self, task_id: str) -> None:
-        """Record that the upstream server continues the call as a task that the proxy waits for."""
+        """Record the id of the task as which the upstream server continues this call. The proxy waits for the task."""
         self.task_id = task_id
 
     @property
@@ -97,13 +103,15 @@ class ForwardedCall:
 
     @property
     def may_ask(self) -> bool:
-        """True if a request (sampling, elicitation, roots) can be sent to the client in this call."""
+        """True if a server-to-client request (sampling, elicitation, roots) can be sent to the client during this call.
+        """
         return self.revision.server_requests or self.scope.request.method.may_ask
 
     async def ask(self, method: str, params: JSONObject, on_progress: OnProgress | None, key: str | None) -> Any:
-        """Send a request of the upstream server (sampling, elicitation, roots) to the client, and return the client's
-        answer as plain data. The request is cancelled when the call ends. Raises `CodedError` if the client can't be
-        asked, and the errors of `Connection.request`."""
+        """Send a server-to-client request (sampling, elicitation, roots) of the upstream server to the client, and
+        return the client's response as plain data. The request is cancelled when the call ends. Raises `CodedError` if
+        the client can't get such a request or the call has ended, and the errors of `Connection.request`.
+        """
         await self.caught_up()
         if sends_questions(self.scope) or (self.revision.server_requests and method not in ASKABLE):
             return await self.scope.ask(method, params, self.revision, on_progress)
@@ -118,16 +126,17 @@ class ForwardedCall:
         raise CodedError(INTERNAL_ERROR, _OVER)
 
     def notify(self, event: NotificationReceived) -> None:
-        """Send a notification of the call to the client, on the call's own channel. A log message is only sent if the
-        client wants it. If there is no room, notifications wait, within the limits of a `NotificationQueue`, without
-        blocking other calls."""
+        """Send a notification of the upstream server to the client, on the channel of this call. Log messages below the
+        client's log level aren't sent. If there is no room, notifications wait in a queue, with the same limits as a
+        `NotificationQueue`, so that other calls aren't blocked.
+        """
         scope, nursery = self.scope, self.scope.nursery
         if nursery is None or not scope.sends or (event.method.name == LOG and not self._wants(event)):
             return
         try:
             line = scope.notification(event.method.name, event.params)
         except NotSerializable:
-            return  # the notification contains a lone surrogate, so it can't be written as JSON
+            return  # the notification has a lone surrogate, so it can't be written as JSON
         if self._pending_logs is None and not scope.outbox.is_full():
             scope.put(line)
             return
@@ -140,7 +149,7 @@ class ForwardedCall:
         level: Any = event.params.get("level")
         request = self.scope.request
         minimum = request.log_level
-        if request.revision.handshake:  # messages of all levels, until the client sets one
+        if request.revision.handshake:  # messages of all levels, until the client has set a level
             minimum = self.downstream.log_level if self.downstream.level_is_set else "debug"
         return isinstance(level, str) and minimum is not None and should_log(level, minimum)
 
@@ -153,14 +162,15 @@ class ForwardedCall:
         late.flushed.set()
 
     async def caught_up(self) -> None:
-        """Wait until all notifications that the upstream server has sent for the client are in the outbox."""
+        """Wait until all notifications that the upstream server has sent for this client are in the client's outbox."""
         await self.downstream.caught_up()
         while self._pending_logs is not None:
             await self._pending_logs.flushed.wait()
 
     def close(self) -> None:
-        """Cancel the requests to the client, because the call was answered or cancelled, and send no further
-        notifications of the call."""
+        """End the call, which was answered or cancelled: cancel its requests to the client, and drop its waiting
+        notifications.
+        """
         while self._ids:
             del self._known[self._ids.popleft()]
         for question in tuple(self._questions):
@@ -170,7 +180,7 @@ class ForwardedCall:
 
 
 class _PendingLogs:
-    """The log messages of a call that are waiting for room in the outbox."""
+    """The notifications of a call that wait for room in the client's outbox."""
 
     def __init__(self, limits: Limits) -> None:
         self.lines = Backlog[bytes](limits.max_pending_notifications, limits.max_inbound_bytes)
@@ -180,7 +190,9 @@ class _PendingLogs:
 
 @define(eq=False)
 class Downstream(ABC):
-    """A client of a proxy or a gateway, as seen from the upstream server, with its calls in flight."""
+    """A client of a proxy or gateway, to which the upstream server's notifications and requests are forwarded, with its
+    calls in flight.
+    """
 
     limits: Limits
     _state: ConnectionState
@@ -201,46 +213,52 @@ class Downstream(ABC):
     @property
     @abstractmethod
     def legacy(self) -> Revision | None:
-        """The revision of the client's handshake; `None` if there was no handshake, or if nothing is sent outside of
-        calls."""
+        """The protocol revision of the client's handshake; `None` if there was no handshake, or if the client gets
+        messages only within calls.
+        """
 
     @property
     @abstractmethod
     def revision(self) -> Revision:
-        """The protocol revision of requests to the client (sampling, elicitation, roots)."""
+        """The protocol revision in which server-to-client requests (sampling, elicitation, roots) are sent to the
+        client.
+        """
 
     @property
     @abstractmethod
     def capabilities(self) -> ClientCapabilities:
-        """The capabilities that the client declared in its handshake, or for the call in which a request is sent to
-        it."""
+        """The capabilities that the client has declared in its handshake or, if requests are only sent to it within
+        calls, for its latest call.
+        """
 
     @property
     @abstractmethod
     def party(self) -> object:
-        """The identity of the client for limits and accounting: see `Exchange.party`."""
+        """The identity of the client for limits and statistics: see `Exchange.party`."""
 
     @abstractmethod
     async def ask(self, method: str, params: JSONObject, on_progress: OnProgress | None, key: str | None) -> Any:
-        """Send the client a request (sampling, elicitation, roots) that names no call, and return the client's answer.
-        Raises the errors of `Connection.request`."""
+        """Send the client a request of the upstream server (sampling, elicitation, roots) that belongs to no known
+        call, and return the client's response. Raises the errors of `Connection.request`.
+        """
 
     @abstractmethod
     def put(self, event: NotificationReceived, *, named: bool) -> None:
-        """Handle a notification of the upstream server that may be for this client. ``named`` is true if some client
-        has subscribed to the notification's resource under exactly this URI."""
+        """Send a notification of the upstream server to the client, if it is for this client. If ``named`` is true, a
+        resource update is only for clients that have subscribed to exactly its URI.
+        """
 
     @abstractmethod
     def put_in_call(self, call: ForwardedCall, event: NotificationReceived) -> None:
-        """Handle a notification of the upstream server that came in the response to ``call``."""
+        """Send the client a notification that the upstream server has sent within the response to ``call``."""
 
     @abstractmethod
     async def caught_up(self) -> None:
-        """Wait until all notifications for the client that have arrived are in the outbox."""
+        """Wait until all notifications for the client that have arrived are in its outbox."""
 
     @abstractmethod
     def close(self, reason: str) -> None:
-        """Close the connection to the client, if that connection only serves the upstream server."""
+        """Close the connection to the client, if the connection is only used for this upstream server."""
 
     @property
     def is_waiting(self) -> bool:
@@ -249,13 +267,16 @@ class Downstream(ABC):
 
     @property
     def log_level(self) -> str:
-        """The lowest level of log messages that the client wants on its connection: see `ConnectionState.log_level`."""
+        """The minimum level of log messages that the client has set for its connection: see
+        `ConnectionState.log_level`.
+        """
         return self._state.log_level
 
     @contextmanager
     def calling(self, scope: RequestScope, known: dict[RequestId, ForwardedCall]) -> Generator[ForwardedCall]:
-        """Count the request of ``scope`` as forwarded inside the block. ``known`` contains the calls of the upstream
-        server."""
+        """Inside the block, the request of ``scope`` is one of the client's calls in flight. Yields the
+        `ForwardedCall`. ``known`` is `Upstream.calls`.
+        """
         call = self.calls[scope] = ForwardedCall(scope, self, known)
         token = _current_call.set(call)
         try:
@@ -266,20 +287,23 @@ class Downstream(ABC):
             call.close()
 
     def log_in_calls(self, event: NotificationReceived) -> None:
-        """Send a log message to the client, in the call whose task the message names, or in every call in flight if it
-        names none."""
+        """Send a log message to the client in the call whose task the message names. If it names no task, send it in
+        each of the client's calls in flight.
+        """
         task_id = related_task_of(event.params)
         for call in tuple(self.calls.values()):
             if task_id is None or call.task_id == task_id:
                 call.notify(event)
 
     def declared(self) -> list[ClientCapabilities]:
-        """Return the capabilities that the client has declared in its handshake and in its calls in flight."""
+        """Return the capabilities that the client has declared, in its handshake and for each of its calls in flight.
+        """
         return [self.capabilities, *(call.capabilities for call in self.calls.values())]
 
 
 class ProxyClient(Downstream):
-    """A client of a proxy, which gets the upstream server's notifications, and its requests outside of calls.
+    """A client of a proxy. Unlike a gateway's client, it also gets the upstream server's notifications and requests
+    outside of calls.
 
     Each notification is put into a queue as soon as it is read, and moved to the outbox when there is room. So a client
     that doesn't read never blocks another client. It loses the oldest notifications beyond the limits of a
@@ -302,12 +326,12 @@ class ProxyClient(Downstream):
 
     @property
     def legacy(self) -> Revision | None:
-        """The revision of the client's handshake; `None` if there was none."""
+        """The protocol revision of the client's handshake; `None` if there was no handshake."""
         return self._state.revision
 
     @property
     def revision(self) -> Revision:
-        """The revision of the client's handshake. Only valid after the handshake."""
+        """The protocol revision of the client's handshake. Only valid after the handshake."""
         assert self.legacy is not None, "outside of calls, only legacy clients can be asked"
         return self.legacy
 
@@ -318,13 +342,13 @@ class ProxyClient(Downstream):
 
     @property
     def party(self) -> object:
-        """The identity of the client for limits and accounting: see `Exchange.party`."""
+        """The identity of the client for limits and statistics: see `Exchange.party`."""
         scope = next(iter(self.calls), None)
         return (self.connection if scope is None else scope).exchange.party
 
     async def ask(self, method: str, params: JSONObject, on_progress: OnProgress | None, key: str | None) -> Any:
-        """Send a request to the client outside of any call, and return the client's answer. Raises the errors of
-        `Connection.request`.
+        """Send the client a request of the upstream server that belongs to no known call, and return the client's
+        response. Raises the errors of `Connection.request`.
 
         The request is sent on the channel of the latest legacy call, since a client over HTTP need not listen to
         anything else. ``key`` is ignored, since these requests have ids.
@@ -335,28 +359,30 @@ class ProxyClient(Downstream):
         return await self.connection.outbound.request(method, params or None, self.revision, on_progress, outbox=outbox)
 
     def set_log_level(self, level: str) -> None:
-        """Record that the client wants log messages of this level and above."""
+        """Record ``level`` as the minimum level of the log messages that the client wants."""
         self._state.set_log_level(level)
         self.level_is_set = True
 
     def mark_shared(self) -> None:
-        """Record that other clients share the upstream connection, so that its log messages may belong to their
-        calls."""
+        """Record that the upstream connection is shared with other clients. Then a log message of the upstream server
+        may belong to another client's call.
+        """
         self._is_shared = True
 
     def close(self, reason: str) -> None:
-        """Close the connection to the client, unless that connection is already ending and its last replies are being
-        sent."""
+        """Close the connection to the client, unless that connection is already ending and its last responses are being
+        sent.
+        """
         if not self.connection.is_ending:
             self.connection.shut_down(reason)
 
     def start_in(self, nursery: trio.Nursery) -> None:
-        """Start the task in ``nursery`` that moves queued notifications to the client."""
+        """Start the task in ``nursery`` that sends queued notifications to the client."""
         self._queue.task.start_in(nursery, copy_context())
 
     def put(self, event: NotificationReceived, *, named: bool) -> None:
-        """Handle a notification of the upstream server that may be for this client. ``named`` is true if some client
-        has subscribed to the notification's resource under exactly this URI.
+        """Queue a notification of the upstream server for this client, if it is for this client. If ``named`` is true,
+        a resource update is only for clients that have subscribed to exactly its URI.
 
         If this stands for many clients, a log message goes to the call whose task it names, or else to every call in
         flight.
@@ -369,18 +395,18 @@ class ProxyClient(Downstream):
         try:
             size = len(encode_value(event.params))
         except NotSerializable:
-            return  # the notification contains a lone surrogate, so it can't be written as JSON
+            return  # the notification has a lone surrogate, so it can't be written as JSON
         self._queue.put(event, size)
 
     def put_in_call(self, call: ForwardedCall, event: NotificationReceived) -> None:
-        """Handle a notification that came in the response to ``call``: see `Downstream.put_in_call`."""
+        """Send the client a notification from the response to ``call``: see `Downstream.put_in_call`."""
         if call.scope.outbox is self._outbox:
-            self.put(event, named=False)  # in order with all other notifications
+            self.put(event, named=False)  # keep the order of all notifications
         else:
             call.notify(event)
 
     async def caught_up(self) -> None:
-        """Wait until all notifications for the client that have arrived are in the outbox."""
+        """Wait until all notifications for the client that have arrived are in its outbox."""
         await self._queue.wait_until_handled(self._queue.received)
 
     def _is_for_us(self, event: NotificationReceived, named: bool) -> bool:
@@ -390,25 +416,29 @@ class ProxyClient(Downstream):
             return isinstance(level, str) and self._wants_log(log_level_rank(level), event.revision)
         if is_unknown(name):
             return self.speaks_as(event.revision)
-        # In modern revisions, changes are reported on streams, and the requests for these streams send them.
+        # A modern client gets changes only on its streams (subscriptions/listen), from the requests that opened the
+        # streams.
         if legacy is None or not self._state.initialized or name not in legacy._methods:
             return False
         if name != "notifications/resources/updated":
             return True
         subscriptions = self._state.subscriptions
-        # Otherwise the change belongs to a subscribed resource, although its URI may not show which one.
+        # The URI of the change may not show to which subscribed resource it belongs. If no client has subscribed to
+        # exactly this URI, notify every client with subscriptions.
         return event.params.get("uri") in subscriptions or (not named and bool(subscriptions))
 
     def speaks_as(self, revision: Revision) -> bool:
-        """Return whether the client can receive messages of an extension now, with a protocol revision of the same kind
-        (modern or legacy) as ``revision``: in legacy revisions after its handshake, in modern revisions while it waits
-        for a response."""
+        """Return whether the client can receive messages of an extension now, in the kind of protocol revision (modern
+        or legacy) of ``revision``. A legacy client can after its handshake, a modern client while it waits for a
+        response.
+        """
         if revision.handshake:
             return self.legacy is not None and self._state.initialized
         return any(not call.revision.handshake for call in self.calls.values())
 
     def _wants_log(self, rank: int, said: Revision) -> bool:
-        """Return whether the client wants a log message of level ``rank`` that names no request.
+        """Return whether the client wants a log message with the level ``rank`` that doesn't name a request. The
+        upstream server has sent the message in the revision ``said``.
 
         In modern revisions every log message belongs to a request. If a modern server sends it, it is for clients that
         wait for a response. A modern client gets log messages only at the level of a request that it waits for.
@@ -436,14 +466,15 @@ class ProxyClient(Downstream):
         await outbox.room()
         if not self._is_for_us(event, named=True):
             return  # the call was cancelled while its notification waited
-        # Notifications that were queued before the end of the call are sent before its reply. After the reply,
-        # the client no longer reads the response.
+        # Notifications that were queued before the end of the call are sent before its response, since the client reads
+        # nothing on the call's channel after the response.
         (self._outbox if scope is None or not scope.sends else outbox).put(line)
 
     def _only_legacy_call(self) -> RequestScope | None:
-        """Return the client's only request in flight, to which a log message or a notification of an extension then
-        belongs; `None` if there isn't exactly one. The message is sent on the request's own channel, since a client
-        over HTTP need not listen to anything else."""
+        """Return the client's only request in flight, if there is exactly one and it is a legacy request; otherwise
+        `None`. Log messages and extension notifications then belong to this request, and are sent on its channel, since
+        a client over HTTP needn't listen to anything else.
+        """
         waiting = [call.scope for call in self.calls.values() if call.scope.sends]
         if self._is_shared or len(waiting) != 1 or not waiting[0].request.revision.server_requests:
             return None
@@ -454,6 +485,7 @@ class ProxyClient(Downstream):
 
 
 def _passes(rank: int, minimum: str) -> bool:
-    """Return whether a log message has at least the minimum level. A level that isn't in RFC 5424 is always high
-    enough."""
+    """Return whether a log message with the level ``rank`` is at or above the level ``minimum``. Levels that aren't in
+    RFC 5424 always are.
+    """
     return not 0 <= rank < log_level_rank(minimum)

@@ -1,5 +1,4 @@
-"""Which extensions a proxy forwards although it doesn't know them, without letting a message of one client reach
-another.
+"""Decides which unknown extensions a proxy forwards, so that no message of one client reaches another client.
 
 An extension is offered to a client, and its declaration forwarded to the upstream server, only if its messages may pass
 as well: both sides must be modern or both legacy, and the upstream connection must serve this client, or its principal,
@@ -58,8 +57,7 @@ _OF_VIEWS: Final = "ui/"
 
 @frozen
 class SharedExtensions:
-    """The extensions that are forwarded over connections shared by several clients, because the proxy's configuration
-    names them."""
+    """The extensions that the proxy's configuration allows on upstream connections shared by several clients."""
 
     names: frozenset[str] = frozenset()
     methods: Mapping[str, str] = MappingProxyType({})
@@ -67,8 +65,9 @@ class SharedExtensions:
 
     @classmethod
     def of(cls, passes: Iterable[str | Extension[Any, Any]]) -> SharedExtensions:
-        """Return the `SharedExtensions` for extensions that are given by name or as an `Extension`. Raises `ValueError`
-        if a string isn't the name of an extension."""
+        """Return a `SharedExtensions` for ``passes``, extensions that are given by name or as an `Extension`. Raises
+        `ValueError` if a string isn't a valid name of an extension.
+        """
         given = list(passes)
         names = [each if isinstance(each, str) else each.name for each in given]
         for name in names:
@@ -77,8 +76,9 @@ class SharedExtensions:
         return cls(frozenset(names), {row.name: each.name for each in known for row in each._rows})
 
     def owner_of(self, method: str) -> str | None:
-        """Return the forwarded extension that ``method`` belongs to; `None` if there is none. If only the name of an
-        extension is known, its methods begin with that name, possibly after ``notifications/``."""
+        """Return the name of the allowed extension that ``method`` belongs to; `None` if there is none. If only an
+        extension's name is known, its methods begin with this name, possibly after ``notifications/``.
+        """
         owner = self.methods.get(method)
         if owner is None:
             owner = "/".join(method.removeprefix(_NOTIFICATION_PREFIX).split("/", 2)[:2])
@@ -89,13 +89,13 @@ NONE_SHARED: Final = SharedExtensions()
 
 
 def is_unknown(method: str) -> bool:
-    """Return whether ``method`` isn't in the specification, and so may belong to an extension."""
+    """Return whether the MCP specification doesn't have ``method``, so that the method may belong to an extension."""
     return method not in METHODS
 
 
 @frozen
 class ExtensionFilter:
-    """Decides which extensions are forwarded between a client and the upstream server.
+    """Decides which extensions are forwarded between one client and the upstream server.
 
     The server has ``declared`` some extensions, and speaks ``behind``. ``is_exclusive``: only this client, or its
     principal, uses the upstream connection; otherwise only ``shared`` extensions pass. ``forwards_notifications``: the
@@ -110,15 +110,15 @@ class ExtensionFilter:
     passes_tasks: Callable[[Revision], bool]
 
     def forwards(self, method: str, revision: Revision) -> bool:
-        """Return whether messages of ``method``, which `is_unknown`, are forwarded in either direction, for a client
-        that speaks ``revision``.
+        """Return whether requests and notifications of the unknown ``method`` are forwarded between the upstream server
+        and a client that speaks ``revision``.
 
         Over a connection of several clients, ``method`` must belong to an extension that passes there. Otherwise the
         upstream server must have declared an extension; it knows its own methods.
         """
         if method in SKILLS_METHODS:
             return SKILLS_EXTENSION in self.declared
-        # SEP-1865, Sandbox proxy: messages from views to hosts must not reach servers.
+        # SEP-1865, Sandbox proxy: messages from views to hosts (``ui/…``) must not reach servers.
         if not self._speaks_alike(revision) or method.startswith(_OF_VIEWS):
             return False
         if self.is_exclusive:
@@ -126,15 +126,18 @@ class ExtensionFilter:
         return self.shared.owner_of(method) in self.declared
 
     def should_notify(self, method: str, capabilities: Iterable[ClientCapabilities]) -> bool:
-        """Return whether a client that has declared ``capabilities`` gets notifications of ``method`` outside of calls.
-        If other clients share the connection, the client must have declared the extension."""
+        """Return whether a client that has declared ``capabilities`` gets notifications of the extension method
+        ``method`` outside of calls. If other clients share the upstream connection, the client must have declared the
+        extension.
+        """
         owner = self.shared.owner_of(method)
         return self.is_exclusive or any(owner in (each.extensions or {}) for each in capabilities)
 
     def part_of(self, extensions: JSONObject, revision: Revision) -> JSONObject:
-        """Return those of the ``extensions``, declared by either side, that are forwarded for a client that speaks
-        ``revision``. They include the extension for tasks if tasks are forwarded, and the extension for apps.
-        `CancelAcknowledged` isn't included, since the proxy itself handles it."""
+        """Return the part of ``extensions``, declared by the client or the upstream server, that is forwarded for a
+        client that speaks ``revision``. It includes the extension for apps and, if tasks are forwarded, the extension
+        for tasks. `CancelAcknowledged` isn't included, since the proxy itself handles it.
+        """
         names = extensions.keys() if self.is_exclusive else self.shared.names
         passing = names if self._speaks_alike(revision) else ()
         tasks = self.passes_tasks(revision)
@@ -146,8 +149,9 @@ class ExtensionFilter:
         }
 
     def with_part(self, capabilities: Any, revision: Revision) -> Any:
-        """Return ``capabilities``, plain data of either side, with only those extensions that `part_of` returns. A
-        value that isn't an object is returned unchanged."""
+        """Return ``capabilities``, plain data of the client or the upstream server, with only those extensions that are
+        forwarded: see `part_of`. A value that isn't an object is returned unchanged.
+        """
         if not isinstance(capabilities, dict):
             return capabilities
         plain = cast("JSONObject", capabilities)
@@ -170,21 +174,23 @@ _CAPABILITY: Final = f"extensions.{CANCEL_ACKNOWLEDGED}"
 
 
 def remember_endings(host: RequestHost) -> None:
-    """Make ``host`` remember how the cancelled calls of its clients end."""
+    """Make ``host`` store how its clients' cancelled calls end, for the extension `CancelAcknowledged`."""
     host.endings = Endings(host.alarms, host.limits, CANCELS.max_wait)
 
 
 def with_cancels(extensions: JSONObject | None, request: InboundRequest) -> JSONObject | None:
-    """Return the upstream server's ``extensions`` that are forwarded, plus `CancelAcknowledged`, which the proxy
-    handles itself for clients that have declared it."""
+    """Return the upstream server's forwarded ``extensions``. If the client has declared the extension
+    `CancelAcknowledged`, it is added, since the proxy itself handles it.
+    """
     if request.missing((_CAPABILITY,)):
         return extensions
     return {**(extensions or {}), **declared_in(request.revision, [CANCELS], "server")}
 
 
 def cancel_abandoned(request: InboundRequest, exchange: Exchange, host: RequestHost) -> Decision:
-    """Cancel the call that the client's ``request`` names, and return the answer if that call has ended. Raises
-    `CapabilityMissing` if the client hasn't declared the extension."""
+    """Cancel the call that the client's ``request`` of the extension `CancelAcknowledged` names. If that call has
+    already ended, returns the response. Raises `CapabilityMissing` if the client hasn't declared the extension.
+    """
     if missing := request.missing((_CAPABILITY,)):
         raise CapabilityMissing(missing, request.revision)
     assert host.endings is not None, "a proxy remembers endings"
@@ -193,16 +199,19 @@ def cancel_abandoned(request: InboundRequest, exchange: Exchange, host: RequestH
 
 
 async def wait_for_call_end(scope: RequestScope, host: RequestHost) -> JSONObject:
-    """Wait for the end of the call that the client's request in ``scope`` names, and return how that call ended."""
+    """Wait for the end of the call that the client's request in ``scope`` names, and return how that call ended
+    (extension `CancelAcknowledged`).
+    """
     assert host.endings is not None, "a proxy remembers endings"
     return await host.endings.over(scope.request, scope.exchange.peer.principal)
 
 
 @contextmanager
 def asking_behind(scope: RequestScope) -> Generator[None]:
-    """Inside the block, if calls are cancelled, request from the upstream server how they end, provided that the client
-    of ``scope`` may request the same. The wait is part of the cleanup of ``scope``, limited by `Limits.cleanup_grace`
-    and `CancelAcknowledged.max_wait`."""
+    """Inside the block, if a call to the upstream server is cancelled, ask the upstream server how the call has ended,
+    provided that the client of ``scope`` may ask the proxy the same. The wait is part of the cleanup of ``scope``,
+    limited by `Limits.cleanup_grace` and `CancelAcknowledged.max_wait`.
+    """
     ending = scope.ending
     if ending is None:
         yield
@@ -216,14 +225,16 @@ def asking_behind(scope: RequestScope) -> Generator[None]:
                 ending.note_behind(CancelResult("finished", outcome="error", behind="finished"))
             elif (
                 endings and endings[-1].state != "unsent"
-            ):  # a call that was never sent has ended with the proxy's own part
+            ):  # a call that was never sent needs no report of the upstream server
                 ending.note_behind(_reported_state(endings[-1]))
             raise
     ending.note_behind(CancelResult("finished", outcome="result", behind="finished"))
 
 
 def _reported_state(ending: CallEnding) -> CancelResult:
-    """Return how a call ended, if it has ended in the same way in this proxy and at the upstream server."""
+    """Return the reported end of a cancelled call: the state that both this proxy and the upstream server have
+    reported, or "relayed" if the upstream server didn't report an end.
+    """
     if ending.state not in CANCEL_STATES:  # the upstream server didn't report an end
         return CancelResult("relayed")
     return CancelResult(ending.state, outcome=ending.outcome, behind=ending.state)

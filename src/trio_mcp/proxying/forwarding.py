@@ -1,5 +1,5 @@
-"""Forwarding of a client's request to the upstream server, and of the result back to the client, converted between
-revisions.
+"""Forwards a client's request to the upstream server, and the result back to the client, converting both between
+protocol revisions.
 
 Fields that describe one connection are replaced by those of the other. If client and server use the same form of tasks,
 tasks are passed on, each to its owner alone; otherwise the proxy waits for the task.
@@ -63,8 +63,8 @@ _OF_A_ROUND: Final = frozenset(("_meta", "inputResponses", "requestState"))
 async def forward(
     scope: RequestScope, downstream: Downstream, upstream: Upstream, named: JSONObject = _AS_ASKED
 ) -> JSONObject:
-    """Forward the client's request, and return the upstream server's result, converted to the client's revision.
-    ``named`` are parameters that replace those of the client.
+    """Forward the client's request to the upstream server, and return the result, converted to the client's protocol
+    revision. ``named`` are parameters that replace the client's.
 
     When this returns, the notifications that preceded the result have been sent to the client. If the result is a task
     that the client can't handle, this waits for the task. Raises `CodedError` for an error reply.
@@ -92,13 +92,13 @@ async def forward(
                 downstream.urls.add_required(error)
             raise upstream_error(error) from None
         finally:
-            request = scope.request  # the request of the last round
+            request = scope.request  # the client's latest retry of the request
         await call.caught_up()
     if not isinstance(result, dict):
         raise CodedError(INTERNAL_ERROR, "Internal error: the upstream server returned an invalid result")
     result = cast("JSONObject", result)
     if waits:
-        result = without_meta(result, RELATED_TASK)  # the result of an ordinary call
+        result = without_meta(result, RELATED_TASK)  # the client gets the result of an ordinary call
     else:
         record_task_owner(scope, downstream, upstream, result)
     if method == "tasks/list":
@@ -113,8 +113,8 @@ async def forward(
 
 
 async def _call_until_done(call: ForwardedCall, params: JSONObject, upstream: Upstream) -> Any:
-    """Call a tool of the upstream server, and return its result, or the result of its task if the server continues the
-    call as a task.
+    """Call a tool of the upstream server, and return the result. If the server continues the call as a task, wait for
+    the task.
 
     An ordinary call is tried first, since it has progress and logs. A tool that requires a task refuses such a call
     without running.
@@ -135,8 +135,8 @@ async def _call_until_done(call: ForwardedCall, params: JSONObject, upstream: Up
                 raise
         else:
             if is_task(result):
-                # extension tasks, Capability Negotiation: MUST NOT answer with a task if the request didn't declare the
-                # extension.
+                # extension tasks, Capability Negotiation: a server MUST NOT respond with a task if the request didn't
+                # declare the extension.
                 raise ProtocolViolation("tools/call: the server returned a task that was not requested")
             return result
         extensions[TASKS_EXTENSION] = {}
@@ -146,7 +146,8 @@ async def _call_until_done(call: ForwardedCall, params: JSONObject, upstream: Up
 
 
 def _requires_tasks(error: PeerError) -> bool:
-    """Return whether ``error`` says that a request has to declare the tasks extension."""
+    """Return whether ``error`` is the upstream server's refusal of a request that doesn't declare the tasks extension.
+    """
     if error.code != MISSING_REQUIRED_CLIENT_CAPABILITY:
         return False
     try:
@@ -156,8 +157,8 @@ def _requires_tasks(error: PeerError) -> bool:
 
 
 async def check_headers(scope: RequestScope, downstream: Downstream, upstream: Upstream) -> None:
-    """Raise `CodedError` if the headers of a ``tools/call`` over HTTP differ from its arguments. If the tool is
-    unknown, the upstream server's tools are listed first.
+    """Raise `CodedError` if the HTTP headers of a ``tools/call`` contradict its arguments. If the tool isn't known yet,
+    the upstream server's tools are listed first.
 
     2026-07-28 streamable HTTP, Server Validation: a server that processes the body MUST check.
     """
@@ -166,7 +167,7 @@ async def check_headers(scope: RequestScope, downstream: Downstream, upstream: U
         return
     name, known = request.params.get("name"), upstream.listed_tools
     if not isinstance(name, str):
-        return  # the upstream server will report what is wrong with the call
+        return  # the upstream server will respond with an error
     if upstream.capabilities.tools is not None and not known.has(name):
         meta = per_request_fields(request, downstream, upstream)
         async with known.turn:
@@ -176,8 +177,10 @@ async def check_headers(scope: RequestScope, downstream: Downstream, upstream: U
 
 
 async def _list_tools(upstream: Upstream, params: JSONObject) -> None:
-    """List all tools of the upstream server, so that `Upstream.listed_tools` knows their headers. If that fails, the
-    call fails, since a call must not be forwarded unchecked. A server without this method has no such headers."""
+    """List all tools of the upstream server, so that `Upstream.listed_tools` knows the headers that they require. If
+    listing fails, the call fails as well, since a call must not be forwarded unchecked. A server without ``tools/list``
+    requires no headers.
+    """
     try:
         await upstream.follow_lists()
         listing, seen = upstream.listed_tools.listing(), set[int]()
@@ -197,9 +200,10 @@ async def _list_tools(upstream: Upstream, params: JSONObject) -> None:
 def upstream_error(
     error: PeerError | ConnectionLost | HTTPError | ProtocolViolation | AuthorizationError | TaskCancelled,
 ) -> CodedError:
-    """Return the error that the client gets after a failed request to the upstream server: an error reply unchanged,
-    and other errors without internal details. Problems with tokens concern the proxy's operators, so they are
-    logged."""
+    """Return the error that the client gets after a failed request to the upstream server: the server's error response
+    unchanged, or another error without internal details. Authorization errors are logged, since they concern the
+    proxy's operators.
+    """
     behind = "The server behind this proxy"
     match error:
         case PeerError():
@@ -230,10 +234,9 @@ def _reporter(scope: RequestScope) -> OnProgress | None:
         return None
 
     async def report(told: Progress) -> None:
-        # Each progress report is forwarded, since the upstream server has limited their rate already. Excess
-        # reports were dropped earlier.
+        # Forward each progress report: the upstream client has already limited their rate.
         await scope.outbox.room()
-        request = scope.request  # the request of the current round
+        request = scope.request  # the client's latest retry of the request
         if request.progress_token is not None:
             params = ProgressParams(request.progress_token, told.progress, told.total, told.message)
             line = frame_notification("notifications/progress", unstructure(params, request.revision))
@@ -243,7 +246,8 @@ def _reporter(scope: RequestScope) -> OnProgress | None:
 
 
 def _params(scope: RequestScope, downstream: Downstream, upstream: Upstream) -> JSONObject:
-    """Return the client's parameters for the upstream server, with the fields that describe the connection replaced.
+    """Return the parameters of the client's request, converted for the upstream server. The fields that describe the
+    client's connection are replaced.
 
     If several clients share that connection, the request names its client, so that the upstream server can divide its
     limits among them.
@@ -260,19 +264,21 @@ def _params(scope: RequestScope, downstream: Downstream, upstream: Upstream) -> 
     if (upstream.shared or downstream.is_connectionless) and not caller.alone:
         meta[CLIENT] = caller.tag
     if request.continuation is not None and not upstream.revision.server_requests:
-        # Answers without requestState don't need the proxy's own state: the upstream server recognizes them.
+        # Pass on responses to input requests without the proxy's own state: the upstream server identifies them by
+        # their keys.
         params = {**params, "inputResponses": request.continuation.responses}
     return {**params, "_meta": meta} if meta else params
 
 
 def per_request_fields(request: InboundRequest, downstream: Downstream, upstream: Upstream) -> JSONObject:
-    """Return the fields with which modern requests describe the client's connection (2026-07-28 basic, Per-request
-    protocol fields)."""
+    """Return the ``_meta`` fields with which a modern request to the upstream server describes its client (2026-07-28
+    basic, Per-request protocol fields); empty for a legacy server.
+    """
     spoken, client = upstream.revision, upstream.client
     if spoken.handshake:
         return {}
     fields: JSONObject = meta_in(client, spoken)
-    if client.settings.forwards is not None:  # declare the capabilities of the client that can be asked now
+    if client.settings.forwards is not None:  # declare the capabilities of the client that is calling
         declared: Any = (
             unstructure(request.capabilities, spoken)
             if request.revision.handshake
@@ -291,8 +297,9 @@ _NAMES_A_TASK: Final = frozenset(("tasks/get", "tasks/result", "tasks/update", "
 
 
 def offered_capabilities(upstream: Upstream, downstream: Downstream, request: InboundRequest) -> ServerCapabilities:
-    """Return the upstream server's capabilities, as declared to the client of ``request``. They include tasks if both
-    sides use the same form of tasks, and the extensions that are forwarded or that the proxy handles itself."""
+    """Return the upstream server's capabilities, as the proxy declares them to the client of ``request``. They include
+    tasks if both sides use the same form of tasks, and the extensions that the proxy forwards or handles itself.
+    """
     declared, revision = upstream.capabilities, request.revision
     tasks = declared.tasks if upstream.passes_tasks(revision) else None
     extensions = upstream.passage_to(downstream).part_of(declared.extensions or {}, revision)
@@ -300,9 +307,10 @@ def offered_capabilities(upstream: Upstream, downstream: Downstream, request: In
 
 
 def check_task(scope: RequestScope, downstream: Downstream, upstream: Upstream) -> None:
-    """Raise `CodedError` for a request about a task if the upstream server has tasks in another form, or if the task
-    belongs to another caller. A client without a principal gets the task's requests (sampling, elicitation, roots) if
-    it waits for the task."""
+    """Raise `CodedError` for a client's request about a task, if the upstream server has tasks in another form or the
+    task belongs to another caller. A client without a principal that waits for a task becomes its owner, so that it
+    gets the task's server-to-client requests.
+    """
     request = scope.request
     method = request.method.name
     if method.startswith("tasks/") and not upstream.passes_tasks(request.revision):
@@ -317,7 +325,9 @@ def check_task(scope: RequestScope, downstream: Downstream, upstream: Upstream) 
 
 
 def record_task_owner(scope: RequestScope, downstream: Downstream, upstream: Upstream, result: JSONObject) -> None:
-    """Record the owner of the task in ``result``. Raises `CodedError` if the client can't handle tasks of this form."""
+    """If ``result`` describes a task, record the client as its owner. Raises `CodedError` if the client can't handle
+    this form of tasks.
+    """
     request = scope.request
     method = request.method.name
     told: Any = result
@@ -343,8 +353,9 @@ def record_task_owner(scope: RequestScope, downstream: Downstream, upstream: Ups
 
 
 def only_own_tasks(scope: RequestScope, downstream: Downstream, upstream: Upstream, result: JSONObject) -> JSONObject:
-    """Return a result of ``tasks/list`` without the tasks of other callers. A client without a principal sees tasks of
-    unknown origin, from before the start of the proxy, only if no other client can connect."""
+    """Return ``result``, a result of ``tasks/list``, without the tasks of other callers. A client without a principal
+    also sees tasks of unknown origin (from before the proxy's start), but only if no other client can connect.
+    """
     tasks = result.get("tasks")
     if not isinstance(tasks, list):
         return result
@@ -359,13 +370,14 @@ def only_own_tasks(scope: RequestScope, downstream: Downstream, upstream: Upstre
 
 
 def tasks_to_listen_for(scope: RequestScope, upstream: Upstream, asked: list[str] | None) -> list[str]:
-    """Return those of the tasks in ``asked`` whose changes the caller may see. Raises `CapabilityMissing` if the client
-    hasn't declared the tasks extension."""
+    """Return the task ids in ``asked`` about whose changes the caller may be notified. Raises `CapabilityMissing` if
+    the client hasn't declared the tasks extension.
+    """
     request, declared = scope.request, upstream.capabilities.extensions or {}
     if asked is None or not upstream.passes_tasks(request.revision) or TASKS_EXTENSION not in declared:
         return []
     if missing := request.missing((TASKS_CAPABILITY,)):
-        # extension tasks, Task Status Notifications: such a request MUST be refused.
+        # extension tasks, Task Status Notifications: a request for task changes without the capability MUST be refused.
         raise CapabilityMissing(missing, request.revision)
     owners, principal = upstream.tasks.of_server, scope.exchange.peer.principal
     return [

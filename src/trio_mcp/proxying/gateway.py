@@ -1,4 +1,4 @@
-"""gateway: offer the servers (members) of a group as one server.
+"""gateway: combine the servers of a group (its members) into one server.
 
 A `Gateway` is a `Server` with the lists of the group's catalogue, whose handlers forward to the members.
 """
@@ -57,7 +57,7 @@ def gateway(
     limits: Limits | None = None,
     page_size: int | None = None,
 ) -> Gateway:
-    """Return a server that offers all tools, resources and prompts of the members of ``group``, under the names of the
+    """Return a server that has all tools, resources and prompts of the members of ``group``, under the names in the
     group's catalogue.
 
         async with open_group(members, forwards=ALL_QUESTIONS) as group:
@@ -69,10 +69,10 @@ def gateway(
     Cancels, progress, logs, changes, subscriptions and completions are forwarded. Every tool supports tasks of the
     gateway: if a member runs a call as a task, the gateway waits for it.
 
-    Members' questions go to the client whose call it is, if the group was opened with ``forwards=ALL_QUESTIONS``;
-    otherwise the handlers of the group answer. A legacy member doesn't say for which call it asks. Its question is
-    refused if several clients have calls in flight at the member, or if another client has cancelled a call there,
-    unless it comes in the response to a POST.
+    Members' requests (sampling, elicitation, roots) go to the client whose call it is, if the group was opened with
+    ``forwards=ALL_QUESTIONS``; otherwise the handlers of the group answer them. A legacy member doesn't name the call
+    for which it sends a request. Its request is refused if several clients have calls in flight at the member, or if
+    another client has cancelled a call there, unless the request comes in the response to a POST.
 
     While a member is unavailable, its last known tools, prompts and resources are still listed. The instructions name
     each member with its state. They quote the problems of its lists and its own instructions: each quoted line begins
@@ -91,7 +91,7 @@ def gateway(
 
 
 class Gateway(Server):
-    """The members of a group, offered as one server. Created by `gateway`."""
+    """A server that combines the servers of a group (its members). Create it with `gateway`."""
 
     def __init__(
         self,
@@ -129,33 +129,35 @@ class Gateway(Server):
         }
         self._shown: dict[ListName, dict[str, tuple[CatalogueEntry[Any], Any]]] = {each: {} for each in LISTS}
         self._seen_members: set[str] = set()
-        """The members that were in the group when the gateway was opened."""
+        """The members that were connected at least once."""
         self._is_settled = False
-        """Event that is set once each of the first members has been listed or has failed."""
+        """True once each of the first members has been listed or has failed."""
         self._news = trio.lowlevel.ParkingLot()
         if group.pins is not None:
             self.middleware("tools/call")(self._refuse_held)
 
     async def _refuse_held(self, request: ServerRequest, next: Next) -> Any:
-        """Answer a call of a tool. If the tool is held until it is approved, the error says so, instead of
-        "unknown"."""
+        """Middleware for tool calls: if the called tool isn't approved yet, the error says so, instead of "unknown
+        tool".
+        """
         self._check_held(request)
         try:
             return await next(request)
         except CodedError:
-            self._check_held(request)  # again, since other middleware may have waited for the lists
+            self._check_held(request)  # check again, since other middleware may have waited for the lists
             raise
 
     def _check_held(self, request: ServerRequest) -> None:
-        """Raise `CodedError` if the call is for a member's tool that is held until it is approved."""
+        """Raise `CodedError` if the request calls a member's tool that isn't approved yet."""
         name, catalogue = request.params.name, self._group.catalogue
         is_own = request.offer is not None and name not in self._shown["tools"]
         if not is_own and catalogue._find("tools", name) is None and (held := catalogue.held.get(name)) is not None:
             raise CodedError(INVALID_PARAMS, str(held))
 
     def _capabilities_in(self, revision: Revision) -> ServerCapabilities:
-        """Return the gateway's capabilities: all kinds of lists, since members are added and removed, and apps and
-        skills if a member has some now."""
+        """Return the gateway's capabilities. They always include all kinds of lists, since members are added and
+        removed, and include apps and skills only if a connected member has them.
+        """
         own = super()._capabilities_in(revision)
         members = [client for name in self._group.statuses if (client := self._group._present(name)) is not None]
         extensions = {name: each for name, each in (own.extensions or {}).items() if name != SKILLS_EXTENSION}
@@ -173,7 +175,7 @@ class Gateway(Server):
 
     @asynccontextmanager
     async def _open_lifespan(self, host: RequestHost) -> AsyncGenerator[None]:
-        """Follow the changes of the group while the gateway runs: see `Server._open_lifespan`."""
+        """Follow the changes of the group's members while the gateway runs: see `Server._open_lifespan`."""
         async with super()._open_lifespan(host), open_service_nursery("the gateway has ended") as nursery:
             for name in LISTS:
                 self._update_list(name)
@@ -184,8 +186,9 @@ class Gateway(Server):
             yield
 
     async def _wait_listed(self, name: str | None = None) -> None:
-        """Wait until a member offers ``name``, or until each of the first members is ready or has failed once. There is
-        no checkpoint afterwards."""
+        """Wait until a member has a tool, prompt or resource called ``name``, or until each of the first members is
+        ready or has failed once. No checkpoint follows, so the name is still listed when this returns.
+        """
         while not (self._is_settled or any(name in shown for shown in self._shown.values())):
             await self._news.park()
 
@@ -202,7 +205,9 @@ class Gateway(Server):
             self._news.unpark_all()
 
     def _update_list(self, name: ListName) -> None:
-        """Update one of the gateway's lists from the group's catalogue, and notify clients of changes."""
+        """Update one of the gateway's lists (tools, prompts, resources or templates) from the group's catalogue, and
+        notify clients if it has changed.
+        """
         registry, made, kind = self._lists[name]
         shown, known = self._shown[name], self._group.catalogue._known(name)
         gone = {key: None for key, (entry, _) in shown.items() if known.get(key) != entry}
@@ -228,7 +233,7 @@ class Gateway(Server):
                 nursery.start_soon(self._sync_member, status.name, followed)
 
     def _update_instructions(self) -> None:
-        """Update the gateway's instructions with the current states of the members."""
+        """Rewrite the gateway's instructions for the model, with the current states of the members."""
         parts = [] if self._own_instructions is None else [self._own_instructions]
         for name, status in self._group.statuses.items():
             words = f"Server {name!r} is {status.state}."
@@ -238,18 +243,19 @@ class Gateway(Server):
                 words += "\n".join((" Its lists are incomplete:", *(f"> {each}" for each in problems_in(status))))
             client = self._group._present(name)
             if client is not None and client.instructions:
-                # Each line of a member is quoted, so that a member can't imitate the gateway's own lines.
+                # Quote each line of a member's instructions, so that a member can't imitate the gateway's own lines.
                 quoted = (f"> {clean(line)}" for line in client.instructions[:_MAX_INSTRUCTIONS].splitlines())
                 words += "\n".join((("\n" if status.problems else " ") + "Its instructions:", *quoted))
             parts.append(words)
         self.instructions = "\n\n".join(parts) or None
 
     async def _sync_member(self, member: str, followed: WeakSet[Client]) -> None:
-        """Keep the gateway subscribed to those resources of ``member`` that clients watch, and notify clients of
-        changes, until the member's connection is lost."""
+        """Keep the gateway subscribed to the resources of ``member`` that its clients watch, and notify clients when
+        these change, until the member's connection is lost.
+        """
         with suppress(ConnectionLost, MemberUnavailable):
             client = await self._group.client(member)
-            if client in followed:  # only the problems of the member's lists have changed
+            if client in followed:  # already followed: only the problems of the member's lists have changed
                 return
             followed.add(client)
             self._update_instructions()
@@ -276,7 +282,7 @@ class Gateway(Server):
                     with suppress(*_FAILURES):
                         await upstream.subscribe(uri)
                         subscribed[uri] = True
-                    if is_back:  # changes may have been missed while the member was disconnected
+                    if is_back:  # the gateway may have missed changes while the member was disconnected
                         self.resource_updated(catalogue_uri(member, uri))
                 is_back = False
                 if self._members.watched_of(member) == wanted:
@@ -288,5 +294,5 @@ class Gateway(Server):
         if change.kind != "resource" or change.uri is None:
             return
         for uri in self._members.watched_of(member):
-            if change.uri.startswith(uri):  # the watched resource itself, or a part of it
+            if change.uri.startswith(uri):  # the watched resource itself, or a resource below it
                 self.resource_updated(catalogue_uri(member, uri))

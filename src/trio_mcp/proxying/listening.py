@@ -1,4 +1,5 @@
-"""Streams of ``subscriptions/listen`` through a proxy, with changes and the states of tasks.
+"""Handles ``subscriptions/listen`` in a proxy: streams that report the upstream server's changes and the states of
+tasks to a client.
 
 A client that reads slowly gets the latest state of each task; if a state had to be dropped, the stream ends.
 """
@@ -44,12 +45,13 @@ _ACKNOWLEDGED: Final = "notifications/subscriptions/acknowledged"
 
 
 async def listen(scope: RequestScope, downstream: ProxyClient, upstream: Upstream) -> ListenResult:
-    """Answer a client's ``subscriptions/listen``: report the upstream server's changes until the client closes the
-    stream, or the connection on either side ends. Raises the errors of `Client.listen`, and the error that ended the
-    upstream stream."""
+    """Handle a client's ``subscriptions/listen``: report the upstream server's changes until the client closes the
+    stream, or until the connection on either side ends. Raises the errors of `Client.listen`, and the error with which
+    the upstream stream ended.
+    """
     asked = structure_params(scope.request.params, ListenParams, scope.request.revision).notifications
     most = downstream.limits.max_subscriptions
-    # The URIs and ids are stored for the life of the stream, so their length and number are limited.
+    # Limit the number and length of URIs and ids, since they are stored as long as the stream is open.
     uris = [uri for uri in (asked.resource_subscriptions or ())[:most] if len(uri) <= LONGEST_URI]
     task_ids = tasks_to_listen_for(scope, upstream, asked.task_ids)[: most - len(uris)]
     passing = upstream.passage_to(downstream).part_of(dict.fromkeys(asked.extensions or ()), scope.request.revision)
@@ -75,7 +77,7 @@ async def listen(scope: RequestScope, downstream: ProxyClient, upstream: Upstrea
                 nursery.start_soon(states.send, stream)
                 changes._consumer = partial(
                     _try_forward, stream
-                )  # a client that reads fast enough also gets repeated changes
+                )  # a client that reads fast enough gets repeated changes unmerged
                 async for change in changes:
                     _forward(stream, change)
                     await stream.room()
@@ -108,8 +110,9 @@ def _forward(stream: ListenStream, change: Change) -> None:
 
 @asynccontextmanager
 async def _changes_of_legacy(upstream: Upstream, asked: SubscriptionFilter) -> AsyncGenerator[Changes]:
-    """Open a stream of the changes that a legacy server reports: changes of lists, and those of subscribed
-    resources."""
+    """Open a stream of the changes that a legacy upstream server reports by notification: changed lists, and changes of
+    subscribed resources.
+    """
 
     async def ask(_: SubscriptionFilter, on_notification: OnNotification) -> None:
         def told(event: NotificationReceived, named: bool) -> None:
@@ -121,7 +124,7 @@ async def _changes_of_legacy(upstream: Upstream, asked: SubscriptionFilter) -> A
         upstream.on_changes.add(told)
         try:
             for uri in asked.resource_subscriptions or ():
-                with suppress(PeerError):  # a refused subscription is missing in the acknowledgement
+                with suppress(PeerError):  # the acknowledgement shows that this subscription was refused
                     await upstream.subscribe(uri)
                     uris.append(uri)
             honoured = SubscriptionsAcknowledgedParams(honoured_part(asked, upstream.capabilities, uris))
@@ -132,7 +135,7 @@ async def _changes_of_legacy(upstream: Upstream, asked: SubscriptionFilter) -> A
             upstream.on_changes.discard(told)
             await upstream.unsubscribe_all(uris)
 
-    # The watchers of the client are called when a change is read.
+    # The client's callbacks for changes were called already, when the change was read.
     changes = Changes(asked, lambda _: None, upstream.limits)
     async with open_service_nursery("the client closed the stream") as nursery:
         nursery.start_soon(changes._hold, ask)
@@ -141,22 +144,23 @@ async def _changes_of_legacy(upstream: Upstream, asked: SubscriptionFilter) -> A
 
 
 class ExtensionNotifications:
-    """The notifications of extensions on a client's stream. Those that arrive before the stream is acknowledged wait,
-    within ``limits``. All later ones are sent at once, or dropped if there is no room."""
+    """Sends notifications of extensions on a client's stream. Notifications that arrive before the stream is
+    acknowledged are queued, within ``limits``. Later ones are sent at once, or dropped if there is no room.
+    """
 
     def __init__(self, limits: Limits) -> None:
         self._early = Backlog[NotificationReceived](limits.max_pending_notifications, limits.max_inbound_bytes)
         self._stream: ListenStream | None = None
 
     def start(self, stream: ListenStream) -> None:
-        """Send the waiting notifications and all later ones to ``stream``."""
+        """Send the queued notifications, and from now on all further ones, on ``stream``."""
         self._stream = stream
         while self._early:
             event = self._early.pop()
             stream.notify_plain(event.method.name, event.params)
 
     def put(self, event: NotificationReceived, size: int) -> None:
-        """Handle a notification of an extension, which has ``size`` bytes."""
+        """Send or queue a notification of an extension. ``size`` is its size in bytes."""
         if self._stream is None:
             self._early.put(event, size)
         else:
@@ -164,7 +168,7 @@ class ExtensionNotifications:
 
 
 class TaskStates:
-    """The latest state of each task in ``task_ids``, stored until the client's stream has room for it."""
+    """Stores the latest state of each task in ``task_ids`` until the client's stream has room for it."""
 
     def __init__(self, task_ids: Collection[str], max_bytes: int) -> None:
         self._task_ids = frozenset(task_ids)
@@ -176,7 +180,9 @@ class TaskStates:
         """Event that is set when the client reads so slowly that a state was dropped."""
 
     def put(self, event: NotificationReceived, size: int) -> None:
-        """Handle the state of a task, a notification of ``size`` bytes. Tasks that weren't requested are ignored."""
+        """Store a task's state, from a notification of ``size`` bytes, to be sent to the client. Tasks that the client
+        didn't request are ignored.
+        """
         task_id = event.params.get("taskId")
         if task_id not in self._task_ids:
             return
@@ -194,7 +200,7 @@ class TaskStates:
         return state
 
     async def send(self, stream: ListenStream) -> None:
-        """Send the tasks' states to the client whenever there is room, until cancelled."""
+        """Send the stored task states to the client whenever its stream has room, until cancelled."""
         while True:
             await self._changed.wait()
             self._changed = trio.Event()
@@ -204,6 +210,6 @@ class TaskStates:
                     stream.notify_task(self._pop())
 
     def send_rest(self, stream: ListenStream) -> None:
-        """Send the remaining tasks' states to the client, because the stream ends."""
+        """Send the remaining task states to the client at once, because the stream ends."""
         while self._waiting:
             stream.notify_task(self._pop())

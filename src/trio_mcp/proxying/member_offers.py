@@ -1,4 +1,5 @@
-"""The tools, prompts and resources of members, as entries of a gateway's registries. Their handlers forward requests.
+"""The tools, prompts and resources of a gateway's members, as entries of the gateway's registries. Their handlers
+forward requests to the members.
 
 The skills of all members have catalogue URIs (SEP-2640). Digests stay the same, because the bytes do. A member's list
 is forwarded page by page, one member after the other.
@@ -56,17 +57,19 @@ _Forward: TypeAlias = Callable[[RequestScope, JSONObject], Awaitable[Any]]
 
 @frozen(eq=False)
 class MemberFunction(UserFunction):
-    """A handler that forwards a request to a member without reading its arguments."""
+    """The handler of a member's tool, prompt or resource in a gateway: forwards the request to the member without
+    reading its arguments.
+    """
 
     forward: _Forward = attrs.field(kw_only=True)
 
     @classmethod
     def of_member(cls, forward: _Forward) -> MemberFunction:
-        """Return a handler that calls ``forward`` for each request."""
+        """Return a `MemberFunction` that calls ``forward`` for each request."""
         return cls(*_any_function().copied_fields(), forward=forward)
 
     def bind(self, arguments: JSONObject, *, strict: bool = True) -> dict[str, Any]:
-        """Return no bound arguments, since the member validates the arguments itself."""
+        """Return an empty dict: arguments aren't bound to parameters here, since the member validates them itself."""
         return {}
 
     def call(
@@ -85,20 +88,20 @@ def _any_function() -> UserFunction:
 
 
 class MemberOffers:
-    """Creates the gateway's tools, prompts and resources from the entries of a catalogue."""
+    """Creates the gateway's tools, prompts and resources from the entries of the group's catalogue."""
 
     def __init__(self, forwarder: Forwarder) -> None:
         self.forwarder = forwarder
 
     def tool(self, entry: CatalogueEntry[Tool]) -> RegisteredTool:
-        """Return the gateway's tool for a catalogue entry. Each call of the tool may be a task of the gateway."""
+        """Return the gateway's tool for a catalogue entry. Clients may call the tool as a task of the gateway."""
         renamed = entry.renamed
         schema = renamed.input_schema
         try:
             headers = param_headers(schema)
         except ValueError:
             headers = tuple[ParamHeader, ...]()
-        if schema.get("type") != "object":  # because of one such schema, some clients drop all tools
+        if schema.get("type") != "object":  # some clients drop all tools of a server because of one such schema
             schema = {**schema, "type": "object"}
         listed = attrs.evolve(renamed, execution=ToolExecution("optional"), input_schema=schema)
         handler = self._function(entry)
@@ -109,11 +112,15 @@ class MemberOffers:
         return RegisteredPrompt(entry.renamed, self._function(entry))
 
     def resource(self, entry: CatalogueEntry[Any]) -> RegisteredResource:
-        """Return the gateway's resource or resource template for a catalogue entry. The member reads its URIs."""
+        """Return the gateway's resource or resource template for a catalogue entry. Requests are forwarded with the
+        member's own URI.
+        """
         return self._resource(entry.renamed, entry.member)
 
     def unlisted(self, member: str, uri: str) -> RegisteredResource:
-        """Return the gateway's resource for the ``uri`` of a member, even if the member doesn't list it."""
+        """Return a resource of the gateway for the URI ``uri`` of a member, whether the member lists the resource or
+        not.
+        """
         return self._resource(Resource(uri, uri), member)
 
     def _resource(self, listed: Resource | ResourceTemplate, member: str) -> RegisteredResource:
@@ -141,13 +148,15 @@ class MemberURIs(UriTemplate):
         self._member = member
 
     def match(self, uri: str) -> dict[str, str] | None:
-        """Return an empty mapping if the URI belongs to the member: see `UriTemplate.match`."""
+        """Return an empty dict if ``uri`` belongs to the member; otherwise `None`. See `UriTemplate.match`."""
         parsed = parse_uri(uri)
         return {} if parsed is not None and parsed[0] == self._member else None
 
 
 class MemberResources(Resources):
-    """The resources of members, including unlisted ones, and the clients that watch them."""
+    """The gateway's resources, which are those of its members, including unlisted ones. Also counts the clients that
+    watch each resource.
+    """
 
     def __init__(self, page_size: int | None, hints: CacheHints, offers: MemberOffers) -> None:
         super().__init__(page_size, hints)
@@ -169,7 +178,8 @@ class MemberResources(Resources):
         return (self._offers.unlisted(parsed[0], uri), {}) if parsed is not None and is_of_member else None
 
     def change_watchers(self, uri: str, delta: int) -> None:
-        """Record which clients watch the resource ``uri``: see `Resources.change_watchers`."""
+        """Change the number of clients that watch the resource ``uri`` by ``delta``: see `Resources.change_watchers`.
+        """
         parsed = parse_uri(uri)
         if parsed is None:
             return
@@ -183,12 +193,12 @@ class MemberResources(Resources):
         self.news.unpark_all()
 
     def watched_of(self, member: str) -> set[str]:
-        """Return the URIs of ``member`` that clients watch, in the member's own form."""
+        """Return the URIs of the resources of ``member`` that clients watch, as the member itself writes them."""
         return set(self._watchers.get(member, ()))
 
 
 class MemberCompletions(Completions):
-    """The completion functions for the prompts and resource templates of all members."""
+    """Completes arguments of the members' prompts and resource templates by forwarding the requests to the members."""
 
     def __init__(self, prompts: Prompts, resources: Resources, forwarder: Forwarder) -> None:
         super().__init__(prompts, resources)
@@ -198,7 +208,7 @@ class MemberCompletions(Completions):
         return 1
 
     def find(self, kind: str, name: str, argument: str) -> UserFunction | None:
-        """Return a function that requests completions from the member: see `Completions.find`."""
+        """Return a function that forwards a completion request to the member: see `Completions.find`."""
         is_prompt = kind == "prompt"
         entry = self._forwarder.group.catalogue._find("prompts" if is_prompt else "resource_templates", name)
         if entry is None:
@@ -227,21 +237,22 @@ _NO_CURSOR: Final = "Invalid params: the cursor does not belong to this list"
 
 
 class GatewaySkills(SkillsExtension):
-    """The skills extension of a gateway, with the skills of all members."""
+    """The skills extension of a gateway: lists and reads the skills of all members."""
 
     def __init__(self, forwarder: Forwarder) -> None:
         super().__init__()
         self._forwarder = forwarder
 
     def _register(self, server: Any) -> None:
-        """Register handlers that forward the extension's requests to the members: see `Extension._register`."""
+        """Register handlers that forward the skills extension's requests to the members: see `Extension._register`."""
         server.handles(self._listing)(self._list)
         server.handles(self._getting)(self._get)
         server.handles(self._reading)(self._read)
 
     def declared(self) -> JSONObject | None:
-        """Return the extension's settings to declare now, which are those of connected members; `None` if no member has
-        skills."""
+        """Return the settings with which the gateway declares the skills extension now: the settings of all connected
+        members together; `None` if no member has skills.
+        """
         found = [self._declared_by(client) for client in self._present().values()]
         settings = [each for each in found if each is not None]
         return {name: value for each in settings for name, value in each.items()} if settings else None
@@ -260,8 +271,9 @@ class GatewaySkills(SkillsExtension):
         )
 
     async def _list(self, params: PageParams) -> ListSkillsResult:
-        """Return the next page of the members' skills. Members that can't list their skills are skipped, since any list
-        of skills may be incomplete (SEP-2640, Enumeration)."""
+        """Return the next page of all members' skills. Members that can't list their skills are skipped, since any list
+        of skills may be incomplete (SEP-2640, Enumeration).
+        """
         members = [name for name, client in self._present().items() if self._declared_by(client) is not None]
         member, own = (members[0] if members else "", None) if params.cursor is None else _decoded_cursor(params.cursor)
         found: list[Skill] = []
@@ -300,8 +312,9 @@ class GatewaySkills(SkillsExtension):
         return parsed
 
     async def _request(self, member: str, method: str, params: Any, kind: type[T]) -> T:
-        """Send a request to a member, and return its result. Raises `CodedError` if the member fails or can't be
-        called."""
+        """Send a request of the skills extension to a member, and return its result. Raises `CodedError` if the member
+        fails or can't be called.
+        """
         client = await self._forwarder.client(member)
         try:
             return await request_skills(client, method, params, kind)
@@ -314,8 +327,9 @@ class GatewaySkills(SkillsExtension):
 
 
 def in_catalogue(member: str, skill: Skill) -> Skill:
-    """Return the ``skill`` of ``member`` with catalogue URIs instead of the member's own. Invalid parts are
-    unchanged."""
+    """Return ``skill``, a skill of ``member``, with catalogue URIs instead of the member's own URIs. Invalid parts are
+    unchanged.
+    """
     resources = each_changed(partial(with_uri, member), skill.resources)
     return attrs.evolve(skill, uri=catalogue_uri(member, skill.uri), resources=resources)
 

@@ -1,4 +1,4 @@
-"""Forwarding of a gateway's requests to the members of its group, over the connections of the group.
+"""Forwards a gateway's requests to the members of its group, over the connections of the group.
 
 `MemberUpstream` is a member, shared by its callers. A `GatewayCaller` is a client of the gateway while it has calls in
 flight. `Forwarder` finds the member for a request, and replaces names in the result with catalogue names.
@@ -42,8 +42,9 @@ _COMPLETE: Final = "notifications/elicitation/complete"
 
 
 class GatewayCaller(Downstream):
-    """A client of a gateway, as one member sees it. It only gets the logs and requests of its calls in flight; the
-    gateway itself notifies the client of changes."""
+    """A client of a gateway, as one member sees it. It gets the member's logs and requests only within its calls in
+    flight; the gateway itself notifies the client of changes.
+    """
 
     def __init__(self, scope: RequestScope) -> None:
         exchange = scope.exchange
@@ -59,7 +60,7 @@ class GatewayCaller(Downstream):
 
     @property
     def legacy(self) -> Revision | None:
-        """`None`, since nothing is sent to the client outside of its calls."""
+        """`None`, since a gateway's client gets a member's messages only within calls."""
         return None
 
     @property
@@ -71,7 +72,7 @@ class GatewayCaller(Downstream):
 
     @property
     def revision(self) -> Revision:
-        """The revision that the client speaks in its latest call."""
+        """The protocol revision of the client's latest call."""
         return self._latest.revision
 
     @property
@@ -81,17 +82,19 @@ class GatewayCaller(Downstream):
 
     @property
     def party(self) -> object:
-        """The identity of the client for limits and accounting: see `Exchange.party`."""
+        """The identity of the client for limits and statistics: see `Exchange.party`."""
         return self._party
 
     async def ask(self, method: str, params: JSONObject, on_progress: OnProgress | None, key: str | None) -> Any:
-        """Send a request that names no call to the client, in its latest call, and return the answer: see
-        `ForwardedCall.ask`."""
+        """Send the client a request of the member that belongs to no known call, within the client's latest call, and
+        return the response: see `ForwardedCall.ask`.
+        """
         return await self._latest.ask(method, params, on_progress, key)
 
     def put(self, event: NotificationReceived, *, named: bool) -> None:
-        """Handle a notification of the member: log messages and completed elicitations are sent in the client's calls
-        in flight."""
+        """Send a log message, or the completion of a URL elicitation, to the client, within its calls in flight. Other
+        notifications of the member are ignored.
+        """
         if event.method.name == LOG:
             self.log_in_calls(event)
         elif event.method.name == _COMPLETE and self.urls.complete(event.params):
@@ -101,20 +104,20 @@ class GatewayCaller(Downstream):
                         call.scope.put(call.scope.notification(event.method.name, event.params))
 
     def put_in_call(self, call: ForwardedCall, event: NotificationReceived) -> None:
-        """Send a notification of the member to the client, in the call to which the notification belongs."""
+        """Send a notification of the member to the client, within the call to which the notification belongs."""
         call.notify(event)
 
     def close(self, reason: str) -> None:
-        """Do nothing, because the client stays connected to the gateway when a member is lost. The client's calls to
-        the member fail."""
+        """Do nothing: when a member is lost, its calls fail, but the client stays connected to the gateway."""
 
     async def caught_up(self) -> None:
-        """Return at once, because no notification is queued."""
+        """Return at once, since a gateway's client has no queue of notifications."""
 
 
 class MemberUpstream(Upstream):
-    """A member of a group as an upstream server, and the callers that have calls in flight there. The gateway waits for
-    the member's tasks, since it has tasks of its own."""
+    """A member of a gateway's group, as the upstream server of the gateway's clients. Members' tasks aren't forwarded:
+    the gateway waits for them, since it has tasks of its own.
+    """
 
     def __init__(self, client: Client) -> None:
         super().__init__(client)
@@ -125,7 +128,9 @@ class MemberUpstream(Upstream):
         speaks a modern revision."""
 
     def cannot_ask_if(self, error: str) -> bool:
-        """Return whether the member's ``error`` says that its request to the client needs a legacy revision."""
+        """Return whether the member's ``error`` means that it can send its request to the client (sampling,
+        elicitation, roots) only in a legacy revision. If so, this is recorded in `cannot_ask`.
+        """
         is_refusal = not self.revision.handshake and _CANNOT_ASK in error
         self.cannot_ask = self.cannot_ask or is_refusal
         return is_refusal
@@ -136,12 +141,14 @@ class MemberUpstream(Upstream):
         return not self._calls
 
     def passes_tasks(self, revision: Revision) -> bool:
-        """Return false, because clients never see the member's tasks."""
+        """Return false: clients of a gateway never see a member's tasks."""
         return False
 
     @contextmanager
     def caller_of(self, scope: RequestScope) -> Generator[GatewayCaller]:
-        """Return the caller of ``scope``. Inside the block, the caller has a call in flight at the member."""
+        """Yield the `GatewayCaller` of the request in ``scope``. Inside the block, the caller counts as having a call
+        in flight at the member.
+        """
         party = scope.exchange.party
         caller = self._callers.get(party)
         if caller is None:
@@ -159,15 +166,17 @@ class MemberUpstream(Upstream):
 
 @frozen
 class Forwarder:
-    """Forwards requests to the members of ``group``. If a member isn't connected, waits up to ``patience`` seconds for
-    it."""
+    """Forwards requests to the members of ``group``. If a member isn't connected, a request waits up to ``patience``
+    seconds for it.
+    """
 
     group: Group
     patience: float
 
     async def client(self, member: str) -> Client:
-        """Return the client of a member, when the member is connected. Raises `CodedError` (-31001) if it isn't
-        connected in time."""
+        """Wait until a member is connected, and return its client. Raises `CodedError` (-31001) if it isn't connected
+        in time.
+        """
         with trio.move_on_after(self.patience):
             try:
                 return await self.group.client(member)
@@ -178,8 +187,9 @@ class Forwarder:
         raise CodedError(UPSTREAM_LOST, f"{member!r}, a server behind this gateway, is {state}; try again later")
 
     async def forward(self, scope: RequestScope, member: str, named: JSONObject) -> Forwarded:
-        """Forward the request of ``scope`` to a member, and return the member's result. ``named`` are parameters that
-        replace those of the request. Raises `CodedError` if the member fails or can't be called."""
+        """Forward the request of ``scope`` to a member, and return the result. ``named`` are parameters that replace
+        the request's own. Raises `CodedError` if the member fails or can't be called.
+        """
         client = await self.client(member)
         upstream = MemberUpstream.shared_through(client)
         request = scope.request
@@ -207,7 +217,7 @@ class Forwarder:
 
 
 def in_catalogue(member: str, method: str, result: JSONObject) -> JSONObject:
-    """Return a result of ``member`` with catalogue URIs instead of the member's own."""
+    """Return ``result``, a result of ``member``, with catalogue URIs instead of the member's own URIs."""
     block, contents = partial(_block, member), partial(with_uri, member)
     match method:
         case "tools/call":
@@ -221,7 +231,9 @@ def in_catalogue(member: str, method: str, result: JSONObject) -> JSONObject:
 
 
 def _with(part: Any, name: str, change: Callable[[Any], Any]) -> Any:
-    """Return an object with one key changed. A value that isn't an object is returned unchanged."""
+    """Return a copy of the object ``part`` in which ``change`` was applied to the value of one key. A value that isn't
+    an object is returned unchanged.
+    """
     plain: JSONObject = as_object(part)
     return {**plain, name: change(plain[name])} if name in plain else cast("object", part)
 

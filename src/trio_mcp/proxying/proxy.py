@@ -1,4 +1,4 @@
-"""proxy: forward all messages to another server, the upstream server, through a client."""
+"""proxy: create a server that forwards all messages to another server (the upstream server) through a client."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def proxy(
 
 
 class Proxy:
-    """A server that forwards every message to another server. Created by `proxy`."""
+    """A server that forwards every message to another server. Create it with `proxy`."""
 
     def __init__(
         self,
@@ -151,7 +151,8 @@ class Proxy:
         self, limits: Limits | None = None, *, stateless: bool = False
     ) -> AsyncGenerator[RunningCustomServer]:
         """Run the proxy: see `Server._running`. Raises `ValueError` if ``stateless`` is true, since a proxy keeps state
-        for both its connections."""
+        about its clients and about the upstream connections.
+        """
         if stateless:
             raise ValueError("a proxy cannot be stateless: leave out stateless=True")
         host = RequestHost(limits or self.limits, load=self._load)
@@ -170,7 +171,7 @@ class Proxy:
 
 
 async def _end_with(shared: Upstream) -> None:
-    """Close the connections of all clients when the upstream connection has ended."""
+    """Wait until the shared upstream connection has ended, then close the connections of all clients."""
     try:
         await shared.client.until_lost()
     except ConnectionLost as error:

@@ -1,5 +1,5 @@
-"""Forwarding of the upstream server's requests (sampling, elicitation, roots) to the right client, and of the answers
-back.
+"""Forwards the upstream server's requests (sampling, elicitation, roots) to the right client, and the client's
+responses back.
 
 `translated` and similar functions convert messages between revisions, without losing keys that neither revision knows.
 """
@@ -29,11 +29,11 @@ from .tasks import KnownTasks
 
 
 class Parties:
-    """The callers that have cancelled a call of one server. Without principals, each connection and each legacy session
-    counts as one caller.
+    """Tracks which callers have cancelled a call to the upstream server, so that a late request of that server isn't
+    sent to the wrong client. Without principals, each connection and each legacy session counts as one caller.
 
-    A legacy server doesn't say for which call it asks, and may ignore a cancel. So even if only one party has a call in
-    progress, a question may still belong to a call that another party has cancelled.
+    A legacy server doesn't name the call for which it sends a request, and may ignore a cancellation. So even if only
+    one caller has a call in flight, a request may belong to a call that another caller has cancelled.
     """
 
     def __init__(self) -> None:
@@ -43,8 +43,9 @@ class Parties:
 
     @contextmanager
     def calling(self, scope: RequestScope) -> Generator[None]:
-        """Record whether the call of ``scope``, which is forwarded inside the block, is cancelled. The block raises
-        `CodedError` if the server has answered or is lost, and any other exception if the call is cancelled."""
+        """Inside the block, the call of ``scope`` is forwarded. Records the caller if the call is cancelled: that is so
+        if the block raises anything but a `CodedError`, which means that the server has responded or is lost.
+        """
         try:
             yield
         except CodedError:
@@ -55,9 +56,10 @@ class Parties:
             raise
 
     def abandoned_only_by(self, party: object) -> bool:
-        """Return whether no caller but ``party`` has cancelled calls. All clients of a modern HTTP endpoint without
-        authorization count as one caller, but may be different users, so for them this is true only if no call was
-        cancelled."""
+        """Return whether no caller except ``party`` has cancelled a call. Without authorization, all clients of a
+        modern HTTP endpoint count as one caller although they may be different users; for these, returns true only if
+        no call was cancelled.
+        """
         return not self._gave_up if party is ANY_CLIENT else self._gave_up <= {party}
 
 
@@ -66,8 +68,8 @@ Adjust: TypeAlias = Callable[[Any, Any], Any]
 
 
 def translated(data: Any, kind: Any, source: Revision, target: Revision, adjust: Adjust | None = None) -> Any:
-    """Return ``data``, which has the class ``kind`` in revision ``source``, converted to the form of revision
-    ``target``.
+    """Convert ``data``, which has the type ``kind``, from the protocol revision ``source`` to the revision ``target``,
+    and return the result.
 
     For equal revisions ``data`` is returned unchanged and unchecked. Otherwise keys that ``kind`` doesn't have are
     kept, and keys that ``target`` doesn't have are left out. ``adjust`` repairs results that can't be read; content
@@ -89,8 +91,9 @@ def translated(data: Any, kind: Any, source: Revision, target: Revision, adjust:
 def translated_result(
     data: JSONObject, kind: Any, source: Revision, target: Revision, adjust: Adjust | None = None
 ) -> JSONObject:
-    """Return a result converted by `translated`, without a ``resultType`` that only one of the revisions has, and
-    without a ``_meta`` that isn't an object."""
+    """Convert a result from one protocol revision to another, like `translated`. Drops a ``resultType`` that only one
+    of the revisions has, and a ``_meta`` that isn't an object.
+    """
     result = cast("JSONObject", translated(data, kind, source, target, adjust))
     if source.result_type != target.result_type:
         result = {name: value for name, value in result.items() if name != "resultType"}
@@ -100,7 +103,7 @@ def translated_result(
 
 
 def without_meta(members: JSONObject, key: str) -> JSONObject:
-    """Return a result without ``key`` in its ``_meta``. An empty ``_meta`` is left out."""
+    """Return the object ``members`` without ``key`` in its ``_meta``. An empty ``_meta`` is removed."""
     meta = members.get("_meta")
     if not isinstance(meta, dict) or key not in meta:
         return members
@@ -112,8 +115,9 @@ def without_meta(members: JSONObject, key: str) -> JSONObject:
 
 
 def _merged(data: Any, known: Any, wanted: Any) -> Any:
-    """Return ``wanted`` plus those parts of ``data`` that aren't in ``known``, which is the part of ``data`` that was
-    understood."""
+    """Return ``wanted``, plus the unknown parts of ``data``. ``known`` is the part of ``data`` that was understood and
+    converted to ``wanted``.
+    """
     if isinstance(data, dict) and isinstance(known, dict) and isinstance(wanted, dict):
         came, understood = cast("JSONObject", data), cast("JSONObject", known)
         merged: JSONObject = {
@@ -141,13 +145,14 @@ async def ask(
     key: str | None,
     tasks: KnownTasks,
 ) -> JSONObject:
-    """Send a request (sampling, elicitation, roots) to ``respondent``, and return the answer. Both are in the form of
-    ``revision``. Raises `CodedError` if the client answers with an error.
+    """Send a request of the upstream server (sampling, elicitation, roots) to the client ``respondent``, and return the
+    client's response. The request and the response are in the form of the protocol revision ``revision``. Raises
+    `CodedError` if the client responds with an error, or doesn't respond.
 
     Args:
-        scope: The call in which a modern server asks; gets the progress of the answer.
-        key: The name that a modern server gave the question; a modern client sees it as well.
-        tasks: Records a task with which the client answers.
+        scope: The call within which a modern server sent the request. The client's progress is reported to it.
+        key: The key of a modern server's input request. A modern client gets the same key.
+        tasks: Records the client's task, if the client responds with one.
     """
     _check_declared(respondent, method, params)
     downstream = respondent.downstream if isinstance(respondent, ForwardedCall) else respondent
@@ -188,8 +193,10 @@ async def ask(
 
 
 def _check_declared(respondent: Respondent, method: str, params: JSONObject) -> None:
-    """Raise `CapabilityMissing` if the client hasn't declared the capability for a request (ruling 18). A method that
-    isn't in `ASKABLE` is forwarded unchanged if the revision or an extension has it."""
+    """Raise `CapabilityMissing` if the client hasn't declared the capability that a server-to-client request needs
+    (ruling 18). Methods outside `ASKABLE` need no capability, but must exist in the client's revision or in an
+    extension.
+    """
     if method not in ASKABLE:
         if method in METHODS and method not in requests_of("server", respondent.revision):
             raise CodedError(METHOD_NOT_FOUND, "Method not found", {"method": method})
@@ -203,8 +210,8 @@ def _check_declared(respondent: Respondent, method: str, params: JSONObject) -> 
 def _in_client_terms(respondent: Respondent, method: str, params: JSONObject, revision: Revision) -> JSONObject:
     meta: Any = params.get("_meta")
     if isinstance(meta, dict):
-        # Progress tokens differ on each connection. Clients whose revision has no tasks, or another form of them,
-        # don't understand task metadata.
+        # Remove the progress token, since tokens differ on each connection. Remove task metadata for a client that has
+        # no tasks, or another form of tasks, since it wouldn't understand them.
         left_out = {PROGRESS_TOKEN} if respondent.revision.tasks == revision.tasks else {PROGRESS_TOKEN, RELATED_TASK}
         kept = {name: value for name, value in cast("JSONObject", meta).items() if name not in left_out}
         params = {**params, "_meta": kept}

@@ -1,4 +1,4 @@
-"""Tasks of the upstream server: their owners, and the calls that wait for a task.
+"""Tracks the tasks of the upstream server: the owner of each task, and the calls that wait for a task.
 
 A principal's task exists only for that principal. Tasks that clients run for the server are tracked as well.
 """
@@ -35,7 +35,7 @@ task."""
 
 
 class TaskOwners:
-    """The owners of the latest 50,000 tasks, shared fairly among the owners."""
+    """Stores the owners of the latest 50,000 tasks. This limit is shared fairly among the owners."""
 
     def __init__(self, limit: int = _MAX_OWNED_TASKS) -> None:
         self._limit = limit
@@ -43,8 +43,9 @@ class TaskOwners:
         self._held: dict[Owner, dict[str, None]] = {}
 
     def add(self, task_id: str, owner: Owner) -> None:
-        """Record that a task belongs to ``owner``. If the owner is a principal, it never changes. An id of more than
-        1,000 characters isn't recorded."""
+        """Record ``owner`` as the owner of a task. An owner that is a principal is never replaced. Ids of more than
+        1,000 characters aren't recorded.
+        """
         before = self._owners.get(task_id)
         if isinstance(before, PrincipalId) or before is owner or len(task_id) > LONGEST_TASK_ID:
             return
@@ -57,17 +58,19 @@ class TaskOwners:
         held[task_id] = None
 
     def owner(self, task_id: object) -> Owner | None:
-        """Return the owner of a task; `None` if the task is unknown."""
+        """Return the owner of a task; `None` if the owner is unknown."""
         return self._owners.get(task_id) if isinstance(task_id, str) else None
 
     def exists_for(self, principal: PrincipalId | None, task_id: object) -> bool:
-        """Return whether a caller may access a task. A principal's task doesn't exist for other callers (ruling 22).
-        For a caller without a principal, the id alone gives access."""
+        """Return whether a caller may access a task. Only the principal that owns a task may access it (ruling 22). A
+        caller without a principal may access any task whose owner isn't a principal, if it knows the id.
+        """
         owner = self.owner(task_id)
         return not isinstance(owner, PrincipalId) if principal is None else owner == principal
 
     def forget(self, downstream: Downstream) -> None:
-        """Forget the tasks of a client without a principal whose connection has ended."""
+        """Drop the records of the tasks that belong to a client without a principal, because its connection has ended.
+        """
         for task_id in tuple(self._held.get(downstream, ())):
             self._drop(task_id)
 
@@ -83,8 +86,7 @@ class TaskOwners:
 
 @frozen
 class KnownTasks:
-    """The tasks that the upstream server and its clients run for each other, and the clients that each task
-    concerns."""
+    """The known tasks of the upstream server and of its clients, and which client each task concerns."""
 
     of_server: TaskOwners
     """The tasks of the upstream server, with their owners."""
@@ -104,13 +106,15 @@ class KnownTasks:
     tasks."""
 
     def add_token(self, task_id: str, downstream: Downstream, token: ProgressToken) -> None:
-        """Record that ``downstream`` wants progress of a task under the progress token ``token``. If there are too many
-        tokens, the oldest is dropped."""
+        """Record that ``downstream`` wants progress of a task, under the progress token ``token``. If there are too
+        many tokens, the oldest is dropped.
+        """
         if len(task_id) <= LONGEST_TASK_ID:
             self.tokens[task_id] = (downstream, token)
 
     def progressed(self, event: NotificationReceived) -> None:
-        """Send the progress of a task to its client, under the client's own progress token."""
+        """Forward a progress notification of a task to the client that wants it, with the client's own progress token.
+        """
         task_id = related_task_of(event.params)
         wanted = None if task_id is None else self.tokens.get(task_id)
         if wanted is not None:
@@ -120,8 +124,9 @@ class KnownTasks:
 
     @contextmanager
     def waiting_in(self, call: ForwardedCall) -> Generator[Callable[[str], None]]:
-        """Wait inside the block for the task with which the upstream server continues ``call``. Yields a function to
-        which the id of the task is passed."""
+        """Inside the block, the proxy waits for the task as which the upstream server continues ``call``, and messages
+        of the task belong to the call. Yields a function to call with the task's id.
+        """
         ids: list[str] = []
 
         def on_task(task_id: str) -> None:
@@ -136,29 +141,33 @@ class KnownTasks:
                 del self.waiting[task_id]
 
     def call_of(self, params: JSONObject) -> ForwardedCall | None:
-        """Return the call whose task sends a request with these ``params``; `None` if the proxy doesn't wait for the
-        task, or if the request belongs to no task."""
+        """Return the forwarded call to whose task a server-to-client request with these ``params`` belongs. Returns
+        `None` if the request belongs to no task, or if the proxy doesn't wait for the task.
+        """
         task_id = related_task_of(params)
         return None if task_id is None else self.waiting.get(task_id)
 
     def clients_concerned(self, method: str, params: JSONObject, downstreams: Iterable[Downstream]) -> list[Downstream]:
-        """Return those of ``downstreams`` that a request of the upstream server may concern. If the request is about a
-        task, or belongs to one, and the task's client is known, only that client is returned."""
+        """Return the ``downstreams`` to which a request of the upstream server may be forwarded. If the request
+        concerns a task whose client is known, only that client is returned.
+        """
         if method.startswith("tasks/"):
             owner = self.of_clients.owner(_task_id(params))
             return [each for each in downstreams if owner is None or owner in (each, each.principal)]
         return self.recipients(method, params, downstreams)
 
     def names_client(self, method: str, params: JSONObject) -> bool:
-        """Return whether a request of the upstream server identifies a client by naming a task."""
+        """Return whether a request of the upstream server names a task, which identifies the client that it concerns.
+        """
         if method.startswith("tasks/"):
             return self.of_clients.owner(_task_id(params)) is not None
         return related_task_of(params) is not None
 
     def recipients(self, method: str, params: JSONObject, downstreams: Iterable[Downstream]) -> list[Downstream]:
-        """Return those of ``downstreams`` that a message of the upstream server is for. If the message belongs to a
-        task, that is the task's owner alone. If the owner is unknown, it is only a client that doesn't share the
-        server."""
+        """Return the ``downstreams`` to which a message of the upstream server may be forwarded. A message of a task is
+        only for the task's owner. If the owner is unknown, it is only for a client that doesn't share the upstream
+        connection.
+        """
         task_id = _task_id(params) if method == _STATUS else related_task_of(params)
         if task_id is None:
             return list(downstreams)
@@ -167,27 +176,27 @@ class KnownTasks:
         owner = self.of_server.owner(task_id)
         if owner is not None:
             return [each for each in downstreams if owner in (each, each.principal)]
-        # A task's status contains the task's id, which no other caller should see.
+        # Don't send a task's status to other callers: it contains the task's id, with which they could access the task.
         return [] if self.shared else [each for each in downstreams if each.principal is None or method != _STATUS]
 
     def record_created(self, answer: JSONObject, downstream: Downstream) -> None:
-        """Record the task in the answer of ``downstream``, if the answer is a task."""
+        """If ``answer``, a response of ``downstream``, describes a task, record the client as the task's owner."""
         task_id = _task_id(answer.get("task"))
         if task_id is not None:
             self.of_clients.add(task_id, downstream)
 
     def forget(self, downstream: Downstream) -> None:
-        """Forget the tasks of a client whose connection has ended: see `TaskOwners.forget`."""
+        """Drop the records of the tasks of a client whose connection has ended: see `TaskOwners.forget`."""
         self.of_server.forget(downstream)
         self.of_clients.forget(downstream)
         if downstream.is_connectionless:
-            return  # such clients can't receive progress after the call
+            return  # clients without a connection can't receive progress after the call
         for task_id in [each for each, (wishing, _) in self.tokens.items() if wishing is downstream]:
             del self.tokens[task_id]
 
 
 def _task_id(value: Any) -> str | None:
-    """Return the ``taskId`` of a value that should be an object; `None` if there is none."""
+    """Return the ``taskId`` in ``value``; `None` if there is none, or if ``value`` isn't an object."""
     task_id = as_object(value).get("taskId")
     return task_id if isinstance(task_id, str) else None
 
@@ -196,22 +205,24 @@ _MAX_WORKING_TASKS: Final = 1000
 
 
 class WorkingTasks:
-    """The latest 1,000 tasks that haven't ended, as far as is known. When the connection ends, the tasks of a child
-    process end too, and those of any server that binds tasks to the connection."""
+    """Tracks the latest 1,000 unfinished tasks of an upstream server. Its connection should stay open for these tasks,
+    since they may end with it: always for a child process, and for servers that bind tasks to the connection.
+    """
 
     def __init__(self) -> None:
         self._ends = BoundedDict[str, float](_MAX_WORKING_TASKS)
 
     def end_time(self) -> float:
-        """Return the time at which all tasks will have expired, on trio's clock; ``-inf`` if there are no tasks,
-        ``inf`` if one never expires."""
+        """Return the time, on trio's clock, after which no unfinished task is left because all have expired; ``-inf``
+        if there are no tasks, ``inf`` if a task never expires.
+        """
         now = trio.current_time()
         for task_id in [each for each, end in self._ends.items() if end <= now]:
             del self._ends[task_id]
         return max(self._ends.values(), default=-math.inf)
 
     def update(self, task_id: str, status: JSONObject) -> None:
-        """Record the state of a task that the server has reported."""
+        """Record the state of a task, as the upstream server has reported it."""
         if status.get("status") in FINAL:
             self.remove(task_id)
             return
@@ -220,5 +231,5 @@ class WorkingTasks:
         self._ends[task_id] = trio.current_time() + ttl / 1000 if known else math.inf
 
     def remove(self, task_id: str) -> None:
-        """Record that a task has ended."""
+        """Record that a task has ended, so that it no longer keeps the connection open."""
         self._ends.pop(task_id, None)

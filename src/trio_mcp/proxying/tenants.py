@@ -1,4 +1,4 @@
-"""The callers on one connection to a proxy, each with its access to the upstream server (tenants).
+"""The callers on one connection to a proxy (tenants), and each caller's connection to the upstream server.
 
 All may share one upstream connection, or each has its own, which is opened for the first request, and closed after some
 idle time. A pool limits the number of such connections, and shares them fairly.
@@ -49,14 +49,17 @@ clients of every kind connect: see `ClientSettings.forwards`."""
 
 
 class OpenUpstream(Protocol):
-    """A function that opens a client of the upstream server with these options, for example ``Command([...]).open``."""
+    """A function that opens a client of the upstream server, with the options that it is called with. For example, pass
+    ``Command([...]).open``.
+    """
 
     def __call__(self, **options: Unpack[ClientOptions]) -> AbstractAsyncContextManager[Client]: ...
 
 
 class UpstreamPool:
-    """The upstream connections of a proxy: at most ``limit``, shared fairly among the callers. ``open_upstream`` opens
-    a connection, and each is closed after ``patience`` idle seconds."""
+    """Limits a proxy's upstream connections to ``limit``, shared fairly among the callers. ``open_upstream`` opens a
+    connection, and each is closed after ``patience`` idle seconds.
+    """
 
     def __init__(self, open_upstream: OpenUpstream, task_owners: TaskOwners, limit: int, patience: float) -> None:
         self.open_upstream = open_upstream
@@ -68,9 +71,9 @@ class UpstreamPool:
         """The tenants whose connections may be closed to make room for others, longest idle first."""
 
     async def acquire(self, holder: object) -> None:
-        """Reserve one of the proxy's connections for ``holder``, a caller of the proxy. If none is free and ``holder``
-        has none, the longest idle connection is closed first. Raises `CodedError` (-31000) if there is no free
-        connection."""
+        """Reserve an upstream connection for ``holder``, a caller of the proxy. If none is free and ``holder`` has
+        none, the longest idle connection is closed first. Raises `CodedError` (-31000) if none becomes free.
+        """
         while not leaves_enough(self._held[holder], self._limit - self._held.total()):
             if self._held[holder] or not self._idle:
                 raise CodedError(TOO_BUSY, "Too busy: too many connections to the upstream server; try again later")
@@ -80,25 +83,28 @@ class UpstreamPool:
         self._held[holder] += 1
 
     def release(self, holder: object) -> None:
-        """Release a connection that `acquire` has reserved for ``holder``."""
+        """Release an upstream connection that `acquire` has reserved for ``holder``."""
         self._held[holder] -= 1
         if not self._held[holder]:
             del self._held[holder]
 
     def mark_idle(self, tenant: PrivateTenant) -> None:
-        """Record that the connection of ``tenant`` is idle, so that it may be closed to make room for others."""
+        """Record that the upstream connection of ``tenant`` is idle, so that the pool may close it to make room for
+        another.
+        """
         self._idle[tenant] = None
 
     def mark_used(self, tenant: PrivateTenant) -> None:
-        """Record that the connection of ``tenant`` is in use or closed. Calling this repeatedly has no further
-        effect."""
+        """Record that the upstream connection of ``tenant`` is used, or closed. Idempotent."""
         self._idle.pop(tenant, None)
 
 
 @define(eq=False)
 class Tenant:
-    """A caller, ``downstream``, that shares the connection of ``upstream`` with others. If callers exist only while
-    they have requests, ``gone`` is called when no request of the caller is left; otherwise it is `None`."""
+    """A caller of a proxy, ``downstream``, that shares the upstream connection of ``upstream`` with other callers. If
+    callers exist only while they have requests, ``gone`` is called when the caller has no more requests; otherwise it
+    is `None`.
+    """
 
     downstream: ProxyClient
     upstream: Upstream | None
@@ -112,15 +118,17 @@ class Tenant:
         return False
 
     async def connect(self, request: InboundRequest) -> Upstream:
-        """Connect to the upstream server if necessary, and return it, for ``request``. Raises `CodedError` if it can't
-        be reached."""
+        """Connect to the upstream server for ``request`` if necessary, and return the `Upstream`. Raises `CodedError`
+        if it can't be reached.
+        """
         assert self.upstream is not None, "the connection of all is open"
         return self.upstream
 
     @contextmanager
     def in_use(self) -> Generator[None]:
-        """Keep the upstream connection in use inside the block. If callers exist only while they have requests, an
-        unused connection may be closed."""
+        """Keep the caller's upstream connection open inside the block. Outside, an unused connection may be closed, if
+        callers exist only while they have requests.
+        """
         if self._gone is None:
             yield
             return
@@ -134,17 +142,20 @@ class Tenant:
                 self._mark_idle(self._gone)
 
     def _mark_used(self) -> None:
-        """Record that the connection is used, after `_mark_idle`."""
+        """Record that the caller's upstream connection is used again, after `_mark_idle`."""
 
     def _mark_idle(self, gone: Callable[[Tenant], None]) -> None:
-        """Record that the connection is unused. A shared connection keeps nothing for the caller's next request."""
+        """Record that the caller has no more requests. A shared connection stores nothing for the caller, so the caller
+        is dropped.
+        """
         gone(self)
 
 
 @define(eq=False)
 class PrivateTenant(Tenant):
-    """A caller with its own upstream connection, which is opened for the first request. The connection has the client's
-    name, capabilities and kind of revision (modern or legacy) and, if the server supports it, the client's revision.
+    """A caller of a proxy with its own upstream connection, which is opened for the first request. The connection uses
+    the client's name, capabilities and kind of revision (modern or legacy) and, if the server supports it, the client's
+    revision.
 
     If many clients share the connection, it is opened anonymously and with all capabilities that can be forwarded; each
     call has its own. The connection takes one place of ``pool``, for ``holder``. It ends with ``nursery``, after some
@@ -161,7 +172,7 @@ class PrivateTenant(Tenant):
     _refusal: CodedError = attrs.field(factory=partial(CodedError, UPSTREAM_LOST, _UNREACHABLE), init=False)
 
     async def connect(self, request: InboundRequest) -> Upstream:
-        """Return the upstream server. The first call connects to it: see `Tenant.connect`."""
+        """Return the caller's `Upstream`. The first call connects to the upstream server: see `Tenant.connect`."""
         if not self._is_opened:
             self._is_opened = True
             self._nursery.start_soon(
@@ -176,11 +187,11 @@ class PrivateTenant(Tenant):
             raise CodedError(self._refusal.code, self._refusal.message, self._refusal.data)
         return self.upstream
 
-    # Closing a connection that is unused
+    # Closing an unused connection
 
     @property
     def is_over(self) -> bool:
-        """True once the upstream connection is lost or being closed."""
+        """True once the caller's upstream connection is lost or being closed."""
         lost = self.upstream is not None and self.upstream.client.lost is not None
         return lost or self._closed.is_set() or self._scope.cancel_called
 
@@ -189,7 +200,7 @@ class PrivateTenant(Tenant):
         self._scope.deadline = math.inf
 
     def _mark_idle(self, gone: Callable[[Tenant], None]) -> None:
-        """Let the upstream connection end soon, but not before the end of its known tasks."""
+        """Close the caller's upstream connection after some idle time, but not before its known tasks have ended."""
         now = trio.current_time()
         until = now if self.upstream is None else max(now, self.upstream.working.end_time())
         self._scope.deadline = until + self._pool.patience
@@ -199,7 +210,7 @@ class PrivateTenant(Tenant):
             self._pool.mark_idle(self)
 
     async def close(self) -> None:
-        """Close the upstream connection, and wait until the proxy may open another one."""
+        """Close the caller's upstream connection, and wait until the proxy may open another one in its place."""
         self._scope.cancel(reason="the connection was idle, and another one is wanted")
         await self._closed.wait()
 
@@ -227,7 +238,7 @@ class PrivateTenant(Tenant):
             self._gone(self)
 
     async def _until_over(self, revision: str | None, options: ClientOptions) -> str:
-        """Open the upstream connection, wait until it has ended, and return the reason of the end."""
+        """Open the upstream connection, wait until it has ended, and return the reason why it ended."""
         why = _UNREACHABLE
         try:
             if revision is None:
@@ -240,18 +251,19 @@ class PrivateTenant(Tenant):
         except ConnectionLost as error:
             why = f"the upstream server is gone: {error}" if self.upstream is not None else f"{_UNREACHABLE}: {error}"
         except AuthorizationError as error:
-            # The reason is only for the operators of the proxy, and isn't part of the message for the client.
+            # Log the reason for the proxy's operators. It isn't part of the message for the client.
             logger.warning("the upstream server refused the proxy's authorization: %s", error)
             why = f"{_UNREACHABLE}: the server refused the proxy's authorization"
         except (MCPError, trio.TooSlowError, ValueError, OSError) as error:
             why = f"{_UNREACHABLE}: {error}"
-        except Exception:  # third-party code must not end the connections of other clients
+        except Exception:  # an error in third-party code must not end the connections of other clients
             logger.exception("the upstream server failed")
         return why
 
     async def _as_legacy(self, revision: str, options: ClientOptions) -> None:
-        """Connect to the upstream server for a legacy client: in the client's own revision if possible, or in a modern
-        one if the server has no legacy revision."""
+        """Connect to the upstream server for a legacy client: in the client's own protocol revision if possible, or in
+        a modern revision if the server supports no legacy one.
+        """
         try:
             await self._serve_through({**options, "era": "legacy", "revision": revision})
         except (PeerError, HTTPError, ProtocolViolation) as error:
@@ -274,8 +286,8 @@ def _options_of(request: InboundRequest) -> ClientOptions:
     capabilities = request.capabilities or ClientCapabilities()
     asks = CANCELS.name in (capabilities.extensions or {})
     if not request.revision.handshake:
-        # If the server is a legacy one, only the extension for apps is forwarded. A modern server gets the
-        # client's declarations in each request.
+        # To a legacy server, only the extension for apps is forwarded. A modern server gets the client's extensions in
+        # each request.
         declared = capabilities.extensions or {}
         apps = {name: settings for name, settings in declared.items() if name == APPS_EXTENSION}
         capabilities = attrs.evolve(capabilities, extensions=apps or None)
@@ -288,8 +300,8 @@ def _options_of(request: InboundRequest) -> ClientOptions:
 
 
 class Tenants:
-    """The callers on ``connection``. That is one client or, if the connection carries the requests of all clients, one
-    caller for each principal and one for all clients without a principal.
+    """The callers on ``connection``, a connection to the proxy. This is one client or, if the connection carries the
+    requests of all HTTP clients, one caller for each principal and one for all clients without a principal.
 
     All share the server ``behind``, or each takes a connection from that pool. ``shared_extensions`` pass over a
     connection of several clients.
@@ -309,22 +321,26 @@ class Tenants:
         self._nurseries: tuple[ServiceNursery, trio.Nursery] | None = None
 
     def start_in(self, services: ServiceNursery, own: trio.Nursery) -> None:
-        """Start the tasks of callers in the nursery ``own``, and open upstream connections in the nursery
-        ``services``."""
+        """Start the callers' tasks in the nursery ``own``, and the tasks that open upstream connections in the nursery
+        ``services``.
+        """
         self._nurseries = services, own
 
     def known(self, principal: PrincipalId | None) -> Tenant | None:
-        """Return the existing caller for a request of ``principal``; `None` if there is none yet."""
+        """Return the existing caller to which a request of ``principal`` belongs; `None` if there is none yet."""
         return self._all.get(principal if self._peer.everybody else self._peer.principal)
 
     def reached(self, principal: PrincipalId | None) -> tuple[ProxyClient, Upstream] | None:
-        """Return the caller of a request and its upstream server; `None` if either doesn't exist."""
+        """Return the caller to which a request of ``principal`` belongs, and its connected upstream server; `None` if
+        either doesn't exist yet.
+        """
         tenant = self.known(principal)
         return None if tenant is None or tenant.upstream is None else (tenant.downstream, tenant.upstream)
 
     def admit(self, principal: PrincipalId | None) -> Tenant:
-        """Return the caller for a request of ``principal``, creating it if necessary. Use it at once, before any
-        checkpoint."""
+        """Return the caller to which a request of ``principal`` belongs, creating it if necessary. Use the caller at
+        once, before any checkpoint.
+        """
         tenant = self.known(principal)
         if tenant is None or (self._peer.everybody and tenant.is_over):
             if tenant is not None:
@@ -354,7 +370,7 @@ class Tenants:
             tenant.upstream.detach(tenant.downstream)
 
     def remove_all(self) -> list[Tenant]:
-        """Remove and return all callers, since their connection has ended."""
+        """Remove all callers and return them, because their connection to the proxy has ended."""
         tenants = [*self._all.values(), *self._left]
         self._all, self._left = {}, set()
         return tenants

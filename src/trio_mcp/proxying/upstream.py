@@ -1,4 +1,4 @@
-"""Upstream: the server that a proxy forwards to, shared by the clients of the proxy.
+"""Upstream: the server to which a proxy forwards the requests of its clients.
 
 It delivers each notification to the right clients, asks the right client, merges the clients' subscriptions and log
 levels, and knows the headers that mirror arguments of the server's tools.
@@ -55,9 +55,10 @@ resource under exactly this URI. The callback must be quick."""
 
 
 class Upstream(Relay):
-    """A server that is reached through ``client``, and the clients that get its notifications and requests. There are
-    several clients if ``shared`` is true, or if one `Downstream` is ``many``. Tasks of the server belong to
-    ``task_owners``; by default only this object knows them."""
+    """The upstream server of a proxy, connected through ``client``, and the proxy's clients that get its notifications
+    and requests. There are several clients if ``shared`` is true, or if one `Downstream` is ``many``. ``task_owners``
+    stores the owners of the server's tasks; by default they are stored only for this connection.
+    """
 
     def __init__(
         self, client: Client, task_owners: TaskOwners | None = None, *, shared: bool = True, many: bool = False
@@ -92,7 +93,7 @@ class Upstream(Relay):
 
     @classmethod
     def shared_through(cls, client: Client) -> Self:
-        """Return the one `Upstream` for all clients that share ``client``, through any proxy."""
+        """Return the `Upstream` of ``client``. All proxies and clients that share ``client`` share this object."""
         relay = client._callbacks.relay
         return relay if isinstance(relay, cls) else cls(client)
 
@@ -107,8 +108,9 @@ class Upstream(Relay):
         return self.client.server_capabilities
 
     def attach(self, downstream: Downstream) -> bool:
-        """Start to deliver the server's notifications to ``downstream``, until `detach`. Returns false if
-        ``downstream`` is already attached."""
+        """Start to deliver the upstream server's notifications to ``downstream``, until `detach`. Returns false if
+        ``downstream`` is already attached.
+        """
         if downstream in self.downstreams:
             return False
         self.downstreams[downstream] = None
@@ -118,12 +120,14 @@ class Upstream(Relay):
 
     @property
     def has_several_principals(self) -> bool:
-        """True once callers of several principals have used the connection. Then a message of the server may be about a
-        call of any principal, even one that has ended, and is delivered only if it names a task (ruling 23)."""
+        """True once callers with different principals have used the connection. From then on, a message of the server
+        is delivered only if it names its call or task, since it may be about a call of any principal, even one that has
+        ended (ruling 23).
+        """
         return len(self._principals) > 1
 
     def on_notification(self, event: NotificationReceived) -> None:
-        """Deliver a notification of the upstream server to all its clients: see `Relay.on_notification`."""
+        """Deliver a notification of the upstream server to the clients that it is for: see `Relay.on_notification`."""
         if event.method.name == _TOOLS_CHANGED:
             self.listed_tools.forget()
         elif event.method.name == _PROGRESS:
@@ -146,8 +150,9 @@ class Upstream(Relay):
             on_change(event, named)
 
     def _deliver_log_to_call(self, event: NotificationReceived) -> bool:
-        """Deliver a log message to the call in whose response it came. Returns false if that call is unknown, so that
-        every client may get the message."""
+        """Deliver a log message to the call in whose response it came. Returns false if the call is unknown and the
+        message may go to every client.
+        """
         came_with = self._connection.related_request_id
         call = None if came_with is None else self.calls.get(came_with)
         if call is not None:
@@ -156,8 +161,10 @@ class Upstream(Relay):
         return self.has_several_principals or self._is_of_past_call(came_with)
 
     def _deliver_extension_notification(self, event: NotificationReceived) -> None:
-        """Deliver a notification of an extension to the call in whose response it came, or else to all clients that
-        have the extension. If a downstream represents many clients, every call in flight gets it."""
+        """Deliver a notification of an extension to the call in whose response it came or, outside of calls, to all
+        clients that have the extension. If a downstream represents many clients, it is sent in each of their calls in
+        flight.
+        """
         method, came_with = event.method.name, self._connection.related_request_id
         call = None if came_with is None else self.calls.get(came_with)
         if call is not None:
@@ -177,18 +184,21 @@ class Upstream(Relay):
                 downstream.put(event, named=False)
 
     def on_question(self, request: InboundRequest) -> None:
-        """Record in the response to which of our requests a request of the server came: see `Relay.on_question`."""
+        """Record which of our requests has the response within which the upstream server sent ``request``: see
+        `Relay.on_question`.
+        """
         came_with = self._connection.related_request_id
         if came_with is not None:
             self._came_with[request] = came_with
 
     async def ask(self, method: str, params: JSONObject, key: str | None) -> Any:
-        """Forward a request of the server (sampling, elicitation, roots) to the right client, and return the answer:
-        see `Relay.ask`."""
+        """Forward a request of the upstream server (sampling, elicitation, roots) to the right client, and return the
+        client's response: see `Relay.ask`.
+        """
         scope = current_request.get(None)
         if self.revision.server_requests:
             respondent, scope = self._respondent_for(method, params, scope), None
-        else:  # modern servers send requests only in calls, and each call runs for a request of ours
+        else:  # a modern server sends requests only within calls, which are ours
             calls = (each.calls[scope] for each in self.downstreams if scope is not None and scope in each.calls)
             respondent = next(calls, None)
             if respondent is None:
@@ -199,8 +209,8 @@ class Upstream(Relay):
         return await ask(respondent, method, params, self.revision, scope, key, self.tasks)
 
     def _respondent_for(self, method: str, params: JSONObject, scope: RequestScope | None) -> Respondent:
-        """Return the client, or the client's call, to which a legacy server's request in ``scope`` is forwarded. The
-        server doesn't name the client.
+        """Return the client, or the client's call, to which a legacy upstream server's request in ``scope`` is
+        forwarded. Such a request doesn't name its client.
 
         That is the call, or the client, whose task the request names, or else the call in whose response the request
         came. Otherwise the proxy may guess: the only client there is, or else the only client with a call in flight,
@@ -232,13 +242,15 @@ class Upstream(Relay):
         return _only_channel(downstreams[0])
 
     def _is_of_past_call(self, came_with: RequestId | None) -> bool:
-        """Return whether a message in the response to ``came_with``, which isn't a call in flight, belonged to a past
-        call of one of several clients."""
+        """Return whether a message in the response to the request ``came_with``, which isn't a call in flight, belongs
+        to a past call, while several clients share the connection.
+        """
         return came_with is not None and (self.shared or self._many)
 
     async def request(self, method: str, params: JSONObject, on_progress: OnProgress | None) -> Any:
-        """Send a client's request to the server, and return the result as plain data. Raises the errors of
-        `Client.request`."""
+        """Send a client's request to the upstream server, and return the result as plain data. Raises the errors of
+        `Client.request`.
+        """
         if method in SKILLS_METHODS:
             learn_skills(self.client)
         if method != "tools/list":
@@ -249,14 +261,16 @@ class Upstream(Relay):
         return result
 
     def passes_tasks(self, revision: Revision) -> bool:
-        """Return whether tasks are forwarded to clients that speak ``revision``, which then manage the tasks
-        themselves. That is so if both sides use the same form of tasks, and the tasks' requests (sampling, elicitation,
-        roots) are forwarded as well."""
+        """Return whether tasks are forwarded to clients that speak ``revision``, so that the clients manage the tasks
+        themselves. This is true if both sides use the same form of tasks, and the tasks' server-to-client requests are
+        forwarded as well.
+        """
         form = self.revision.tasks
         return form == revision.tasks and (form != "extension" or self.client.settings.forwards is not None)
 
     def passage_to(self, downstream: Downstream) -> ExtensionFilter:
-        """Return the filter for the extensions that are forwarded between ``downstream`` and the server."""
+        """Return the filter that decides which extensions are forwarded between ``downstream`` and the upstream server.
+        """
         return ExtensionFilter(
             self.capabilities.extensions or {},
             self.revision,
@@ -269,25 +283,27 @@ class Upstream(Relay):
     def listen(
         self, asked: SubscriptionFilter, meta: JSONObject, on_task: OnNotification, on_extension: OnNotification
     ) -> AbstractAsyncContextManager[Changes]:
-        """Open a stream of the changes that a modern server reports, inside the block: see `Client.listen`. ``meta`` is
-        sent with the request for the stream; ``on_task`` gets the states of tasks, and ``on_extension`` the
-        notifications of extensions."""
+        """Inside the block, open a stream of the changes that a modern upstream server reports: see `Client.listen`.
+        ``meta`` is the ``_meta`` of the request; ``on_task`` gets the states of tasks, and ``on_extension`` the
+        notifications of extensions.
+        """
         opening = partial(open_stream, self.client, meta=meta)
         return self.client._change_streams.listen(asked, opening, on_task, on_extension)
 
     async def notify(self, method: str, params: JSONObject | None) -> None:
-        """Send a notification that belongs to no request to the server, once there is room."""
+        """Wait until there is room, then send the upstream server a notification that belongs to no request."""
         await self._connection.room()
         self._connection.notify(method, params)
 
     async def send_extension_notification(self, method: str, params: JSONObject | None) -> None:
-        """Send a notification of an extension to the server, once there is room. Equal notifications aren't merged."""
+        """Wait until there is room, then send the upstream server a notification of an extension. Equal notifications
+        aren't merged.
+        """
         await self._connection.room()
         self._connection.outbox.put_sealed(frame_notification(method, params) + b"\n")
 
     async def follow_lists(self) -> None:
-        """Subscribe to changes of the server's lists, if the server reports them only on request. Calling this
-        repeatedly has no further effect."""
+        """If the upstream server reports changes of its lists only on request, subscribe to them. Idempotent."""
         client = self.client
         if client.revision.changes == "listen" and not self._follows_lists:
             self._follows_lists = True
@@ -295,17 +311,19 @@ class Upstream(Relay):
                 self.capabilities, client.settings.probe_timeout, partial(open_stream, client)
             )
 
-    # Subscriptions and log levels of several clients on one connection
+    # Subscriptions and log levels, if several clients share one upstream connection
 
     async def subscribe(self, uri: str) -> None:
-        """Subscribe to changes of a resource, and count the subscription. Raises the errors of `Client.subscribe`."""
+        """Subscribe to a resource of the upstream server, unless a client has already subscribed to it. Raises the
+        errors of `Client.subscribe`.
+        """
         async with self._subscribing:
             if uri not in self._subscribed:
                 await self.client.subscribe(uri)
             self._subscribed[uri] += 1
 
     async def unsubscribe(self, uri: str) -> None:
-        """Undo one call of `subscribe` for a resource."""
+        """Undo one call of `subscribe` for the resource ``uri``. The last one unsubscribes from the resource."""
         async with self._subscribing:
             self._subscribed[uri] -= 1
             if self._subscribed[uri] <= 0:
@@ -313,8 +331,9 @@ class Upstream(Relay):
                 await self.client.unsubscribe(uri)
 
     async def unsubscribe_all(self, uris: list[str]) -> None:
-        """Unsubscribe from all resources in ``uris``, within one second. Any remaining subscriptions only cause useless
-        notifications."""
+        """Unsubscribe from the resources in ``uris``, within one second. Subscriptions that remain after that only
+        cause useless notifications.
+        """
         if uris and self.client.lost is None:
             with trio.CancelScope(shield=True, deadline=trio.current_time() + _LEAVE_DEADLINE):
                 for uri in uris:
@@ -324,14 +343,17 @@ class Upstream(Relay):
                         return
 
     async def set_level(self, downstream: Downstream, level: str) -> None:
-        """Record that ``downstream`` wants log messages of this level and above. A legacy server gets the lowest level
-        that any client wants. Raises the errors of `Client.request`."""
+        """Record that ``downstream`` wants log messages of ``level`` and above. A legacy upstream server is set to the
+        lowest level that any client wants. Raises the errors of `Client.request`.
+        """
         self._levels[downstream] = level
         if self.revision.log_level == "connection":
             await self._send_level(min(self._levels.values(), key=log_level_rank))
 
     async def admit_level(self, level: str) -> None:
-        """Make a legacy server send log messages of at least this level, for a request that wants logs."""
+        """Lower the log level of a legacy upstream server to ``level``, if it is higher, for a request that wants log
+        messages.
+        """
         if self.revision.log_level != "connection" or self.capabilities.logging is None:
             return
         if self._level is None or log_level_rank(level) < log_level_rank(self._level):
@@ -342,17 +364,19 @@ class Upstream(Relay):
         await self.client.set_log_level(level)
 
     def detach(self, downstream: Downstream) -> None:
-        """Stop delivering to a client that has disconnected, and forget it."""
+        """Stop delivering messages to a client that has disconnected, and drop its data."""
         self.downstreams.pop(downstream, None)
         self._levels.pop(downstream, None)
         self.tasks.forget(downstream)
 
 
 def _only_channel(downstream: Downstream) -> Respondent:
-    """Return the client, or the client's call, to which a request is sent that names neither a call nor a client."""
+    """Return the client, or its call, to which to send a request that names neither a call nor a client, when only this
+    client is possible.
+    """
     if downstream.is_connectionless and sum(not call.is_cancelled for call in downstream.calls.values()) > 1:
         raise CodedError(INTERNAL_ERROR, _WHOSE)
-    # Any call can carry the request. The latest call is its most likely cause.
+    # Any call can carry the request. The latest call is the most likely cause.
     for call in reversed(downstream.calls.values()):
         if call.may_ask and not call.is_cancelled:
             return downstream if call.revision.server_requests else call
@@ -362,8 +386,9 @@ def _only_channel(downstream: Downstream) -> Respondent:
 
 
 class ListedTools:
-    """The tools that the upstream server has listed, with the headers that they require. They are forgotten when the
-    tools change."""
+    """The tools that the upstream server has listed, with the HTTP headers that they require. They are dropped when the
+    tools change.
+    """
 
     def __init__(self) -> None:
         self._headers = ToolHeaders()
@@ -373,30 +398,33 @@ class ListedTools:
         """A lock, so that only one caller at a time lists all tools."""
 
     def has(self, tool: str) -> bool:
-        """Return whether the headers of ``tool`` are known, so that listing the tools again would bring nothing new."""
+        """Return whether the headers of ``tool`` are known, so that the tools needn't be listed again."""
         return self._all_listed or tool in self._headers
 
     def headers_of(self, tool: object) -> tuple[ParamHeader, ...]:
-        """Return the headers that ``tool`` requires; empty if the tool wasn't listed, or if it has no name."""
+        """Return the HTTP headers that ``tool`` requires; empty if the tool wasn't listed, or if ``tool`` isn't a
+        string.
+        """
         return self._headers.of(tool)
 
     def listing(self) -> int:
-        """Return a marker for the start of a listing, to be passed to `learn` and `listed`."""
+        """Return a marker that identifies the start of a listing. Pass it to `learn` and `listed`."""
         return self._changes
 
     def learn(self, result: Any, listing: int) -> None:
-        """Read the headers from a result of ``tools/list``, unless the tools have changed since the listing began at
-        ``listing``."""
+        """Store the headers of the tools in ``result``, a result of ``tools/list``, unless the tools have changed since
+        `listing` returned ``listing``.
+        """
         if listing == self._changes:
             with suppress(KeyError, TypeError):  # other code reports the invalid result to the caller
                 self._headers.learn(result["tools"])
 
     def listed(self, listing: int) -> None:
-        """Record that all tools were listed, unless the tools have changed since the listing began at ``listing``."""
+        """Record that all tools were listed, unless the tools have changed since `listing` returned ``listing``."""
         self._all_listed = listing == self._changes
 
     def forget(self) -> None:
-        """Forget all tools, because the server's tools have changed."""
+        """Drop the stored tools, because the upstream server's tools have changed."""
         self._headers.forget()
         self._changes += 1
         self._all_listed = False
