@@ -1,4 +1,6 @@
-"""Hosting: use many servers at once, each supervised, with one catalogue of their tools, prompts and resources."""
+"""Server groups: connect to many servers at once, supervise each, and use their tools, prompts and resources through
+one catalogue.
+"""
 
 from __future__ import annotations
 

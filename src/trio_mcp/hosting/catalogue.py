@@ -1,4 +1,4 @@
-"""Catalogue: the tools, prompts and resources of all members of a group, under valid and unique names.
+"""Catalogue: the tools, prompts and resources of all servers in a group, under valid and unique names.
 
 ChangeFeed and Watch: the latest value for each key, for any number of readers, which may be slow.
 """
@@ -47,9 +47,9 @@ _RUNS: Final = re.compile(r"[^A-Za-z0-9.-]+")  # underscores, too
 
 
 def catalogue_name(member: str, name: str, max_length: int | None = None) -> str:
-    """Return the catalogue name ``member__name``. If that is invalid or ambiguous, only the valid characters of both
-    names are used, and a digest is appended. If ``max_length`` is set, longer names and names with a dot are invalid as
-    well.
+    """Return the name ``member__name`` for a tool or prompt of a group's server. If this name would be invalid or
+    ambiguous, the result has only the valid characters of both names, and a digest. If ``max_length`` is set, longer
+    names and names with a dot are invalid as well.
 
     The name depends only on the arguments, so other members never change it. In the usual form the first ``__`` ends
     the member, because a member there neither contains ``__`` nor ends in ``_``. The other form contains no ``__`` at
@@ -75,12 +75,14 @@ def _beginning(member: str, max_length: int | None) -> str:
 
 
 def may_name(member: str, name: str, max_length: int | None = None) -> bool:
-    """Return whether ``name`` may be the catalogue name of an item of ``member``."""
+    """Return whether ``name`` begins like the catalogue names of the server ``member``. If not, it belongs to another
+    server.
+    """
     return name.startswith(_beginning(member, max_length))
 
 
 def catalogue_uri(member: str, uri: str) -> str:
-    """Return the catalogue URI ``member://MEMBER/URI`` for a URI or URI template of a member.
+    """Return the catalogue URI ``member://MEMBER/URI`` for ``uri``, a URI or URI template of the server ``member``.
 
     A view keeps its scheme, since hosts recognize views by it (SEP-1865, Content Requirements): ``ui://REST`` becomes
     ``ui://MEMBER/REST``. A file of a skill becomes ``skill://MEMBER/REST``.
@@ -91,8 +93,9 @@ def catalogue_uri(member: str, uri: str) -> str:
 
 
 def parse_uri(uri: str) -> tuple[str, str] | None:
-    """Return the member's name and the member's own URI for a catalogue URI; `None` if ``uri`` isn't a catalogue
-    URI."""
+    """Split a catalogue URI into the name of the member (server) and the member's own URI. Returns `None` if ``uri``
+    isn't a catalogue URI.
+    """
     if (found := _URI.fullmatch(uri)) is None:
         return None
     try:
@@ -126,13 +129,16 @@ class CatalogueEntry(Generic[T]):
     """The transform with which the group presents a tool: see `MemberDescription.tools`."""
 
     def arguments(self, sent: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
-        """Return the arguments of a tool call to send to the server, given those that a caller has ``sent``."""
+        """Return the arguments with which the server's tool must be called when a caller has ``sent`` arguments: the
+        tool's transform may add some.
+        """
         return sent if self.transform is None else self.transform.arguments(sent)
 
     @property
     def renamed(self) -> T:
-        """The item under its catalogue name. Show it to a model only if `for_model` is true. A tool is presented
-        according to its transform, and refers to its view by the catalogue URI."""
+        """A copy of the item under its catalogue name. Show it to a model only if `for_model` is true. A tool has the
+        changes of its transform, and refers to its view by the catalogue URI.
+        """
         kind = "name"
         if isinstance(self.item, Resource | ResourceTemplate):
             kind = "uri" if isinstance(self.item, Resource) else "uri_template"
@@ -144,13 +150,12 @@ class CatalogueEntry(Generic[T]):
 
     @property
     def for_model(self) -> bool:
-        """False if the entry is a tool that only views may call, and that the model must not see (SEP-1865,
-        Visibility)."""
+        """False for a tool that only views may call, and that the model must not see (SEP-1865, Visibility)."""
         return not isinstance(self.item, Tool) or "model" in UI.of(self.item).visible_to
 
     @property
     def for_app(self) -> bool:
-        """False if the entry is a tool that views must not call. `Group.call_from_app` enforces this."""
+        """False for a tool that views must not call. `Group.call_from_app` enforces this."""
         return not isinstance(self.item, Tool) or "app" in UI.of(self.item).visible_to
 
     @property
@@ -166,8 +171,8 @@ _OWN: Final = {"tools": "name", "prompts": "name", "resources": "uri", "resource
 
 
 class Catalogue:
-    """The tools, prompts, resources and resource templates of all members. Members are in the order in which they were
-    added, and items in the order of their servers.
+    """The tools, prompts, resources and resource templates of all servers in a group. Servers are in the order in which
+    they were added, and items in the order of their server.
 
     A tool is named ``member__tool``, a prompt ``member__prompt``; if such a name is invalid or ambiguous, it contains a
     digest. A resource has the URI ``member://MEMBER/URI``, the view ``ui://REST`` of a tool ``ui://MEMBER/REST``, and a
@@ -196,18 +201,19 @@ class Catalogue:
 
     @property
     def tools(self) -> Mapping[str, CatalogueEntry[Tool]]:
-        """The group's current tools, by name. The mapping never changes; after a change, this and the other three
-        properties return new mappings."""
+        """The group's current tools, by catalogue name. The mapping itself never changes: after a change, this property
+        (like the other three lists) returns a new mapping.
+        """
         return self._merged["tools"]
 
     @property
     def prompts(self) -> Mapping[str, CatalogueEntry[Prompt]]:
-        """The group's current prompts, by name."""
+        """The group's current prompts, by catalogue name."""
         return self._merged["prompts"]
 
     @property
     def resources(self) -> Mapping[str, CatalogueEntry[Resource]]:
-        """The group's current resources, by URI."""
+        """The group's current resources, by catalogue URI."""
         return self._merged["resources"]
 
     @property
@@ -217,30 +223,34 @@ class Catalogue:
 
     @property
     def held(self) -> Mapping[str, HeldTool]:
-        """The tools that aren't offered until `Group.approve_tools`, by name: see ``pin`` of `open_group`."""
+        """The tools that aren't in the catalogue until they are approved with `Group.approve_tools`, by catalogue name:
+        see ``pin`` of `open_group`.
+        """
         return self._all_held
 
     def watch(self) -> Watch[ListName]:
-        """Watch the catalogue for changes: ``async for name in group.catalogue.watch()`` yields the name of each list
-        that changes."""
+        """Return an iterator over changes: ``async for name in group.catalogue.watch()`` yields the name of each list
+        (such as "tools") that changes.
+        """
         return self._feed.watch()
 
     def _name_of(self, member: str, name: str) -> str:
-        """Return the catalogue name of a tool or prompt of ``member``."""
+        """Return the catalogue name of a tool or prompt that the server ``member`` calls ``name``."""
         return catalogue_name(member, name, self._max_name_length)
 
     def _tool_name(self, member: str, name: str) -> str:
-        """Return the catalogue name of a tool that its server calls ``name``."""
+        """Return the catalogue name of a tool that the server ``member`` calls ``name``, after its transform."""
         transform = self._transforms.get(member, {}).get(name)
         return self._name_of(member, name if transform is None else transform.name or name)
 
     def _may_name(self, member: str, name: str) -> bool:
-        """Return whether ``name`` may be the catalogue name of a tool or prompt of ``member``."""
+        """Return whether ``name`` begins like the catalogue names of the server ``member``."""
         return may_name(member, name, self._max_name_length)
 
     def _known(self, name: ListName, *, hidden: Collection[str] = ()) -> dict[str, CatalogueEntry[Any]]:
-        """Return the entries of a list, including the last known entries of members that have failed. The members in
-        ``hidden`` are left out."""
+        """Return all entries of one list. For servers that have failed, this includes their last known entries. The
+        servers in ``hidden`` are left out.
+        """
         entries: dict[str, CatalogueEntry[Any]] = {}
         for member, offers in self._offers.items():
             for key, entry in offers.get(name, {}).items() if member not in hidden else ():
@@ -248,16 +258,17 @@ class Catalogue:
         return entries
 
     def _find(self, name: ListName, key: str) -> CatalogueEntry[Any] | None:
-        """Return the catalogue entry with this name or URI, even if its member has failed; `None` if there is no
-        entry."""
+        """Return the entry with this catalogue name or URI, even if its server has failed; `None` if there is no such
+        entry.
+        """
         return next((offers[name][key] for offers in self._offers.values() if key in offers.get(name, ())), None)
 
     def _has_any(self, member: str, name: ListName) -> bool:
-        """Return whether this list of ``member`` has any items."""
+        """Return whether the list ``name`` of the server ``member`` has any items."""
         return bool(self._offers.get(member, {}).get(name))
 
     def _replace(self, member: str, name: ListName, items: Iterable[Any]) -> None:
-        """Replace the items of one list of ``member`` with ``items``."""
+        """Replace the items in one list of the server ``member`` with ``items``, and report the change."""
         is_news = False
         if name == "tools" and self._pins is not None:
             held, items = self._held.get(member, {}), self._approved(self._pins, member, tuple(items))
@@ -284,22 +295,25 @@ class Catalogue:
     def _transformed(
         self, member: str, tool: Tool, transforms: Mapping[str, ToolTransform]
     ) -> CatalogueEntry[Any] | None:
-        """Return the catalogue entry of a tool after its transform; `None` if the tool is hidden, or can't be
-        transformed."""
+        """Return the catalogue entry of a tool, after applying its transform; `None` if the transform hides the tool,
+        or can't be applied.
+        """
         transform = transforms.get(tool.name) or transforms.get("*")
         if transform is not None and transform.hidden:
             return None
         other = next((own for own, each in transforms.items() if each.name == tool.name != own), None)
         fault = None if transform is None else transform.fault_in(tool)
         if other is not None and (transform is None or transform.name is None):
-            fault = f"its name is that of the renamed {other!r}"  # the name that the user chose has priority
+            fault = f"its name is that of the renamed {other!r}"  # a name that the user chose takes precedence
         if fault is not None:
             logger.error("the tool %s of member %s is not offered: %s", clean(tool.name[:200]), member, fault)
             return None
         return CatalogueEntry[Any](self._tool_name(member, tool.name), member, tool, transform)
 
     def _approved(self, pins: ToolPins, member: str, tools: tuple[Tool, ...]) -> list[Tool]:
-        """Return which of the ``tools`` are offered, and record which are held until they are approved."""
+        """Return the ``tools`` that belong in the catalogue, and record the others, which must be approved first, in
+        `held`.
+        """
         held = pins.held_of(member, tools, partial(self._tool_name, member))
         self._listed_tools[member] = tools
         self._set_held(member, {each.name: each for each in held})
@@ -311,24 +325,24 @@ class Catalogue:
         self._all_held = MappingProxyType({name: each for held in self._held.values() for name, each in held.items()})
 
     def _check_pins(self) -> None:
-        """Compare the tools of all members with the pins again, since the pins have changed."""
+        """Compare the tools of all servers again with the approved tools (pins), because the pins have changed."""
         for member, tools in tuple(self._listed_tools.items()):
             self._replace(member, "tools", tools)
 
     def _add(self, member: str, tools: Mapping[str, ToolTransform] | None = None) -> None:
-        """Append ``member`` to the members of the catalogue, with the tool transforms ``tools``."""
+        """Add the server ``member`` at the end of the catalogue. ``tools`` are the transforms of its tools."""
         self._offers[member] = {}
         if tools:
             self._transforms[member] = tools
 
     def _show(self, member: str, shown: bool) -> None:
-        """Show or hide the items of ``member`` in the catalogue."""
+        """Show or hide the items of the server ``member`` in the catalogue."""
         if shown == (member in self._hidden):
             (self._hidden.discard if shown else self._hidden.add)(member)
             self._changed(self._offers[member])
 
     def _remove(self, member: str) -> None:
-        """Remove ``member`` and its items from the catalogue."""
+        """Remove the server ``member`` and its items from the catalogue."""
         self._hidden.discard(member)
         self._transforms.pop(member, None)
         if self._listed_tools.pop(member, None) is not None:
@@ -337,7 +351,7 @@ class Catalogue:
         self._changed(self._offers.pop(member))
 
     def _close(self) -> None:
-        """End all iterations over changes, since no more changes will happen."""
+        """End all iterations of `watch`, because the group is closed."""
         self._feed.close()
 
     def _changed(self, offers: dict[ListName, dict[str, CatalogueEntry[Any]]]) -> None:
@@ -354,8 +368,8 @@ N = TypeVar("N")
 
 
 class Watch(AsyncIterator[N], Generic[N]):
-    """Iterates over values that change, by key. It returns the latest value of each key that has changed since the last
-    read, in order of change.
+    """An async iterator over values that change, each with a key. It returns only the latest value of each key that has
+    changed since the last step, in the order of the changes.
 
     A slow reader misses replaced values, but never the latest one, and stores only one value for each key. The
     iteration begins with all current values, and ends with the group. This isn't an async generator: you may drop it at
@@ -372,15 +386,15 @@ class Watch(AsyncIterator[N], Generic[N]):
         self._arrived = trio.lowlevel.ParkingLot()
 
     def _put(self, key: str, value: N, *, last: bool) -> None:
-        """Store ``value`` for the reader. ``last`` is true if no further value follows for the key."""
+        """Store ``value`` for the next step of the iterator. ``last`` is true if no more values follow for the key."""
         self._pending.pop(key, None)
         if last and key not in self._known:
-            return  # a reader that never got the key needn't get its end
+            return  # a reader that never got the key needn't learn that it has ended
         self._pending[key] = value, last
         self._arrived.unpark()
 
     def _close(self) -> None:
-        """End the iteration after the values that are stored for the reader."""
+        """End the iteration after the values that are already stored."""
         self._over = True
         self._arrived.unpark_all()
 
@@ -399,7 +413,9 @@ class Watch(AsyncIterator[N], Generic[N]):
 
 
 class ChangeFeed(Generic[N]):
-    """Publishes values by key to all readers. You may call `watch` in any thread."""
+    """Publishes changing values, each with a key, to any number of `Watch` iterators. You may call `watch` in any
+    thread.
+    """
 
     def __init__(self) -> None:
         self._opening = threading.Lock()
@@ -410,7 +426,9 @@ class ChangeFeed(Generic[N]):
         self._over = False
 
     def publish(self, key: str, value: N, *, last: bool = False) -> None:
-        """Publish ``value`` to all readers. ``last`` is true if no further value follows for the key."""
+        """Publish ``value`` as the current value of ``key`` to all readers. ``last`` is true if no more values follow
+        for the key.
+        """
         with self._opening:
             if last:
                 self.standing.pop(key, None)
@@ -421,7 +439,7 @@ class ChangeFeed(Generic[N]):
             watch._put(key, value, last=last)
 
     def watch(self) -> Watch[N]:
-        """Return a `Watch`, an iterator over the changes, for another reader."""
+        """Return a new `Watch`, an async iterator that begins with the current values."""
         with self._opening:
             watch = Watch(self.standing, self._run)
             if self._over:
@@ -431,7 +449,7 @@ class ChangeFeed(Generic[N]):
         return watch
 
     def close(self) -> None:
-        """End the iterations of all readers, each after the values that are stored for it."""
+        """End the iterations of all readers. Each reader still gets the values that are stored for it."""
         with self._opening:
             self._over = True
             watches = tuple(self._watches)

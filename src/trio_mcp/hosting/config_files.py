@@ -1,4 +1,4 @@
-"""read_config: read the servers in a configuration file, in the format that MCP hosts use.
+"""read_config: read the servers in a configuration file that MCP hosts use, such as ``claude_desktop_config.json``.
 
 Files are JSON with comments and trailing commas; an object may repeat a key. `expanded_text` replaces placeholders such
 as ``${NAME}`` with the values of variables, as shells do. `auth_of` reads the authorization in an entry.
@@ -36,8 +36,9 @@ _MAX_CHARACTERS: Final = 16 * 1024 * 1024
 
 
 def read_json(path: Path) -> Any:
-    """Return the value in a file of JSON with comments, as VS Code and others write it. A blank file counts as an empty
-    object. Raises `OSError` if the file can't be read, and `ValueError` or `RecursionError` if it isn't valid."""
+    """Return the value in a JSON file that may contain comments, as VS Code and others write it. A blank file counts as
+    an empty object. Raises `OSError` if the file can't be read, and `ValueError` or `RecursionError` if it isn't valid.
+    """
     with path.open(encoding="utf-8-sig") as file:
         text = file.read(_MAX_CHARACTERS + 1)
     if len(text) > _MAX_CHARACTERS:
@@ -48,7 +49,7 @@ def read_json(path: Path) -> Any:
 
 
 class _Repeating(dict[str, Any]):
-    """A JSON object in which some keys are repeated. The last value counts, as it does in MCP hosts."""
+    """A JSON object of a file in which some keys are repeated. The last value of a key counts, as in MCP hosts."""
 
     twice: dict[str, int]
 
@@ -62,13 +63,14 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def names_given_twice(value: Any) -> dict[str, int]:
-    """Return the repeated keys of a value from `read_json`, with how often each occurs; empty if the value isn't an
-    object."""
+    """Return the repeated keys of ``value``, which `read_json` returned, with the number of times each occurs; empty if
+    it isn't an object.
+    """
     return value.twice if isinstance(value, _Repeating) else {}
 
 
-# Each pattern also matches an unterminated string or comment, up to the end of the line or text. Without
-# that, the search would read the rest of the text again from each position in it.
+# Let each pattern also match an unterminated string or comment, up to the end of the line or text. Otherwise the search
+# would read the rest of the text again from each position in it.
 _STRING: Final = r'"[^"\\\n]*+(?:\\.[^"\\\n]*+)*+"?'
 _COMMENT: Final = re.compile(rf"{_STRING}|//[^\r\n]*|/\*(?:.*?(?P<end>\*/)|.*)", re.DOTALL)
 _TRAILING: Final = re.compile(rf"{_STRING}|,(?=[ \t\r\n]*[}}\]])")
@@ -76,8 +78,9 @@ _VISIBLE: Final = re.compile(r"[^\r\n]")
 
 
 def without_comments(text: str) -> str:
-    """Return ``text`` with ``//`` and ``/* */`` comments replaced by spaces, so that lines and columns stay the same.
-    An unterminated comment isn't replaced."""
+    """Return the JSON ``text`` with ``//`` and ``/* */`` comments replaced by spaces, so that line and column numbers
+    stay the same. An unterminated comment isn't replaced.
+    """
 
     def blank(found: re.Match[str]) -> str:
         is_comment = found[0].startswith("//") or found["end"] is not None
@@ -87,7 +90,8 @@ def without_comments(text: str) -> str:
 
 
 def without_trailing_commas(text: str) -> str:
-    """Return ``text``, which has no comments, with trailing commas of objects and arrays replaced by spaces."""
+    """Return the JSON ``text``, which has no comments, with trailing commas in objects and arrays replaced by spaces.
+    """
     return _TRAILING.sub(lambda found: found[0] if found[0][0] == '"' else " ", text)
 
 
@@ -112,7 +116,9 @@ def expanded_text(text: str, variables: Mapping[str, str]) -> str:
     values: list[tuple[str, str | None]] = []
 
     def filled(text: str) -> tuple[str, str | None]:
-        """Return ``text`` with the values of its placeholders, or the reason why a placeholder has no value."""
+        """Return ``text`` with its placeholders replaced by their values, and the reason why a placeholder has no
+        value; `None` if all have values.
+        """
         reasons = [values[int(number)][1] for number in _MARK.findall(text)]
         return _MARK.sub(lambda mark: values[int(mark[1])][0], text), next(filter(None, reasons), None)
 
@@ -166,7 +172,7 @@ _SAME_TYPES: Final = {kind.replace("-", ""): key for kind, key in _TYPES.items()
 
 
 class ConfigError(MCPError, ValueError):
-    """The file can't be read, or isn't a valid configuration."""
+    """The configuration file can't be read, or isn't valid."""
 
 
 class NoServers(ConfigError):
@@ -175,7 +181,8 @@ class NoServers(ConfigError):
 
 @frozen
 class Config:
-    """The members that a configuration file describes, and the problems and ignored keys of the file."""
+    """The servers in a configuration file, as members for `open_group`, and the problems and ignored keys of the file.
+    """
 
     members: dict[str, MemberDescription]
     """The members by name, including disabled ones."""
@@ -262,8 +269,9 @@ def read_config(
 
 
 def _fields_of(name: str, entry: Any, variables: Mapping[str, str] | None) -> dict[str, Any]:
-    """Return the keys and values of an entry that aren't absent, with the placeholders replaced by ``variables``.
-    Raises `ValueError` if a value is invalid."""
+    """Return the keys and values of a configuration entry, without absent ones. Placeholders are replaced by
+    ``variables``. Raises `ValueError` if a value is invalid.
+    """
     if not name.strip():
         raise ValueError("the name of an entry must not be empty")
     if not isinstance(entry, dict):
@@ -273,7 +281,9 @@ def _fields_of(name: str, entry: Any, variables: Mapping[str, str] | None) -> di
 
 
 def _unknown_in(entry: dict[str, Any], fields: dict[str, Any]) -> set[str]:
-    """Return the keys of an entry that are ignored, including those of its OAuth sections."""
+    """Return the keys of a configuration entry that are ignored because they are unknown, including those in its OAuth
+    sections.
+    """
     known = {_server_key(fields), "tools"} if isinstance(fields.get("tools"), dict) else {_server_key(fields)}
     unknown = entry.keys() - _KNOWN - known
     for key, known in _KNOWN_OF_OAUTH.items():
@@ -301,7 +311,9 @@ def _entries(path: Path, problems: dict[str, str]) -> dict[str, Any]:
 
 
 def _is_absent(key: str, value: Any) -> bool:
-    """Return whether ``value`` counts as absent. An empty ``oauth`` isn't absent: it signs the user in."""
+    """Return whether ``value`` counts as absent: null, an empty string, list or object. An empty ``oauth`` isn't
+    absent, since it means that the user signs in.
+    """
     return value is None or value in ("", []) or (value == {} and key not in _KNOWN_OF_OAUTH)
 
 
@@ -334,12 +346,12 @@ def _target(fields: dict[str, Any], auth: OAuth | None) -> Target:
 
 
 def _program(fields: dict[str, Any]) -> list[str]:
-    """Return the program and its arguments. Some hosts write both as one list."""
+    """Return the program and its arguments from a configuration entry. Some hosts write both in one list."""
     if isinstance(fields["command"], list):
         return _words(fields, "command")
     command = _typed_field(fields, "command", str)
     program, *args = command.split() or [command]
-    if args and "/" not in program:  # a path may contain spaces, but the name of a program never does
+    if args and "/" not in program:  # a path may contain spaces, but the name of a program doesn't
         raise ValueError(
             f"command: must be a program, not {command[:100]!r}; write the arguments as a list: "
             f'"command": {json.dumps(program[:100])}, "args": {json.dumps(args)[:300]}'
@@ -354,7 +366,7 @@ def _words(fields: dict[str, Any], key: str) -> list[str]:
 
 
 def _scalar(name: str, value: Any) -> str:
-    """Return a string unchanged, and a number or boolean as it is written in JSON."""
+    """Return a string unchanged, and a number or boolean as its JSON text."""
     return json.dumps(value) if isinstance(value, bool | int | float) else _text(name, value)
 
 
@@ -365,7 +377,7 @@ def _text(name: str, value: Any) -> str:
 
 
 def _server_key(fields: dict[str, Any]) -> str:
-    """Return the key of an entry that locates the server, such as ``command`` or ``url``."""
+    """Return the key of a configuration entry that says how the server is reached, such as ``command`` or ``url``."""
     urls = [key for key in _URLS if key in fields]
     if ("command" in fields) == bool(urls):
         raise ValueError("either command or url is required")
@@ -392,7 +404,9 @@ _OF_TOOLS: Final = {
 
 
 def _transforms(fields: dict[str, Any]) -> dict[str, ToolTransform]:
-    """Return the tool transforms of an entry. If its ``tools`` is a list of names, as in other hosts, it is ignored."""
+    """Return the tool transforms of a configuration entry. If ``tools`` is a list of names, as in other hosts' files,
+    it is ignored.
+    """
     tools = fields.get("tools")
     if not isinstance(tools, dict):
         return {}
@@ -453,9 +467,10 @@ _LARGEST_PORT: Final = 65535
 
 
 def auth_of(fields: dict[str, Any], address: Address, general: OAuth | None) -> ClientAuth | None:
-    """Return the authorization for ``address``, the server of an entry with these ``fields``. It is the ``general``
-    authorization with the changes that the entry contains. Raises `ValueError` if the entry is invalid; the message
-    contains no values."""
+    """Return the authorization for ``address``, the server in a configuration entry with these ``fields``: the
+    ``general`` authorization, with the changes that the entry makes. Raises `ValueError` if the entry is invalid; the
+    message contains no values.
+    """
     given = [key for key in _KNOWN_OF_OAUTH if key in fields]
     if len(given) == 2:
         raise ValueError("oauth, auth: use only one of the two")
@@ -467,7 +482,7 @@ def auth_of(fields: dict[str, Any], address: Address, general: OAuth | None) -> 
     section = fields[key]
     if section is False and key == "oauth":
         return None
-    if section == "oauth" and key == "auth":  # FastMCP writes the section in this way
+    if section == "oauth" and key == "auth":  # FastMCP writes the section in this form
         section = {}
     section = cast("dict[str, Any]", _typed_field({key: section}, key, dict))
     if _typed_field(section, "enabled", bool | None, None, where="oauth.") is False:
@@ -490,7 +505,7 @@ def _parameters(key: str, section: dict[str, Any]) -> dict[str, Any]:
     for name, parameter in names.items():
         if name in section:
             value = section[name]
-            # An empty string is a mistake here, for example because a variable in the file is empty.
+            # An empty string is an error here: for example, a variable in the file is empty.
             parameters[parameter] = _scopes(key, value) if name == "scopes" else _text(f"{key}.{name}", value or None)
     if "client_secret" in parameters and "client_id" not in parameters:
         raise ValueError(f"{key}: a client secret needs a client id")

@@ -1,4 +1,4 @@
-"""MemberDescription and MemberStatus: how users describe a member of a group, and what the group reports about it.
+"""MemberDescription and MemberStatus: the configuration of one server in a group, and its current state.
 
 Users pass a `MemberDescription`, whose `RestartPolicy` decides whether and when a failed member is restarted. A group
 reports the `MemberState`, and raises the errors in this module; all other errors come from the member's client,
@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 
 @frozen
 class MemberDescription:
-    """A member of a group: its target, the options of its client, and its restart policy.
+    """The configuration of a server in a group: how to connect to it, the options of its client, and when to restart
+    it.
 
     MemberDescription(["python", "files.py"], restart=RestartPolicy())
     MemberDescription("ws://127.0.0.1:8765/mcp", options={"call_timeout": 30})
@@ -64,7 +65,9 @@ class MemberDescription:
         check_options("MemberDescription(options=...)", self.options, sorted(vars(ClientOptions)["__optional_keys__"]))
 
     def _leaves_name(self, name: str) -> bool:
-        """Return whether the tool that the server calls ``name`` is hidden or renamed."""
+        """Return whether a transform hides or renames the tool that the server calls ``name``, so that the name is
+        free.
+        """
         transform = self.tools[name]
         return transform.hidden or transform.name not in (None, name)
 
@@ -76,7 +79,7 @@ def _share(_: Any, attribute: attrs.Attribute[Any], value: float) -> None:
 
 @frozen(kw_only=True)
 class RestartPolicy:
-    """Restarts a failed member, after a delay that doubles each time, until the member has failed too often.
+    """When to restart a server that has failed: after a delay that doubles each time, until it has failed too often.
 
     A member isn't restarted if its target is invalid on any machine (`BadTarget`). Nor is it if its user was asked to
     sign in without success (`AuthorizationError`), since the user would be asked again and again. A member whose
@@ -99,14 +102,14 @@ class RestartPolicy:
     """A function that returns random numbers from 0 to 1, for tests."""
 
     def _delay(self, attempt: int) -> float:
-        """Return the number of seconds to wait before restart number ``attempt``, counted from 1."""
+        """Return the delay in seconds before restart number ``attempt``, counted from 1."""
         return growing_delay(
             attempt, first=self.first_delay, longest=self.max_delay, jitter=self.jitter, random=self.random
         )
 
 
 class MemberState(StrEnum):
-    """The state of a member of a group."""
+    """The state of a server in a group: starting, ready, failed and so on."""
 
     STARTING = "starting"
     """The member is connecting for the first time. Calls to it wait."""
@@ -122,7 +125,7 @@ class MemberState(StrEnum):
 
 @frozen
 class MemberStatus:
-    """The state of a group's member, with its last failure and its restarts."""
+    """The state of a server in a group, with its last failure and the number of its restarts."""
 
     name: str
     """The name of the member."""
@@ -147,7 +150,7 @@ class MemberStatus:
 
 
 def problems_in(status: MemberStatus) -> list[str]:
-    """Return the problems of a member's status, each with a readable name for its list."""
+    """Return the problems in a server's status as texts. Each names the list that it concerns."""
     return [f"{name.replace('_', ' ')}: {problem}" for name, problem in status.problems.items()]
 
 
@@ -160,7 +163,7 @@ _REASONS: Final = {
 
 @frozen
 class HeldTool:
-    """A tool that isn't offered until a person has approved it: see `Catalogue.held`."""
+    """A tool that isn't in the catalogue until a person has approved it: see `Catalogue.held`."""
 
     name: str
     """The name that the tool will have in the catalogue after its approval."""
@@ -179,7 +182,8 @@ class HeldTool:
 
 
 class MemberUnavailable(MCPError):
-    """The member can't be called, because it has failed, was removed, or never existed. Nothing was sent.
+    """The server can't be called: it has failed, was removed from the group, or was never in the group. Nothing was
+    sent.
 
     ``error`` is the cause of a failure. For a child process, ``stderr`` has its last lines on standard error.
     """
@@ -199,4 +203,4 @@ class MemberUnavailable(MCPError):
 
 
 class NotInCatalogue(MCPError, LookupError):
-    """No member of the group has a tool, prompt or resource with this name. Nothing was sent."""
+    """No server of the group has a tool, prompt or resource with this catalogue name. Nothing was sent."""

@@ -1,4 +1,5 @@
-"""open_group: use many servers at once. They are isolated, so that no server can harm another, or the group's users.
+"""open_group: connect to many servers at once. The servers are isolated, so that none can harm another or the group's
+users.
 
 A `Group` has its members by name; a `GroupTask` is a task that a member runs.
 """
@@ -46,8 +47,9 @@ logger = logging.getLogger("trio_mcp")
 
 @frozen
 class GroupSkill:
-    """A skill of a member. Identify a skill by its member and its URI, never by its name, since other skills may have
-    the same name (SEP-2640, Names)."""
+    """A skill of a server in a group. Identify it by its member and its URI, never by its name, since several skills
+    may have the same name (SEP-2640, Names).
+    """
 
     member: str
     """The name of the member that has the skill."""
@@ -59,13 +61,13 @@ class GroupSkill:
 
     @property
     def uri(self) -> str:
-        """The catalogue URI of the skill's ``SKILL.md``, for `Group.read_resource`."""
+        """The catalogue URI of the skill's file ``SKILL.md``. Pass it to `Group.read_resource`."""
         return catalogue_uri(self.member, self.skill.uri)
 
 
 class Group:
-    """Many servers at once, as the members of a group, by name. The group is open until the end of the ``open_group``
-    block.
+    """Connections to many servers, which are the members of the group, by name. The group is open until the end of the
+    ``open_group`` block.
 
     You may call methods from any task, in any order; methods that aren't async, from any thread. A task of the group
     connects, supervises and closes each member: if a member fails, the calls to it raise an error, and nothing else is
@@ -94,13 +96,14 @@ class Group:
         self._feed: ChangeFeed[MemberStatus] = ChangeFeed()
         self._closed = False
         self._run = current_run()
-        # The task of a member belongs to the group, not to the task that adds the member.
+        # The member's task belongs to the group, not to the task that adds the member.
         self._context = contextvars.copy_context()
 
     # Members
 
     def add(self, name: str, description: MemberDescription) -> None:
-        """Start another member and add it to the group. Returns at once; calls to the member wait until it is ready.
+        """Add another server to the group and start to connect to it. Returns at once; calls to the server wait until
+        it is ready.
 
         You may call this from any thread; `Server` describes the wait there and its `RuntimeError`. A name can be
         reused as soon as `remove` was called.
@@ -130,7 +133,7 @@ class Group:
         self._context.copy().run(self._nursery.start_soon, member.run)
 
     async def remove(self, name: str) -> None:
-        """Remove a member from the group, and wait until it has ended completely, including its child process.
+        """Remove a server from the group, and wait until its connection is closed and its child process has ended.
 
         All other callers stop seeing the member at once, and calls in flight raise `ConnectionLost`. If this is
         cancelled, only the wait ends; the member is closed all the same. Raises `MemberUnavailable` if there is no such
@@ -150,7 +153,8 @@ class Group:
         return member
 
     async def client(self, name: str) -> Client:
-        """Wait until a member is ready, and return its client. Use it for everything that a `Client` can do.
+        """Wait until the server ``member`` is ready, and return its client. Use it for everything that a `Client` can
+        do.
 
         The client belongs to the current connection; a restart creates a new one. Raises `MemberUnavailable`.
         """
@@ -158,13 +162,13 @@ class Group:
         return await self._member(name).client()
 
     def _present(self, name: str) -> Client | None:
-        """Return the client of a member that is connected now; `None` if the member isn't connected."""
+        """Return the client of the server ``member`` if it is connected now; otherwise `None`."""
         member = self._members.get(name)
         return None if member is None else member.present
 
     def _reconnect_as_legacy(self, name: str) -> None:
-        """Reconnect a member in a legacy revision, in which its server may send requests to the client. Calls in flight
-        raise `ConnectionLost`.
+        """Reconnect to the server ``member`` in a legacy revision, in which servers may send requests to the client.
+        Calls in flight raise `ConnectionLost`.
 
         Does nothing for a member that isn't connected, or whose description sets the era or the revision. May be called
         from any thread: see `add`.
@@ -174,22 +178,24 @@ class Group:
 
     @property
     def statuses(self) -> dict[str, MemberStatus]:
-        """The status of each member, in the order in which the members were added."""
+        """The status of each server in the group, by name, in the order in which the servers were added."""
         return {name: member.status for name, member in tuple(self._members.items())}
 
     def watch(self) -> Watch[MemberStatus]:
-        """Watch the statuses of all members: ``async for status in group.watch()`` yields the current statuses, then
-        each change."""
+        """Return an iterator over the servers' statuses: ``async for status in group.watch()`` yields all current
+        statuses, then each change.
+        """
         return self._feed.watch()
 
     async def settled(self) -> None:
-        """Wait until every member is ready and in the catalogue, or has failed at least once."""
+        """Wait until every server of the group is ready and in the catalogue, or has failed at least once."""
         self._run.check("a group")
         for member in tuple(self._members.values()):
             await member.settled()
 
     async def approve_tools(self, tools: Iterable[HeldTool]) -> None:
-        """Approve ``tools`` of `Catalogue.held`, exactly as they are held, and write them to the file with the pins.
+        """Approve ``tools`` from `Catalogue.held` with exactly these descriptions, so that they are in the catalogue.
+        Writes them to the file of approved tools (pins).
 
         They are offered when this returns, unless their server has changed them again. Raises `ConfigError` if the file
         can't be read or written, and `ValueError` in a group without ``pin=``.
@@ -206,7 +212,7 @@ class Group:
         self._feed.publish(status.name, status, last=status.state is MemberState.CLOSED)
 
     def _close(self) -> None:
-        """Close all members. `open_group` calls this, in trio's thread."""
+        """Close the connections to all servers. `open_group` calls this in trio's thread."""
         self._closed = True
         for member in self._members.values():
             member.close()
@@ -214,7 +220,7 @@ class Group:
         self._feed.close()
         self.catalogue._close()
 
-    # The following methods make calls, by catalogue names
+    # The following methods make calls by catalogue names
 
     async def call_tool(
         self,
@@ -226,8 +232,8 @@ class Group:
         value: Any = None,
         **handlers: Unpack[CallHandlers],
     ) -> CallToolResult:
-        """Call a tool by its catalogue name, and return its result. See `Client.call_tool`. Also raises
-        `NotInCatalogue`.
+        """Call a tool by its catalogue name, and return its result. See `Client.call_tool`. Raises `NotInCatalogue` if
+        no server has the tool.
 
         If the name isn't in the catalogue yet, the call waits until the member that may offer the tool has been listed.
         """
@@ -249,15 +255,15 @@ class Group:
         value: Any = None,
         **handlers: Unpack[CallHandlers],
     ) -> CallToolResult:
-        """Call a tool on behalf of a view of ``member``, which uses the server's own name for the tool. See
-        `call_tool`.
+        """Call a tool for a view (an MCP app) of the server ``member``. The view uses the server's own name for the
+        tool. See `call_tool`.
 
         Raises `NotInCatalogue` for a tool of another member, and for a tool that views must not call (SEP-1865,
         Visibility); nothing is sent.
         """
         check_keywords(Group.call_from_app, handlers)
         entry, client = await self._offered("tools", self.catalogue._tool_name(member, name))
-        if entry.item.name != name:  # the entry is another tool that the user has renamed to this name
+        if entry.item.name != name:  # the user has renamed another tool to this name
             raise NotInCatalogue(f"{member!r} has no tool {name!r}")
         if not entry.for_app:
             raise NotInCatalogue(f"views must not call the tool {name!r} of {member!r}")
@@ -275,8 +281,9 @@ class Group:
         value: Any = None,
         **handlers: Unpack[CallHandlers],
     ) -> GroupTask:
-        """Call a tool as a task, by its catalogue name. Returns as soon as the member has accepted the task, which
-        outlives this call. See `call_tool` and `Client.start_task`."""
+        """Call a tool by its catalogue name as a task. Returns as soon as the server has accepted the task; the task
+        continues afterwards. See `call_tool` and `Client.start_task`.
+        """
         check_keywords(Group.start_task, handlers)
         entry, client = await self._offered("tools", name)
         own = options_for_member(entry.member, handlers)
@@ -285,8 +292,9 @@ class Group:
         return GroupTask(entry.member, task.id, self.client, (client, task))
 
     def resume_task(self, task_id: str) -> GroupTask:
-        """Return the task with the id of a `GroupTask`, which another group or process may have started. No request is
-        sent. Raises `NotInCatalogue` if the id has another form."""
+        """Return a task by the id of its `GroupTask`. Another group or process may have started the task. Sends no
+        request. Raises `NotInCatalogue` if the id isn't that of a group's task.
+        """
         parsed = parse_uri(task_id)
         if parsed is None:
             raise NotInCatalogue(f"the id of a group's task must be like member://files/ID, not {task_id!r}")
@@ -300,7 +308,9 @@ class Group:
         on_progress: OnProgress | None = None,
         meta: JSONObject | None = None,
     ) -> GetPromptResult:
-        """Return a prompt by its catalogue name, like `call_tool`. See `Client.get_prompt`."""
+        """Get a prompt by its catalogue name, and return it. See `Client.get_prompt`. Raises the same errors as
+        `call_tool`.
+        """
         entry, client = await self._offered("prompts", name)
         return await client.get_prompt(entry.item.name, arguments, on_progress=on_progress, meta=meta)
 
@@ -322,7 +332,7 @@ class Group:
     # Skills
 
     async def skills(self, *, refresh: bool = False) -> list[GroupSkill]:
-        """Return the skills of all members that are ready, in the order of the members: see `Client.list_skills`.
+        """Return the skills of all servers that are ready, in the order of the servers: see `Client.list_skills`.
 
         A member whose skills can't be listed is left out and logged. ``refresh``: see `Client.request`.
         """
@@ -348,7 +358,7 @@ class Group:
         ]
 
     async def load_skill(self, skill: GroupSkill) -> LoadedSkill:
-        """Load a skill that `skills` has returned from its member: see `Client.load_skill`.
+        """Load ``skill``, which `skills` has returned, from its server: see `Client.load_skill`.
 
         Waits for a member that is starting or restarting. The loaded skill belongs to the member's connection at that
         time.
@@ -357,7 +367,9 @@ class Group:
         return await client.load_skill(skill.skill)
 
     async def _offered(self, kind: ListName, name: str) -> tuple[CatalogueEntry[Any], Client]:
-        """Return the catalogue entry of ``name``, and the client of its member, as soon as both exist."""
+        """Wait until there is a catalogue entry called ``name`` and its server is connected. Returns the entry and the
+        server's client.
+        """
         self._run.check("a group")
         entry = self.catalogue._find(kind, name)
         if entry is None and kind == "tools" and (held := self.catalogue.held.get(name)) is not None:
@@ -382,7 +394,7 @@ async def open_group(
     pin: ToolPins | PinSource | None = None,
     **options: Unpack[ClientOptions],
 ) -> AsyncGenerator[Group]:
-    """Open a group: start many servers, and use them through one catalogue. All servers are closed at the end of the
+    """Connect to many servers at once, and use them through one catalogue. All connections are closed at the end of the
     block.
 
         async with open_group({"files": MemberDescription(["python", "files.py"])}) as group:
@@ -407,7 +419,7 @@ async def open_group(
     """
     check_opened_under_trio("open_group")
     async with open_service_nursery("the group was closed") as nursery:
-        if (record := options.get("record")) is not None:  # all members share one recorder, which numbers their files
+        if (record := options.get("record")) is not None:  # all servers share one recorder, which numbers their files
             options["record"] = ClientSettings(record=record).record
         pins = None if pin is None else await _loaded(pin)
         group = Group(nursery, options, max_name_length, pins)
@@ -432,8 +444,8 @@ async def _loaded(pin: ToolPins | PinSource) -> ToolPins:
 
 @define(eq=False)
 class GroupTask:
-    """A task of a member, created by `Group.start_task` or `Group.resume_task`. It is like a `RunningTask`, but its
-    member may be restarted meanwhile.
+    """A task on a server of a group, created by `Group.start_task` or `Group.resume_task`. It is like a `RunningTask`,
+    but remains valid when its server is restarted.
 
     Each method uses the member's current connection, and waits for a member that is starting or restarting. If the
     member ends during a wait, that raises `ConnectionLost`; only the server knows whether the task continues. Call the
@@ -448,26 +460,30 @@ class GroupTask:
 
     @property
     def id(self) -> str | None:
-        """The id of the task for `Group.resume_task`, which begins with ``member://`` and the name of the member.
-        `None` if the server answered at once, without a task."""
+        """The id of the task for `Group.resume_task`, which begins with ``member://`` and the server's name. `None` if
+        the server responded at once, without a task.
+        """
         return None if self._own_id is None else catalogue_uri(self.member, self._own_id)
 
     async def get(self) -> TaskState:
-        """Request the state of the task and return it, like `RunningTask.get`. Also raises `MemberUnavailable`."""
+        """Request the state of the task, and return it, like `RunningTask.get`. Raises `MemberUnavailable` if the
+        server can't be called.
+        """
         state = await (await self._present()).get()
         return attrs.evolve(state, id=self.id)
 
     async def result(self, *, on_progress: OnProgress | None = None) -> CallToolResult:
-        """Wait for the end of the task and return its result, like `RunningTask.result`. Also raises
-        `MemberUnavailable`."""
+        """Wait for the end of the task, and return its result, like `RunningTask.result`. Raises `MemberUnavailable` if
+        the server can't be called.
+        """
         return await (await self._present()).result(on_progress=on_progress)
 
     async def cancel(self) -> None:
-        """Cancel the task, like `RunningTask.cancel`. Also raises `MemberUnavailable`."""
+        """Cancel the task, like `RunningTask.cancel`. Raises `MemberUnavailable` if the server can't be called."""
         await (await self._present()).cancel()
 
     async def _present(self) -> RunningTask:
-        """Return the object for this task on the member's current connection."""
+        """Return the `RunningTask` for this task on the server's current connection."""
         if self._own_id is None:
             assert self._last is not None, "a call has an answer or a task"
             return self._last[1]

@@ -1,4 +1,4 @@
-"""Member: a server of a group, and the task that keeps the client connected to it.
+"""Member: a server of a group, and the task that keeps the connection to it open.
 
 The `MemberListing` of a member reads the lists of its server, and reads them again after changes. `current_member`
 returns the member that asks or logs, for handlers and callbacks that all members share.
@@ -42,7 +42,7 @@ _current_member: ContextVar[str | None] = ContextVar("trio_mcp.member", default=
 
 
 def current_member() -> str | None:
-    """Return the name of the member whose server sends the request or notification that is being handled; `None`
+    """Return the name of the group's server that has sent the request or notification which is being handled; `None`
     outside of handlers and callbacks.
 
     Use it in the handlers and callbacks of a group; it also works in their child tasks and threads.
@@ -57,7 +57,9 @@ Options = TypeVar("Options", ClientOptions, CallHandlers)
 
 
 def options_for_member(name: str, options: Options) -> Options:
-    """Return ``options`` with the handlers and callbacks wrapped so that they set `current_member` to ``name``."""
+    """Return the client ``options`` with all handlers and callbacks wrapped, so that `current_member` returns ``name``
+    in them.
+    """
     return cast("Options", {key: _wrapped_option(name, key, value) for key, value in options.items()})
 
 
@@ -99,8 +101,7 @@ _GONE: Final = {MemberState.FAILED: "has failed", MemberState.CLOSED: "was remov
 
 
 class Member:
-    """A member of a group, from `run` to `close`. Any failure becomes part of the member's status; `run` raises
-    nothing.
+    """The connection to one server of a group. Failures of the server become part of its status: `run` raises nothing.
 
     ``changed`` is called with each new status.
     """
@@ -115,13 +116,13 @@ class Member:
     ) -> None:
         self.description = description
         self.status = MemberStatus(name, MemberState.STARTING)
-        # The client asks a modern server to report list changes only if there is a callback. `MemberListing`
-        # handles the changes before any callback runs.
+        # Pass a callback for list changes in any case, since the client asks a modern server to report changes only if
+        # there is one. `MemberListing` handles the changes before any callback runs.
         given: ClientOptions = {"on_list_changed": lambda _: None, **options, **description.options}
         self._options = options_for_member(name, given)
         settings = ClientSettings(**self._options)
         self._connect_timeout = settings.connect_timeout
-        if settings.record is not None:  # all connections of the member share one recorder
+        if settings.record is not None:  # all connections to this server share one recorder
             self._options["record"] = settings.record
         self._listing = MemberListing(name, catalogue)
         self._changed = changed
@@ -139,16 +140,18 @@ class Member:
 
     @property
     def present(self) -> Client | None:
-        """The member's client, while it is connected; otherwise `None`. Callers may detect a lost connection before the
-        member's own task does."""
+        """The server's client while it is connected; otherwise `None`. This may show a lost connection before the
+        member's own task has noticed it.
+        """
         client = self._client
         return client if client is not None and client.lost is None else None
 
     # For callers
 
     async def client(self) -> Client:
-        """Wait until the member is connected, and return the client of the current connection. Raises
-        `MemberUnavailable` if the member has failed or was removed."""
+        """Wait until the server is connected, and return the client of the current connection. Raises
+        `MemberUnavailable` if the server has failed or was removed.
+        """
         await trio.lowlevel.checkpoint_if_cancelled()
         while True:
             if (client := self.present) is not None:
@@ -158,25 +161,26 @@ class Member:
             await self._news.park()
 
     def unavailable(self) -> MemberUnavailable:
-        """Return the error that callers get if the member has no client."""
+        """Return the error to raise in calls while the server can't be reached."""
         status = self.status
         return MemberUnavailable(status.name, _GONE[status.state], error=status.error, stderr=status.stderr)
 
     async def settled(self) -> None:
-        """Wait until the member's lists have been read, or the member has failed at least once."""
+        """Wait until the server's lists have been read, or the server has failed at least once."""
         while self.status.state is MemberState.STARTING or (self.present is not None and not self._listing.read):
             await self._news.park()
 
     async def listed(self) -> None:
-        """Wait until the member's lists have been read, even if the member must be restarted for that. Also returns if
-        they never will be read."""
+        """Wait until the server's lists have been read, even if it must be restarted before. Also returns if the lists
+        will never be read.
+        """
         while self.status.state not in _GONE and (self.present is None or not self._listing.read):
             await self._news.park()
 
     # Life
 
     def reconnect_as_legacy(self) -> None:
-        """Reconnect the member in a legacy revision, unless its description sets ``era`` or the revision."""
+        """Reconnect to the server in a legacy revision, unless its description sets ``era`` or the revision."""
         named = self._options.get("revision") or getattr(self.description.target, "revision", None)
         if self.present is None or named is not None or self._options.get("era", "auto") != "auto":
             return
@@ -186,8 +190,9 @@ class Member:
         self._present_scope.cancel(reason="the member is reconnected in a legacy revision")
 
     def close(self) -> None:
-        """Refuse further calls to the member and begin to end it. Calls in flight raise `ConnectionLost`. The member
-        ends later, in its own task."""
+        """Refuse further calls to the server, and start to close its connection. Calls in flight raise
+        `ConnectionLost`. The connection is closed later, in the member's own task.
+        """
         self._client = None
         self._listing.stop()
         self._set_status(attrs.evolve(self.status, state=MemberState.CLOSED, retry_in=None))
@@ -204,7 +209,7 @@ class Member:
             self._set_status(attrs.evolve(self.status, problems=problems))
 
     async def run(self) -> None:
-        """Connect the member, and reconnect it as its description says, until `close`."""
+        """Connect to the server, and reconnect according to its restart policy, until `close` is called."""
         try:
             with self._scope, peer_log_share():
                 while True:
@@ -240,9 +245,9 @@ class Member:
 
     @asynccontextmanager
     async def _connected(self) -> AsyncGenerator[Client]:
-        # The lifespan of a server in memory has no timeout of its own. A client whose user may sign in has a
-        # timeout that is paused meanwhile, and the timeout of a command reports its last lines. `trio.fail_after`
-        # isn't used, because it is built with contextlib.
+        # Set a timeout here if nothing else has one: a server in memory. A client whose user may sign in has its own
+        # timeout, which is paused meanwhile, and the timeout of a command reports its last lines. Don't use
+        # `trio.fail_after`, since it is built with contextlib.
         target = self._target()
         limited = not (isinstance(target, Command) or (isinstance(target, Address) and target.auth is not None))
         with trio.move_on_after(self._connect_timeout if limited else math.inf) as connecting:
@@ -258,8 +263,9 @@ class Member:
             raise trio.TooSlowError
 
     def _target(self) -> Target:
-        """Return the member's target, changed so that the child's standard error is also copied to the member, or so
-        that the member records when the user is asked to sign in."""
+        """Return the server's target with additions: a command's standard error is also copied to this object, and an
+        authorization records when it sends the user to sign in.
+        """
         target = self.description.target
         self._user_was_asked = False
         match target:
@@ -275,7 +281,9 @@ class Member:
         self._user_was_asked = True
 
     def _failed(self, failure: Exception) -> None:
-        """Handle a failure of the member: decide what happens next, and publish the new status before the cleanup."""
+        """Handle a failure of the server: decide whether it is restarted, and publish its new status before the
+        connection is cleaned up.
+        """
         self._client = None
         error = cast("Exception", sole_exception(failure))
         expected = isinstance(error, MCPError)
@@ -287,7 +295,7 @@ class Member:
         self._ready_since = None
         stderr = error.stderr if isinstance(error, ConnectionLost) and error.stderr else self._stderr.lines
         status = MemberStatus(self.status.name, MemberState.FAILED, error, stderr, self._failures)
-        # A restart is useless: the configuration is invalid on any machine, or the user would be asked the same
+        # A restart is useless if the configuration is invalid on any machine, or if the user would have to sign in
         # again.
         hopeless = isinstance(error, BadTarget) or (isinstance(error, AuthorizationError) and self._user_was_asked)
         if policy is not None and expected and not hopeless and self._failures < policy.attempts:
@@ -299,7 +307,7 @@ class Member:
 
 @frozen
 class _ObservedAuth(ClientAuth):
-    """An authorization that calls ``on_user_asked`` whenever it asks the user to sign in."""
+    """Wraps an authorization, and calls ``on_user_asked`` whenever it asks the user to sign in."""
 
     auth: ClientAuth
     on_user_asked: Callable[[], None] = attrs.field(eq=False, repr=False)
@@ -326,7 +334,7 @@ _LISTS_OF: Final[dict[str, tuple[ListName, ...]]] = {
 
 
 class MemberListing:
-    """Updates the lists of a member in the catalogue whenever they change at the server.
+    """Reads the lists of a group's server into the catalogue, and reads them again when they change.
 
     A list may have 10,000 items and 16 MiB, and take 60 seconds. The next list waits 2 seconds for it. After reading,
     the listing pauses for 100 ms, or for as long as the reading took, whatever changes the server reports. If a list
@@ -347,8 +355,9 @@ class MemberListing:
         """True once the member was removed from the group."""
 
     def start(self, client: Client) -> None:
-        """Start again for a new connection: read the tools and all other lists that the server declares, and watch them
-        for changes."""
+        """Prepare for a new connection: the tools, and all other lists that the server declares, must be read, and
+        changes are watched.
+        """
         declared = client.server_capabilities
         self._stale = {name: None for kind, names in _LISTS_OF.items() if getattr(declared, kind) for name in names}
         self._stale["tools"] = None
@@ -357,7 +366,7 @@ class MemberListing:
         client._callbacks.watchers.append(self._on_change)
 
     def stop(self) -> None:
-        """Stop writing to the catalogue, since another member may have the same name from now on."""
+        """Stop writing to the catalogue, since another server with the same name may be added from now on."""
         self._over = True
 
     def _on_change(self, change: Change) -> None:
@@ -368,14 +377,14 @@ class MemberListing:
     async def run(
         self, client: Client, after_reading: trio.lowlevel.ParkingLot, changed: Callable[[Mapping[str, str]], None]
     ) -> None:
-        """Read the member's lists, and read them again after changes, until the connection is lost or this is
+        """Read the server's lists, and read them again after changes, until the connection is lost or this is
         cancelled.
 
         ``changed`` is called with the problems of all lists when they change: see `MemberStatus.problems`.
         """
         while True:
             began = trio.current_time()
-            due, self._stale = self._stale, {}  # a change while a list is being read makes it stale again
+            due, self._stale = self._stale, {}  # a list that changes while it is read must be read again
             lists: dict[ListName, AsyncIterator[Any]] = {name: getattr(client, f"list_{name}")() for name in due}
             await collect_each(lists, _MAX_SECONDS, partial(self._store_list, changed))
             if self._lost:
@@ -384,12 +393,12 @@ class MemberListing:
             after_reading.unpark_all()
             await trio.sleep(
                 max(_REST_TIME, trio.current_time() - began)
-            )  # reading long lists slows down all other tasks
+            )  # pause, since reading long lists slows down all other tasks
             while not self._stale:
                 await self._changed.park()
 
     def _store_list(self, changed: Callable[[Mapping[str, str]], None], name: ListName, found: Collected[Any]) -> None:
-        """Store the items that were read of one list, and the problems with that list."""
+        """Store the items of one list that were read, and the problems with that list."""
         if isinstance(found.error, ConnectionLost):
             self._lost = True
             return

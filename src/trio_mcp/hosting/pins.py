@@ -1,5 +1,5 @@
-"""ToolPins: the tool descriptions that a person has approved, as a protection against servers that change them later
-(rug pulls).
+"""ToolPins: the tool descriptions that a person has approved. This protects against servers that change descriptions
+later (rug pulls).
 
 A pin is a hash of a tool's description. The file with the pins is replaced atomically, under a lock.
 """
@@ -49,8 +49,8 @@ _OUTCOMES: Final = {
 
 
 def pinned_fields(tool: Tool) -> JSONObject:
-    """Return the fields of a tool that are pinned, as its server sent them: name, title, description, schemas and
-    annotations.
+    """Return the fields of a tool that are compared with its approval (pin), as the server sent them: name, title,
+    description, schemas and annotations.
 
     Models see all of these except annotations, by which hosts decide whether to ask their user. Icons, ``_meta`` and
     ``execution`` aren't pinned.
@@ -68,14 +68,14 @@ def pinned_fields(tool: Tool) -> JSONObject:
 
 
 def tool_hash(tool: Tool) -> str:
-    """Return the hash of a tool, ``sha256:`` and 64 digits. It is computed over the canonical JSON (sorted keys, no
-    spaces) of the tool's name, title, description, input and output schema, and annotations."""
+    """Return the hash of a tool: ``sha256:`` and 64 digits. It covers the canonical JSON (sorted keys, no spaces) of
+    the tool's name, title, description, input and output schema, and annotations.
+    """
     return _hash(pinned_fields(tool))
 
 
 def _hash_of_any(tool: Tool) -> str:
-    """Return the hash of a tool. If the tool can't be written as JSON, return an empty string, which is never a valid
-    pin."""
+    """Return the hash of a tool; an empty string, which no pin has, if the tool can't be written as JSON."""
     try:
         return tool_hash(tool)
     except (ValueError, RecursionError):  # a number with thousands of digits, or deep nesting
@@ -88,7 +88,7 @@ def _hash(fields: Mapping[str, Any]) -> str:
 
 
 class ToolPins:
-    """The approved tools of a group, and the policy for all other tools.
+    """The approved tools of a group (pins), and the policy for tools that aren't approved.
 
     Args:
         source: The path of a file, which `Group.approve_tools` and ``trio-mcp pins approve`` write, or a mapping
@@ -116,8 +116,9 @@ class ToolPins:
         """For each member with held tools, the hashes of all its tools when the held tools were last logged."""
 
     def held_of(self, member: str, tools: Iterable[Tool], named: Callable[[str], str]) -> list[HeldTool]:
-        """Return which ``tools`` of a member are held until they are approved, and log them if they have changed.
-        ``named`` returns the catalogue name of a tool."""
+        """Return the ``tools`` of the server ``member`` that must be approved before they are used, and log them if
+        they have changed. ``named`` returns the catalogue name of a tool.
+        """
         tools, pins = tuple(tools), self._pins.get(member, {})
         hashes = [_hash_of_any(tool) for tool in tools]
         held = list[HeldTool]()
@@ -143,8 +144,9 @@ class ToolPins:
             logger.warning("tools of member %s %s: %s%s", member, _OUTCOMES[self.policy], names, more)
 
     def load(self) -> bool:
-        """Read the file with the pins if it has changed, and return whether it has. This blocks. Raises `ConfigError`
-        if the file is unreadable or invalid."""
+        """Read the file of approved tools if it has changed, and return whether it was read. Blocks. Raises
+        `ConfigError` if the file is unreadable or invalid.
+        """
         if self.path is None:
             return False
         with self._loading:  # `follow` and `approve` read in threads: one waits until the other has read the pins
@@ -156,7 +158,7 @@ class ToolPins:
             return True
 
     async def follow(self, changed: Callable[[], object]) -> None:
-        """Call ``changed`` after each change of the file with the pins, until cancelled."""
+        """Poll the file of approved tools, and call ``changed`` after each change, until cancelled."""
         while self.path is not None:
             await trio.sleep(_POLL_INTERVAL)
             try:
@@ -166,9 +168,10 @@ class ToolPins:
                 logger.warning("the previous pins stay in use: %s", error)
 
     async def approve(self, tools: Iterable[HeldTool]) -> None:
-        """Approve ``tools`` exactly as they are held, even if their server has changed them again. The file is replaced
-        atomically, and still contains the pins that others have added meanwhile. Raises `ConfigError` if the file can't
-        be read or written."""
+        """Approve ``tools`` with exactly these descriptions, even if their server has changed them again. The file is
+        replaced atomically, and keeps pins that others have added meanwhile. Raises `ConfigError` if the file can't be
+        read or written.
+        """
         new = [(each.member, pinned_fields(each.item)) for each in tools]
         if self.path is None:
             self._pins = _with_pins(self._pins, new)
@@ -189,7 +192,9 @@ def _with_pins(pins: _Pins, new: Iterable[tuple[str, JSONObject]]) -> _Pins:
 
 
 def _checked(data: Any, where: str) -> _Pins:
-    """Return the checked pins of a mapping or a file. Raises `ConfigError` if they are invalid."""
+    """Parse pins from a mapping or a file's data. Raises `ConfigError` if they are invalid; ``where`` names their place
+    in the message.
+    """
     pins: _Pins = {}
     if names_given_twice(data):
         raise ConfigError(f"{where}: the key {next(iter(names_given_twice(data)))!r} is repeated")
@@ -230,7 +235,7 @@ def _stamp(path: Path) -> tuple[int, ...] | None:
 
 def _read(path: Path) -> _Pins:
     try:
-        if not stat.S_ISREG(path.stat().st_mode):  # reading a pipe would never end
+        if not stat.S_ISREG(path.stat().st_mode):  # reading a named pipe would never end
             raise ConfigError(f"{path} must be a regular file")
         return _checked(read_json(path), str(path))
     except FileNotFoundError:
@@ -245,8 +250,9 @@ def _read(path: Path) -> _Pins:
 
 
 def _approve(path: Path, new: Iterable[tuple[str, JSONObject]]) -> None:
-    """Add pins to a file. Symbolic links aren't followed, since they could lead to another file."""
-    import fcntl  # lazy import: it doesn't exist on every platform
+    """Add approved tools to the file ``path``. Symbolic links aren't followed, since they could lead to another file.
+    """
+    import fcntl  # lazy import: fcntl doesn't exist on every platform
 
     try:
         folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)

@@ -1,4 +1,4 @@
-"""ToolTransform: changes how a group presents a tool of a member, compared with the server's own description."""
+"""ToolTransform: changes the name, description or arguments of a server's tool in a group's catalogue."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ def _names(given: Collection[str]) -> tuple[str, ...]:
 
 @frozen(kw_only=True)
 class ToolTransform:
-    """Renames, hides or describes a tool, and presets or hides its arguments, for `MemberDescription`.
+    """Changes to a server's tool in a group's catalogue: rename, hide or describe the tool, and preset or hide its
+    arguments. Used in `MemberDescription`.
 
     ToolTransform(name="find", description="Search the manuals.", presets={"folder": "manuals"})
     """
@@ -44,7 +45,7 @@ class ToolTransform:
             raise ValueError("the name of a tool must not be empty")
 
     def fault_in(self, tool: Tool) -> str | None:
-        """Return the reason why this transform can't be applied to ``tool``; `None` if it can be applied."""
+        """Return the reason why this transform can't be applied to ``tool``; `None` if it can."""
         required: Any = tool.input_schema.get("required")
         for name in self.hidden_arguments if isinstance(required, list) else ():
             if name in required and name not in self.presets:
@@ -52,7 +53,7 @@ class ToolTransform:
         return None
 
     def apply(self, tool: Tool) -> Tool:
-        """Return ``tool`` as the group presents it, still under the server's own name."""
+        """Return ``tool`` with the changes of this transform, except for the name, which is still the server's own."""
         hidden = [*self.presets, *self.hidden_arguments]
         words = {"title": self.title, "description": self.description}
         given = {key: value for key, value in words.items() if value is not None}
@@ -60,13 +61,15 @@ class ToolTransform:
         return attrs.evolve(tool, input_schema=schema, **given)
 
     def arguments(self, sent: Mapping[str, Any] | None) -> dict[str, Any]:
-        """Return the arguments of a tool call to send to the server, given those that the caller has ``sent``."""
+        """Return the arguments with which the server's tool must be called when a caller has ``sent`` arguments:
+        hidden arguments are removed, and preset arguments are added.
+        """
         hidden = {*self.presets, *self.hidden_arguments}
         return {**{name: value for name, value in (sent or {}).items() if name not in hidden}, **self.presets}
 
 
 def _without(schema: JSONObject, names: Collection[str]) -> JSONObject:
-    """Return the schema of an object without some of its properties."""
+    """Return the JSON schema of an object without the properties ``names``."""
     changed = dict(schema)
     if "properties" in schema:
         properties = as_object(schema["properties"])
