@@ -1,4 +1,4 @@
-"""The web inspector (``trio-mcp inspect --web``): a page in the browser to inspect a server and to call it.
+"""The web inspector (``trio-mcp inspect --web``): a web page with which the user inspects and calls a server.
 
 Our own HTTP server serves the page on loopback. Only requests with the token in the page's address are accepted.
 """

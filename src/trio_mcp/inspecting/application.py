@@ -1,4 +1,4 @@
-"""PageApplication: the HTTP application of the web inspector, for this machine only.
+"""PageApplication: the HTTP application of the web inspector, which is only reachable from this machine.
 
 It reads the head of each request, and refuses requests without the token of the page's address, and those that come
 from other pages.
@@ -44,7 +44,7 @@ _HEADERS: Final = {
     "Cache-Control": "no-store",
     "Cross-Origin-Opener-Policy": "same-origin",
     "Cross-Origin-Resource-Policy": "same-origin",
-    "Referrer-Policy": "no-referrer",  # the address of the page contains the token
+    "Referrer-Policy": "no-referrer",  # the URL of the page contains the secret token
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
 }
@@ -72,7 +72,9 @@ def _refusal(status: HTTPStatus, reason: str) -> Answer:
 
 
 class PageApplication(HttpApplication):
-    """Serves the page of ``inspection`` at ``/TOKEN/``. Requests run as tasks in ``nursery``."""
+    """The HTTP application that serves the web inspector's page of ``inspection`` at ``/TOKEN/``. Requests run as tasks
+    in ``nursery``.
+    """
 
     def __init__(self, inspection: Inspection, token: str, nursery: trio.Nursery) -> None:
         self._inspection = inspection
@@ -91,7 +93,9 @@ class PageApplication(HttpApplication):
     # Admission
 
     def admit(self, head: RequestHead) -> HeadDecision:
-        """Refuse requests without the token, and those that come from other pages. See `HttpApplication.admit`."""
+        """Refuse HTTP requests without the secret token, and requests from other web pages. See
+        `HttpApplication.admit`.
+        """
         if not (self._knows_token(head.path) and self._is_own_page(head)):
             return _refusal(HTTPStatus.FORBIDDEN, "open the complete address that trio-mcp inspect --web printed")
         if head.method != ("POST" if head.path.endswith("/do") else "GET"):
@@ -103,7 +107,8 @@ class PageApplication(HttpApplication):
         return secrets.compare_digest(first.encode("utf-8", "replace"), self._token.encode())
 
     def _is_own_page(self, head: RequestHead) -> bool:
-        """Return whether the request comes from the page itself or, if it only reads, from the browser's address bar.
+        """Return whether the HTTP request comes from the inspector's own page. A request that only reads may also come
+        from the browser's address bar.
 
         The host is checked to prevent DNS rebinding, and the origin to refuse other pages that have found out the
         token. If such a page only embeds the inspector or links to it, the browser reveals that in Sec-Fetch-Site.
@@ -119,7 +124,7 @@ class PageApplication(HttpApplication):
         return origin is None or origin == f"http://{host}"
 
     def serve(self, head: RequestHead, body: bytes, response: ResponseHandle, caller: object | None) -> None:
-        """Start the task of an admitted request. See `HttpApplication.serve`."""
+        """Start a task that handles an admitted HTTP request. See `HttpApplication.serve`."""
         run = self._routes.find(head.path)
         assert run is not None, "the path begins with the token"
         run(head, body, response)
@@ -129,11 +134,13 @@ class PageApplication(HttpApplication):
         return _refusal(status, reason)
 
     def hold(self, head: RequestHead | None, caller: object | None, client: object) -> HeldBytes:
-        """Return a count of the bytes that are read but not served yet. See `HttpApplication.hold`."""
+        """Return a counter for the bytes of requests that are read but not handled yet. See `HttpApplication.hold`."""
         return self._unread.held_for(self._caller)
 
     def report_unserved(self, body: UnservedBody) -> None:
-        """Do nothing, because no client waits for a refused request. See `HttpApplication.report_unserved`."""
+        """Do nothing: the web inspector doesn't report requests that were refused before they were handled. See
+        `HttpApplication.report_unserved`.
+        """
 
     # Routes
 
@@ -170,7 +177,7 @@ class PageApplication(HttpApplication):
         return _response(picture, _TYPES[".svg"], policy=_PICTURE_POLICY)
 
     async def _events(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Stream all events until the page closes its connection."""
+        """Send all events of the inspection to the page, as a stream, until the page closes the connection."""
         feed = self._inspection.feed
         is_full = feed.is_full
         kind = "text/plain" if is_full else "text/event-stream"
@@ -191,7 +198,7 @@ def _failed(words: str, status: HTTPStatus = HTTPStatus.BAD_REQUEST) -> RouteRes
 
 
 class _Connections:
-    """The open HTTP connections, of browsers and of other programs on this machine."""
+    """The open HTTP connections to the web inspector, from browsers and other programs on this machine."""
 
     def __init__(self, application: PageApplication) -> None:
         self._application = application
@@ -199,8 +206,9 @@ class _Connections:
         """The open connections, oldest first."""
 
     async def serve(self, stream: trio.abc.Stream) -> None:
-        """Serve one connection. If there are too many, close the oldest connection without a request in progress. If
-        every connection has one, close the new connection."""
+        """Serve one HTTP connection. If there are too many, first close the oldest one without a request in progress;
+        if all have a request in progress, close the new connection.
+        """
         if len(self._open) >= _MOST_CONNECTIONS and not self._close_one():
             await trio.aclose_forcefully(stream)
             return
@@ -220,7 +228,7 @@ class _Connections:
         return True
 
     async def watch(self) -> None:
-        """Close connections whose timeouts have expired, once a second."""
+        """Once a second, close the connections whose timeouts have expired."""
         while True:
             await trio.sleep(1)
             for connection in tuple(self._open):
@@ -231,7 +239,7 @@ _IN_USE: Final = 2
 
 
 def _worth(connection: HttpConnection) -> int:
-    """Return the rank of ``connection``: the connection with the lowest rank is closed first.
+    """Return a rank for ``connection``. When there are too many connections, the one with the lowest rank is closed.
 
     Silent and refused connections have the lowest rank, since they haven't sent the token. Idle connections come next:
     a browser reopens a connection that is closed between two requests.
@@ -244,7 +252,7 @@ def _worth(connection: HttpConnection) -> int:
 async def serve_page(
     inspection: Inspection, port: int = 0, *, task_status: trio.TaskStatus[str] = trio.TASK_STATUS_IGNORED
 ) -> None:
-    """Serve the page of ``inspection`` on loopback until cancelled.
+    """Serve the web inspector's page of ``inspection`` on loopback until cancelled.
 
     The ``task_status`` reports the page's address, with a new token. Raises `OSError` if the ``port`` isn't available.
     """
@@ -262,7 +270,7 @@ async def serve_page(
 async def inspect_in_page(
     target: Target, on_address: Callable[[str], None], *, era: Era, timeout: float, port: int
 ) -> None:
-    """Connect to ``target``, and serve its page until cancelled.
+    """Connect to the server ``target``, and serve a web inspector for it until cancelled.
 
     Calls ``on_address`` with the page's address. For ``era`` and ``timeout`` see `Inspection`. Raises the errors of
     ``target.open`` if the first connection fails, and `OSError`.

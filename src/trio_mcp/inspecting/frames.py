@@ -1,4 +1,5 @@
-"""FrameLog: keeps the latest messages of the connection in memory, for the list of messages and the timeline.
+"""FrameLog: stores the latest messages of the connection in memory, for the web inspector's list of messages and its
+timeline.
 
 A message is stored as received. When a page first shows a message, a thread masks its secrets.
 """
@@ -33,7 +34,7 @@ _entries: Final = msgspec.json.Decoder(RecordedEntry)
 
 
 class _FrameHead(msgspec.Struct):
-    """The members of a message that the list shows."""
+    """The fields of a message that the web inspector's list shows."""
 
     id: int | str | msgspec.UnsetType | None = msgspec.UNSET
     method: str | None = None
@@ -42,7 +43,7 @@ class _FrameHead(msgspec.Struct):
 
 
 class _CancelHead(msgspec.Struct):
-    """The parameters of ``notifications/cancelled`` that the list shows."""
+    """The parameters of ``notifications/cancelled`` that the web inspector's list shows."""
 
     requestId: int | str | None = None
 
@@ -51,7 +52,7 @@ _heads: Final = msgspec.json.Decoder(list[_FrameHead] | _FrameHead)
 
 
 class LoggedFrame:
-    """A message or an event, with a number. ``summary`` is its line in the list."""
+    """A message or an event of the connection, with a number. ``summary`` is its line in the web inspector's list."""
 
     def __init__(
         self, number: int, job: WriteJob, wall: float, methods: dict[tuple[str | None, int | str], str]
@@ -65,8 +66,9 @@ class LoggedFrame:
 
     @property
     def entry(self) -> RecordedEntry:
-        """The entry with its secrets masked. Read it in a thread, because the first read searches the message for
-        secrets."""
+        """The stored message or event, with its secrets masked. Use this property in a thread, since its first use
+        searches the message for secrets.
+        """
         job = self._job
         if job is not None:
             entry = entry_of(job, _LONGEST) if job.entry is None else job.entry
@@ -83,10 +85,12 @@ class _LoggedRecording(Recorded):
 
 
 class FrameLog(Recorder):
-    """Stores the messages of the current connection. ``added`` is called with each, and must return quickly."""
+    """A recorder that stores the messages of the current connection in memory. ``added`` is called with each message,
+    and must return quickly.
+    """
 
     def __init__(self, added: Callable[[LoggedFrame], None]) -> None:
-        super().__init__(os.devnull)  # nothing is written to a file: the recordings of `_start` end in this object
+        super().__init__(os.devnull)  # no file is written: the recordings of `_start` only store messages here
         self._added = added
         self._header: Header | None = None
         self._frames = deque[LoggedFrame]()
@@ -97,7 +101,7 @@ class FrameLog(Recorder):
         """Methods of the unanswered requests, by direction and id, oldest first."""
 
     def _start(self, role: str, network: str | None = None) -> Recording | None:
-        """Remove all messages, and store those of a new connection. See `Recorder._start`."""
+        """Drop all stored messages, and store the messages of a new connection from now on. See `Recorder._start`."""
         self._header = header = new_header(role, network)
         self._frames.clear()
         self._methods.clear()
@@ -105,9 +109,9 @@ class FrameLog(Recorder):
         return Recording(self._put, self._written, Path(os.devnull), header)
 
     def _put(self, job: WriteJob) -> bool:
-        """Store a message or an event, and drop the oldest ones if there are too many. See `Recorder._put`."""
+        """Store a message or an event. If there are too many, the oldest are dropped. See `Recorder._put`."""
         header = self._header
-        if header is None or job.recording.header is not header:  # a late message of an earlier connection
+        if header is None or job.recording.header is not header:  # a late message of an earlier connection isn't stored
             return True
         self._number += 1
         frame = LoggedFrame(self._number, job, header.wall, self._methods)
@@ -128,13 +132,17 @@ class FrameLog(Recorder):
         return tuple(self._frames)
 
     async def message(self, number: int) -> Any:
-        """Return the message or event with this number, with its secrets masked. Raises `KeyError`."""
+        """Return the stored message or event with this number, with its secrets masked. Raises `KeyError` if it is no
+        longer stored.
+        """
         kept = {frame.number: frame for frame in self._frames}[number]
         entry = await trio.to_thread.run_sync(lambda: kept.entry, limiter=self._looking)
         return entry.message if entry.event is None else msgspec.to_builtins(entry)
 
     async def picture(self, begin: float, end: float, title: str) -> str:
-        """Return an SVG timeline of the requests between two times on trio's clock, at most the last `MOST_ROWS`."""
+        """Return an SVG timeline of the requests between two times on trio's clock. It shows at most the last
+        `MOST_ROWS` requests.
+        """
         header, frames = self._header, self.frames
 
         def drawn() -> str:
@@ -149,7 +157,7 @@ class FrameLog(Recorder):
 
 
 def _summary(number: int, job: WriteJob, wall: float, methods: dict[tuple[str | None, int | str], str]) -> JSONObject:
-    """Return the line of a message in the list. Only the head of the message is read.
+    """Return the line that represents a message in the list. Only the message's head is parsed.
 
     ``methods`` has the methods of requests, which name the lines of their responses.
     """
@@ -189,7 +197,7 @@ def _summary(number: int, job: WriteJob, wall: float, methods: dict[tuple[str | 
 
 
 def _head(job: WriteJob) -> _FrameHead | None:
-    """Return the head of a message; for a batch, of its first message."""
+    """Parse the fields of a message that the list shows; for a batch, those of its first message."""
     assert job.data is not None, "a message or an event"
     try:
         found: list[_FrameHead] | _FrameHead = _heads.decode(job.data)

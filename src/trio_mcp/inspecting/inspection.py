@@ -1,4 +1,5 @@
-"""Inspection: a server under inspection, with its connection, which can be reopened, and the answers to its pages.
+"""Inspection: the connection to the server that is inspected, which can be reopened, and the handling of the page's
+requests.
 
 Pages send queries for lists, completions, tasks etc. Each query is a function of the client and of the page's request,
 and returns plain data.
@@ -43,12 +44,15 @@ _MOST_TASKS: Final = 200
 
 
 class InvalidPageRequest(ValueError):
-    """A page sent a request that is invalid, or isn't possible now. The message is shown to the user."""
+    """A page of the web inspector sent a request that is invalid, or that isn't possible now. The message is shown to
+    the user.
+    """
 
 
 async def list_offers(client: Client, asked: JSONObject) -> JSONObject:
-    """Return a list of the server, up to a limit, and the problems found in it. If nothing arrived, raises as a call
-    does."""
+    """Return the items of one of the server's lists, such as its tools, up to a limit, and the problem that ended the
+    listing. If no item has arrived, raises the same errors as a call.
+    """
     lists: dict[Any, Callable[[], AsyncIterator[Any]]] = {
         "tools": client.list_tools,
         "resources": client.list_resources,
@@ -67,7 +71,7 @@ async def list_offers(client: Client, asked: JSONObject) -> JSONObject:
 
 
 async def complete(client: Client, asked: JSONObject) -> JSONObject:
-    """Return suggestions for an argument of a prompt or a template."""
+    """Return the server's suggestions for an argument of a prompt or a resource template."""
     refs = {"prompt": PromptReference, "template": ResourceTemplateReference}
     kind, name, argument, value = (asked.get(key) for key in ("kind", "name", "argument", "value"))
     if not all(isinstance(each, str) for each in (kind, name, argument, value)) or kind not in refs:
@@ -77,20 +81,22 @@ async def complete(client: Client, asked: JSONObject) -> JSONObject:
 
 
 async def log_level(client: Client, asked: JSONObject) -> None:
-    """Set the lowest level of the log messages that the server sends."""
+    """Set the minimum level of the log messages that the server sends."""
     level: Any = asked.get("level")
     await client.set_log_level(LogLevel(level))
 
 
 async def ping(client: Client, asked: JSONObject) -> JSONObject:
-    """Return how many seconds a round trip takes."""
+    """Send a ping to the server, and return how many seconds the response took."""
     begun = trio.current_time()
     await client.ping()
     return {"seconds": trio.current_time() - begun}
 
 
 async def list_tasks(client: Client, asked: JSONObject) -> JSONObject:
-    """Return the tasks that the server lists, if it can, and the ids of further tasks that this inspector has seen."""
+    """Return the tasks that the server lists, if it can list tasks, and the ids of all tasks that this inspector has
+    seen.
+    """
     listed: list[JSONObject] = []
     declared = client.server_capabilities.tasks
     if client.revision.tasks == "core" and declared is not None and declared.list is not None:
@@ -102,12 +108,12 @@ async def list_tasks(client: Client, asked: JSONObject) -> JSONObject:
 
 
 async def task(client: Client, asked: JSONObject) -> JSONObject:
-    """Return the state of a task."""
+    """Request the state of a task from the server, and return it."""
     return _plain(await client.resume_task(_id_of(asked)).get())
 
 
 async def cancel_task(client: Client, asked: JSONObject) -> None:
-    """Request the cancellation of a task."""
+    """Request that the server cancels a task."""
     await client.resume_task(_id_of(asked)).cancel()
 
 
@@ -148,7 +154,8 @@ Era = Literal["auto", "modern", "legacy"]
 
 
 class Inspection:
-    """The server at ``target``, for pages, which send requests to `do` and get events from `feed`.
+    """The server ``target`` as the web inspector's pages see it. Pages send requests to `do`, and get events from
+    `feed`.
 
     Each step of connecting and listing can take ``timeout`` seconds. Calls have no timeout.
     """
@@ -177,7 +184,8 @@ class Inspection:
     # The connection
 
     async def run(self, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Connect, and stay connected until cancelled. Reports that it is started once it is connected.
+        """Connect to the server, and reconnect when a page requests it, until cancelled. Reports with ``task_status``
+        that it has started, once it is connected.
 
         If the connection is lost, waits until a page requests a new one. If the first connection fails, raises the
         errors of the target's ``open``.
@@ -192,7 +200,7 @@ class Inspection:
                     raise
                 self._changed({"state": "lost", "reason": error_text(error)})
             else:
-                self._again.set()  # closed by `reconnect`: open the next connection at once
+                self._again.set()  # `reconnect` was called: open the next connection at once
             self._client, self._nursery, is_first = None, None, False
             await self._again.wait()
             self._changed({"state": "connecting"})
@@ -218,11 +226,11 @@ class Inspection:
             "on_list_changed": self._list_changed,
             "on_unreadable": self._unreadable,
             "record": self._frames,
-            "cache": None,  # the user wants to see current responses
+            "cache": None,  # the user wants to see the current responses
         }
 
     async def _request_logs(self, client: Client) -> None:
-        # Without a log level, a modern server sends no logs, and a legacy server sends those that it chooses.
+        # Set the log level: otherwise a modern server sends no logs, and a legacy server sends those that it chooses.
         if client.server_capabilities.logging is not None:
             try:
                 with trio.fail_after(self._timeout):
@@ -273,7 +281,7 @@ class Inspection:
     # Requests of pages
 
     async def do(self, asked: JSONObject) -> Any:
-        """Carry out a request of a page, and return the answer as plain data.
+        """Handle a request of a page, and return the response as plain data.
 
         Raises `InvalidPageRequest`, `InvalidPageAnswer`, `TooManyRuns`, `ValueError`, and the errors of a call.
         """
@@ -290,15 +298,18 @@ class Inspection:
             return await QUERIES[name](self._connected(), asked)
 
     def result(self, number: Any) -> bytes:
-        """Return the result of a run as JSON. Raises `InvalidPageRequest`."""
+        """Return the result of a run (a request that the user has started) as JSON. Raises `InvalidPageRequest` if
+        there is no result yet.
+        """
         result = self._run(number).result
         if result is None:
             raise InvalidPageRequest("this request has no result yet")
         return result
 
     async def picture(self, number: int | None) -> str:
-        """Return a timeline of the last requests, or of the time in which one run was active. Raises
-        `InvalidPageRequest`."""
+        """Return an SVG timeline of the latest requests or, with a run's number, of the time during which that run was
+        active. Raises `InvalidPageRequest` if the run is no longer stored.
+        """
         if number is None:
             return await self._frames.picture(-math.inf, math.inf, "The last requests")
         run = self._run(number)
@@ -317,30 +328,32 @@ class Inspection:
             raise InvalidPageRequest("this request is no longer stored") from None
 
     def reconnect(self, asked: JSONObject) -> None:
-        """Open a new connection, which ends all runs."""
+        """Close the connection to the server, which ends all runs, and open a new one."""
         self._again.set()
         self._leaving.cancel(reason="reconnected from the page")
 
     def cancel(self, asked: JSONObject) -> None:
-        """Cancel a run."""
+        """Cancel the run (a request that the user has started) that the page names."""
         self._runs.cancel(self._run(asked.get("run")).number)
 
     def answer(self, asked: JSONObject) -> None:
-        """Answer a question of the server."""
+        """Answer an input request of the server with what the user has entered in the page."""
         number, answer = asked.get("question"), asked.get("answer")
         if not (isinstance(number, int) and isinstance(answer, dict)):
             raise InvalidPageRequest("an answer must be an object, with the number of its question")
         self._questions.answer(number, cast("JSONObject", answer))
 
     async def frame(self, asked: JSONObject) -> Any:
-        """Return a message of the connection."""
+        """Return a stored message of the connection, with its secrets masked."""
         try:
             return await self._frames.message(cast("int", asked.get("frame")))
         except (KeyError, TypeError):
             raise InvalidPageRequest("this message is no longer stored") from None
 
     def start(self, asked: JSONObject) -> JSONObject:
-        """Start a run: call a tool, read a resource, get a prompt, or wait for a task."""
+        """Start a run for the user: call a tool, read a resource, get a prompt, or wait for a task. Returns the run's
+        number.
+        """
         client, kind, name = self._connected(), asked.get("kind"), asked.get("name")
         assert self._nursery is not None, "there is a connection"
         given: Any = asked.get("arguments")
@@ -393,7 +406,9 @@ _AT_ONCE: Final[dict[str, Callable[[Inspection, JSONObject], Any]]] = {
 
 
 class _StderrSink:
-    """Passes a server's standard error to ``copy``, and calls ``line`` with each line. See `TextSink`."""
+    """A sink for the server's standard error. It forwards the text to ``copy``, and calls ``line`` with each line. See
+    `TextSink`.
+    """
 
     def __init__(self, line: Callable[[str], None], copy: TextSink | None) -> None:
         self._line = line
@@ -408,7 +423,7 @@ class _StderrSink:
 
 
 def _about(client: Client) -> JSONObject:
-    """Return what the page shows about the server itself."""
+    """Return the facts about the server that the page shows, such as its name and capabilities, as JSON data."""
     revision, declared = client.revision, client.server_capabilities
     extensions = declared.extensions or {}
     kinds = {
@@ -426,7 +441,7 @@ def _about(client: Client) -> JSONObject:
         "era": "legacy" if revision.handshake else "modern",
         "instructions": None if client.instructions is None else cut(client.instructions, 20_000),
         "capabilities": unstructure(declared, revision),
-        # Some servers have tools without declaring the capability.
+        # List tools in any case: some servers have tools without declaring the capability.
         "has": [*(kind for kind, is_there in kinds.items() if is_there), *([] if kinds["tools"] else ["tools"])],
         "logs": declared.logging is not None,
         "completions": declared.completions is not None,

@@ -1,4 +1,6 @@
-"""PageQuestions: the questions of a server that wait for an answer in the page."""
+"""PageQuestions: shows a server's input requests (elicitation, sampling, roots) in the web inspector's page, and waits
+for the user's answers.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,7 @@ _MOST_ROOTS: Final = 100
 
 
 class InvalidPageAnswer(ValueError):
-    """An answer from the page doesn't match its question. The message is shown to the user."""
+    """The user's answer from the page doesn't match the server's input request. The message is shown to the user."""
 
 
 @define(eq=False)
@@ -49,7 +51,9 @@ class _Question:
 
 
 class PageQuestions:
-    """The open questions. Each is published to ``feed``, and withdrawn when it is answered or its call ends."""
+    """The server's open input requests (questions). Each is published to ``feed``, and withdrawn when it is answered or
+    its call ends.
+    """
 
     def __init__(self, feed: PageFeed) -> None:
         self._feed = feed
@@ -60,7 +64,7 @@ class PageQuestions:
         """The revision for the form of questions. A server that asks before the connection is open is legacy."""
 
     def options(self) -> ClientOptions:
-        """Return the client options that make this object answer questions."""
+        """Return the client options with which the user answers the server's input requests in the page."""
         return {
             "elicitation": self.form,
             "elicitation_url": self.url,
@@ -71,32 +75,38 @@ class PageQuestions:
         }
 
     def snapshot(self) -> Sequence[JSONObject]:
-        """Return the open questions, as JSON data for pages."""
+        """Return the open input requests as JSON data for pages."""
         return [question.as_json() for question in self._open.values()]
 
     # Questions of the server
 
     async def form(self, question: ElicitFormParams) -> ElicitResult:
-        """Let the user fill in a form. Raises `CodedError` if the form is too large to be shown."""
+        """Show an elicitation form to the user, and return the answer. Raises `CodedError` if the form is too large to
+        be shown.
+        """
         check_form_size(question.requested_schema)
         shown = attrs.evolve(question, requested_schema=with_fitting_defaults(question.requested_schema))
         answer = await self._answer_to("form", self._plain(shown))
         return ElicitResult(answer["action"], answer.get("content"))
 
     async def url(self, question: ElicitURLParams) -> ElicitResult:
-        """Show the URL that the server wants the user to visit. Only the user opens it; nothing is fetched before."""
+        """Show the URL that the server wants the user to visit, and return the user's answer. The inspector itself
+        doesn't open or fetch the URL.
+        """
         check_url(question.url)
         return ElicitResult((await self._answer_to("url", self._plain(question)))["action"])
 
     async def sample(self, request: CreateMessageParams) -> CreateMessageResult:
-        """Let the user write the answer in place of a model. Raises `CodedError` if the user refuses."""
+        """Show a sampling request to the user, who writes the response in place of a model. Raises `CodedError` if the
+        user refuses.
+        """
         answer = await self._answer_to("sampling", self._plain(request))
         if "text" not in answer:
             raise CodedError(_REFUSED, "the user refused to answer in place of a model")
         return CreateMessageResult("assistant", TextContent(answer["text"]), "a person at a page", "endTurn")
 
     async def roots(self) -> list[Root]:
-        """Let the user choose the roots that the server gets. The last answer is offered again."""
+        """Let the user choose the roots that are sent to the server. The user's last choice is suggested again."""
         answer = await self._answer_to("roots", {"roots": self._roots})
         self._roots = answer["roots"]
         return [structure(root, Root) for root in self._roots]
@@ -120,7 +130,7 @@ class PageQuestions:
     # Answers of the page
 
     def answer(self, number: int, answer: JSONObject) -> None:
-        """Answer a question with the input of the user.
+        """Answer the input request with this ``number`` with what the user has entered.
 
         Raises `InvalidPageAnswer` if the answer doesn't match the question, or the question is no longer open.
         """

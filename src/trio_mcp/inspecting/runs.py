@@ -1,4 +1,4 @@
-"""Runs: the requests that the user has started in the page, each in its own task and cancel scope.
+"""Runs: the requests that the user has started in the web inspector's page, each in its own task and cancel scope.
 
 A `PageFeed` sends all events to the pages, as server-sent events. The unread events of a page are limited: a newer
 state of the same item replaces the older one, and a page that falls too far behind gets everything again.
@@ -40,7 +40,7 @@ Snapshot = Callable[[], Iterable[tuple[Hashable, JSONObject]]]
 
 
 class PageFeed:
-    """Sends events to all pages.
+    """Sends events to all open pages of the web inspector.
 
     ``snapshot`` returns everything that a new page needs: each item, with the key that its later changes have.
     """
@@ -50,18 +50,18 @@ class PageFeed:
         self._pages: set[PageStream] = set()
 
     def publish(self, key: Hashable, thing: JSONObject) -> None:
-        """Send ``thing`` to all pages. It replaces an unread item with the same ``key``."""
+        """Send the event ``thing`` to all pages. It replaces an unread event with the same ``key``."""
         for page in self._pages:
             page.put(key, thing)
 
     @property
     def is_full(self) -> bool:
-        """True if the maximum number of pages is open."""
+        """True if the maximum number of pages is open, so that no other page can be opened."""
         return len(self._pages) >= MOST_PAGES
 
     @contextmanager
     def opened(self) -> Generator[PageStream]:
-        """Open the stream of another page, which begins with everything."""
+        """Open the event stream of another page, which begins with the complete current state."""
         page = PageStream(self._snapshot)
         self._pages.add(page)
         try:
@@ -71,7 +71,7 @@ class PageFeed:
 
 
 class PageStream:
-    """The unread events of one page."""
+    """The event stream of one page, which stores the events that the page hasn't read yet."""
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
@@ -84,18 +84,20 @@ class PageStream:
         self._waiting.update(self._snapshot())
 
     def put(self, key: Hashable, thing: JSONObject) -> None:
-        """Add ``thing`` to the unread events."""
+        """Add the event ``thing`` to the page's unread events. It replaces an unread event with the same ``key``."""
         self._waiting[key] = thing
         if len(self._waiting) > _MOST_WAITING:
             self._restart()
         self._wakeup.wake()
 
     async def next_events(self) -> bytes:
-        """Wait for unread items, and return them as server-sent events; a comment if there are none for a while."""
+        """Wait for unread events, and return them as server-sent events. If there are none for a while, returns a
+        keep-alive comment.
+        """
         with trio.move_on_after(_KEEP_ALIVE):
             while not self._waiting:
                 await self._wakeup.sleep()
-            await trio.sleep(_PAUSE)  # so that the page isn't redrawn for every step that a handler reports
+            await trio.sleep(_PAUSE)  # a pause, so that the page isn't redrawn for every progress report
         if not self._waiting:
             return KEEP_ALIVE
         keys = list(self._waiting)[:_AT_ONCE]
@@ -122,16 +124,16 @@ run_number: Final = ContextVar[int | None]("run_number", default=None)
 
 
 class TooManyRuns(Exception):
-    """The maximum number of requests is running already."""
+    """The maximum number of requests is running already, so no other can be started."""
 
 
 def cut(text: str, limit: int = _MOST_WORDS) -> str:
-    """Return ``text``, cut to ``limit`` characters."""
+    """Return ``text``, truncated to ``limit`` characters."""
     return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
 def error_text(error: BaseException) -> str:
-    """Return ``error`` as a text for the user."""
+    """Return a description of ``error`` that the page shows to the user."""
     match error:
         case trio.TooSlowError():
             return cut("the server did not answer in time" + (f": {error}" if str(error) else ""))
@@ -147,7 +149,9 @@ def error_text(error: BaseException) -> str:
 
 @define(eq=False)
 class Run:
-    """A request started in the page. Times are on trio's clock, except ``since``: milliseconds since the epoch."""
+    """A request that the user has started in the page. Times are on trio's clock, except ``since``, in milliseconds
+    since the epoch.
+    """
 
     number: int
     kind: str
@@ -173,7 +177,7 @@ class Run:
     """What is wrong with the result, as text."""
 
     def as_json(self) -> JSONObject:
-        """Return the run as JSON data for pages."""
+        """Return the state of the run as JSON data for pages."""
         progress = self.progress
         return {
             "what": "run",
@@ -202,7 +206,7 @@ class Run:
 
 
 class Runs:
-    """The last requests. Each change is published to ``feed``."""
+    """The latest requests that the user has started. Each change of a request is published to ``feed``."""
 
     def __init__(self, feed: PageFeed) -> None:
         self._feed = feed
@@ -211,15 +215,15 @@ class Runs:
         self._bytes = 0
 
     def snapshot(self) -> Sequence[JSONObject]:
-        """Return the stored requests, as JSON data for pages."""
+        """Return the stored runs as JSON data for pages."""
         return [run.as_json() for run in self._runs.values()]
 
     def __getitem__(self, number: int) -> Run:
-        """Return a request by its number. Raises `KeyError`."""
+        """Return the stored run with this number. Raises `KeyError` if it isn't stored."""
         return self._runs[number]
 
     def start(self, nursery: ServiceNursery, kind: str, name: str, arguments: Any, work: Work) -> Run:
-        """Start a request in ``nursery``. Raises `TooManyRuns`."""
+        """Start a run in ``nursery``, and return it. Raises `TooManyRuns` if the maximum number is running."""
         if sum(run.ended is None for run in self._runs.values()) >= MOST_RUNNING:
             raise TooManyRuns(f"{MOST_RUNNING} requests are running already: cancel one, or wait")
         given = "" if arguments is None else cut(encode_value(arguments).decode(), 500)
@@ -231,7 +235,7 @@ class Runs:
         return run
 
     def cancel(self, number: int) -> None:
-        """Cancel a request, which also cancels its handler in the server. A request that has ended doesn't change.
+        """Cancel a run, which also cancels its handler in the server. A run that has ended doesn't change.
 
         Raises `KeyError`.
         """
@@ -240,7 +244,7 @@ class Runs:
         self.publish(run)
 
     def publish(self, run: Run) -> None:
-        """Send the state of ``run`` to the pages."""
+        """Send the current state of ``run`` to all pages."""
         if run.number in self._runs:
             self._feed.publish(("run", run.number), run.as_json())
 
@@ -272,7 +276,7 @@ class Runs:
             self.publish(run)
 
     def _discard_old(self) -> None:
-        """Delete the oldest requests that have ended, if there are too many."""
+        """Drop the oldest runs that have ended, if too many are stored."""
         for run in [run for run in self._runs.values() if run.ended is not None]:
             if len(self._runs) <= MOST_KEPT and self._bytes <= _MOST_BYTES:
                 return

@@ -1,4 +1,4 @@
-"""Tools from OpenAPI documents: `trio_mcp.from_openapi`."""
+"""Creates tools from OpenAPI documents: `trio_mcp.from_openapi`."""
 
 from typing import TYPE_CHECKING
 

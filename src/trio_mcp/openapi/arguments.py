@@ -1,5 +1,5 @@
-"""Convert the parameters and the body of an OpenAPI operation to arguments of a tool, and the arguments of a call to an
-HTTP request.
+"""Converts the parameters and the body of an OpenAPI operation to arguments of a tool, and the arguments of a call to
+an HTTP request.
 
 If a name occurs in several places (path, query, header, cookie, body, in this order), it is the argument for the first
 place. In each further place, the argument is called ``NAME_PLACE``, for example ``id_query``. The body is one argument,
@@ -39,7 +39,7 @@ _BASE64: Final = {"type": "string", "contentEncoding": "base64"}
 
 
 class UnsendableArguments(ValueError):
-    """Raised if the arguments of a call cannot be sent as an HTTP request. The caller gets the text."""
+    """The arguments of a tool call can't be sent as an HTTP request. The caller gets the text."""
 
 
 @frozen
@@ -55,8 +55,9 @@ class Parameter:
     is_reserved: bool
 
     def texts(self, value: Any) -> list[str]:
-        """Return the parameter's ``value`` encoded for the URL: one string for a path, strings ``name=value`` for a
-        query."""
+        """Return ``value``, the parameter's value in a call, encoded for the URL. For a path, this is one string; for a
+        query, strings like ``name=value``.
+        """
         if self.is_json:
             value = encode_value(value).decode()
         if self.location == "query":
@@ -73,7 +74,7 @@ def _encoded(value: Any, safe: str = "") -> str:
 
 
 def _pairs(name: str, value: Any, style: str, explode: bool, safe: str = "") -> Iterator[str]:
-    """Yield the encoded parts of a query or form for the parameter ``name``."""
+    """Yield the encoded ``name=value`` strings of a query or form for the parameter ``name``."""
     key = quote(name, safe="")
     if isinstance(value, dict):
         members = cast("JSONObject", value)
@@ -126,8 +127,9 @@ class Body:
     """The ``encoding`` object of each property of a form."""
 
     def parts(self, value: Any) -> JSONObject:
-        """Return the keyword arguments of `httpx2.AsyncClient.build_request` for this request body. Raises
-        `UnsendableArguments` if the body can't be sent."""
+        """Return the keyword arguments for `httpx2.AsyncClient.build_request` that send ``value`` as the request body.
+        Raises `UnsendableArguments` if it can't be sent.
+        """
         kind = {"Content-Type": self.media_type}
         if is_json(self.media_type):
             return {"content": encode_value(value), "headers": kind}
@@ -181,7 +183,7 @@ def _is_text(media_type: str) -> bool:
 
 @frozen(eq=False)
 class Arguments:
-    """The arguments of the tool that was generated from an OpenAPI operation."""
+    """The arguments of a tool that calls an OpenAPI operation: their JSON schema, and how to send them over HTTP."""
 
     schema: JSONObject
     validator: LateValidator
@@ -191,7 +193,9 @@ class Arguments:
     _body: Body | None
 
     def request(self, http: httpx2.AsyncClient, method: str, server: httpx2.URL, given: JSONObject) -> httpx2.Request:
-        """Return the HTTP request for the arguments ``given``. Raises `UnsendableArguments` if they can't be sent."""
+        """Return the HTTP request that sends the tool arguments ``given``. Raises `UnsendableArguments` if they can't
+        be sent.
+        """
         path, query = self._path, list[str]()
         headers: dict[bytes, bytes] = {}
         cookies: dict[str, str] = {}
@@ -213,7 +217,7 @@ class Arguments:
         if self._body is not None and (body := given.get(self._body.argument, self)) is not self:
             content = self._body.parts(body)
         headers |= {name.encode(): said.encode() for name, said in content.pop("headers", {}).items()}
-        if http.params:  # httpx2 would replace the query of the URL with these parameters
+        if http.params:  # httpx2 would replace the query of the URL with `http.params`
             query = [part for part in query if unquote(part.partition("=")[0]) not in http.params]
             query.append(str(http.params))
         target = server.raw_path.rstrip(b"/") + path.encode() + (b"?" + "&".join(query).encode() if query else b"")
@@ -229,7 +233,7 @@ class Arguments:
 
 def _segment(parameter: Parameter, value: Any) -> str:
     texts = [str(part) for part in re.split(r"[/\\;]", _simple(parameter, value, _text))]
-    if ".." in texts or "." in texts:  # servers decode a path, and some then go up a folder
+    if ".." in texts or "." in texts:  # servers decode a path, and some then go to the parent folder
         raise UnsendableArguments(f"{parameter.argument} must not have . or .. as a segment of the path")
     if not (text := parameter.texts(value)[0]):
         raise UnsendableArguments(f"{parameter.argument} must not be empty, because the path would be another one")
@@ -246,8 +250,9 @@ def _header(parameter: Parameter, value: Any) -> bytes:
 
 
 class ArgumentReader:
-    """Reads the parameters and bodies of the operations in the OpenAPI ``document``, except those that the client
-    ``http`` sets itself."""
+    """Converts the parameters and bodies of the operations in the OpenAPI ``document`` to tool arguments. Parameters
+    that the client ``http`` sets itself are left out.
+    """
 
     def __init__(self, document: Document, http: httpx2.AsyncClient) -> None:
         self._document = document
@@ -260,7 +265,9 @@ class ArgumentReader:
         }
 
     def read(self, operation: APIOperation) -> Arguments:
-        """Return the arguments of the OpenAPI ``operation``. Raises `ValueError` if the operation cannot be called."""
+        """Return the tool arguments for the OpenAPI ``operation``. Raises `ValueError` if the operation can't be
+        called.
+        """
         properties: JSONObject = {}
         required: list[str] = []
         parameters = [self._parameter(*each, properties, required) for each in self._parameters(operation)]
@@ -280,11 +287,15 @@ class ArgumentReader:
         return Arguments(complete, LateValidator(complete), path, tuple(parameters), body)
 
     def multiply(self, arguments: Iterable[Arguments]) -> bool:
-        """Return whether a schema may expand so far that it can't be used for validation. See `Schemas.multiply`."""
+        """Return whether the references in one of the arguments' schemas may expand so far that the schema can't be
+        used for validation. See `Schemas.multiply`.
+        """
         return self._schemas.multiply(each.schema for each in arguments)
 
     def _parameters(self, operation: APIOperation) -> list[tuple[JSONObject, str]]:
-        """Return the parameters ordered by where they are sent, each with the document that contains it."""
+        """Return the operation's parameters, ordered by where they are sent. Each comes with the URI of the document
+        that contains it.
+        """
         found: dict[tuple[str, str], tuple[JSONObject, str]] = {}
         for holder in (operation.item, operation.data):
             for value in items_of(holder, "parameters"):
@@ -342,8 +353,9 @@ class ArgumentReader:
         return Body(argument, chosen, files, members_of(media.get("encoding")))
 
     def _with_files(self, schema: Any) -> tuple[Any, Mapping[str, str]]:
-        """Return the ``schema`` of a form with files as base64 and a property for each file name. Also return the names
-        of the files' properties and of their file names."""
+        """Return the ``schema`` of a form, changed so that files are sent as base64, with an additional property for
+        each file name. Also returns the names of the files' properties and of their file names.
+        """
         form = self._schemas.resolved(schema)
         parts = members_of(members_of(form).get("properties"))
         files: JSONObject = {}
@@ -380,7 +392,7 @@ def _title_and_description(schema: JSONObject) -> JSONObject:
 
 
 def _preference(media_type: str) -> int:
-    """Return the rank of a media type among the media types that a request body may have. Lower is better."""
+    """Return how suitable a media type is for a request body, as a number. A lower number is better."""
     if is_json(media_type):
         return 0 if media_type == "application/json" else 1
     if media_type in (forms := ("application/x-www-form-urlencoded", "multipart/form-data")):
@@ -394,7 +406,7 @@ def _argument(name: str, location: str, taken: Collection[str]) -> str:
 
 
 def _described(schema: Any, data: JSONObject) -> Any:
-    """Return ``schema`` with the description of its parameter or body added."""
+    """Return ``schema`` with the description of the parameter or body that it belongs to."""
     words = data.get("description")
     deprecated = {"deprecated": True} if data.get("deprecated") is True else {}
     if not isinstance(words, str) or not isinstance(schema, dict):

@@ -1,4 +1,4 @@
-"""`Document`: the operations of an OpenAPI 3.0 or 3.1 document, the targets of its references, and its server URLs.
+"""`Document`: an OpenAPI 3.0 or 3.1 document, with its operations, the targets of its references, and its server URLs.
 
 A document is plain data. References to other documents are followed only with the author's loader, and each document is
 loaded once.
@@ -35,7 +35,7 @@ _LONGEST_NAME: Final = 64
 
 @frozen(eq=False)
 class APIOperation:
-    """An operation of an OpenAPI document, which is passed to functions that choose or describe operations."""
+    """An operation of an OpenAPI document. It is passed to functions that choose or describe operations."""
 
     name: str
     """Name of the tool for the operation."""
@@ -58,7 +58,7 @@ class APIOperation:
 
 
 def legal_name(text: str, taken: Collection[str]) -> str:
-    """Return a name based on ``text`` that all model providers accept, and that isn't in ``taken``."""
+    """Return a tool name based on ``text`` that all model providers accept, and that isn't in ``taken``."""
     name = re.sub(r"[^A-Za-z0-9_-]+", "_", text).strip("_")[:_LONGEST_NAME] or "_"
     number = 1
     unique = name
@@ -69,12 +69,12 @@ def legal_name(text: str, taken: Collection[str]) -> str:
 
 
 def members_of(value: Any) -> JSONObject:
-    """Return the members of a JSON object. Return an empty mapping for any other value."""
+    """Return ``value`` if it is a JSON object; otherwise an empty mapping."""
     return dict(cast("JSONObject", value)) if isinstance(value, dict) else {}
 
 
 def is_json(media_type: str) -> bool:
-    """Return whether a ``media_type`` is JSON, in any case and with any parameters."""
+    """Return whether ``media_type`` means JSON, in any case and with any parameters."""
     kind = media_type.partition(";")[0].strip().lower()
     return kind == "application/json" or kind.endswith("+json")
 
@@ -89,8 +89,9 @@ def items_of(holder: JSONObject, key: str) -> list[Any]:
 
 
 class Document:
-    """The OpenAPI document ``root``, with the further documents that ``loader`` returns. Raises `ValueError` if the
-    OpenAPI version isn't supported."""
+    """The OpenAPI document ``root``. ``loader`` returns other documents that it refers to. Raises `ValueError` if the
+    OpenAPI version isn't supported.
+    """
 
     def __init__(self, root: Mapping[str, Any], loader: Loader | None) -> None:
         self.root = _plain(root, "the document")
@@ -104,8 +105,9 @@ class Document:
         self._targets: dict[tuple[str, str], tuple[Any, str, str]] = {}
 
     def target(self, reference: Any, base: str) -> tuple[Any, str, str]:
-        """Return the target of ``reference`` in the document ``base``: the value, its document, and the JSON pointer to
-        it. Raises `ValueError` if the target doesn't exist."""
+        """Return the target of ``reference`` in the document ``base``: the value, the URI of its document, and the JSON
+        pointer to the value. Raises `ValueError` if the target doesn't exist.
+        """
         if not isinstance(reference, str):
             raise ValueError(f"$ref must be a string, not {reprlib.repr(reference)}")  # noqa: TRY004 - a document's fault
         if (found := self._targets.get((reference, base))) is None:
@@ -121,8 +123,9 @@ class Document:
         return value, uri, pointer
 
     def follow(self, value: Any, base: str) -> tuple[JSONObject, str]:
-        """Return the object ``value`` or, if it is a reference, the object that it refers to. Also return the document
-        that contains the object."""
+        """Return ``value`` or, if it is a reference, the object that it refers to. Also returns the URI of the document
+        that contains the object.
+        """
         for _ in range(_HOPS):
             members = members_of(value)
             if not isinstance(members.get("$ref"), str):
@@ -139,13 +142,13 @@ class Document:
                 )
             try:
                 loaded = self._loader(uri)
-            except KeyError:  # if the author passed the __getitem__ of a mapping as loader
+            except KeyError:  # KeyError: the author passed the __getitem__ of a mapping as loader
                 raise ValueError(f"the loader has no document {uri[:200]!r}") from None
             self._loaded[uri] = _plain(loaded, f"the document {uri[:200]!r}")
         return self._loaded[uri]
 
     def operations(self) -> Iterator[APIOperation]:
-        """Yield all operations in the order of the OpenAPI document, each with a unique name."""
+        """Yield all operations in the order of the OpenAPI document. Each has a unique name."""
         taken: set[str] = set()
         for path, value in members_of(self.root.get("paths")).items():
             if not path.startswith("/"):  # an extension
@@ -166,8 +169,8 @@ class Document:
     def server_of(
         self, operation: APIOperation, home: httpx2.URL, variables: Mapping[str, str]
     ) -> tuple[httpx2.URL, str]:
-        """Return the base URL of ``operation``, with a slash at its end, and the code that removes its servers from the
-        document.
+        """Return the base URL of ``operation``, ending with a slash, and Python code that removes the operation's
+        servers from the document, for an error message.
 
         The servers are those of the operation, otherwise of the path, otherwise of the document. The first server at
         ``home`` is preferred, otherwise the first of all. Without servers, ``home`` is the server.
@@ -191,7 +194,7 @@ class Document:
 
 
 def _expanded(server: JSONObject, variables: Mapping[str, str]) -> str:
-    """Return the URL of ``server`` with a value for each variable: the author's value, otherwise the default."""
+    """Return the URL of ``server`` with its variables replaced by values: the author's value, or else the default."""
     known = members_of(server.get("variables"))
 
     def value_of(found: re.Match[str]) -> str:
@@ -209,8 +212,8 @@ def _expanded(server: JSONObject, variables: Mapping[str, str]) -> str:
 
 
 def _plain(document: object, name: str) -> JSONObject:
-    """Return ``document`` as plain JSON data in which all names are strings. Raises `ValueError` if it can't be
-    converted."""
+    """Return ``document`` as plain JSON data whose names are all strings. Raises `ValueError` if it can't be converted.
+    """
     if isinstance(document, Mapping):
         try:
             text = json.dumps(document, default=_spelled, ensure_ascii=False)

@@ -1,4 +1,4 @@
-"""Convert an HTTP API's response to the result of a tool: data, text, an image, audio, bytes, or an error."""
+"""Converts an HTTP API's response to the result of a tool: data, text, an image, audio, bytes, or an error."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ _TEXTS: Final = ("text/", "application/xml", "application/yaml", "application/ja
 
 
 class ResponseReader:
-    """Reads the responses that the operations of the OpenAPI ``document`` declare."""
+    """Reads which responses the operations of the OpenAPI ``document`` declare."""
 
     def __init__(self, document: Document) -> None:
         self._document = document
@@ -95,13 +95,13 @@ class ResponseReader:
         declared: JSONObject = {"type": "object", "properties": {"result": schema}, "required": ["result"]}
         if not is_wrapped:
             declared = {**self._schemas.resolved(schema), "type": "object"}
-        # If a successful response differs from the document, that isn't an error.
+        # Also allow a note, since a successful response that differs from the document isn't an error.
         complete = self._schemas.complete({"type": "object", "anyOf": [declared, _NOTE]})
         without_note = {**complete["anyOf"][0], "$defs": complete.get("$defs", {})}
         return OperationResponses(name, complete, LateValidator(without_note), is_wrapped)
 
     def _is_object(self, schema: Any, levels: int = 8) -> bool:
-        """Return whether a converted ``schema`` describes only JSON objects."""
+        """Return whether ``schema``, converted to JSON Schema, only allows JSON objects."""
         root = members_of(self._schemas.resolved(schema))
         if "type" in root or not levels:
             return root.get("type") == "object"
@@ -114,7 +114,7 @@ class ResponseReader:
 
 @frozen(eq=False)
 class OperationResponses:
-    """The responses of the OpenAPI operation of the tool ``name``."""
+    """Converts the HTTP responses of one OpenAPI operation to results of the tool ``name``."""
 
     _name: str
     schema: JSONObject | None = None
@@ -124,8 +124,9 @@ class OperationResponses:
     _is_wrapped: bool = False
 
     async def result(self, response: httpx2.Response, limit: int) -> CallToolResult:
-        """Return the tool result for an open HTTP ``response``, reading at most ``limit`` bytes. Only redirects and
-        statuses from 400 on are errors, because a model repeats failed calls."""
+        """Return the tool result for ``response``, an open HTTP response, of which at most ``limit`` bytes are read.
+        Only redirects and statuses from 400 on are errors, since a model repeats calls that fail.
+        """
         status = status_of(response)
         if response.is_redirect and response.status_code != HTTPStatus.NOT_MODIFIED:
             return error_result(f"{status}: the API redirects, and the redirect is not followed")
@@ -166,7 +167,9 @@ class OperationResponses:
         return CallToolResult(shown, structured_content=structured)
 
     def _with_note(self, note: str, shown: Sequence[ContentBlock]) -> CallToolResult:
-        """Return the tool result for a response that doesn't match the declared schema: ``shown``, and a note."""
+        """Return the tool result for a response that doesn't match the declared schema: the content ``shown``, followed
+        by ``note``.
+        """
         structured: JSONObject | None = None if self.schema is None else {"note": note}
         return CallToolResult([*shown, TextContent(note)], structured_content=structured)
 
@@ -182,7 +185,7 @@ class OperationResponses:
 
 
 def status_of(response: httpx2.Response) -> str:
-    """Return the HTTP status with its standard phrase, because a server may send any phrase."""
+    """Return the status of an HTTP response with its standard phrase, since a server may send any phrase."""
     try:
         return f"{response.status_code} {HTTPStatus(response.status_code).phrase}"
     except ValueError:
@@ -190,13 +193,15 @@ def status_of(response: httpx2.Response) -> str:
 
 
 async def _read(response: httpx2.Response, limit: int) -> tuple[bytes, str]:
-    """Return the response body, or its beginning, and an error text. The text is empty if the body is complete."""
+    """Read the body of an HTTP response. Returns the body, or its beginning, and an error text, which is empty if the
+    body is complete.
+    """
     try:
         body = response.content  # one of the author's hooks has already read it
     except httpx2.ResponseNotRead:
         codings = [each.strip() for each in response.headers.get("content-encoding", "").lower().split(",")]
         codings = [each for each in codings if each not in ("", "identity")]
-        if codings and codings not in _CODINGS:  # codings multiply: 300 bytes can become 4 GiB with gzip three times
+        if codings and codings not in _CODINGS:  # with gzip three times, 300 bytes can become 4 GiB
             return b"", "the body has a content coding other than gzip"
         try:
             body = await _unpacked(response, limit, is_packed=bool(codings))
@@ -211,7 +216,9 @@ async def _read(response: httpx2.Response, limit: int) -> tuple[bytes, str]:
 
 
 async def _unpacked(response: httpx2.Response, limit: int, *, is_packed: bool) -> bytes:
-    """Return the decompressed body. If it is longer than ``limit``, return at least its first ``limit`` + 1 bytes."""
+    """Return the decompressed ``body``. If it is longer than ``limit`` bytes, at least its first ``limit`` + 1 bytes
+    are returned.
+    """
     unpack = zlib.decompressobj(wbits=zlib.MAX_WBITS + 32)  # detect gzip or zlib by the header
     body = bytearray()
     pieces = response.aiter_raw()
@@ -235,8 +242,9 @@ async def _unpacked(response: httpx2.Response, limit: int, *, is_packed: bool) -
 
 
 async def _close_response(response: httpx2.Response, pieces: AsyncIterator[bytes]) -> None:
-    """Close the HTTP response. Then end the generators that read it, by reading until they fail. httpx2 would leave
-    them to the garbage collector."""
+    """Close the HTTP response. Then read its generators until they fail, so that they end now; httpx2 would leave them
+    to the garbage collector.
+    """
     try:
         await response.aclose()
     finally:
@@ -263,7 +271,7 @@ def _text(response: httpx2.Response, body: bytes) -> str:
 
 
 def _decoded(body: bytes) -> tuple[Any, bool]:
-    """Return the value of a JSON body, and whether it is valid and can be sent to the client."""
+    """Decode a JSON body. Returns its value, and whether it is valid and can be sent to the client."""
     if has_many_far(body):
         return None, False
     try:

@@ -47,8 +47,9 @@ _REFUSED: Final = ("$dynamicRef", "$recursiveRef", "$id")
 
 
 class Schemas:
-    """The schemas of an OpenAPI document, for requests or for responses. ``excluded`` is ``readOnly`` for requests, and
-    ``writeOnly`` for responses. Properties with this keyword are left out."""
+    """Converts the schemas of an OpenAPI document to JSON Schema, for requests or for responses. Properties with the
+    keyword ``excluded`` are left out: ``readOnly`` for requests, ``writeOnly`` for responses.
+    """
 
     def __init__(self, document: Document, excluded: str) -> None:
         self._document = document
@@ -69,8 +70,9 @@ class Schemas:
         """True if a schema excludes properties, by the `id` of the schema. The document keeps the schema alive."""
 
     def converted(self, schema: Any, base: str) -> Any:
-        """Return ``schema`` of the document ``base`` as JSON Schema, with references to definitions (see `complete`).
-        Raises `ValueError` if it cannot be read."""
+        """Convert ``schema``, from the document ``base``, to JSON Schema. References in the result need definitions,
+        which `complete` adds. Raises `ValueError` if the schema can't be read.
+        """
         self._mentions = []
         made = self._converted(schema, base)
         while self._ahead:
@@ -81,7 +83,7 @@ class Schemas:
         return made
 
     def complete(self, schema: JSONObject) -> JSONObject:
-        """Return ``schema``, which `converted` returned, with the definitions that its references need.
+        """Return ``schema``, a result of `converted`, with the definitions that its references need.
 
         If there are too many, only the nearest are kept; the others become schemas that allow anything. Raises
         `ValueError` for a schema that can't be sent.
@@ -103,7 +105,7 @@ class Schemas:
         return {**schema, "$defs": needed} if needed else schema
 
     def _checked(self, schema: Any, levels: int) -> Any:
-        """Return ``schema`` after validating it without following references. Raises `ValueError` if it is invalid."""
+        """Validate ``schema`` without following its references, and return it. Raises `ValueError` if it is invalid."""
         if is_too_deep(schema, levels):
             raise ValueError(f"a schema has more than {MOST_LEVELS} levels")
         try:
@@ -114,9 +116,9 @@ class Schemas:
         return schema
 
     def multiply(self, schemas: Iterable[JSONObject]) -> bool:
-        """Return whether the references in one of ``schemas``, which `complete` returned, may expand so far that it
-        can't be used for validation. Schemas share definitions, so checking all at once takes a fraction of the
-        time."""
+        """Return whether the references in one of ``schemas``, results of `complete`, may expand so far that the schema
+        can't be used for validation. Checking all schemas together is much faster, since they share definitions.
+        """
         roots: JSONObject = {str(number): {**schema, "$defs": {}} for number, schema in enumerate(schemas)}
         try:
             SchemaGrowth({"properties": roots, "$defs": self._definitions})
@@ -133,8 +135,9 @@ class Schemas:
         return cast("Any", schema)
 
     def _converted(self, node: Any, base: str, gone: Collection[str] = ()) -> Any:
-        """Return the OpenAPI schema ``node`` as a JSON Schema, without properties that are in ``gone`` or have the
-        excluded keyword."""
+        """Return the OpenAPI schema ``node`` as JSON Schema. Leaves out properties that are in ``gone`` or have the
+        excluded keyword.
+        """
         if isinstance(node, bool):
             return node
         if not isinstance(node, dict):
@@ -143,7 +146,7 @@ class Schemas:
         if refused := [keyword for keyword in _REFUSED if keyword in schema]:
             raise ValueError(f"a schema has {refused[0]}, which is not supported")
         if not all(map(_is_usable, map(str, members_of(schema.get("patternProperties"))))):
-            # The API checks all property names instead, including those of additional properties.
+            # Drop these keywords: the API itself checks all property names, including those of additional properties.
             schema = {keyword: said for keyword, said in schema.items() if keyword not in _BY_PATTERN}
         made: JSONObject = {}
         if "$ref" in schema:
@@ -183,13 +186,13 @@ class Schemas:
         return _modern(schema, made) if self._document.is_old else made
 
     def _part(self, node: Any, base: str, gone: Collection[str]) -> Any:
-        """Return a converted part of ``allOf``. A component is inlined if it requires properties that are in
-        ``gone``."""
+        """Convert a part of ``allOf``. A component isn't referenced but copied if it requires properties in ``gone``.
+        """
         required = {name for part, _ in self._parts_of(node, base) for name in _required_in(part)} if gone else ()
         return self._converted(node, base, gone if any(name in gone for name in required) else ())
 
     def _excluded_properties(self, schema: JSONObject, base: str) -> Iterator[str]:
-        """Yield the names of the properties that have the excluded keyword."""
+        """Yield the names of the properties in ``schema`` that have the excluded keyword."""
         for part, where in self._parts_of(schema, base):
             for name, each in members_of(part.get("properties")).items():
                 if (is_left_out := self._are_left_out.get(id(each))) is None:
@@ -199,7 +202,9 @@ class Schemas:
                     yield name
 
     def _parts_of(self, schema: Any, base: str) -> Iterator[tuple[JSONObject, str]]:
-        """Yield ``schema`` and its parts from references and ``allOf``, each with the URI of its document."""
+        """Yield ``schema``, and all schemas that it includes by reference or ``allOf``. Each comes with the URI of its
+        document.
+        """
         seen: set[tuple[str, str]] = set()
         ahead: list[tuple[Any, str]] = [(schema, base)]
         for node, where in ahead:  # which grows meanwhile
@@ -215,11 +220,13 @@ class Schemas:
                     ahead.append((target, uri))
 
     def _require(self, schema: JSONObject, made: JSONObject, gone: Collection[str]) -> None:
-        """Write the names of the required properties of ``schema`` into ``made``, except those in ``gone``."""
+        """Set ``required`` in the converted schema ``made`` to the required properties of ``schema``, except those in
+        ``gone``.
+        """
         required = [name for name in _required_in(schema) if name not in gone]
         tag = members_of(schema.get("discriminator")).get("propertyName")
-        # OpenAPI 3.1.1, 4.8.25: the property is required. A model sees that only if the document declares the property
-        # twice.
+        # OpenAPI 3.1.1, 4.8.25: the discriminator's property is required. A model only sees this if it is also in
+        # ``required``.
         if self._excluded == "readOnly" and isinstance(tag, str) and tag not in {*gone, *required}:
             required.append(tag)
         made.pop("required", None)
@@ -239,8 +246,9 @@ class Schemas:
 
 
 def _required_in(schema: JSONObject) -> list[str]:
-    """Return the required names of a schema. Return an empty list if ``required`` isn't a list: in older drafts, it is
-    a boolean. Raises `ValueError` if a name isn't a string."""
+    """Return the names in ``required`` of a schema; empty if ``required`` isn't a list, since older drafts have a
+    boolean there. Raises `ValueError` if a name isn't a string.
+    """
     required: Any = schema.get("required")
     if not isinstance(required, list):
         return []
@@ -250,7 +258,9 @@ def _required_in(schema: JSONObject) -> list[str]:
 
 
 def _modern(schema: JSONObject, made: JSONObject) -> JSONObject:
-    """Convert the keywords of ``made`` that have another meaning in OpenAPI 3.0. ``schema`` is the original schema."""
+    """Convert the keywords in ``made`` that have another meaning in OpenAPI 3.0, and return the result. ``schema`` is
+    the original schema.
+    """
     for bound, exclusive in (("minimum", "exclusiveMinimum"), ("maximum", "exclusiveMaximum")):
         if isinstance(is_exclusive := made.get(exclusive), bool):
             del made[exclusive]
@@ -268,8 +278,9 @@ def _modern(schema: JSONObject, made: JSONObject) -> JSONObject:
 
 
 class LateValidator:
-    """A schema validator that is created when it validates its first value, because a document may have hundreds of
-    operations."""
+    """A schema validator that is created when the first value is validated, since a document may have hundreds of
+    operations.
+    """
 
     def __init__(self, schema: JSONObject) -> None:
         self._schema = schema
@@ -287,13 +298,17 @@ class LateValidator:
             raise self._made
 
     def faults(self, value: Any) -> str | None:
-        """Return what is wrong with ``value``, like `SchemaValidator.faults`, or what is wrong with the schema."""
+        """Return descriptions of what is wrong with ``value``, like `SchemaValidator.faults`, or of what is wrong with
+        the schema.
+        """
         return str(self._made) if isinstance(self._made, ValueError) else self._made.faults(value)
 
 
 @cache
 def _is_usable(pattern: str) -> bool:
-    """Return whether ``pattern`` can be matched in linear time. Other patterns are checked only by the API."""
+    """Return whether the regular expression ``pattern`` can be matched in linear time. Other patterns are checked only
+    by the API.
+    """
     try:
         SchemaValidator({"pattern": pattern})
     except ValueError:
@@ -307,7 +322,7 @@ def _name_in(schema: JSONObject) -> str | None:
 
 
 def _references(schema: Any) -> list[str]:
-    """Return the names of the definitions that a converted ``schema`` refers to."""
+    """Return the names of the definitions that ``schema``, converted to JSON Schema, refers to."""
     found: list[str] = []
     ahead: list[tuple[Any, bool]] = [(schema, True)]
     while ahead:

@@ -105,7 +105,7 @@ def from_openapi(
 
 @contextmanager
 def _naming(operation: APIOperation) -> Generator[None]:
-    """Add the name of ``operation`` to each `ValueError` raised inside the ``with`` block."""
+    """Inside the block, add the name of ``operation`` to each `ValueError`."""
     try:
         yield
     except ValueError as error:
@@ -115,7 +115,7 @@ def _naming(operation: APIOperation) -> Generator[None]:
 
 
 def _text(root: JSONObject, key: str) -> str | None:
-    """Return a text that describes the API. Return `None` if the document contains no such text."""
+    """Return the document's description of the API; `None` if it has none."""
     text = members_of(root.get("info")).get(key)
     return text if isinstance(text, str) else None
 
@@ -145,7 +145,7 @@ def _chosen(document: Document, wanted: Collection[str] | Callable[[APIOperation
     for operation in document.operations():
         place = f"{operation.method} {operation.path}"
         names = {place} & set(wanted)
-        # Match each form by its own field: an operationId can read like the method and path of another operation.
+        # Match each form in its own field, since an operationId can look like the method and path of another operation.
         if operation.id is not None and operation.id in wanted and not _PLACE.match(operation.id):
             names.add(operation.id)
         for name in names:
@@ -177,7 +177,7 @@ def _allowed(url: httpx2.URL, removal: str, home: httpx2.URL, allowed: Collectio
 
 @frozen(eq=False)
 class _APITool:
-    """The tool that calls an OpenAPI operation."""
+    """A tool that calls an OpenAPI operation over HTTP."""
 
     _operation: APIOperation
     _http: httpx2.AsyncClient
@@ -187,7 +187,9 @@ class _APITool:
     _max_bytes: int
 
     def options(self) -> ToolOptions:
-        """Return the keyword arguments of the tool, from the document's description of the operation."""
+        """Return the keyword arguments with which to register the tool, taken from the document's description of the
+        operation.
+        """
         operation, data = self._operation, self._operation.data
         texts = [data[key] for key in ("summary", "description") if isinstance(data.get(key), str)]
         if operation.deprecated:
@@ -206,10 +208,9 @@ class _APITool:
         return made
 
     async def call(self, arguments: JSONObject) -> CallToolResult:
-        """Send the HTTP request for a call of the tool, and return the result."""
+        """Send the HTTP request for a call of the tool, and return the tool's result."""
         name = self._operation.name
-        # Use a copy of the cookies: cookies that the API sets for one caller must not be sent with another caller's
-        # call.
+        # Copy the cookies: cookies that the API sets for one caller must not be sent with another caller's call.
         http = copy.copy(self._http)
         http.cookies = self._http.cookies
         try:
@@ -231,7 +232,7 @@ class _APITool:
             return error_result("the API is unavailable, or sent an invalid answer")
 
     async def _opened(self, http: httpx2.AsyncClient, request: httpx2.Request) -> httpx2.Response:
-        """Return the response to the HTTP ``request``, after redirects within the origin. Its body is still unread."""
+        """Send ``request``, follow redirects within its origin, and return the response. Its body isn't read yet."""
         origin = request.url.origin
         response = await http.send(request, stream=True, follow_redirects=False)
         for _ in range(_MAX_REDIRECTS if http.follow_redirects else 0):

@@ -1,4 +1,4 @@
-"""Read skills, from a folder or from given contents: the front matter, and the digest and size of each file.
+"""Reads skills from a folder, or from given contents: the front matter, and the digest and size of each file.
 
 A file below the folder is opened one directory at a time, without following links. So nothing outside of the folder is
 read, whatever others do to it meanwhile.
@@ -64,8 +64,9 @@ def check_extra() -> None:
 
 
 def front_matter_of(text: str) -> JSONObject:
-    """Return the front matter in the ``text`` of a ``SKILL.md``. Raises `ValueError` if the front matter is missing, or
-    isn't a mapping of strings to JSON values, and `ImportError` if PyYAML isn't installed."""
+    """Parse the front matter of a ``SKILL.md``, whose contents are ``text``, and return it. Raises `ValueError` if the
+    front matter is missing, or isn't a mapping of strings to JSON values, and `ImportError` if PyYAML isn't installed.
+    """
     check_extra()
     found = _FENCED.match(text)
     if found is None:
@@ -85,7 +86,7 @@ def front_matter_of(text: str) -> JSONObject:
 
 
 def _value_of(written: str) -> Any:
-    """Return the value of the only YAML document in the text ``written``."""
+    """Return the value of ``written``, a text with a single YAML document."""
     top: list[Any] = []
     open_now: list[Any] = [top]
     """The open collections around the next value. After each mapping that waits for a value, the list has the value's
@@ -123,8 +124,9 @@ class _MappingKey(str):
 
 
 def _put(open_now: list[Any], value: Any, written: str | None) -> None:
-    """Add a value to the innermost open collection: as an item of a list, as a key of a mapping, or as the value of the
-    last key. ``written`` is the source text of a scalar. If the scalar is a key, its source text becomes the key."""
+    """Add a parsed YAML value to the innermost open collection: as an item of a list, as a key of a mapping, or as the
+    value of the last key. ``written`` is the source text of a scalar, which is used as it is for a key.
+    """
     now: Any = open_now[-1]
     if type(now) is list:
         cast("list[Any]", now).append(value)
@@ -140,7 +142,9 @@ def _put(open_now: list[Any], value: Any, written: str | None) -> None:
 
 
 def _scalar(event: Any) -> Any:
-    """Return the value of a YAML scalar by the core schema. Its tag determines the type, or its form if it is plain."""
+    """Return the value of a YAML scalar according to the core schema: its tag determines the type or, without a tag,
+    its form.
+    """
     text: str = event.value
     tag: str | None = event.tag
     if tag not in (None, "!"):
@@ -189,7 +193,7 @@ _LIMITS: Final = f"a skill has at most {MOST_FILES} files of {MOST_BYTES} bytes 
 
 @frozen(eq=False)
 class SkillSource:
-    """A skill, with the folder or the contents of its files."""
+    """A skill with its files, which are in a folder or in memory."""
 
     entry: Skill
     files: Mapping[str, SkillFile]
@@ -201,12 +205,13 @@ class SkillSource:
 
     @property
     def path(self) -> str:
-        """The path of the skill's folder in URIs, for example acme/refunds."""
+        """The path of the skill's folder in URIs, for example ``acme/refunds``."""
         return self.entry.root.removeprefix(SKILL_SCHEME).removesuffix("/")
 
     def contents_of(self, path: str) -> bytes | None:
-        """Return the contents of the file ``path``. Return `None` if the file no longer matches its entry, or cannot be
-        read. Blocks, so call it in a worker thread."""
+        """Return the contents of the skill's file ``path``; `None` if the file can't be read, or no longer matches its
+        digest and size. Blocks, so call it in a worker thread.
+        """
         try:
             contents = self.source[path] if isinstance(self.source, Mapping) else _contents(self.source, path)
         except (OSError, ValueError):
@@ -216,7 +221,8 @@ class SkillSource:
 
 
 def read_folder(folder: Path, prefix: str = "") -> SkillSource:
-    """Read ``folder`` as a skill that has the folder's name, under ``prefix``.
+    """Read the skill in ``folder``, and return it. Its name is the folder's name; ``prefix`` is the path before it in
+    URIs.
 
     Raises `ValueError`, which names the file and the rule, if it isn't a valid skill, and `OSError` if it cannot be
     read. Blocks: call it in a worker thread.
@@ -232,8 +238,9 @@ def read_folder(folder: Path, prefix: str = "") -> SkillSource:
 
 
 def read_files(name: str, contents: Mapping[str, bytes], prefix: str = "") -> SkillSource:
-    """Return the skill ``name`` under ``prefix`` with the given files, by path. Raises `ValueError` like
-    `read_folder`."""
+    """Return the skill ``name`` under the path ``prefix``. ``contents`` has the contents of its files, by path. Raises
+    `ValueError` like `read_folder`.
+    """
     if prefix and _PREFIX.fullmatch(prefix) is None:
         raise ValueError(f"{prefix[:200]!r} is not a valid prefix for skills: write it like acme/billing")
     if _NAME.fullmatch(name) is None or len(name) > _LONGEST_NAME:
@@ -256,14 +263,16 @@ def read_files(name: str, contents: Mapping[str, bytes], prefix: str = "") -> Sk
 
 
 def skill_folders(root: Path) -> list[tuple[Path, str]]:
-    """Return the skill folders at any depth below ``root``, each with its prefix, which is the path between ``root``
-    and the folder. A skill may be inside another skill."""
+    """Return the folders at any depth below ``root`` that contain a skill. Each comes with its prefix, the path between
+    ``root`` and the folder. A skill may be inside another skill.
+    """
     found = [Path(top) for top, _, names in os.walk(root) if SKILL_FILE in names and Path(top) != root]
     return [(folder, "/".join(folder.parent.relative_to(root).parts)) for folder in sorted(found)]
 
 
 def stamps_of(folder: Path) -> Stamps:
-    """Return the current metadata of all files below ``folder``. Raises the errors of `read_folder`."""
+    """Return the current metadata of all files below ``folder``, to detect changes. Raises the errors of `read_folder`.
+    """
     stat_of: Any = os.stat
     return {path: _stamp(stat_of(name, dir_fd=at, follow_symlinks=False)) for path, name, at in _files_below(folder)}
 
@@ -286,8 +295,9 @@ def _front_matter(name: str, contents: bytes) -> JSONObject:
 
 
 def _files_below(folder: Path) -> Iterator[tuple[str, str, int]]:
-    """Yield the path of each file below ``folder``, including hidden files, with the file's name and the descriptor of
-    its open folder. Raises `ValueError` for links, for names that no URI can have, and for too many files."""
+    """Yield each file below ``folder``, including hidden files: its path, its name, and the descriptor of its open
+    folder. Raises `ValueError` for links, for names that no URI can have, and for too many files.
+    """
     top = os.open(folder, _FOLDER)
     count = 0
     try:
@@ -309,8 +319,9 @@ def _files_below(folder: Path) -> Iterator[tuple[str, str, int]]:
 
 
 def _read(path: Path, name: str, at: int, room: int) -> tuple[bytes, tuple[int, ...]]:
-    """Return the contents and the metadata of the file ``name`` in the open folder ``at``. The file may have at most
-    ``room`` bytes."""
+    """Read the file ``name`` in the open folder ``at``, and return its contents and metadata. Raises `ValueError` if it
+    has more than ``room`` bytes.
+    """
     if stat.S_ISLNK(os.stat(name, dir_fd=at, follow_symlinks=False).st_mode):
         raise ValueError(f"{path}: a skill must not contain links")
     with open(os.open(name, _FILE, dir_fd=at), "rb") as file:
@@ -324,7 +335,9 @@ def _read(path: Path, name: str, at: int, room: int) -> tuple[bytes, tuple[int, 
 
 
 def _contents(folder: Path, path: str) -> bytes:
-    """Return the contents of the file ``path`` below ``folder``. Each directory in the path is opened separately."""
+    """Return the contents of the file ``path`` below ``folder``. Each directory in the path is opened separately, so
+    that no link is followed.
+    """
     at = os.open(folder, _FOLDER)
     try:
         *folders, name = path.split("/")

@@ -1,5 +1,5 @@
-"""`LoadedSkill`: a server's skill, whose files are compared with its entry when read. `SkillsExtension`: the
-extension's methods and settings (SEP-2640).
+"""`LoadedSkill`: a skill of a server, whose files are verified when they are read. `SkillsExtension`: the methods and
+settings of the skills extension (SEP-2640).
 
 Files are read only when requested (Lazy Retrieval).
 """
@@ -48,7 +48,8 @@ _IN_THREAD: Final = 64 * 1024
 
 
 class SkillChanged(MCPError):
-    """Raised if a file of a skill doesn't match the skill's entry, because the skill has changed or was tampered with.
+    """A file of a skill doesn't match its digest or size in the skill's listing: the skill has changed or was tampered
+    with.
 
     The file's contents are discarded. ``await client.get_skill(uri, refresh=True)`` returns the current entry, for
     which you must ask for the user's approval again.
@@ -57,7 +58,7 @@ class SkillChanged(MCPError):
 
 @frozen(eq=False)
 class LoadedSkill:
-    """A skill whose ``SKILL.md`` was read and matches its entry. Created by `Client.load_skill`.
+    """A server's skill whose ``SKILL.md`` was read and verified. Created by `Client.load_skill`.
 
     Digests protect against changes, not against the server, which provides both the entry and the files.
     ``allowed-tools`` in the front matter grants nothing.
@@ -71,8 +72,8 @@ class LoadedSkill:
     _reads: Reads
 
     async def read(self, path: str) -> str | bytes:
-        """Return a file of the skill by its path in the skill's folder, for example ``references/FORMS.md``. The file
-        is text if the server sends it as text.
+        """Read a file of the skill, verify it and return it. The argument is its path in the skill's folder, for
+        example ``references/FORMS.md``. The result is text if the server sends the file as text.
 
         Files of a dynamic skill (``entry.resources == "dynamic"``) are generated at each read, and not compared.
 
@@ -88,7 +89,7 @@ class LoadedSkill:
             raise ValueError(f"{path[:200]!r} is not a path in a skill: write it like references/FORMS.md")
         if self._files is None:
             return await _read(self._reads, self.entry.root + quote(name), None)
-        # SEP-2640, Integrity and Verification: an unlisted file is a verification failure, like a wrong digest
+        # SEP-2640, Integrity and Verification: reading an unlisted file is a verification failure, like a wrong digest.
         if name not in self._files:
             raise SkillChanged(f"{self.entry.uri[:200]} lists no file {name[:200]!r}")
         file = self._files[name]
@@ -96,7 +97,9 @@ class LoadedSkill:
 
 
 async def load(reads: Reads, entry: Skill) -> LoadedSkill:
-    """Read the ``SKILL.md`` of ``entry``, and compare it with the entry. See `Client.load_skill`."""
+    """Read the ``SKILL.md`` of the listed skill ``entry``, and verify that it matches the listing. See
+    `Client.load_skill`.
+    """
     from .folder import front_matter_of  # lazy import: needs PyYAML, which few clients have
 
     try:
@@ -110,7 +113,7 @@ async def load(reads: Reads, entry: Skill) -> LoadedSkill:
         found = await trio.to_thread.run_sync(front_matter_of, text)
     except ValueError as error:
         raise SkillChanged(f"{entry.uri[:200]}: {error}") from None
-    # SEP-2640, Integrity and Verification: compare field by field; any discrepancy is a failure
+    # SEP-2640, Integrity and Verification: compare field by field; any difference is a failure.
     for name in (*found, *entry.frontmatter):
         if name not in found or name not in entry.frontmatter or not _is_same(found[name], entry.frontmatter[name]):
             raise SkillChanged(f"{entry.uri[:200]}: {name[:100]!r} in its front matter differs from the listing")
@@ -129,8 +132,9 @@ def _is_same(one: Any, other: Any) -> bool:
 
 
 async def _read(reads: Reads, uri: str, file: SkillFile | None) -> str | bytes:
-    """Return the resource ``uri`` if its bytes match the digest of ``file`` in the skill's entry. Raises `SkillChanged`
-    if they don't."""
+    """Read the resource ``uri``, and return it if its bytes match the digest and size in ``file``. Raises
+    `SkillChanged` otherwise.
+    """
     *others, last = reads
     for read in others:
         with suppress(SkillChanged):
@@ -163,8 +167,9 @@ _DIRECTORY_READ: Final = "directoryRead"
 
 
 class SkillsExtension(Extension[JSONObject, JSONObject]):
-    """The skills extension, ``io.modelcontextprotocol/skills``, without skills of its own. If ``directory_read`` is
-    true, clients can list folders. SEP-2640 defines no client settings, so clients need not declare it."""
+    """The skills extension (``io.modelcontextprotocol/skills``), without any skills. If ``directory_read`` is true,
+    clients can list folders. Clients needn't declare the extension, since SEP-2640 defines no client settings.
+    """
 
     def __init__(self, *, directory_read: bool = True) -> None:
         super().__init__(SKILLS_EXTENSION, server={_DIRECTORY_READ: True} if directory_read else {})
@@ -180,8 +185,9 @@ class SkillsExtension(Extension[JSONObject, JSONObject]):
         """The request method for the contents of a folder. `None` if folders cannot be listed."""
 
     def _serves(self, row: Method, capabilities: ServerCapabilities) -> bool:
-        """Return whether a server that has declared the extension also has this method (SEP-2640, Capability
-        Negotiation: clients MUST NOT call ``resources/directory/read`` without ``directoryRead``)."""
+        """Return whether a server with these ``capabilities`` has the method ``row`` of the extension (SEP-2640,
+        Capability Negotiation: clients MUST NOT call ``resources/directory/read`` without ``directoryRead``).
+        """
         settings = (capabilities.extensions or {}).get(SKILLS_EXTENSION)
         return row is not self._reading or (isinstance(settings, dict) and settings.get(_DIRECTORY_READ) is True)  # pyright: ignore[reportUnknownMemberType]
 
