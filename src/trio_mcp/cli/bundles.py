@@ -244,8 +244,7 @@ _WORD: Final = re.compile(r"[a-z]+|[A-Z]+(?![a-z])|[A-Z][a-z]+")
 _PEM_NAMES: Final = ("*.pem", "*.key", "*.crt", "*.cer", "*.der")
 
 _PEM: Final = re.compile(
-    # The line ends of a private key may be escaped as in JSON, and its lines may be indented. Headers may precede the
-    # key.
+    # In a private key, line ends may be escaped as in JSON, lines may be indented, and headers may come first.
     rb"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----(?:[\s\"'+,>|]|\\[rnt])*+"
     rb"(?:[A-Z][A-Za-z-]{1,30}+:[^\n\\]{0,100}+(?:\s|\\[rnt])*+){0,4}+[A-Za-z0-9+/=]{16}"
 )

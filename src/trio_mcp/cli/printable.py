@@ -14,8 +14,7 @@ import click
 
 from . import USAGE
 
-# Control characters can move the cursor and rename windows. The other characters in this class reverse the direction of
-# text.
+# Control characters can move the cursor and rename windows; the others in this class reverse the direction of text.
 _OBEYED: Final = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 # Line separators that Python doesn't treat as line ends, and zero-width characters, which can hide words.
 _HIDDEN: Final = re.compile(

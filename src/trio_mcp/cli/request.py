@@ -208,8 +208,7 @@ class RequestRun:
 
     async def _until_signalled(self) -> int:
         status = INTERRUPTED
-        # Another signal may end the command, for example when the terminal is closed. Then too, cancel the request and
-        # restore the terminal.
+        # Another signal may end the command: then too, cancel the request and restore the terminal.
         with Signals() as signals:
             async with open_service_nursery("the command is over") as nursery:
                 with trio.CancelScope() as leaving:
@@ -262,8 +261,7 @@ class RequestRun:
         return {**options, **self._questions.options()}
 
     async def _request_logs(self, client: Client) -> None:
-        # Set the log level: a modern server sends logs only if requested, and a legacy server chooses the level itself
-        # otherwise.
+        # Without a level, a modern server sends no logs, and a legacy server chooses the level itself.
         if self.log_level is not None and client.server_capabilities.logging is not None:
             try:
                 await client.set_log_level(self.log_level)

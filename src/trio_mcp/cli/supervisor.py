@@ -218,8 +218,7 @@ class Supervisor:
                 slot.starting = None
             if slot.current is None and slot.starting is None and slot.not_before <= now:
                 self._start(slot)
-        # Replace workers one after another, and only if each slot has a worker. So a failing version can replace at
-        # most one worker.
+        # Replace workers one after another, so that a failing version can replace at most one worker.
         if self._failed != self._generation and all(slot.current and not slot.starting for slot in slots):
             for slot in slots:
                 if slot.current is not None and slot.current.generation != self._generation:

@@ -125,8 +125,7 @@ HOSTS: Final[dict[str, Host]] = {
     "claude-desktop": Host(
         title="Claude Desktop",
         path=_claude_desktop(),
-        # The host's documentation only names the path on macOS. The path on Linux is the one in the official package,
-        # mcp.cli.claude.
+        # The host documents only the path on macOS. The path on Linux is from the official package, mcp.cli.claude.
         source="https://modelcontextprotocol.io/quickstart/user",
     ),
     "claude-code": Host(

@@ -131,8 +131,7 @@ class Messenger:
         if trio.current_time() - self._steady_since < 2 * _HEARTBEAT_INTERVAL:
             return False
         dead = await self._courier.find_dead([replica, self.replica.id])
-        # If the storage has lost our own heartbeat, it has lost the heartbeats of other replicas too, so they may be
-        # alive.
+        # A storage that has lost our own heartbeat may have lost others too, so they aren't a sign of death.
         return replica in dead and self.replica.id not in dead
 
     @property
@@ -218,8 +217,7 @@ class Messenger:
             for attempt in count(1):
                 is_dead, error = False, None
                 try:
-                    # Check whether the receiver is dead only before repeating the message: nearly all messages have a
-                    # receipt by then.
+                    # Nearly all messages have a receipt before they are repeated, so check for death only then.
                     is_dead = reply.is_late and await self.is_dead(replica)
                     if not is_dead:
                         await self._courier.send(replica, letter, number=number)

@@ -69,8 +69,8 @@ def names_given_twice(value: Any) -> dict[str, int]:
     return value.twice if isinstance(value, _Repeating) else {}
 
 
-# Let each pattern also match an unterminated string or comment, up to the end of the line or text. Otherwise the search
-# would read the rest of the text again from each position in it.
+# Let each pattern also match an unterminated string or comment, up to the end of the line or text.
+# Otherwise the search would read the rest of the text again from each position in it.
 _STRING: Final = r'"[^"\\\n]*+(?:\\.[^"\\\n]*+)*+"?'
 _COMMENT: Final = re.compile(rf"{_STRING}|//[^\r\n]*|/\*(?:.*?(?P<end>\*/)|.*)", re.DOTALL)
 _TRAILING: Final = re.compile(rf"{_STRING}|,(?=[ \t\r\n]*[}}\]])")

@@ -116,8 +116,8 @@ class Member:
     ) -> None:
         self.description = description
         self.status = MemberStatus(name, MemberState.STARTING)
-        # Pass a callback for list changes in any case, since the client asks a modern server to report changes only if
-        # there is one. `MemberListing` handles the changes before any callback runs.
+        # Pass a callback in any case, since a modern server reports list changes only if the client has one.
+        # `MemberListing` handles a change before any callback runs.
         given: ClientOptions = {"on_list_changed": lambda _: None, **options, **description.options}
         self._options = options_for_member(name, given)
         settings = ClientSettings(**self._options)
@@ -245,9 +245,9 @@ class Member:
 
     @asynccontextmanager
     async def _connected(self) -> AsyncGenerator[Client]:
-        # Set a timeout here if nothing else has one: a server in memory. A client whose user may sign in has its own
-        # timeout, which is paused meanwhile, and the timeout of a command reports its last lines. Don't use
-        # `trio.fail_after`, since it is built with contextlib.
+        # Limit connecting to a server in memory, since its lifespan has no timeout of its own.
+        # The other targets have timeouts, which pause while a user signs in, and report a command's last lines.
+        # `trio.fail_after` isn't used, since it is built with contextlib.
         target = self._target()
         limited = not (isinstance(target, Command) or (isinstance(target, Address) and target.auth is not None))
         with trio.move_on_after(self._connect_timeout if limited else math.inf) as connecting:
@@ -295,8 +295,7 @@ class Member:
         self._ready_since = None
         stderr = error.stderr if isinstance(error, ConnectionLost) and error.stderr else self._stderr.lines
         status = MemberStatus(self.status.name, MemberState.FAILED, error, stderr, self._failures)
-        # A restart is useless if the configuration is invalid on any machine, or if the user would have to sign in
-        # again.
+        # A restart is useless if the configuration is invalid, or if the user would have to sign in again.
         hopeless = isinstance(error, BadTarget) or (isinstance(error, AuthorizationError) and self._user_was_asked)
         if policy is not None and expected and not hopeless and self._failures < policy.attempts:
             self._failures += 1

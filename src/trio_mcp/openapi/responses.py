@@ -263,8 +263,7 @@ def _is_readable(kind: str) -> bool:
 
 
 def _text(response: httpx2.Response, body: bytes) -> str:
-    # Check the name before Python sees it: some codecs take quadratic time or raise, and Python caches every unknown
-    # name.
+    # Check the name before Python sees it: some codecs are slow or raise, and unknown names are cached.
     name = normalize_encoding((response.charset_encoding or "")[:_LONGEST_CHARSET]).lower()
     name = aliases.get(name, name)
     return body.decode(name if name in _CHARSETS else "utf-8", "replace")

@@ -170,8 +170,7 @@ class Schemas:
                 parts = items_of(schema, keyword)
                 made[keyword] = [*made.get(keyword, ()), *(self._part(each, base, gone) for each in parts)]
             elif keyword in _LISTED:
-                # Convert oneOf to anyOf: definitions may be shortened here, and model providers support anyOf. The API
-                # itself checks that exactly one schema matches.
+                # Convert oneOf to anyOf, which model providers support. The API checks that only one matches.
                 name = "anyOf" if keyword == "oneOf" and "anyOf" not in schema else keyword
                 made[name] = [self._converted(each, base) for each in items_of(schema, keyword)]
             elif keyword in _NAMED:
@@ -225,8 +224,7 @@ class Schemas:
         """
         required = [name for name in _required_in(schema) if name not in gone]
         tag = members_of(schema.get("discriminator")).get("propertyName")
-        # OpenAPI 3.1.1, 4.8.25: the discriminator's property is required. A model only sees this if it is also in
-        # ``required``.
+        # OpenAPI 3.1.1, 4.8.25: the discriminator's property is required, so a model must see it as such.
         if self._excluded == "readOnly" and isinstance(tag, str) and tag not in {*gone, *required}:
             required.append(tag)
         made.pop("required", None)

@@ -416,15 +416,14 @@ class ProxyClient(Downstream):
             return isinstance(level, str) and self._wants_log(log_level_rank(level), event.revision)
         if is_unknown(name):
             return self.speaks_as(event.revision)
-        # A modern client gets changes only on its streams (subscriptions/listen), from the requests that opened the
-        # streams.
+        # A modern client gets changes only on the streams that it has opened with subscriptions/listen.
         if legacy is None or not self._state.initialized or name not in legacy._methods:
             return False
         if name != "notifications/resources/updated":
             return True
         subscriptions = self._state.subscriptions
-        # The URI of the change may not show to which subscribed resource it belongs. If no client has subscribed to
-        # exactly this URI, notify every client with subscriptions.
+        # If no client has subscribed to exactly this URI, notify every client that has subscriptions.
+        # The URI of a change may not show to which subscribed resource the change belongs.
         return event.params.get("uri") in subscriptions or (not named and bool(subscriptions))
 
     def speaks_as(self, revision: Revision) -> bool:
@@ -466,8 +465,7 @@ class ProxyClient(Downstream):
         await outbox.room()
         if not self._is_for_us(event, named=True):
             return  # the call was cancelled while its notification waited
-        # Notifications that were queued before the end of the call are sent before its response, since the client reads
-        # nothing on the call's channel after the response.
+        # After the response, the client reads nothing on the call's channel, so use its main channel then.
         (self._outbox if scope is None or not scope.sends else outbox).put(line)
 
     def _only_legacy_call(self) -> RequestScope | None:

@@ -135,8 +135,7 @@ async def _call_until_done(call: ForwardedCall, params: JSONObject, upstream: Up
                 raise
         else:
             if is_task(result):
-                # extension tasks, Capability Negotiation: a server MUST NOT respond with a task if the request didn't
-                # declare the extension.
+                # extension tasks, Capability Negotiation: without the declared extension, a task MUST NOT be returned.
                 raise ProtocolViolation("tools/call: the server returned a task that was not requested")
             return result
         extensions[TASKS_EXTENSION] = {}
@@ -264,8 +263,7 @@ def _params(scope: RequestScope, downstream: Downstream, upstream: Upstream) -> 
     if (upstream.shared or downstream.is_connectionless) and not caller.alone:
         meta[CLIENT] = caller.tag
     if request.continuation is not None and not upstream.revision.server_requests:
-        # Pass on responses to input requests without the proxy's own state: the upstream server identifies them by
-        # their keys.
+        # Pass on the client's responses without the proxy's own state: their keys identify them upstream.
         params = {**params, "inputResponses": request.continuation.responses}
     return {**params, "_meta": meta} if meta else params
 

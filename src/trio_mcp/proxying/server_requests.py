@@ -210,8 +210,8 @@ def _check_declared(respondent: Respondent, method: str, params: JSONObject) -> 
 def _in_client_terms(respondent: Respondent, method: str, params: JSONObject, revision: Revision) -> JSONObject:
     meta: Any = params.get("_meta")
     if isinstance(meta, dict):
-        # Remove the progress token, since tokens differ on each connection. Remove task metadata for a client that has
-        # no tasks, or another form of tasks, since it wouldn't understand them.
+        # Remove the progress token, since each connection has its own tokens.
+        # Remove task metadata that the client wouldn't understand.
         left_out = {PROGRESS_TOKEN} if respondent.revision.tasks == revision.tasks else {PROGRESS_TOKEN, RELATED_TASK}
         kept = {name: value for name, value in cast("JSONObject", meta).items() if name not in left_out}
         params = {**params, "_meta": kept}

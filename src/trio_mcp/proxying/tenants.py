@@ -286,8 +286,7 @@ def _options_of(request: InboundRequest) -> ClientOptions:
     capabilities = request.capabilities or ClientCapabilities()
     asks = CANCELS.name in (capabilities.extensions or {})
     if not request.revision.handshake:
-        # To a legacy server, only the extension for apps is forwarded. A modern server gets the client's extensions in
-        # each request.
+        # A legacy server only gets the extension for apps. A modern one gets the extensions in each request.
         declared = capabilities.extensions or {}
         apps = {name: settings for name, settings in declared.items() if name == APPS_EXTENSION}
         capabilities = attrs.evolve(capabilities, extensions=apps or None)

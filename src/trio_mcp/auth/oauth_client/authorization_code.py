@@ -96,8 +96,8 @@ def sign_in(settings: OAuthSettings, context: GrantContext) -> Machine[Grant]:
     record = context.stored.issuers.get(found.issuer, IssuerRecord())
     wanted = scopes_at(found, settings.auth.scopes, context)
     scopes = wanted
-    # 2026-07-28 authorization, Refresh Tokens: request offline_access only if the authorization server lists
-    # that scope. As the only scope, it would replace the default scopes.
+    # 2026-07-28 authorization, Refresh Tokens: request offline_access only if the authorization server lists it.
+    # If offline_access were the only scope, it would replace the default scopes.
     if wanted and settings.auth.refresh and OFFLINE_ACCESS in (server.scopes_supported or ()):
         scopes = tuple(dict.fromkeys((*wanted, OFFLINE_ACCESS)))
     named = scopes_to_register(found, scopes)
@@ -107,8 +107,7 @@ def sign_in(settings: OAuthSettings, context: GrantContext) -> Machine[Grant]:
     try:
         tokens = yield from visit(client)
     except AuthorizationError as error:
-        # RFC 6749 section 5.2: the server no longer knows the client, which had registered itself. Some servers delete
-        # such registrations.
+        # RFC 6749 section 5.2: the server no longer knows the registered client. Some servers delete registrations.
         if error.code != "invalid_client" or client.registration is not record.client:
             raise
     if tokens is None:
@@ -205,8 +204,7 @@ def _code(callback: str, request: _SignInRequest) -> str:
         raise AuthorizationError("the response of the authorization server repeats a parameter")
     if not hmac.compare_digest(answer.get("state", "").encode(errors="replace"), request.state.encode()):
         raise AuthorizationError("the browser was redirected with the response to another authorization request")
-    # RFC 9207 section 2.4; 2026-07-28 authorization, Authorization Response Validation: compare the issuers without
-    # normalizing them.
+    # RFC 9207 section 2.4: compare the issuers without normalizing them.
     issuer = answer.get("iss")
     if issuer is None and request.server.authorization_response_iss_parameter_supported:
         raise AuthorizationError("the authorization server's response has no parameter iss")
@@ -307,8 +305,7 @@ def revoke(settings: OAuthSettings, context: GrantContext, issuer: str) -> Machi
     if client is None:
         if record.client is None:
             raise AuthorizationError("it is unknown which client the tokens were granted to")
-        # If the client was created with other settings, only its id is known. The id is enough for a client
-        # without a secret.
+        # With other settings, only the client's id is known, which is enough for a client without a secret.
         client = TokenClient(client_id=record.client.client_id, auth_method="none", registration=record.client)
     elif settings.client is not None:
         context.claim(settings.client, issuer)

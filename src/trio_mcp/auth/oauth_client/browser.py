@@ -89,8 +89,7 @@ async def open_in_browser(url: str) -> None:
     """
     import webbrowser  # lazy import: servers have no use for a browser
 
-    # A text-mode browser ends only when the user quits it. If this call is cancelled, the thread that waits for the
-    # browser is abandoned.
+    # A text-mode browser ends only when the user quits it, so a cancelled call abandons the thread that waits for it.
     if not await trio.to_thread.run_sync(webbrowser.open, url, abandon_on_cancel=True, limiter=trio.CapacityLimiter(1)):
         raise AuthorizationError("no browser can be opened here: pass OAuth(on_visit=...) to show the URL to the user")
 
@@ -184,16 +183,14 @@ class LoopbackListener:
         """Return the URL that the browser was redirected to; `None` if the request is for another URL."""
         if self._answer is None or request.method != b"GET":
             return None
-        # A web page can make its own host name resolve to this machine (DNS rebinding), but it can't change the
-        # Host header.
+        # DNS rebinding: a web page can make its own host name resolve to this machine, but can't change Host.
         if [value.lower() for name, value in request.headers if name == b"host"] != [self._host]:
             return None
         path, _, query = request.target.decode("ascii").partition("?")
         if path != self._path:
             return None
-        # RFC 6749 sections 4.1.2 and 4.1.2.1: successful and failed responses contain the state. Without this
-        # check, any web page could send a browser to this listener, and end the sign-in with a response of its
-        # own.
+        # RFC 6749 sections 4.1.2 and 4.1.2.1: successful and failed responses contain the state.
+        # Without this check, any web page could end the sign-in by sending the browser to this listener.
         state = _state_in(f"?{query}")
         if not hmac.compare_digest(state.encode(errors="replace"), self._state.encode()):
             return None

@@ -69,8 +69,7 @@ def discover(context: GrantContext, only: str | None = None) -> Machine[Authoriz
     metadata = yield from _metadata(issuer)
     if metadata is None:
         raise AuthorizationError(f"the authorization server {shown(issuer)} has no metadata")
-    # RFC 9728 section 7.3: request tokens for the resource as named in the metadata; it is compared character by
-    # character.
+    # RFC 9728 section 7.3: request tokens for the resource exactly as its metadata names it.
     return AuthorizationServer(metadata=metadata, resource=resource.resource, resource_scopes=resource.scopes_supported)
 
 
@@ -94,8 +93,7 @@ def known_issuer(client: PreregisteredClient, stored: StoredAuthorization) -> st
         return client.issuer
     for issuer, record in stored.issuers.items():
         kept = record.client
-        # Skip clients that have registered themselves (they have redirect URIs): a hostile server can give such a
-        # client any id.
+        # Skip clients that registered themselves (with redirect URIs): a hostile server chooses their ids.
         if kept is not None and kept.client_id == client.client_id and not kept.redirect_uris:
             return issuer
     return None
@@ -123,8 +121,7 @@ def _metadata(issuer: str) -> Machine[ServerMetadata | None]:
 
     def read(body: bytes) -> ServerMetadata:
         metadata = ServerMetadata.from_json(body)
-        # RFC 8414 section 3.3, OpenID Connect Discovery section 4.3: the issuer in the metadata must be identical,
-        # except for a trailing slash.
+        # RFC 8414 section 3.3: the issuer in the metadata must be identical, except for a trailing slash.
         if not same_issuer(metadata.issuer, issuer):
             raise InvalidDocument(f"metadata of another issuer, {shown(metadata.issuer)}")
         return metadata
@@ -159,8 +156,7 @@ def _first(urls: Sequence[str], read: Callable[[bytes], T]) -> Machine[T | None]
                 return read(answer.body)
             except InvalidDocument as error:
                 failures.append(f"{shown(url)}: {error}")
-        # Many servers respond to any path with an HTML page, and others require a token first: neither is a metadata
-        # document.
+        # Ignore responses that aren't metadata: an HTML page for any path, or a demand for a token.
         elif answer.status != 200 and (not 400 <= answer.status < 500 or answer.status in _LATER):
             failures.append(f"{shown(url)}: status {answer.status}")
     if failures:

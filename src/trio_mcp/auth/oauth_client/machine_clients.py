@@ -163,8 +163,7 @@ def workload_identity(settings: WorkloadIdentity, context: GrantContext) -> Mach
     assert isinstance(settings.assertion, str), "the function was called"
     found = yield from discover(context, settings.issuer)
     if settings.issuer is None and not _is_audience(found, settings.assertion):
-        # Without this check, a hostile server could name another authorization server, and then use the received
-        # assertion at the intended one.
+        # Otherwise a hostile server could name another authorization server, and use the assertion there.
         raise AuthorizationError(
             f"the assertion is not for this server's authorization server, {found.issuer[:200]!r}: use an assertion"
             " with that audience or, if you trust the issuer, pass it as issuer="
@@ -229,8 +228,7 @@ def enterprise_managed(settings: EnterpriseManaged, context: GrantContext) -> Ma
     client = preregistered(settings.idp_client, provider)
     # The identity provider's grant isn't bound to a key, so the request contains no DPoP proof.
     answer = yield from ask(form, provider, client, attrs.evolve(context, proof_key=None))
-    # RFC 8693 section 2.2.1: a token of any other type is meant only for the client, so don't send it to the
-    # authorization server.
+    # RFC 8693 section 2.2.1: don't send a token of another type to the authorization server: it is only for the client.
     if answer.issued_token_type != _ID_JAG:
         raise AuthorizationError("the identity provider returned another kind of token than a grant for the server")
     client = preregistered(settings.client, found.metadata)

@@ -164,8 +164,7 @@ class TokenKeeper:
         replacement was already tried for this request.
         """
         if held is not None and held.since >= request.begun and held.is_granted:
-            # 2026-07-28 authorization, Step-Up Authorization Flow: all demanded scopes together have already been
-            # requested.
+            # 2026-07-28 authorization, Step-Up Authorization Flow: all demanded scopes were already requested.
             scopes = scopes_in("" if challenge is None else challenge.params.get("scope", ""))
             if not steps_up or set(scopes) <= set(held.requested_scopes):
                 raise final_refusal(request, "insufficient_scope" if steps_up else None, "although the token is new")

@@ -340,8 +340,7 @@ def _register(
         grant_types=("authorization_code", "refresh_token") if settings.auth.refresh else ("authorization_code",),
         response_types=("code",),
         token_endpoint_auth_method=wanted,
-        # Without the application type, OpenID Connect servers assume a web application, which must not have loopback
-        # redirects.
+        # Without application_type, OpenID Connect servers expect a web application, without loopback redirects.
         application_type="native" if native else "web",
         scope=" ".join(scopes) or None,
     )
@@ -368,8 +367,8 @@ def _register(
         secret_expires_at=made.client_secret_expires_at or None,  # 0 means never
         auth_method=made.token_endpoint_auth_method or otherwise,
         redirect_uris=(settings.redirect_uri,),
-        # RFC 7591 section 3.2.1: the response contains the scopes that were registered. Scopes that the server left out
-        # are stored as well, so that the client doesn't register for them again.
+        # RFC 7591 section 3.2.1: the response contains the scopes that were registered.
+        # Scopes that the server left out are stored as well, so that the client doesn't register for them again.
         scopes=None if made.scope is None else tuple(dict.fromkeys((*scopes, *scopes_in(made.scope)))),
     )
     return _registered(kept)

@@ -145,8 +145,8 @@ class _SignatureCheck:
         signed = read_signed(token, self._algorithms, _LONGEST)
         self._check_type(signed)
         claims, expected = signed.claims, self._expected
-        # Check the signature before reading untrusted claims in detail. The issuer's URL is compared literally, and
-        # untrusted tokens don't cause additional fetches of an issuer's keys.
+        # Check the signature before reading untrusted claims in detail.
+        # The issuer is compared literally, so untrusted tokens don't cause additional fetches of keys.
         issuer = expected.check_issuer(claims)
         if not await self._sources[issuer].has_signed(signed):
             raise Untrusted(f"not signed by a key of {issuer}")

@@ -233,8 +233,7 @@ class FetchedKeys:
         candidates = [key for key in self._keys if _may_be(key, signed)]
         if any(key.has_signed(signed) for key in candidates):
             return True
-        # The token may be signed with a new key, so fetch the keys. If the token's key id is known, the keys aren't
-        # fetched.
+        # Fetch the keys, since the token may be signed with a new one. Don't if the token's key id is known.
         if candidates and signed.kid is not None and all(key.kid is not None for key in candidates):
             return False
         before = self._keys

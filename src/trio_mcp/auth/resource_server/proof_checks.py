@@ -102,8 +102,7 @@ class ProofChecks:
         jwk: object = signed.header.get("jwk")
         if not isinstance(jwk, dict):
             raise Untrusted("the proof has no key (jwk)")
-        # Cache the key: parsing a key takes as long as checking a signature, and a client uses one key for all its
-        # requests.
+        # Cache the key: parsing a key takes as long as checking a signature, and clients rarely change keys.
         known = self._keys.get(thumbprint)
         if known is not None and known[0] == jwk:
             return known

@@ -347,8 +347,7 @@ class Gate:
         return satisfies is not None and all(scope in granted or satisfies(granted, scope) for scope in needed)
 
     def _presented(self, head: HttpHead) -> PresentedToken | Refusal:
-        # 2026-07-28 authorization, Token Requirements: the token is read only from this header, never from the
-        # query.
+        # 2026-07-28 authorization, Token Requirements: read the token only from this header, not from the query.
         if "authorization" in head.repeated:
             return self._refusals.malformed("there must be exactly one Authorization header")
         try:
@@ -403,8 +402,7 @@ class Gate:
         if came.scheme == "bearer" or self._proofs is None:
             if principal.key_thumbprint is None:
                 return None
-            # RFC 9449 section 7.2: refuse a bearer token that is bound to a key, since an attacker who stole the token
-            # would send it without a proof.
+            # RFC 9449 section 7.2: refuse a bound token without a proof, since it may be stolen.
             return self._refusals.bad_token(came.scheme, "the access token is bound to a key; send a DPoP proof")
         from .proof_checks import NonceNeeded, TooManyProofs
 

@@ -106,8 +106,8 @@ class TokenCheck:
 
 
 def _digest(token: str) -> bytes:
-    # Hash the token: a stored token might leak, and a hash takes only 32 bytes. BLAKE2 takes two thirds of the time of
-    # OpenSSL's SHA-256.
+    # Hash the token: a stored token might leak, and a hash takes only 32 bytes.
+    # BLAKE2 takes two thirds of the time of OpenSSL's SHA-256.
     return hashlib.blake2b(token.encode(), digest_size=32).digest()
 
 

@@ -48,8 +48,7 @@ def check_endpoint(url: str, trusted_http_hosts: Collection[str] = ()) -> str:
 
 def _checked(what: str, url: str, trusted_http_hosts: Collection[str]) -> str:
     origin, _ = split_url(url)
-    # 2026-07-28 authorization, Communication Security: https is required, except on this machine, or in a
-    # network that the author trusts.
+    # 2026-07-28 authorization, Communication Security: require https, except on this machine or for trusted hosts.
     if not origin.secure and not is_local_host(origin.host) and origin.host not in trusted_http_hosts:
         raise ValueError(
             f"the URL of the {what} must begin with https://, or with http:// on this machine or at a host in "
@@ -342,7 +341,6 @@ def fetcher_for(url: str, trusted_http_hosts: frozenset[str]) -> Fetcher:
     """
     from ..fetching import HttpFetcher, UrlRules
 
-    # The URL comes from the author of this server, not from an untrusted source, so the trusted hosts apply to any such
-    # URL.
+    # The URL comes from the author of this server, so the trusted hosts apply to any such URL.
     rules = attrs.evolve(UrlRules.for_server(url), trusted_http_hosts=trusted_http_hosts)
     return HttpFetcher(rules, deadline=_ISSUER_DEADLINE)

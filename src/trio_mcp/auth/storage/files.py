@@ -293,8 +293,7 @@ class _StoredFile:
     record: msgspec.Raw = attrs.field(repr=False)
 
 
-# Create the decoder at import: the process crashes if two threads prepare to decode a class at the same time (msgspec
-# 0.22).
+# Create the decoder at import: two threads that prepare to decode a class together crash the process (msgspec 0.22).
 _stored_files: Final = msgspec.json.Decoder(_StoredFile)
 
 

@@ -130,8 +130,7 @@ class _File:
     stored: StoredAuthorization
 
 
-# Create the decoder at import: the process crashes if two threads prepare to decode a class at the same time (msgspec
-# 0.22).
+# Create the decoder at import: two threads that prepare to decode a class together crash the process (msgspec 0.22).
 _files: Final = msgspec.json.Decoder(_File)
 
 

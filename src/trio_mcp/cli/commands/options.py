@@ -213,8 +213,7 @@ def sign_in_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 _PATIENCE: Final = 2.0
-# Complete only characters of names (2025-11-25 tools, Tool Names) and URIs. Others would need quotes, and might have a
-# meaning in a shell.
+# Complete only characters of names (2025-11-25 tools, Tool Names) and URIs, since others would need quotes in a shell.
 _TYPEABLE: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_./:@%+,-]*")
 
 

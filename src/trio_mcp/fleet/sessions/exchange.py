@@ -213,8 +213,7 @@ class SharedExchange(SessionExchange):
 
     def cancelled(self, request: InboundRequest, cause: CancelCause) -> None:
         if cause is CancelCause.SHUTDOWN and self.is_stream and not self.is_over and request is self.request:
-            # Put an error for the request into the stream, so that a client that resumes the stream on another replica
-            # knows that nothing more follows.
+            # End the stream with an error, so that a client that resumes it elsewhere knows that nothing follows.
             self.outbox.put(lost_line(self.request_id))
         super().cancelled(request, cause)
 

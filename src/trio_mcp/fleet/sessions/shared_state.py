@@ -85,8 +85,7 @@ class SessionServices:
         self.retry_interval = retry_interval
         self.nursery = nursery
         cipher = running.cipher
-        # Use no keys without secrets of the author: the storage's own secret is in the storage too, so it would protect
-        # nothing.
+        # Without secrets of the author, use no keys: the storage's own secret is in the storage itself.
         has_secrets = cipher is running.server._state_cipher
         self._seal = MessageSeal(cipher, self.replica.id) if has_secrets else None
         self.keys = cipher.keys_for(b"trio-mcp session events 2 ") if has_secrets else None

@@ -249,8 +249,7 @@ class SharedStream:
     async def _append(self, lines: Sequence[bytes], *, finish: bool) -> bool:
         """Store ``lines`` in the event log, then send them. Returns the same as `EventLog.append`."""
         pipe, first = self._sse_response, self._last + 1
-        # While the client is disconnected, allow for a response of the maximum message size, in addition to the limit
-        # of the log.
+        # While the client is disconnected, allow a whole response in addition to the limit of the log.
         more = 0 if pipe.is_open else min(sum(map(len, lines)), self._max_line)
         append = partial(self._log.append, self.name, self._holder, first, lines, finish=finish, more=more)
         if not await retry_while_unavailable(append, lambda _: pipe.close()):

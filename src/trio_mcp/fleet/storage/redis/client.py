@@ -208,7 +208,7 @@ async def _open_cluster(hosts: list[TCPLocation], limit: float, options: dict[st
         max_connections=_POOL,
         max_connections_per_node=True,
         skip_full_coverage_check=True,  # it uses CONFIG, which many users aren't allowed to call
-        # Don't read the cluster layout again after errors: redirects update the layout, and each new client reads it.
+        # Don't read the cluster layout after errors: redirects update it, and each new client reads it.
         reinitialize_steps=_NEVER,
         stream_timeout=limit,  # also limits the first queries, which have no other timeout
         **options,

@@ -277,8 +277,7 @@ class Link:
         ``found``.
         """
         nodes = [client.node_of(key_of(command)) if node is None else node for command in commands]
-        # Shield the wait: if it were cancelled, coredis might lose a connection slot of its pool. The wait ends at the
-        # deadline.
+        # Shield the wait: coredis might lose a connection slot if it were cancelled. It ends at the deadline.
         with trio.CancelScope(deadline=deadline, shield=True) as scope:
             for each in nodes:
                 if (name := node_name(each)) not in found:

@@ -101,8 +101,7 @@ class RedisTaskStore:
         self, new: TaskRecord, *, lease_ms: int, ttl_ms: int | None, retention_ms: int, limit: int, scope_limit: int
     ) -> TaskRecord:
         """Store a new task record. See `TaskStore.create`."""
-        # Store times relative to the record's creation: the body is encrypted in this process, and only Redis knows the
-        # time of the creation.
+        # Store times relative to the record's creation: only Redis knows its time, and only we can encrypt.
         row = self._codec.encode(created_record(new, 0, 0, lease_ms=lease_ms, ttl_ms=ttl_ms, retention_ms=retention_ms))
         args = [
             row.id,
@@ -188,8 +187,7 @@ class RedisTaskStore:
             try:
                 yield self._decode(fields)
             except UnreadableRecord:
-                # Claim the other tasks anyway. This task now has a holder, so its next log entry only follows when the
-                # lease has expired.
+                # Claim the other tasks anyway. This task is logged again only after its new lease has expired.
                 logger.exception("An abandoned task cannot be read, so no process runs it")
 
     async def renew(self, held: Mapping[str, str], *, lease_ms: int) -> Collection[str]:

@@ -128,8 +128,8 @@ class HintPoller:
         """Poll the SQLite file and notify watchers, until cancelled."""
         while True:
             await self._next_poll()
-            # Poll only if the state of the file has changed, since a poll takes a thread. Poll once more after the last
-            # change: two writes may be so close together that the state of the file doesn't show the second one.
+            # Poll only if the state of the file has changed, since a poll takes a thread.
+            # Poll once more after the last change: the state may not show the second of two close writes.
             was, self._state = self._state, self._database.state()
             was_quiet, self._is_quiet = self._is_quiet, was == self._state
             if not (was_quiet and self._is_quiet):

@@ -102,8 +102,7 @@ class SQLiteStorage(FleetStorage):
         check_secrets(secrets)
         path, secret = await self._enter(name)
         database = _LoggedDatabase(self._location(path))
-        # Store the state of callers in a separate file, since it needs a session directory of its own. The file is
-        # created at first use.
+        # Store the state of callers in a separate file, which is created at first use: it needs its own directory.
         states = _LoggedDatabase(self._location(Path(f"{path}-state")))
         async with AsyncExitStack() as opened:
             opened.push_async_callback(database.aclose)
