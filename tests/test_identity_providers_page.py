@@ -183,7 +183,7 @@ async def test_auth0_registers_a_client_without_id(tmp_path: Path) -> None:
 
 async def test_auth0_issuer_without_final_slash_refuses_all_tokens(tmp_path: Path) -> None:
     async with scene(tmp_path, "auth0", path="") as found:  # the page has the name with the slash
-        with pytest.raises(AuthorizationError, match="HTTP status 401, although the token is new"):
+        with pytest.raises(AuthorizationError, match="HTTP status 401, although the client has just got a new token"):
             await found.whoami()
         assert found.provider.requested, "the client has signed in"
 

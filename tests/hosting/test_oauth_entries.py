@@ -167,7 +167,7 @@ def test_keys_that_mean_nothing_here_are_reported(tmp_path: Path) -> None:
         ({"oauth": {}, "url": "http://mcp.example.com/"}, "refusing to send a token to this server"),
         ({"auth": {}, "url": "unix:///run/mcp.sock"}, "refusing to send a token to this server"),
         ({"oauth": {}, "url": "http+unix://%2Frun%2Fmcp.sock/mcp"}, "refusing to send a token to this server"),
-        ({"oauth": {}, "url": None, "command": "a"}, "oauth: for URLs, not for commands"),
+        ({"oauth": {}, "url": None, "command": "a"}, "oauth: allowed only for URLs"),
     ],
 )
 def test_wrong_authorization_is_a_problem_of_its_entry(tmp_path: Path, fields: dict[str, Any], told: str) -> None:

@@ -49,7 +49,7 @@ def test_names_are_percent_encoded(folder: Path) -> None:
         ("-refunds", "is not a valid skill name"),
         ("re--funds", "is not a valid skill name"),
         ("a" * 65, "is not a valid skill name"),
-        ("other", "its name must be that of its folder, not 'refunds'"),
+        ("other", "its name must be the name of its folder, not 'refunds'"),
     ],
 )
 def test_a_name_is_that_of_the_folder(folder: Path, name: str, words: str) -> None:
@@ -65,7 +65,7 @@ def test_a_name_is_that_of_the_folder(folder: Path, name: str, words: str) -> No
         ("---\nname: refunds\ndescription: ' '\n---\n", "its description must be text"),
         ("---\nname: refunds\ndescription: [a]\n---\n", "its description must be text"),
         (f"---\nname: refunds\ndescription: {'x' * 1025}\n---\n", "1 to 1024 characters"),
-        ("---\nname: [refunds]\ndescription: a\n---\n", "its name must be that of its folder"),
+        ("---\nname: [refunds]\ndescription: a\n---\n", "its name must be the name of its folder"),
     ],
 )
 def test_a_skill_file_says_what_the_skill_is(folder: Path, text: str, words: str) -> None:

@@ -49,7 +49,7 @@ class Fetch:
 
 @frozen(kw_only=True)
 class Fetched:
-    """The response to a `Fetch`."""
+    """The HTTP response to a `Fetch` (a request)."""
 
     status: int
     headers: Mapping[str, str] = attrs.field(repr=False)

@@ -170,7 +170,7 @@ class RetryReceiver:
             await self._all_finished.park()
 
     def unknown_calls(self, forwarder: str, numbers: Iterable[int]) -> list[int]:
-        """Return the ``numbers`` of those requests, forwarded by the replica ``forwarder``, that aren't running on this
+        """Return those of ``numbers`` whose requests, forwarded by the replica ``forwarder``, aren't running on this
         replica.
         """
         return [number for number in numbers if (forwarder, number) not in self.exchanges]

@@ -334,8 +334,8 @@ def _target(fields: dict[str, Any], auth: OAuth | None) -> Target:
             raise ValueError(f"{name}: {declared!r} needs {wanted}, not {key}")
     stray = sorted(fields.keys() & (_FOR_COMMANDS if kind == "url" else _FOR_URLS))
     if stray:
-        words = "commands, not for URLs" if kind == "url" else "URLs, not for commands"
-        raise ValueError(f"{', '.join(stray)}: for {words}")
+        words = "commands" if kind == "url" else "URLs"
+        raise ValueError(f"{', '.join(stray)}: allowed only for {words}")
     if kind == "url":
         address = Address(_typed_field(fields, key, str), headers=_texts(fields, "headers", _text))
         return attrs.evolve(address, auth=auth_of(fields, address, auth))

@@ -291,7 +291,7 @@ class Inspection:
         if isinstance(name, str) and name in _AT_ONCE:
             return _AT_ONCE[name](self, asked)
         if not (isinstance(name, str) and name in QUERIES):
-            raise InvalidPageRequest("unknown request: the member 'do' doesn't name one")
+            raise InvalidPageRequest("unknown request: 'do' must be the name of a request")
         if name == "tasks":
             asked = {**asked, "seen": list(self._tasks)[::-1]}
         with trio.fail_after(self._timeout):

@@ -194,8 +194,8 @@ async def ask(
 
 def _check_declared(respondent: Respondent, method: str, params: JSONObject) -> None:
     """Raise `CapabilityMissing` if the client hasn't declared the capability that a server-to-client request needs
-    (ruling 18). Methods outside `ASKABLE` need no capability, but must exist in the client's revision or in an
-    extension.
+    (docs/rulings.md, ruling 18). Methods outside `ASKABLE` need no capability, but must exist in the client's revision
+    or in an extension.
     """
     if method not in ASKABLE:
         if method in METHODS and method not in requests_of("server", respondent.revision):

@@ -62,8 +62,9 @@ class TaskOwners:
         return self._owners.get(task_id) if isinstance(task_id, str) else None
 
     def exists_for(self, principal: PrincipalId | None, task_id: object) -> bool:
-        """Return whether a caller may access a task. Only the principal that owns a task may access it (ruling 22). A
-        caller without a principal may access any task whose owner isn't a principal, if it knows the id.
+        """Return whether a caller may access a task. Only the principal that owns a task may access it
+        (docs/rulings.md, ruling 22). A caller without a principal may access any task whose owner isn't a principal, if
+        it knows the id.
         """
         owner = self.owner(task_id)
         return not isinstance(owner, PrincipalId) if principal is None else owner == principal

@@ -122,7 +122,7 @@ class Upstream(Relay):
     def has_several_principals(self) -> bool:
         """True once callers with different principals have used the connection. From then on, a message of the server
         is delivered only if it names its call or task, since it may be about a call of any principal, even one that has
-        ended (ruling 23).
+        ended (docs/rulings.md, ruling 23).
         """
         return len(self._principals) > 1
 

@@ -287,7 +287,7 @@ def _front_matter(name: str, contents: bytes) -> JSONObject:
     except ValueError as error:
         raise ValueError(f"{name}/{SKILL_FILE}: {error}") from None
     if (said := front_matter.get("name")) != name:
-        raise ValueError(f"{name}/{SKILL_FILE}: its name must be that of its folder, not {repr(said)[:100]}")
+        raise ValueError(f"{name}/{SKILL_FILE}: its name must be the name of its folder, not {repr(said)[:100]}")
     description = front_matter.get("description")
     if not (isinstance(description, str) and description.strip() and len(description) <= _LONGEST_DESCRIPTION):
         raise ValueError(f"{name}/{SKILL_FILE}: its description must be text of 1 to {_LONGEST_DESCRIPTION} characters")

@@ -240,7 +240,7 @@ def test_resource_metadata_without_an_authorization_server_is_an_error(servers: 
 def test_metadata_of_another_issuer_is_not_used(issuer: str) -> None:
     web = with_resource(AT_PATH)
     web.answers[AS_METADATA] = answer(server_metadata(issuer))
-    with pytest.raises(AuthorizationError, match="metadata of another issuer"):
+    with pytest.raises(AuthorizationError, match="the metadata names another issuer"):
         web.run(discover(context()))
     assert web.asked == [AT_PATH, *LOCATIONS[ISSUER]]
 
@@ -358,7 +358,7 @@ def test_old_server_without_metadata_has_its_endpoints_at_fixed_paths() -> None:
 
 def test_old_server_with_metadata_of_another_issuer_does_not_fall_back_to_fixed_paths() -> None:
     web = ScriptedWeb({OLD_ASKED[2]: answer(server_metadata("https://evil.example"))})
-    with pytest.raises(AuthorizationError, match="metadata of another issuer"):
+    with pytest.raises(AuthorizationError, match="the metadata names another issuer"):
         web.run(discover(context()))
 
 

@@ -145,7 +145,7 @@ async def test_scopes_that_are_never_enough_are_requested_once() -> None:
 
         world.before_token = grant_little
         async with open_http(world.url, auth=OAuth(on_visit=world.visit)) as client:
-            with pytest.raises(AuthorizationError, match="although the token is new") as caught:
+            with pytest.raises(AuthorizationError, match="although the client has just got a new token") as caught:
                 await client.call_tool("a")
     assert caught.value.code == "insufficient_scope"
     assert len(world.authorizations) == 2
@@ -158,7 +158,7 @@ async def test_refused_new_token_is_an_error() -> None:
             await answer.whole(401)
 
         world.then = then
-        with pytest.raises(AuthorizationError, match="although the token is new"):
+        with pytest.raises(AuthorizationError, match="although the client has just got a new token"):
             async with open_http(world.url, auth=OAuth(on_visit=world.visit)):
                 pytest.fail("let in")
     assert len(world.authorizations) == 1

@@ -77,7 +77,7 @@ def test_refresh_requests_the_resource_of_the_grant() -> None:
 
 def test_refresh_token_is_not_sent_to_another_issuer() -> None:
     asked = web(issuer="https://evil.example")
-    with pytest.raises(AuthorizationError, match="metadata of another issuer"):
+    with pytest.raises(AuthorizationError, match="the metadata names another issuer"):
         asked.run(refresh(settings(), context(stored())))
     assert TOKEN not in asked.asked
 

@@ -192,7 +192,7 @@ async def test_failed_flow_is_not_repeated_for_calls_that_began_before(autojump_
 async def test_status_unrelated_to_tokens_is_an_error() -> None:
     source = FakeSource()
     async with opened(source) as keeper:
-        with pytest.raises(AuthorizationError, match="HTTP status 403, not for want of a token"):
+        with pytest.raises(AuthorizationError, match="HTTP status 403, but not because of the token"):
             await keeper.refused(await refusal(keeper, 403))
     assert source.asked == []
 
@@ -219,7 +219,7 @@ async def test_step_up_is_done_at_most_twice_for_one_request(autojump_clock: Moc
         begun = trio.current_time()
         for attempt, scope in enumerate(("a", "a b"), 1):
             await keeper.refused(await refusal(keeper, 403, attempt=attempt, begun=begun, scope=scope))
-        with pytest.raises(AuthorizationError, match="more scopes each time") as caught:
+        with pytest.raises(AuthorizationError, match="more scopes after each new token") as caught:
             await keeper.refused(await refusal(keeper, 403, attempt=3, begun=begun, scope="a b c"))
         assert caught.value.code == "insufficient_scope"
         await trio.sleep(1)

@@ -161,7 +161,9 @@ class LoopbackListener:
         self._state = ""
 
     def expect(self, url: str, answer: AwaitedCallback) -> None:
-        """Prepare for the redirect that follows the authorization request at ``url``. Its URL is set in ``answer``."""
+        """From now on, accept the redirect that follows the authorization request at ``url``. When it arrives, its URL
+        is set in ``answer``.
+        """
         self._state = _state_in(url)
         self._answer = answer
 
@@ -200,8 +202,8 @@ class LoopbackListener:
 @asynccontextmanager
 async def open_loopback(redirect_uri: str | None, former: Iterable[str] = ()) -> AsyncGenerator[LoopbackListener]:
     """Listen at ``redirect_uri`` for the browser's redirect. If ``redirect_uri`` is `None`, use the first URI in
-    ``former`` whose port is free, since an authorization server may accept only registered URIs, or else any free port.
-    Raises `AuthorizationError` if the port is taken.
+    ``former`` whose port is free, otherwise any free port (an authorization server may accept only URIs that were
+    registered before). Raises `AuthorizationError` if the port is taken.
     """
     listeners, uri = await _listeners(redirect_uri, former)
     listener = LoopbackListener(uri)

@@ -123,7 +123,7 @@ def _metadata(issuer: str) -> Machine[ServerMetadata | None]:
         metadata = ServerMetadata.from_json(body)
         # RFC 8414 section 3.3: the issuer in the metadata must be identical, except for a trailing slash.
         if not same_issuer(metadata.issuer, issuer):
-            raise InvalidDocument(f"metadata of another issuer, {shown(metadata.issuer)}")
+            raise InvalidDocument(f"the metadata names another issuer, {shown(metadata.issuer)}")
         return metadata
 
     return (yield from _first(_metadata_urls(issuer), read))

@@ -129,11 +129,11 @@ class TokenKeeper:
             raise final_refusal(request, error, f"{request.attempt} times")
         if error == "use_dpop_nonce":  # RFC 9449 section 9
             if self._nonce is None or self._nonce == nonce_in(request.sent):
-                raise final_refusal(request, error, "and has sent no other nonce")
+                raise final_refusal(request, error, "and has sent no new DPoP nonce")
             return
         steps_up = request.status == HTTPStatus.FORBIDDEN and error == "insufficient_scope"
         if not steps_up and request.status != HTTPStatus.UNAUTHORIZED:
-            raise final_refusal(request, error, "not for want of a token")
+            raise final_refusal(request, error, "but not because of the token")
         while True:
             held = self._current
             if (None if held is None else held.token) != token_in(request.sent):
@@ -167,10 +167,11 @@ class TokenKeeper:
             # 2026-07-28 authorization, Step-Up Authorization Flow: all demanded scopes were already requested.
             scopes = scopes_in("" if challenge is None else challenge.params.get("scope", ""))
             if not steps_up or set(scopes) <= set(held.requested_scopes):
-                raise final_refusal(request, "insufficient_scope" if steps_up else None, "although the token is new")
+                code = "insufficient_scope" if steps_up else None
+                raise final_refusal(request, code, "although the client has just got a new token")
         if steps_up:
             if len(self._stepped_up) == _MOST_STEPS_UP and self._stepped_up[0] >= request.begun:
-                raise final_refusal(request, "insufficient_scope", "and demands more scopes each time")
+                raise final_refusal(request, "insufficient_scope", "and demands more scopes after each new token")
             self._stepped_up.append(trio.current_time())
         last = self._failed.get(is_refresh)
         if last is not None and last.failure is not None and last.failed >= request.begun:

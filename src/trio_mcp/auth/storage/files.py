@@ -312,11 +312,11 @@ class FileTokenStorage(TokenStorage):
 
     @property
     def folder(self) -> Path:
-        """The folder in which the files are stored."""
+        """The folder in which the token records are stored."""
         return self._folder.path
 
     async def load(self, server_url: str) -> StoredAuthorization | None:
-        """Return the record of a server: see `TokenStorage.load`."""
+        """Return the token record of a server: see `TokenStorage.load`."""
 
         def load() -> StoredAuthorization | None:
             name = _name(server_url)
@@ -333,18 +333,18 @@ class FileTokenStorage(TokenStorage):
         return await _in_thread(load)
 
     async def save(self, server_url: str, stored: StoredAuthorization) -> None:
-        """Replace the record of a server with ``stored``: see `TokenStorage.save`."""
+        """Replace the token record of a server with ``stored``: see `TokenStorage.save`."""
         data = msgspec.json.encode(_StoredFile(server_url, msgspec.Raw(stored.to_json())))
         if len(data) > _MAX_RECORD_BYTES:
             raise TokenStorageFailed(f"a record must have at most {_MAX_RECORD_BYTES} bytes, not {len(data)}")
         await _in_thread(lambda: self._folder.replace(_name(server_url), data))
 
     async def remove(self, server_url: str) -> bool:
-        """Delete the record of a server, even if it is unreadable: see `TokenStorage.remove`."""
+        """Delete the token record of a server, even if it is unreadable: see `TokenStorage.remove`."""
         return await _in_thread(lambda: self._folder.remove(_name(server_url)))
 
     def lock(self, server_url: str) -> AbstractAsyncContextManager[None]:
-        """Lock the record of a server for this task: see `TokenStorage.lock`."""
+        """Lock the token record of a server for this task: see `TokenStorage.lock`."""
         return file_lock(self._folder, f"{name_of_record(server_url)}.lock")
 
     async def server_urls(self) -> list[str]:

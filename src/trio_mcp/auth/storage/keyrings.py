@@ -51,7 +51,7 @@ class KeyringTokenStorage(TokenStorage):
     _lock_folder: PrivateFolder = attrs.field(default=None, converter=_lock_folder, repr=False)
 
     async def load(self, server_url: str) -> StoredAuthorization | None:
-        """Return the record of a server: see `TokenStorage.load`."""
+        """Return the token record of a server: see `TokenStorage.load`."""
         if (other := await self._in_place()) is not None:
             return await other.load(server_url)
         text = await _used(lambda keyring: keyring.get_password(_SERVICE, server_url), can_be_left=True)
@@ -64,7 +64,7 @@ class KeyringTokenStorage(TokenStorage):
             ) from None
 
     async def save(self, server_url: str, stored: StoredAuthorization) -> None:
-        """Replace the record of a server with ``stored``: see `TokenStorage.save`."""
+        """Replace the token record of a server with ``stored``: see `TokenStorage.save`."""
         if (other := await self._in_place()) is not None:
             return await other.save(server_url, stored)
         text = stored.to_json().decode()
@@ -75,7 +75,7 @@ class KeyringTokenStorage(TokenStorage):
         return await _used(save)
 
     async def remove(self, server_url: str) -> bool:
-        """Delete the record of a server, and return whether it existed: see `TokenStorage.remove`."""
+        """Delete the token record of a server, and return whether it existed: see `TokenStorage.remove`."""
 
         def removed(keyring: KeyringBackend) -> bool:
             if keyring.get_password(_SERVICE, server_url) is None:
@@ -89,8 +89,8 @@ class KeyringTokenStorage(TokenStorage):
 
     @asynccontextmanager
     async def lock(self, server_url: str) -> AsyncGenerator[None]:
-        """Lock the record of a server for this task: see `TokenStorage.lock`. Uses a lock file, since keyrings have no
-        locks.
+        """Lock the token record of a server for this task: see `TokenStorage.lock`. Uses a lock file, since keyrings
+        have no locks.
         """
         other = await self._in_place()
         lock = file_lock(self._lock_folder, name_of_record(server_url)) if other is None else other.lock(server_url)

@@ -96,7 +96,7 @@ class StoredAuthorization:
 
     @property
     def tokens(self) -> Tokens | None:
-        """The tokens of the `current` issuer; `None` if there are none."""
+        """The tokens from the issuer that is in use (`current`); `None` if there are none."""
         record = self.issuers.get(self.current or "")
         return None if record is None else record.tokens
 
@@ -116,7 +116,7 @@ class StoredAuthorization:
         try:
             return _files.decode(data).stored
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-            raise UnreadableTokens(f"not a record of version {_VERSION}: {type(error).__name__}") from None
+            raise UnreadableTokens(f"not a token record of version {_VERSION}: {type(error).__name__}") from None
 
 
 def _is_version(_: Any, __: Any, version: int) -> None:
@@ -154,21 +154,21 @@ class TokenStorage(Protocol):
     """
 
     async def load(self, server_url: str) -> StoredAuthorization | None:
-        """Return the record of a server; `None` if there is none."""
+        """Return the token record of a server; `None` if there is none."""
         ...
 
     async def save(self, server_url: str, stored: StoredAuthorization) -> None:
-        """Replace the stored record of a server with ``stored``. When this returns, the record is saved as durably as
-        the storage allows.
+        """Replace the stored token record of a server with ``stored``. When this returns, the record is saved as
+        durably as the storage allows.
         """
         ...
 
     async def remove(self, server_url: str) -> bool:
-        """Delete the stored record of a server, and return whether it existed."""
+        """Delete the stored token record of a server, and return whether it existed."""
         ...
 
     def lock(self, server_url: str) -> AbstractAsyncContextManager[None]:
-        """Lock the record of a server inside the block, among all tasks and processes that share the storage."""
+        """Lock the token record of a server inside the block, among all tasks and processes that share the storage."""
         ...
 
 
@@ -183,23 +183,23 @@ class MemoryTokenStorage(TokenStorage):
         return f"<MemoryTokenStorage, {len(self._records)} records>"
 
     async def load(self, server_url: str) -> StoredAuthorization | None:
-        """Return the record of a server: see `TokenStorage.load`."""
+        """Return the token record of a server: see `TokenStorage.load`."""
         await trio.lowlevel.checkpoint()
         return self._records.get(server_url)
 
     async def save(self, server_url: str, stored: StoredAuthorization) -> None:
-        """Replace the record of a server with ``stored``: see `TokenStorage.save`."""
+        """Replace the token record of a server with ``stored``: see `TokenStorage.save`."""
         await trio.lowlevel.checkpoint()
         self._records[server_url] = stored
 
     async def remove(self, server_url: str) -> bool:
-        """Delete the record of a server: see `TokenStorage.remove`."""
+        """Delete the token record of a server: see `TokenStorage.remove`."""
         await trio.lowlevel.checkpoint()
         return self._records.pop(server_url, None) is not None
 
     @asynccontextmanager
     async def lock(self, server_url: str) -> AsyncGenerator[None]:
-        """Lock the record of a server for this task: see `TokenStorage.lock`."""
+        """Lock the token record of a server for this task: see `TokenStorage.lock`."""
         lock = self._locks.setdefault(server_url, trio.Lock())
         async with lock:
             yield

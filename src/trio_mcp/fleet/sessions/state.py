@@ -139,7 +139,7 @@ def _check(known: _KnownFields) -> None:
     if not _STREAM_NAME.fullmatch(known.standalone_stream):  # event ids contain the name, so it must be plain
         raise ValueError("a stream name must have only letters and digits")
     if not all(is_request_id(decode_value(cancel.request_id)) for cancel in known.cancels):
-        raise ValueError("a cancel must name a request")
+        raise ValueError("a stored cancellation must have a valid request id")
 
 
 def initialize_params(state: SessionState) -> InitializeParams:
@@ -187,7 +187,9 @@ def change_subscriptions(added: Iterable[str], removed: Iterable[str]) -> Change
 
 
 def change_listener(holder: str) -> Change:
-    """Return a function that makes ``holder`` the holder of the session's standalone stream."""
+    """Return a function that changes the session state so that only ``holder`` may write the standalone stream (the
+    stream that a client opens with GET).
+    """
     return lambda facts: attrs.evolve(facts, listener=holder)
 
 

@@ -353,5 +353,5 @@ class StandaloneStream:
             self.pipe.close()
 
     def touch(self) -> Awaitable[Any]:
-        """Extend the lifetime of the standalone stream's event log."""
+        """Extend the lifetime of the events that are stored for the standalone stream."""
         return self._log.touch(self._name)

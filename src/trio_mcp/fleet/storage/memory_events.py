@@ -112,7 +112,9 @@ class MemoryEventLog(WatchedByHints[tuple[str, str]]):
         self._logs.put(session_id, log, retention_ms)
 
     async def take_over(self, session_id: str, stream: str, *, holder: str, retention_ms: int) -> StoredStream:
-        """Change the holder of a stream, who may append to it, or create the stream. See `EventLog.take_over`."""
+        """Let only ``holder`` append to the stream from now on. Creates the stream if it doesn't exist. See
+        `EventLog.take_over`.
+        """
         log = self._logs.get(session_id) or _SessionStreams()
         found = log.find(stream, self._now()) or log.open(stream, holder, b"")
         if found.kept_until is None:

@@ -168,7 +168,7 @@ class RedisTaskStore:
         return page
 
     async def claim(self, holder: str, *, lease_ms: int, limit: int, names: Collection[str]) -> Sequence[TaskRecord]:
-        """Claim tasks that have no living holder. See `TaskStore.claim`."""
+        """Claim tasks that no running process holds, and return their records. See `TaskStore.claim`."""
         queues = [
             _queue(form, key)
             for name in names

@@ -313,7 +313,9 @@ class SQLiteEventLog:
         await self._database.write(open_stream)
 
     async def take_over(self, session_id: str, stream: str, *, holder: str, retention_ms: int) -> StoredStream:
-        """Change the holder of a stream, who may append to it, or create the stream. See `EventLog.take_over`."""
+        """Let only ``holder`` append to the stream from now on. Creates the stream if it doesn't exist. See
+        `EventLog.take_over`.
+        """
 
         def take(connection: sqlite3.Connection) -> StoredStream:
             log = self._log(connection, session_id)
