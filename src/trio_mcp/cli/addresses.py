@@ -1,5 +1,5 @@
-"""Command-line options for the address on which ``trio-mcp run``, ``gateway`` and ``bridge`` serve, such as ``--http``.
-"""
+"""Command-line options for the address on which ``trio-mcp run``, ``gateway`` and ``bridge`` serve, such as
+``--http``."""
 
 from __future__ import annotations
 

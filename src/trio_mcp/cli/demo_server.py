@@ -38,8 +38,8 @@ class EndTime:
 
 
 class LastWatch:
-    """The times at which the last call of the tool `watch` and its child task ended. `last_watch` returns them later.
-    """
+    """The times at which the last call of the tool `watch` and its child task ended. `last_watch` returns them
+    later."""
 
     def __init__(self) -> None:
         self.handler, self.child_task = EndTime(), EndTime()

@@ -1,5 +1,5 @@
-"""Reads a configuration file of servers, and a file of approved (pinned) tools, for ``trio-mcp gateway`` and ``pins``.
-"""
+"""Reads a configuration file of servers, and a file of approved (pinned) tools, for ``trio-mcp gateway`` and
+``pins``."""
 
 from __future__ import annotations
 

@@ -66,8 +66,8 @@ def say(line: str) -> None:
 
 
 class CommandError(click.ClickException):
-    """The command can't do what the user has typed, although its syntax is valid. The message is one line for the user.
-    """
+    """The command can't do what the user has typed, although its syntax is valid. The message is one line for the
+    user."""
 
     exit_code = USAGE
 

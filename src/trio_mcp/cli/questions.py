@@ -1,5 +1,5 @@
-"""Asks the user at the terminal to answer a server's input requests during a call: forms, URLs to visit, and sampling.
-"""
+"""Asks the user at the terminal to answer a server's input requests during a call: forms, URLs to visit, and
+sampling."""
 
 from __future__ import annotations
 

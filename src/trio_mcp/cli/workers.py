@@ -42,8 +42,8 @@ _LIFESPAN: Final = 5.0
 
 
 def seconds_to_end(limits: Limits) -> float:
-    """Return the number of seconds that a worker with these limits may take to end. After that the supervisor kills it.
-    """
+    """Return the number of seconds that a worker with these limits may take to end. After that the supervisor kills
+    it."""
     return _LAST_REQUESTS + limits.drain_delay + limits.drain_timeout + limits.shutdown_grace + _LIFESPAN
 
 

@@ -159,8 +159,8 @@ class ChangeReplicator:
     # Changes of this replica
 
     def list_changed(self, method: str) -> None:
-        """Record in the shared log that a list of tools, prompts or resources has changed. See `Observer.list_changed`.
-        """
+        """Record in the shared log that a list of tools, prompts or resources has changed. See
+        `Observer.list_changed`."""
         self._queue(method.split("/")[1])
 
     def resource_updated(self, uri: str) -> None:

@@ -62,8 +62,8 @@ class ReplicaFleet(HttpFleet):
             task_status.started()
 
     async def forward(self, scope: RequestScope, retry: RemoteRetry) -> Any:
-        """Forward a retried request to the replica where its handler waits for the client's input. See `Fleet.forward`.
-        """
+        """Forward a retried request to the replica where its handler waits for the client's input. See
+        `Fleet.forward`."""
         return await self.retries.forward(scope, retry)
 
     def shut_down(self, *, hurry: bool) -> None:
@@ -100,6 +100,6 @@ class FleetStorage(SharedStorage):
         vocabulary: Vocabulary,
         notifications: Mapping[str, Method],
     ) -> ReplicaFleet:
-        """Return the `ReplicaFleet` that connects ``replica`` with the other replicas. See `SharedStorage._make_fleet`.
-        """
+        """Return the `ReplicaFleet` that connects ``replica`` with the other replicas. See
+        `SharedStorage._make_fleet`."""
         return ReplicaFleet(replica, host, cipher, observers, vocabulary, notifications)

@@ -90,8 +90,8 @@ def without_comments(text: str) -> str:
 
 
 def without_trailing_commas(text: str) -> str:
-    """Return the JSON ``text``, which has no comments, with trailing commas in objects and arrays replaced by spaces.
-    """
+    """Return the JSON ``text``, which has no comments, with trailing commas in objects and arrays replaced by
+    spaces."""
     return _TRAILING.sub(lambda found: found[0] if found[0][0] == '"' else " ", text)
 
 
@@ -181,8 +181,8 @@ class NoServers(ConfigError):
 
 @frozen
 class Config:
-    """The servers in a configuration file, as members for `open_group`, and the problems and ignored keys of the file.
-    """
+    """The servers in a configuration file, as members for `open_group`, and the problems and ignored keys of the
+    file."""
 
     members: dict[str, MemberDescription]
     """The members by name, including disabled ones."""

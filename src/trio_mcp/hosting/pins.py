@@ -250,8 +250,8 @@ def _read(path: Path) -> _Pins:
 
 
 def _approve(path: Path, new: Iterable[tuple[str, JSONObject]]) -> None:
-    """Add approved tools to the file ``path``. Symbolic links aren't followed, since they could lead to another file.
-    """
+    """Add approved tools to the file ``path``. Symbolic links aren't followed, since they could lead to another
+    file."""
     import fcntl  # lazy import: fcntl doesn't exist on every platform
 
     try:

@@ -212,8 +212,8 @@ def _expanded(server: JSONObject, variables: Mapping[str, str]) -> str:
 
 
 def _plain(document: object, name: str) -> JSONObject:
-    """Return ``document`` as plain JSON data whose names are all strings. Raises `ValueError` if it can't be converted.
-    """
+    """Return ``document`` as plain JSON data whose names are all strings. Raises `ValueError` if it can't be
+    converted."""
     if isinstance(document, Mapping):
         try:
             text = json.dumps(document, default=_spelled, ensure_ascii=False)

@@ -185,8 +185,8 @@ class Schemas:
         return _modern(schema, made) if self._document.is_old else made
 
     def _part(self, node: Any, base: str, gone: Collection[str]) -> Any:
-        """Convert a part of ``allOf``. A component isn't referenced but copied if it requires properties in ``gone``.
-        """
+        """Convert a part of ``allOf``. A component isn't referenced but copied if it requires properties in
+        ``gone``."""
         required = {name for part, _ in self._parts_of(node, base) for name in _required_in(part)} if gone else ()
         return self._converted(node, base, gone if any(name in gone for name in required) else ())
 

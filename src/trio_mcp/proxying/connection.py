@@ -281,8 +281,8 @@ class ProxyConnection:
 async def _forward_notification(
     downstream: ProxyClient, upstream: Upstream, sent: InboundRequest | NotificationReceived
 ) -> None:
-    """Forward a notification of an extension to the upstream server, if the extension is one that the proxy forwards.
-    """
+    """Forward a notification of an extension to the upstream server, if the extension is one that the proxy
+    forwards."""
     if _forwards(downstream, upstream, sent):
         await upstream.send_extension_notification(sent.method.name, sent.params or None)
 

@@ -103,8 +103,8 @@ class ForwardedCall:
 
     @property
     def may_ask(self) -> bool:
-        """True if a server-to-client request (sampling, elicitation, roots) can be sent to the client during this call.
-        """
+        """True if a server-to-client request (sampling, elicitation, roots) can be sent to the client during this
+        call."""
         return self.revision.server_requests or self.scope.request.method.may_ask
 
     async def ask(self, method: str, params: JSONObject, on_progress: OnProgress | None, key: str | None) -> Any:
@@ -296,8 +296,8 @@ class Downstream(ABC):
                 call.notify(event)
 
     def declared(self) -> list[ClientCapabilities]:
-        """Return the capabilities that the client has declared, in its handshake and for each of its calls in flight.
-        """
+        """Return the capabilities that the client has declared, in its handshake and for each of its calls in
+        flight."""
         return [self.capabilities, *(call.capabilities for call in self.calls.values())]
 
 

@@ -145,8 +145,8 @@ async def _call_until_done(call: ForwardedCall, params: JSONObject, upstream: Up
 
 
 def _requires_tasks(error: PeerError) -> bool:
-    """Return whether ``error`` is the upstream server's refusal of a request that doesn't declare the tasks extension.
-    """
+    """Return whether ``error`` is the upstream server's refusal of a request that doesn't declare the tasks
+    extension."""
     if error.code != MISSING_REQUIRED_CLIENT_CAPABILITY:
         return False
     try:

@@ -178,8 +178,8 @@ class MemberResources(Resources):
         return (self._offers.unlisted(parsed[0], uri), {}) if parsed is not None and is_of_member else None
 
     def change_watchers(self, uri: str, delta: int) -> None:
-        """Change the number of clients that watch the resource ``uri`` by ``delta``: see `Resources.change_watchers`.
-        """
+        """Change the number of clients that watch the resource ``uri`` by ``delta``: see
+        `Resources.change_watchers`."""
         parsed = parse_uri(uri)
         if parsed is None:
             return

@@ -70,8 +70,8 @@ class TaskOwners:
         return not isinstance(owner, PrincipalId) if principal is None else owner == principal
 
     def forget(self, downstream: Downstream) -> None:
-        """Drop the records of the tasks that belong to a client without a principal, because its connection has ended.
-        """
+        """Drop the records of the tasks that belong to a client without a principal, because its connection has
+        ended."""
         for task_id in tuple(self._held.get(downstream, ())):
             self._drop(task_id)
 
@@ -114,8 +114,8 @@ class KnownTasks:
             self.tokens[task_id] = (downstream, token)
 
     def progressed(self, event: NotificationReceived) -> None:
-        """Forward a progress notification of a task to the client that wants it, with the client's own progress token.
-        """
+        """Forward a progress notification of a task to the client that wants it, with the client's own progress
+        token."""
         task_id = related_task_of(event.params)
         wanted = None if task_id is None else self.tokens.get(task_id)
         if wanted is not None:
@@ -158,8 +158,8 @@ class KnownTasks:
         return self.recipients(method, params, downstreams)
 
     def names_client(self, method: str, params: JSONObject) -> bool:
-        """Return whether a request of the upstream server names a task, which identifies the client that it concerns.
-        """
+        """Return whether a request of the upstream server names a task, which identifies the client that it
+        concerns."""
         if method.startswith("tasks/"):
             return self.of_clients.owner(_task_id(params)) is not None
         return related_task_of(params) is not None

@@ -269,8 +269,8 @@ class Upstream(Relay):
         return form == revision.tasks and (form != "extension" or self.client.settings.forwards is not None)
 
     def passage_to(self, downstream: Downstream) -> ExtensionFilter:
-        """Return the filter that decides which extensions are forwarded between ``downstream`` and the upstream server.
-        """
+        """Return the filter that decides which extensions are forwarded between ``downstream`` and the upstream
+        server."""
         return ExtensionFilter(
             self.capabilities.extensions or {},
             self.revision,

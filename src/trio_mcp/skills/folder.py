@@ -271,8 +271,8 @@ def skill_folders(root: Path) -> list[tuple[Path, str]]:
 
 
 def stamps_of(folder: Path) -> Stamps:
-    """Return the current metadata of all files below ``folder``, to detect changes. Raises the errors of `read_folder`.
-    """
+    """Return the current metadata of all files below ``folder``, to detect changes. Raises the errors of
+    `read_folder`."""
     stat_of: Any = os.stat
     return {path: _stamp(stat_of(name, dir_fd=at, follow_symlinks=False)) for path, name, at in _files_below(folder)}
 

@@ -287,8 +287,8 @@ class CompletionShield:
             raise AuthorizationError("the authorization server, or the token storage, was too slow")
 
     def shorten(self) -> None:
-        """Limit the remaining shielded time of all token requests to a few seconds, since the client is being closed.
-        """
+        """Limit the remaining shielded time of all token requests to a few seconds, since the client is being
+        closed."""
         self._seconds = _CLOSING_SECONDS
         end = trio.current_time() + _CLOSING_SECONDS
         for scope in self._started:

@@ -178,8 +178,8 @@ def _chosen(named: Sequence[str], only: str | None, stored: StoredAuthorization)
 
 
 def _covers(resource: str, server_url: str) -> bool:
-    """Return whether the URL ``resource`` has the same origin as the server's URL, and the same path or a prefix of it.
-    """
+    """Return whether the URL ``resource`` has the same origin as the server's URL, and the same path or a prefix of
+    it."""
     try:
         (origin, path), (own_origin, own_target) = split_url(resource), split_url(server_url)
     except ValueError:

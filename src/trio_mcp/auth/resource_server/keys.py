@@ -66,8 +66,8 @@ def check_extra() -> None:
 
 
 class UnusableKey(ValueError):
-    """The JWK isn't a public key that this server can use to check signatures. The message contains no part of the key.
-    """
+    """The JWK isn't a public key that this server can use to check signatures. The message contains no part of the
+    key."""
 
 
 @frozen
@@ -86,8 +86,8 @@ class VerificationKey:
         return self._key.thumbprint()
 
     def has_signed(self, signed: Signed) -> bool:
-        """Return whether the signature was made with the private key of this public key, using one of its algorithms.
-        """
+        """Return whether the signature was made with the private key of this public key, using one of its
+        algorithms."""
         if signed.algorithm not in self.algorithms:
             return False
         return jws.JWSRegistry.algorithms[signed.algorithm].verify(signed.signed, signed.signature, self._key)
@@ -276,8 +276,8 @@ def _may_be(key: VerificationKey, signed: Signed) -> bool:
 
 
 def check_jwks_uri(url: str, trusted_http_hosts: Collection[str]) -> str:
-    """Return ``url`` if keys may be fetched from it. Otherwise raise a `ValueError` whose message suggests a solution.
-    """
+    """Return ``url`` if keys may be fetched from it. Otherwise raise a `ValueError` whose message suggests a
+    solution."""
     try:
         return check_endpoint(url, trusted_http_hosts)
     except ValueError as error:

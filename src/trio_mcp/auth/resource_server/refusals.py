@@ -76,8 +76,8 @@ class Refusals:
         return attrs.evolve(refusal, headers=(*refusal.headers, ("DPoP-Nonce", nonce)))
 
     def lacks_scope(self, scheme: str, needed: Iterable[str]) -> Refusal:
-        """Return the HTTP response that refuses a request whose token lacks one of the ``needed`` scopes (status 403).
-        """
+        """Return the HTTP response that refuses a request whose token lacks one of the ``needed`` scopes (status
+        403)."""
         reason = "the access token lacks a required scope"
         # 2026-07-28 authorization, Runtime Insufficient Scope Errors: name all scopes that the operation needs.
         return self._refused(HTTPStatus.FORBIDDEN, "insufficient_scope", reason, scheme, needed)

@@ -90,8 +90,8 @@ class VerifierUnavailable(Exception):
 
 
 class BuiltInVerifier(ABC):
-    """Base class of the token verifiers in this package. `Protected` sets the resource that tokens must be issued for.
-    """
+    """Base class of the token verifiers in this package. `Protected` sets the resource that tokens must be issued
+    for."""
 
     @property
     def _holds_for(self) -> float:

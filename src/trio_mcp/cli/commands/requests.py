@@ -79,8 +79,8 @@ def call(
 
 @define(kw_only=True)
 class CallTool(CommandRequest[CallToolResult]):
-    """The `CommandRequest` of ``trio-mcp call``, which calls a tool. `prepare` raises `NotOffered` and `WrongArgument`.
-    """
+    """The `CommandRequest` of ``trio-mcp call``, which calls a tool. `prepare` raises `NotOffered` and
+    `WrongArgument`."""
 
     tool: str
     pairs: Sequence[str]

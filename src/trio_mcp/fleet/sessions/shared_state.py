@@ -291,8 +291,8 @@ class SharedSessionState:
         return True
 
     def forget_hints(self) -> None:
-        """Reset the count of this replica's writes whose notifications are expected, because notifications were lost.
-        """
+        """Reset the count of this replica's writes whose notifications are expected, because notifications were
+        lost."""
         self._own_hints = 0
 
     async def _read_now(self) -> None:

@@ -123,8 +123,8 @@ class StandaloneStreams:
         return self._is_sending or bool(self._outbox.size) or self.is_reached
 
     def check_listener(self, listener: str) -> None:
-        """Stop writing the standalone stream if ``listener``, its holder in the session state, is no longer this one.
-        """
+        """Stop writing the standalone stream if ``listener``, its holder in the session state, is no longer this
+        one."""
         if self._stream is not None and self._stream.holder != listener:
             self._abandon_stream()
 
@@ -381,6 +381,6 @@ class StandaloneStreams:
 
 
 async def _pause(attempt: int) -> None:
-    """Wait before the next attempt to write. The second attempt follows at once, since the state was just read again.
-    """
+    """Wait before the next attempt to write. The second attempt follows at once, since the state was just read
+    again."""
     await trio.sleep(growing_delay(attempt - 1, first=_FIRST_REPEAT, longest=_LONGEST_REPEAT) if attempt > 1 else 0)

@@ -155,8 +155,8 @@ class SharedStream:
         return self._sse_response.is_open and self._attached is not None
 
     def attach(self, response: ResponseHandle, extra: bytes, *, retry: float | None = None) -> None:
-        """Send the stream with ``response`` once the stream is created in the event log. See `ResumableStream.attach`.
-        """
+        """Send the stream with ``response`` once the stream is created in the event log. See
+        `ResumableStream.attach`."""
         self._attached = _AttachedResponse(response, extra, retry)
         response.on_gone = self._sse_response.close
 
@@ -264,8 +264,8 @@ def _raise(error: OSError) -> None:
 
 
 class _StreamPosition(msgspec.Struct, frozen=True):
-    """The note that is stored with a session's standalone stream: how far it was sent, and which changes it contains.
-    """
+    """The note that is stored with a session's standalone stream: how far it was sent, and which changes it
+    contains."""
 
     sent: int = 0
     """Number of the last event that a response carried."""

@@ -341,8 +341,8 @@ def failures() -> tuple[type[Exception], ...]:
 
 
 def reason_of(failure: BaseException) -> str:
-    """Return a readable reason for an exception in `failures`: the text of its deepest cause. Contains no credentials.
-    """
+    """Return a readable reason for an exception in `failures`: the text of its deepest cause. Contains no
+    credentials."""
     failure = sole_exception(failure)
     while failure.__cause__ is not None and isinstance(failure.__cause__, failures()):
         failure = sole_exception(failure.__cause__)

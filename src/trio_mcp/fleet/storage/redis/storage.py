@@ -205,8 +205,8 @@ class _SharedSecret:
             self._other = kept
 
     async def _read_or_store(self) -> bytes:
-        """Return the shared secret that is stored in Redis. If no secret is stored, store this replica's secret first.
-        """
+        """Return the shared secret that is stored in Redis. If no secret is stored, store this replica's secret
+        first."""
         [kept] = decode_columns(
             "the shared secret", await self._link.pipeline([["GET", self._key]]), tuple[bytes | None]
         )

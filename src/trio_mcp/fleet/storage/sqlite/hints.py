@@ -231,8 +231,8 @@ class SQLiteTasks(DatabaseTaskStore):
 
 
 def insert_hint(connection: sqlite3.Connection, writer: bytes, session: bytes, stream: bytes | None = None) -> None:
-    """Insert a row that notifies other replicas of a change, in the transaction of that change. Old rows are deleted.
-    """
+    """Insert a row that notifies other replicas of a change, in the transaction of that change. Old rows are
+    deleted."""
     kind = SESSION if stream is None else STREAM
     number = connection.execute(
         "INSERT INTO changes (id, writer, kind, stream) VALUES (?, ?, ?, ?)", (session, writer, kind, stream)

@@ -209,8 +209,8 @@ class _SessionLog:
         return self._connection.execute(statement, values)
 
     def extend_retention(self, length: int) -> None:
-        """Store the session's event log for ``length`` milliseconds from now, and create the log if it doesn't exist.
-        """
+        """Store the session's event log for ``length`` milliseconds from now, and create the log if it doesn't
+        exist."""
         until = self._now + length
         if self._number is None:
             sweep(self._connection, self._now, ["logs"])
