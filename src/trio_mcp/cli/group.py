@@ -17,7 +17,7 @@ D = TypeVar("D")
 F = TypeVar("F", bound=Callable[..., Any])
 
 SUMMARIES: Final = {
-    "bridge": "Expose a server over another transport or protocol era.",
+    "bridge": "Expose a server over another transport or protocol revision.",
     "call": "Call a tool of a server and print its result.",
     "complete": "Print the values that a server suggests for an argument.",
     "demo": "Run a demo with a bundled server in a child process.",

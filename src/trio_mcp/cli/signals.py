@@ -33,8 +33,8 @@ _CURSOR: Final = "\x1b[?25h"
 
 
 class Signals:
-    """Receives the signals that ask a command to end, and applies its time limit. If the event loop is stuck, a thread
-    kills the process.
+    """Receives the signals that end a command, and applies the command's time limit. If the event loop is stuck, a
+    thread kills the process.
 
         with Signals() as signals:
 

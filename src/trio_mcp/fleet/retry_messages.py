@@ -138,8 +138,8 @@ class CancelMessage(msgspec.Struct, frozen=True, array_like=True):
 
 
 class CheckMessage(msgspec.Struct, frozen=True, array_like=True):
-    """Asks another replica which of the forwarded requests between the two replicas are still running. Requests are
-    identified by number.
+    """A message to another replica, to check which of the forwarded requests between the two replicas are still
+    running. Requests are identified by number.
     """
 
     forwarded: list[int]

@@ -340,7 +340,7 @@ class Inspection:
         """Answer an input request of the server with what the user has entered in the page."""
         number, answer = asked.get("question"), asked.get("answer")
         if not (isinstance(number, int) and isinstance(answer, dict)):
-            raise InvalidPageRequest("an answer must be an object, with the number of its question")
+            raise InvalidPageRequest("an answer must be an object, and needs the number of its input request")
         self._questions.answer(number, cast("JSONObject", answer))
 
     async def frame(self, asked: JSONObject) -> Any:

@@ -116,7 +116,7 @@ class PageQuestions:
 
     async def _answer_to(self, kind: str, data: JSONObject) -> JSONObject:
         if len(self._open) >= 3 * MOST_QUESTIONS:
-            raise CodedError(INTERNAL_ERROR, "too many questions are waiting for the user")
+            raise CodedError(INTERNAL_ERROR, "too many input requests are waiting for the user")
         question = _Question(next(self._numbers), kind, data, run_number.get())
         self._open[question.number] = question
         self._feed.publish(("question", question.number), question.as_json())
@@ -136,7 +136,7 @@ class PageQuestions:
         """
         question = self._open.get(number)
         if question is None or question.answered.is_set():
-            raise InvalidPageAnswer("this question is no longer open")
+            raise InvalidPageAnswer("this input request is no longer open")
         question.answer = _CHECKS[question.kind](question.data, answer)
         question.answered.set()
 

@@ -42,7 +42,7 @@ from .extensions import NONE_SHARED, SharedExtensions, is_unknown
 logger = logging.getLogger("trio_mcp")
 
 LOG: Final = "notifications/message"
-_OVER: Final = "Internal error: the call in which this was asked has ended"
+_OVER: Final = "Internal error: the call for which this request was sent has ended"
 
 
 _current_call: ContextVar[ForwardedCall | None] = ContextVar("trio_mcp.forwarded_call", default=None)

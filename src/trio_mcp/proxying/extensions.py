@@ -208,9 +208,9 @@ async def wait_for_call_end(scope: RequestScope, host: RequestHost) -> JSONObjec
 
 @contextmanager
 def asking_behind(scope: RequestScope) -> Generator[None]:
-    """Inside the block, if a call to the upstream server is cancelled, ask the upstream server how the call has ended,
-    provided that the client of ``scope`` may ask the proxy the same. The wait is part of the cleanup of ``scope``,
-    limited by `Limits.cleanup_grace` and `CancelAcknowledged.max_wait`.
+    """Inside the block, if a call to the upstream server is cancelled, request from the upstream server how the call
+    has ended, provided that the client of ``scope`` has declared the extension `CancelAcknowledged`. The wait is part
+    of the cleanup of ``scope``, limited by `Limits.cleanup_grace` and `CancelAcknowledged.max_wait`.
     """
     ending = scope.ending
     if ending is None:

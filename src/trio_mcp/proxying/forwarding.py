@@ -368,8 +368,8 @@ def only_own_tasks(scope: RequestScope, downstream: Downstream, upstream: Upstre
 
 
 def tasks_to_listen_for(scope: RequestScope, upstream: Upstream, asked: list[str] | None) -> list[str]:
-    """Return the task ids in ``asked`` about whose changes the caller may be notified. Raises `CapabilityMissing` if
-    the client hasn't declared the tasks extension.
+    """Return those task ids in ``asked`` that belong to the caller, so that the caller may be notified of their
+    changes. Raises `CapabilityMissing` if the client hasn't declared the tasks extension.
     """
     request, declared = scope.request, upstream.capabilities.extensions or {}
     if asked is None or not upstream.passes_tasks(request.revision) or TASKS_EXTENSION not in declared:

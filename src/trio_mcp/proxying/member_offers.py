@@ -319,7 +319,7 @@ class GatewaySkills(SkillsExtension):
         try:
             return await request_skills(client, method, params, kind)
         except MethodUnavailable:
-            raise CodedError(INVALID_PARAMS, f"{member!r} behind this gateway does not support that") from None
+            raise CodedError(INVALID_PARAMS, f"{member!r} behind this gateway does not support this request") from None
         except UPSTREAM_ERRORS as error:
             raise upstream_error(error) from None
         except trio.TooSlowError:

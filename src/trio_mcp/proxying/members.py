@@ -68,7 +68,7 @@ class GatewayCaller(Downstream):
         for call in reversed(self.calls.values()):
             if call.may_ask and not call.is_cancelled:
                 return call
-        raise CodedError(INTERNAL_ERROR, "Internal error: no client can be asked")
+        raise CodedError(INTERNAL_ERROR, "Internal error: no client can receive this request")
 
     @property
     def revision(self) -> Revision:

@@ -29,7 +29,7 @@ from .tasks import KnownTasks
 
 
 class Parties:
-    """Tracks which callers have cancelled a call to the upstream server, so that a late request of that server isn't
+    """Records which callers have cancelled a call to the upstream server, so that a late request of that server isn't
     sent to the wrong client. Without principals, each connection and each legacy session counts as one caller.
 
     A legacy server doesn't name the call for which it sends a request, and may ignore a cancellation. So even if only
@@ -173,9 +173,9 @@ async def ask(
     except PeerError as error:
         raise CodedError(error.code, error.message, error.data) from None
     except (ConnectionLost, ProtocolViolation) as error:
-        raise CodedError(INTERNAL_ERROR, "Internal error: the client that was asked is gone") from error
+        raise CodedError(INTERNAL_ERROR, "Internal error: the client disconnected before it responded") from error
     except trio.TooSlowError as error:
-        words = "Internal error: the client that was asked did not answer in time"
+        words = "Internal error: the client did not respond in time"
         raise CodedError(INTERNAL_ERROR, words) from error
     if isinstance(answer, dict):
         tasks.record_created(cast("JSONObject", answer), downstream)
@@ -189,7 +189,7 @@ async def ask(
             raise CodedError(INTERNAL_ERROR, f"Internal error: {error}") from None
         except (ValueError, ProtocolViolation):
             pass
-    raise CodedError(INTERNAL_ERROR, "Internal error: the client's answer is invalid")
+    raise CodedError(INTERNAL_ERROR, "Internal error: the client's response is invalid")
 
 
 def _check_declared(respondent: Respondent, method: str, params: JSONObject) -> None:

@@ -46,8 +46,8 @@ _UPDATED: Final = "notifications/resources/updated"
 _TOOLS_CHANGED: Final = "notifications/tools/list_changed"
 _PROGRESS: Final = "notifications/progress"
 _LEAVE_DEADLINE: Final = 1.0
-_NOBODY: Final = "Internal error: no client can be asked"
-_WHOSE: Final = "Internal error: several clients share this server, and it is unknown which one is asked"
+_NOBODY: Final = "Internal error: no client can receive this request"
+_WHOSE: Final = "Internal error: several clients share this server, and it is unknown which of them the request is for"
 
 OnChange: TypeAlias = Callable[[NotificationReceived, bool], None]
 """A callback for each notification of the upstream server. Its flag says whether a client has subscribed to the
@@ -291,13 +291,13 @@ class Upstream(Relay):
         return self.client._change_streams.listen(asked, opening, on_task, on_extension)
 
     async def notify(self, method: str, params: JSONObject | None) -> None:
-        """Wait until there is room, then send the upstream server a notification that belongs to no request."""
+        """Wait until the outbox has room, then send the upstream server a notification that belongs to no request."""
         await self._connection.room()
         self._connection.notify(method, params)
 
     async def send_extension_notification(self, method: str, params: JSONObject | None) -> None:
-        """Wait until there is room, then send the upstream server a notification of an extension. Equal notifications
-        aren't merged.
+        """Wait until the outbox has room, then send the upstream server a notification of an extension. Equal
+        notifications aren't merged.
         """
         await self._connection.room()
         self._connection.outbox.put_sealed(frame_notification(method, params) + b"\n")

@@ -113,7 +113,7 @@ async def test_s2c_10_question_not_answered_in_time_is_an_error_for_the_upstream
         await rest_of(post)
     failure = scene["asker"].failure
     assert isinstance(failure, PeerError)
-    assert failure.message == "Internal error: the client that was asked did not answer in time"
+    assert failure.message == "Internal error: the client did not respond in time"
 
 
 async def test_logs_of_the_only_legacy_call_are_on_its_stream(scene: Scene, endpoint: MemoryEndpoint) -> None:

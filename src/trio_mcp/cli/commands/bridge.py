@@ -57,7 +57,7 @@ def bridge(
     log_level: str,
     sign_in: SignIn,
 ) -> int:
-    """Expose a server over another transport or protocol era.
+    """Expose a server over another transport or protocol revision.
 
     TARGET is a command ("python server.py", or its words after --), a URL (https://, http://, wss://, ws://,
     tcp://HOST:PORT, unix:///PATH, http+unix://SOCKET/PATH), a Python file with a server for `trio-mcp run`, or a name
@@ -93,7 +93,9 @@ def bridge(
 
 @define
 class _TargetOpener:
-    """Connects to the server ``target`` once for each client of the bridge, in the protocol era ``era``."""
+    """Connects to the server ``target`` once for each client of the bridge, in the protocol era ``era`` (legacy or
+    modern).
+    """
 
     _target: Target
     _era: Literal["auto", "modern", "legacy"]
@@ -102,7 +104,7 @@ class _TargetOpener:
 
     @asynccontextmanager
     async def open(self, **options: Any) -> AsyncGenerator[Client]:
-        """Connect a client to the target server, in the protocol era that ``--era`` requires."""
+        """Connect a client to the target server, in the protocol era (legacy or modern) that ``--era`` requires."""
         if self._era != "auto":
             options["era"] = self._era
         try:

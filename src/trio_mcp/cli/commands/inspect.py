@@ -369,8 +369,8 @@ class _DiscoveryDialog:
 
 async def differences(card: ServerCard, client: Client) -> list[str]:
     """Return descriptions of how the server card ``card`` differs from the running server (docs/discovery.md,
-    Consistency with Runtime Behavior). Asks a modern server for its protocol revisions, and raises the same errors as a
-    call.
+    Consistency with Runtime Behavior). Requests the protocol revisions of a modern server, and raises the same errors
+    as a call.
     """
     return [*_differences(card, client, await _live_versions(client))]
 
