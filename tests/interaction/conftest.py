@@ -22,16 +22,16 @@ _ONE_ERA: Final = "all requests of one connection reach the server in the era of
 _OPENING: Final = "what comes before any opening is refused by the proxy"
 
 DIRECT_ONLY: Final = {
-    "test_sa_14_el_18_ro_05_raw_forms_have_no_gates_and_no_types": _GATES,
-    "test_el_13_answer_that_does_not_fit_is_a_violation": _NO_RESULT,
-    "test_an_answer_that_is_not_json_fails_the_question_and_is_not_answered": _NO_RESULT,
-    "test_cx_07_result_of_a_question_is_validated_against_its_type": _NO_RESULT,
-    "test_ch_16_end_of_input_fails_every_question_once": _NO_RESULT,
-    "test_ca_08_disconnect_and_shutdown_are_named_as_causes": _ITS_OWN,
-    "test_cx_01_request_id_is_that_of_the_wire_with_its_type": _ITS_OWN,
-    "test_cx_04_meta_reaches_the_handler_with_every_unknown_key": _ITS_OWN,
-    "test_cx_09_concurrent_requests_of_different_eras_keep_their_revisions": _ONE_ERA,
-    "test_sv_06_handshake_can_be_insisted_on": _OPENING,
+    "test_sa_14_el_18_ro_05_raw_requests_skip_capability_checks_and_decoding": _GATES,
+    "test_el_13_invalid_elicitation_answer_raises_protocol_violation": _NO_RESULT,
+    "test_roots_answer_that_is_not_json_raises_in_the_handler": _NO_RESULT,
+    "test_cx_07_result_of_roots_request_is_validated": _NO_RESULT,
+    "test_ch_16_end_of_input_fails_each_pending_server_request": _NO_RESULT,
+    "test_ca_08_cancel_causes_are_shutdown_after_close_and_parent_after_exit": _ITS_OWN,
+    "test_cx_01_request_id_keeps_value_and_json_type": _ITS_OWN,
+    "test_cx_04_request_meta_reaches_the_handler_with_unknown_keys": _ITS_OWN,
+    "test_cx_09_concurrent_legacy_and_modern_requests_keep_their_revisions": _ONE_ERA,
+    "test_sv_06_require_initialized_refuses_requests_before_initialized": _OPENING,
 }
 """Tests of what a server behind a proxy cannot show, and why."""
 
@@ -43,14 +43,14 @@ _LISTENING: Final = "the server that listens ends after its client has"
 _LARGE: Final = "takes seconds"
 
 NOT_BY_HTTP: Final = {
-    "test_cx_02_cx_05_au_03_memory_has_no_session_no_headers_and_nobody_is_known": _HEADERS,
+    "test_cx_02_cx_05_au_03_in_memory_request_has_no_session_headers_or_auth": _HEADERS,
     "test_cx_03_mr_01_modern_requests_are_stateless_and_legacy_ones_are_not": _HEADERS,
     "test_ca_07_cancel_is_idempotent_and_seen_by_all_tasks_of_the_request": _NO_WORDS,
-    "test_leaving_the_call_while_the_user_is_asked_stops_all_of_it_with_the_same_reason": _NO_WORDS,
-    "test_the_cancel_of_the_caller_comes_first_where_it_gets_through": _NO_WORDS,
-    "test_ch_14_ch_15_overlong_and_broken_lines_cost_one_error_each": _TOO_SMALL,
-    "test_a_connection_that_was_left_needs_no_collector": _LISTENING,
-    "test_a_hundred_calls_at_once_get_the_answers_to_their_own_questions": _LARGE,
+    "test_cancelled_call_stops_frontend_backend_and_elicitation_with_same_reason": _NO_WORDS,
+    "test_cancel_of_the_caller_reaches_handler_before_the_sent_deadline": _NO_WORDS,
+    "test_ch_14_ch_15_invalid_line_gets_one_error_and_connection_continues": _TOO_SMALL,
+    "test_closed_connection_is_freed_without_garbage_collection": _LISTENING,
+    "test_hundred_concurrent_calls_get_the_answers_to_their_own_elicitations": _LARGE,
 }
 """Tests that have no meaning with HTTP between a client of ours and a server of ours, and why."""
 

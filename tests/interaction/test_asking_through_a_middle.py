@@ -76,7 +76,7 @@ def back_era(request: pytest.FixtureRequest) -> str:
     return request.param
 
 
-async def test_a_question_passes_through_and_its_answer_comes_back(
+async def test_elicitation_of_backend_server_is_forwarded_to_user_and_answered(
     autojump_clock: MockClock, front_era: Any, back_era: Any
 ) -> None:
     chain = Chain()
@@ -92,7 +92,7 @@ async def test_a_question_passes_through_and_its_answer_comes_back(
     assert chain.cancelled == {}
 
 
-async def test_leaving_the_call_while_the_user_is_asked_stops_all_of_it_with_the_same_reason(
+async def test_cancelled_call_stops_frontend_backend_and_elicitation_with_same_reason(
     autojump_clock: MockClock, front_era: Any, back_era: Any
 ) -> None:
     chain = Chain()
@@ -121,7 +121,7 @@ async def test_leaving_the_call_while_the_user_is_asked_stops_all_of_it_with_the
         assert client.server_info is not None
 
 
-async def test_a_hundred_calls_at_once_get_the_answers_to_their_own_questions(
+async def test_hundred_concurrent_calls_get_the_answers_to_their_own_elicitations(
     autojump_clock: MockClock, front_era: Any
 ) -> None:
     server = Server("s")

@@ -59,7 +59,7 @@ def command(tmp_path: Path) -> list[str]:
     return [sys.executable, str(path)]
 
 
-async def test_answers_are_kept_until_they_are_refreshed_or_changed(command: list[str]) -> None:
+async def test_client_caches_reads_until_refreshed_or_changed(command: list[str]) -> None:
     send, told = trio.open_memory_channel[str](10)
     with trio.fail_after(PATIENCE):
         async with open_stdio(command, era="modern", on_resource_updated=send.send_nowait) as client:
@@ -72,7 +72,7 @@ async def test_answers_are_kept_until_they_are_refreshed_or_changed(command: lis
             assert await told.receive() == "kept://one"
 
 
-async def test_a_list_is_kept_until_its_change_is_told(command: list[str]) -> None:
+async def test_client_caches_tool_list_until_list_changed(command: list[str]) -> None:
     with trio.fail_after(PATIENCE):
         async with open_stdio(command, era="modern") as client, client.listen(tools=True) as changes:
             assert await names(client) == ["change", "grow"]
@@ -81,7 +81,7 @@ async def test_a_list_is_kept_until_its_change_is_told(command: list[str]) -> No
             assert await names(client) == ["change", "grow", "late"]
 
 
-async def test_clients_share_a_cache_as_they_say(command: list[str]) -> None:
+async def test_clients_share_public_responses_and_private_ones_per_principal(command: list[str]) -> None:
     cache = ResponseCache()
     with trio.fail_after(PATIENCE):
         async with (
@@ -98,7 +98,7 @@ async def test_clients_share_a_cache_as_they_say(command: list[str]) -> None:
             assert await names(ann) == ["change", "grow"], "public, and kept for all"
 
 
-async def test_nothing_is_kept_in_the_legacy_era(command: list[str]) -> None:
+async def test_client_caches_nothing_in_legacy_revisions(command: list[str]) -> None:
     with trio.fail_after(PATIENCE):
         async with open_stdio(command, era="legacy") as client:
             assert [await read(client, "kept://one") for _ in range(2)] == ["kept 1", "kept 2"]

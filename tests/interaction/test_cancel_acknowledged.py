@@ -95,7 +95,7 @@ async def cancelled(client: Client, token: str, **more: Any) -> dict[str, Any]:
 # What a caller learns
 
 
-async def test_a_call_that_is_left_waits_until_its_handler_has_cleaned_up(era: Era, autojump_clock: Any) -> None:
+async def test_cancelled_call_waits_until_its_handler_has_cleaned_up(era: Era, autojump_clock: Any) -> None:
     slow = Slow()
     async with opened(slow.server, era=era) as client:
         ending = await left(client, {"cleanup": 3.0}, begun=slow.begun)
@@ -106,7 +106,7 @@ async def test_a_call_that_is_left_waits_until_its_handler_has_cleaned_up(era: E
     assert not ending.never_ran
 
 
-async def test_the_cancel_goes_on_after_the_wait(era: Era, autojump_clock: Any) -> None:
+async def test_cancel_exception_propagates_after_waiting_for_the_handler(era: Era, autojump_clock: Any) -> None:
     slow = Slow()
     async with opened(slow.server, era=era) as client:
         with confirm_cancels() as endings, pytest.raises(trio.TooSlowError):
@@ -117,9 +117,7 @@ async def test_the_cancel_goes_on_after_the_wait(era: Era, autojump_clock: Any) 
     assert [each.state for each in [*endings, *others]] == ["stopped", "stopped"]
 
 
-async def test_a_handler_that_shields_for_ever_holds_its_caller_up_no_longer_than_told(
-    era: Era, autojump_clock: Any
-) -> None:
+async def test_cancelled_call_waits_at_most_within_seconds_for_shielded_handler(era: Era, autojump_clock: Any) -> None:
     slow = Slow(limits=Limits(cleanup_grace=1))
     async with opened(slow.server, era=era) as client:
         began = trio.current_time()
@@ -131,7 +129,7 @@ async def test_a_handler_that_shields_for_ever_holds_its_caller_up_no_longer_tha
             await trio.sleep(1000)
 
 
-async def test_a_call_that_still_waits_for_its_turn_never_runs(era: Era, way: str, autojump_clock: Any) -> None:
+async def test_cancelled_call_still_in_the_queue_never_runs(era: Era, way: str, autojump_clock: Any) -> None:
     if (way, era) == ("http", "modern"):
         return  # none waits there: the bound is that of all clients
     slow = Slow(limits=Limits(max_in_flight=1))
@@ -146,7 +144,7 @@ async def test_a_call_that_still_waits_for_its_turn_never_runs(era: Era, way: st
     assert len(slow.metas) == 1
 
 
-async def test_a_thread_that_does_not_end_is_abandoned_and_told_of_at_that_moment(era: Era) -> None:
+async def test_thread_that_does_not_end_is_reported_as_abandoned_after_cleanup_grace(era: Era) -> None:
     server = Server("threads", extensions=[CancelAcknowledged()], limits=Limits(cleanup_grace=0.3))
     begun, go_on = trio.Event(), threading.Event()
 
@@ -171,7 +169,7 @@ async def test_a_thread_that_does_not_end_is_abandoned_and_told_of_at_that_momen
     assert ending.seconds < 20
 
 
-async def test_a_call_that_was_never_sent_is_not_asked_about(era: Era) -> None:
+async def test_call_cancelled_before_sending_is_reported_as_unsent(era: Era) -> None:
     slow = Slow()
     async with opened(slow.server, era=era) as client:
         with confirm_cancels() as endings, trio.CancelScope() as scope:
@@ -182,7 +180,7 @@ async def test_a_call_that_was_never_sent_is_not_asked_about(era: Era) -> None:
     assert slow.metas == []
 
 
-async def test_each_side_has_to_declare_it_and_others_see_not_a_byte_more(era: Era) -> None:
+async def test_cancel_token_is_sent_only_if_client_and_server_declare_the_extension(era: Era) -> None:
     slow = Slow()
     plain = Server("plain")
     begun = trio.Event()
@@ -207,7 +205,7 @@ async def test_each_side_has_to_declare_it_and_others_see_not_a_byte_more(era: E
     assert [TOKEN in meta for meta in metas + slow.metas] == [False, False]
 
 
-async def test_outside_of_the_block_there_is_no_token(era: Era) -> None:
+async def test_no_cancel_token_is_sent_outside_confirm_cancels(era: Era) -> None:
     slow = Slow()
     async with opened(slow.server, era=era) as client:
         async with trio.open_nursery() as nursery:
@@ -218,7 +216,7 @@ async def test_outside_of_the_block_there_is_no_token(era: Era) -> None:
     assert TOKEN not in slow.metas[0]
 
 
-async def test_a_call_that_ends_by_itself_has_no_ending(era: Era) -> None:
+async def test_completed_call_adds_no_entry_to_confirm_cancels(era: Era) -> None:
     slow = Slow()
     async with opened(slow.server, era=era) as client:
         with confirm_cancels() as endings:
@@ -229,7 +227,7 @@ async def test_a_call_that_ends_by_itself_has_no_ending(era: Era) -> None:
     assert endings == []
 
 
-async def test_a_callback_that_fails_leaves_its_call(era: Era) -> None:
+async def test_call_ended_by_failing_progress_callback_is_confirmed_as_stopped(era: Era) -> None:
     server = Server("telling", extensions=[CancelAcknowledged()])
     ended = trio.Event()
 
@@ -252,7 +250,7 @@ async def test_a_callback_that_fails_leaves_its_call(era: Era) -> None:
         assert ended.is_set()
 
 
-async def test_a_handler_that_waits_for_the_answer_of_its_client_is_stopped(autojump_clock: Any) -> None:
+async def test_cancelled_call_stops_handler_that_waits_for_elicitation(autojump_clock: Any) -> None:
     """A modern call that is left between two rounds: its handler is parked."""
     server = Server("asking", extensions=[CancelAcknowledged()])
     ended: list[CancelCause] = []
@@ -284,7 +282,9 @@ async def test_a_handler_that_waits_for_the_answer_of_its_client_is_stopped(auto
         assert ended == [CancelCause.PEER]
 
 
-async def test_a_thousand_calls_left_at_once_all_learn_how_they_ended(era: Era, way: str, autojump_clock: Any) -> None:
+async def test_thousand_calls_cancelled_at_once_are_all_confirmed_as_stopped(
+    era: Era, way: str, autojump_clock: Any
+) -> None:
     slow, running = Slow(), 1000 if way == "direct" else 200  # over HTTP, a thousand take half a minute
     count = 0
     all_begun = trio.Event()
@@ -312,7 +312,7 @@ async def test_a_thousand_calls_left_at_once_all_learn_how_they_ended(era: Era, 
     assert [each.state for each in endings] == ["stopped"] * running
 
 
-async def test_a_wait_in_a_cancelled_handler_ends_before_its_own_grace(autojump_clock: Any) -> None:
+async def test_confirm_cancels_in_a_cancelled_handler_ends_before_its_cleanup_grace(autojump_clock: Any) -> None:
     behind = Slow()
     front = Server("front", limits=Limits(cleanup_grace=2))
     endings: list[CallEnding] = []
@@ -343,7 +343,7 @@ async def test_a_wait_in_a_cancelled_handler_ends_before_its_own_grace(autojump_
     assert waited[0] < 2
 
 
-async def test_the_close_of_the_client_ends_the_wait(era: Era, autojump_clock: Any) -> None:
+async def test_closing_client_ends_confirm_cancels_with_lost(era: Era, autojump_clock: Any) -> None:
     slow = Slow(limits=Limits(cleanup_grace=1, drain_timeout=0.1))
     endings: list[CallEnding] = []
     async with trio.open_nursery() as nursery, opened(slow.server, era=era) as client:
@@ -361,13 +361,13 @@ async def test_the_close_of_the_client_ends_the_wait(era: Era, autojump_clock: A
 
 
 @pytest.mark.parametrize("within", [0, -1, math.inf, math.nan])
-def test_the_wait_has_a_bound(within: float) -> None:
+def test_confirm_cancels_rejects_infinite_or_nonpositive_timeout(within: float) -> None:
     with pytest.raises(ValueError, match="positive and finite"), confirm_cancels(within=within):
         raise AssertionError
 
 
 @pytest.mark.parametrize("wait", [0, -1, math.inf, math.nan, 1e9])
-def test_the_longest_wait_of_a_server_has_a_bound(wait: float) -> None:
+def test_cancel_acknowledged_rejects_invalid_max_wait(wait: float) -> None:
     with pytest.raises(ValueError, match="max_wait"):
         CancelAcknowledged(max_wait=wait)
 
@@ -375,7 +375,7 @@ def test_the_longest_wait_of_a_server_has_a_bound(wait: float) -> None:
 # What a server says
 
 
-async def test_a_reply_that_was_made_before_the_cancel_is_told_of(era: Era) -> None:
+async def test_cancel_after_the_reply_is_answered_with_finished_and_outcome(era: Era) -> None:
     slow = Slow()
     async with opened(slow.server, era=era) as client:
         await client.call_tool("quick", meta={TOKEN: "q" * 22})
@@ -385,7 +385,7 @@ async def test_a_reply_that_was_made_before_the_cancel_is_told_of(era: Era) -> N
         assert await cancelled(client, "n" * 22) == {"state": "finished", "outcome": "error"}
 
 
-async def test_the_request_alone_cancels_and_may_be_repeated(era: Era, autojump_clock: Any) -> None:
+async def test_cancel_request_stops_the_handler_and_can_be_repeated(era: Era, autojump_clock: Any) -> None:
     slow = Slow()
     token = "t" * 22
     async with opened(slow.server, era=era) as client, trio.open_nursery() as nursery:
@@ -405,7 +405,7 @@ async def test_the_request_alone_cancels_and_may_be_repeated(era: Era, autojump_
         nursery.cancel_scope.cancel()
 
 
-async def test_leaving_the_wait_ends_the_wait_alone(era: Era, autojump_clock: Any) -> None:
+async def test_leaving_a_cancel_request_does_not_affect_the_handler(era: Era, autojump_clock: Any) -> None:
     slow = Slow()
     token = "t" * 22
     async with opened(slow.server, era=era) as client, trio.open_nursery() as nursery:
@@ -417,7 +417,9 @@ async def test_leaving_the_wait_ends_the_wait_alone(era: Era, autojump_clock: An
         nursery.cancel_scope.cancel()
 
 
-async def test_what_is_not_known_is_said_to_be_unknown(era: Era, autojump_clock: Any) -> None:
+async def test_cancel_request_for_unknown_or_expired_token_is_answered_with_unknown(
+    era: Era, autojump_clock: Any
+) -> None:
     slow = Slow(limits=Limits(max_endings=2, ending_timeout=30))
     tokens = [letter * 22 for letter in "abcd"]
     async with opened(slow.server, era=era) as client:
@@ -442,14 +444,14 @@ async def test_what_is_not_known_is_said_to_be_unknown(era: Era, autojump_clock:
         {"cancelToken": "t" * 22, "waitMs": 10**12},
     ],
 )
-async def test_parameters_that_make_no_sense_are_refused(era: Era, params: dict[str, Any]) -> None:
+async def test_cancel_request_with_invalid_params_is_refused(era: Era, params: dict[str, Any]) -> None:
     async with opened(Slow().server, era=era) as client:
         with pytest.raises(PeerError) as caught:
             await client.request("trio-mcp/cancel", params, dict[str, Any])
         assert caught.value.code == -32602
 
 
-async def test_a_malformed_token_and_one_in_flight_are_none(era: Era, autojump_clock: Any) -> None:
+async def test_malformed_or_duplicate_cancel_token_is_ignored(era: Era, autojump_clock: Any) -> None:
     slow = Slow()
     async with opened(slow.server, era=era) as client, trio.open_nursery() as nursery:
         for bad in (7, "short", "x" * 65, {"a": 1}):
@@ -462,7 +464,7 @@ async def test_a_malformed_token_and_one_in_flight_are_none(era: Era, autojump_c
         nursery.cancel_scope.cancel()
 
 
-async def test_a_client_that_has_not_declared_it_is_refused(era: Era) -> None:
+async def test_cancel_request_from_client_without_the_extension_is_refused(era: Era) -> None:
     other = Extension("com.example/other")
     stolen = other.method("trio-mcp/cancel", dict[str, Any], dict[str, Any])
     async with open_memory(Slow().server, era=era, extensions=[other]) as client:
@@ -472,7 +474,7 @@ async def test_a_client_that_has_not_declared_it_is_refused(era: Era) -> None:
     assert stolen.name == "trio-mcp/cancel"
 
 
-async def test_waits_beyond_the_bound_are_refused_and_take_no_place_of_calls(
+async def test_cancel_requests_beyond_max_cancel_waits_are_refused_as_busy(
     era: Era, way: str, autojump_clock: Any
 ) -> None:
     slow = Slow(limits=Limits(max_cancel_waits=1, max_in_flight=1, max_queued=1))
@@ -491,7 +493,7 @@ async def test_waits_beyond_the_bound_are_refused_and_take_no_place_of_calls(
         nursery.cancel_scope.cancel()
 
 
-async def test_the_number_of_endings_goes_back_to_nothing(era: Era, autojump_clock: Any) -> None:
+async def test_call_endings_are_forgotten_after_ending_timeout(era: Era, autojump_clock: Any) -> None:
     slow = Slow(limits=Limits(ending_timeout=10))
     async with slow.server._running() as running:
         endings = running.host.endings

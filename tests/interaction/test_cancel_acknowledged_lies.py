@@ -44,14 +44,16 @@ async def ending_of(answer: str, era: Any, *, after: float = 1.0) -> CallEnding:
 @pytest.mark.parametrize(
     "said", ["-1", "-1000", "1" + "0" * 300, "1" + "0" * 4000, "1" * 40, "86400001", "2100", "null"]
 )
-async def test_an_impossible_cleanup_time_is_none(autojump_clock: object, said: str, era: str) -> None:
+async def test_cleanup_time_longer_than_the_call_is_dropped(autojump_clock: object, said: str, era: str) -> None:
     ending = await ending_of(f'{{"state":"stopped","cleanupMs":{said}}}', era)
     assert (ending.state, ending.cleanup) == ("stopped", None)
 
 
 @ERAS
 @pytest.mark.parametrize(("said", "seconds"), [("0", 0.0), ("35", 0.035), ("999", 0.999), ("2000", 2.0)])
-async def test_a_time_within_the_call_is_the_time(autojump_clock: object, said: str, seconds: float, era: str) -> None:
+async def test_cleanup_time_within_the_call_is_kept(
+    autojump_clock: object, said: str, seconds: float, era: str
+) -> None:
     ending = await ending_of(f'{{"state":"stopped","cleanupMs":{said}}}', era)
     assert (ending.state, ending.cleanup) == ("stopped", seconds)
     assert ending.seconds == pytest.approx(1.0)
@@ -61,7 +63,9 @@ async def test_a_time_within_the_call_is_the_time(autojump_clock: object, said: 
 @pytest.mark.parametrize(
     "said", ["NaN", "Infinity", "1e400", "-0.001", "1e297", "0.5", "true", "false", '"35"', "[]", "{}"]
 )
-async def test_a_time_that_is_no_integer_says_nothing(autojump_clock: object, said: str, era: str) -> None:
+async def test_cleanup_time_that_is_not_an_integer_makes_the_ending_unknown(
+    autojump_clock: object, said: str, era: str
+) -> None:
     ending = await ending_of(f'{{"state":"stopped","cleanupMs":{said}}}', era)
     assert (ending.state, ending.cleanup) == ("unknown", None)
 
@@ -79,7 +83,7 @@ async def test_a_time_that_is_no_integer_says_nothing(autojump_clock: object, sa
         ({"cleanupMs": -1, "neverRan": None}, "stopped"),
     ],
 )
-async def test_an_invalid_member_of_an_ending_is_ignored(
+async def test_invalid_member_of_a_cancel_answer_is_ignored(
     autojump_clock: object, members: dict[str, Any], state: str, era: str
 ) -> None:
     ending = await ending_of(json.dumps({"state": "stopped", **members}), era)
@@ -102,6 +106,6 @@ async def test_an_invalid_member_of_an_ending_is_ignored(
         '{"state":"silent"}',
     ],
 )
-async def test_an_answer_without_a_state_says_nothing(autojump_clock: object, answer: str, era: str) -> None:
+async def test_cancel_answer_without_a_state_means_unknown(autojump_clock: object, answer: str, era: str) -> None:
     ending = await ending_of(answer, era)
     assert ending.state == "unknown"

@@ -21,7 +21,7 @@ def era(request: pytest.FixtureRequest) -> Era:
     return request.param
 
 
-async def test_three_proxies_in_a_row_each_wait_for_the_next(era: Era) -> None:
+async def test_three_chained_proxies_each_wait_for_the_cancelled_handler(era: Era) -> None:
     served: Any = cancel_server.server
     for _ in range(3):
         behind: Any = partial(open_memory, served)
@@ -37,14 +37,14 @@ def in_other_era(server: Any, era: Era) -> Any:
     return proxy(lambda **given: open_memory(server, **{**given, "era": other}))
 
 
-async def test_a_proxy_between_two_eras_answers_for_both_sides(era: Era) -> None:
+async def test_proxy_between_legacy_and_modern_confirms_cancel_for_client_and_backend(era: Era) -> None:
     async with open_memory(in_other_era(cancel_server.server, era), **options(era)) as client:
         ending = await left(client, {"cleanup": 0.3})
     assert (ending.state, ending.behind) == ("stopped", "stopped")
     assert (ending.cleanup or 0) >= 0.25
 
 
-async def test_a_proxy_with_one_connection_for_all_asks_the_server_behind(era: Era) -> None:
+async def test_proxy_with_shared_connection_confirms_cancel_of_backend(era: Era) -> None:
     async with (
         open_memory(cancel_server.server, **options(era)) as behind,
         open_memory(proxy(behind), **options(era)) as client,
@@ -53,7 +53,7 @@ async def test_a_proxy_with_one_connection_for_all_asks_the_server_behind(era: E
     assert (ending.state, ending.behind) == ("stopped", "stopped")
 
 
-async def test_a_proxy_before_a_server_that_cannot_say_relays_the_cancel(era: Era) -> None:
+async def test_proxy_reports_relayed_if_backend_lacks_cancel_acknowledged(era: Era) -> None:
     silent = Server("plain")
     silent.tool(cancel_server.slow)
     async with open_memory(proxy(partial(open_memory, silent)), **options(era)) as client:
@@ -61,7 +61,7 @@ async def test_a_proxy_before_a_server_that_cannot_say_relays_the_cancel(era: Er
     assert (ending.state, ending.behind) == ("relayed", None)
 
 
-async def test_a_proxy_tells_of_a_handler_behind_that_does_not_end(era: Era, autojump_clock: Any) -> None:
+async def test_proxy_reports_overran_if_handler_of_backend_does_not_end(era: Era, autojump_clock: Any) -> None:
     served = proxy(partial(open_memory, cancel_server.server), limits=Limits(cleanup_grace=2))
     async with open_memory(served, **options(era)) as client:
         ending = await left(client, {"cleanup": 30}, within=20)
@@ -70,13 +70,13 @@ async def test_a_proxy_tells_of_a_handler_behind_that_does_not_end(era: Era, aut
         await trio.sleep(40)
 
 
-async def test_a_proxy_whose_server_is_gone_meanwhile_cannot_say(era: Era, autojump_clock: Any) -> None:
+async def test_proxy_reports_relayed_if_backend_does_not_answer(era: Era, autojump_clock: Any) -> None:
     served = proxy(partial(open_memory, server_that_says(None)), limits=Limits(cleanup_grace=2))
     async with open_memory(served, **options(era)) as client:
         assert (await left(client, {}, within=20)).state == "relayed"
 
 
-async def test_what_the_server_behind_had_answered_is_finished(era: Era) -> None:
+async def test_proxy_reports_finished_if_backend_had_already_answered(era: Era) -> None:
     async with open_memory(
         proxy(partial(open_memory, server_that_says({"state": "finished", "outcome": "error"}))), **options(era)
     ) as client:
@@ -84,7 +84,7 @@ async def test_what_the_server_behind_had_answered_is_finished(era: Era) -> None
     assert (ending.state, ending.outcome, ending.behind) == ("finished", "error", "finished")
 
 
-async def test_a_proxy_answers_nobody_who_has_not_declared_it(era: Era) -> None:
+async def test_proxy_refuses_cancel_request_from_client_without_the_extension(era: Era) -> None:
     other = Extension("com.example/other")
     stolen = other.method("trio-mcp/cancel", dict[str, Any], dict[str, Any])
     served = proxy(partial(open_memory, cancel_server.server))
@@ -94,7 +94,7 @@ async def test_a_proxy_answers_nobody_who_has_not_declared_it(era: Era) -> None:
     assert caught.value.code == (-32021 if era == "modern" else -32600)
 
 
-async def test_a_gateway_waits_for_the_member_of_a_call(era: Era) -> None:
+async def test_gateway_waits_for_the_member_that_runs_the_cancelled_call(era: Era) -> None:
     async with (
         open_group({"a": MemberDescription(cancel_server.server)}, extensions=[CancelAcknowledged()]) as group,
         open_memory(gateway(group), **options(era)) as client,
@@ -106,7 +106,9 @@ async def test_a_gateway_waits_for_the_member_of_a_call(era: Era) -> None:
 
 
 @pytest.mark.parametrize(("grace", "state"), [(0.0, "relayed"), (math.inf, "stopped")])
-async def test_a_proxy_without_a_grace_or_with_an_endless_one_answers_too(era: Era, grace: float, state: str) -> None:
+async def test_proxy_with_zero_or_infinite_cleanup_grace_answers_cancel_request(
+    era: Era, grace: float, state: str
+) -> None:
     served = proxy(partial(open_memory, cancel_server.server), limits=Limits(cleanup_grace=grace))
     async with open_memory(served, **options(era)) as client:
         ending = await left(client, {"cleanup": 0.1})

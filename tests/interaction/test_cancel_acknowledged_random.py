@@ -93,7 +93,9 @@ async def run(era: Era, calls: list[tuple[Handler, float]], within: float) -> No
 @pytest.mark.parametrize("era", ["modern", "legacy"])
 @settings(max_examples=examples(150), deadline=None)
 @given(calls=st.lists(st.tuples(handlers, times), min_size=1, max_size=4), within=st.sampled_from([0.5, 2.0, 20.0]))
-def test_after_stopped_no_line_of_the_handler_runs(era: Era, calls: list[tuple[Handler, float]], within: float) -> None:
+def test_no_line_of_the_handler_runs_after_stopped_is_reported(
+    era: Era, calls: list[tuple[Handler, float]], within: float
+) -> None:
     trio.run(run, era, calls, within, clock=trio.testing.MockClock(autojump_threshold=0))
 
 
@@ -124,7 +126,7 @@ async def cross(era: Era, steps: int) -> tuple[str, int, int]:
 
 
 @pytest.mark.parametrize("era", ["modern", "legacy"])
-def test_a_cancel_that_crosses_the_reply_at_any_step_gets_the_truth(era: Era) -> None:
+def test_cancel_that_crosses_the_reply_reports_the_true_outcome(era: Era) -> None:
     async def all_steps() -> set[str]:
         seen: set[str] = set()
         for steps in range(25):

@@ -70,13 +70,13 @@ async def stops(opened: AbstractAsyncContextManager[Client]) -> None:
         assert (await left(client, {"cleanup": 1.5}, within=0.3)).state == "overran"
 
 
-async def test_over_the_standard_streams_of_a_process(era: Era) -> None:
+async def test_cancel_is_confirmed_over_stdio(era: Era) -> None:
     async with open_stdio(forked_command([PROGRAM]), **options(era)) as client:
         first = await left(client, {"cleanup": 0.3})
         assert first.state == "stopped"
 
 
-async def test_over_tcp(era: Era) -> None:
+async def test_cancel_is_confirmed_over_tcp(era: Era) -> None:
     async with trio.open_nursery() as nursery:
         serving = partial(serve_tcp, cancel_server.server, "127.0.0.1", 0, handle_signals=False)
         [listener] = await nursery.start(serving)
@@ -85,7 +85,7 @@ async def test_over_tcp(era: Era) -> None:
         nursery.cancel_scope.cancel()
 
 
-async def test_over_a_unix_socket(era: Era, tmp_path: Path) -> None:
+async def test_cancel_is_confirmed_over_a_unix_socket(era: Era, tmp_path: Path) -> None:
     path = tmp_path / "socket"
     async with trio.open_nursery() as nursery:
         await nursery.start(partial(serve_unix, cancel_server.server, path, handle_signals=False))
@@ -93,7 +93,7 @@ async def test_over_a_unix_socket(era: Era, tmp_path: Path) -> None:
         nursery.cancel_scope.cancel()
 
 
-async def test_over_websocket(era: Era) -> None:
+async def test_cancel_is_confirmed_over_websocket(era: Era) -> None:
     async with trio.open_nursery() as nursery:
         serving = partial(serve_websocket, cancel_server.server, "127.0.0.1", 0, handle_signals=False)
         [listener] = await nursery.start(serving)
@@ -102,21 +102,21 @@ async def test_over_websocket(era: Era) -> None:
         nursery.cancel_scope.cancel()
 
 
-async def test_a_server_that_dies_during_the_wait_is_lost(era: Era) -> None:
+async def test_server_that_dies_before_confirming_a_cancel_is_reported_as_lost(era: Era) -> None:
     async with open_stdio(forked_command([PROGRAM]), **options(era)) as client:
         ending = await left(client, {"cleanup": 0.2, "dies": True}, within=60)
     assert ending.state == "lost"
     assert 0.2 <= ending.seconds < 50
 
 
-async def test_members_of_a_group_are_asked(era: Era) -> None:
+async def test_cancel_of_a_call_to_a_group_member_is_confirmed(era: Era) -> None:
     member = MemberDescription(InMemory(cancel_server.server))
     async with open_group({"one": member}, **options(era)) as group:
         client = await group.client("one")
         assert (await left(client, {"cleanup": 0.1})).state == "stopped"
 
 
-def test_hosts_that_run_asyncio_wait_too(era: Era) -> None:
+def test_cancel_is_confirmed_to_asyncio_clients(era: Era) -> None:
     async def main() -> list[CallEnding]:
         async with aio.open_memory(cancel_server.server, **options(era)) as client:
             begun = asyncio.Event()
@@ -138,7 +138,7 @@ def test_hosts_that_run_asyncio_wait_too(era: Era) -> None:
 # Tasks
 
 
-async def test_a_call_that_became_a_task_is_waited_for(era: Era, autojump_clock: Any) -> None:
+async def test_cancelled_call_that_became_a_task_waits_for_its_cleanup(era: Era, autojump_clock: Any) -> None:
     server = Server("worker", extensions=[CancelAcknowledged()])
     begun, lines = trio.Event(), list[str]()
 
@@ -166,7 +166,7 @@ async def test_a_call_that_became_a_task_is_waited_for(era: Era, autojump_clock:
     assert ending.cleanup == pytest.approx(2, abs=0.2)
 
 
-async def test_a_task_that_is_over_when_its_call_is_left_has_finished(autojump_clock: Any) -> None:
+async def test_cancelled_call_whose_task_has_completed_is_reported_as_finished(autojump_clock: Any) -> None:
     """Its client, which has not asked yet, does not know."""
     server = Server("worker", extensions=[CancelAcknowledged()])
 
@@ -181,7 +181,7 @@ async def test_a_task_that_is_over_when_its_call_is_left_has_finished(autojump_c
     assert [(each.state, each.outcome) for each in endings] == [("finished", "result")]
 
 
-def test_requests_about_a_task_carry_what_its_call_carries_but_for_the_token() -> None:
+def test_task_requests_inherit_meta_of_the_call_except_the_cancel_token() -> None:
     """Else the server would take them for the call, once the task is over."""
     meta = {"trio-mcp/cancelToken": "t" * 22, "com.example/a": 1}
     assert _meta_of({"name": "work", "_meta": meta}) == {"_meta": {"com.example/a": 1}}
@@ -206,7 +206,9 @@ def server_that_says(answer: dict[str, Any] | None) -> Server:
     return server
 
 
-async def test_a_server_that_says_nothing_is_silent(era: Era, autojump_clock: Any) -> None:
+async def test_server_that_does_not_answer_a_cancel_request_is_reported_as_silent(
+    era: Era, autojump_clock: Any
+) -> None:
     async with open_memory(server_that_says(None), **options(era)) as client:
         ending = await left(client, {}, within=3)
     assert ending.state == "silent"
@@ -225,13 +227,13 @@ async def test_a_server_that_says_nothing_is_silent(era: Era, autojump_clock: An
         ({"state": "relayed", "behind": "anything"}, "relayed"),
     ],
 )
-async def test_what_makes_no_sense_is_unknown(era: Era, answer: dict[str, Any], state: str) -> None:
+async def test_malformed_cancel_answer_is_reported_as_unknown(era: Era, answer: dict[str, Any], state: str) -> None:
     async with open_memory(server_that_says(answer), **options(era)) as client:
         ending = await left(client, {})
     assert (ending.state, ending.outcome, ending.behind) == (state, None, None)
 
 
-async def test_a_proxy_may_say_what_is_behind(era: Era) -> None:
+async def test_cancel_answer_of_a_proxy_includes_state_of_its_backend(era: Era) -> None:
     async with open_memory(server_that_says({"state": "relayed", "behind": "unknown"}), **options(era)) as client:
         ending = await left(client, {})
     assert (ending.state, ending.behind) == ("relayed", "unknown")
@@ -241,7 +243,7 @@ async def test_a_proxy_may_say_what_is_behind(era: Era) -> None:
 
 
 @pytest.mark.parametrize("within", [6.0, 0.2])
-async def test_both_messages_go_out_together_and_first(within: float, autojump_clock: Any) -> None:
+async def test_cancel_notification_and_cancel_request_are_sent_together(within: float, autojump_clock: Any) -> None:
     from trio_mcp.client.opening import open_client
     from trio_mcp.server.servable import connection_to
 

@@ -56,14 +56,14 @@ async def seen_when_left(together: bool) -> Cancellation | None:
 
 
 @pytest.mark.parametrize("together", [True, False], ids=["a shutdown", "the end of input"])
-async def test_one_that_is_left_in_the_moment_in_which_its_connection_ends_learns_why(together: bool) -> None:
+async def test_handler_cancelled_as_its_connection_ends_reports_parent_cause(together: bool) -> None:
     for _ in range(ENOUGH):
         cancellation = await seen_when_left(together)
         assert cancellation is not None
         assert cancellation.cause is CancelCause.PARENT
 
 
-async def test_a_request_that_is_read_while_the_application_leaves_never_runs() -> None:
+async def test_request_read_while_application_is_cancelled_never_runs() -> None:
     for _ in range(ENOUGH):
         server, began = Server("s"), list[str]()
 
@@ -84,7 +84,7 @@ async def test_a_request_that_is_read_while_the_application_leaves_never_runs() 
 
 
 @pytest.mark.parametrize("reason", ["I have seen enough", None])
-async def test_one_that_cancels_itself_is_told_by_its_own_words(reason: str | None) -> None:
+async def test_handler_that_cancels_itself_sees_parent_cause_and_its_own_reason(reason: str | None) -> None:
     server, seen = Server("s"), list[Cancellation | None]()
 
     @server.tool
@@ -111,7 +111,7 @@ async def test_one_that_cancels_itself_is_told_by_its_own_words(reason: str | No
     assert len(seen) == 2
 
 
-async def test_its_tasks_learn_that_the_handler_has_failed_and_nothing_else_is_told() -> None:
+async def test_tasks_of_a_failed_handler_see_cancel_reason_handler_failed() -> None:
     server, seen = Server("s"), list[Cancellation | None]()
 
     @server.tool
@@ -134,7 +134,7 @@ async def test_its_tasks_learn_that_the_handler_has_failed_and_nothing_else_is_t
     assert (cancellation.cause, cancellation.reason) == (CancelCause.PARENT, "the handler failed")
 
 
-async def test_a_thread_whose_request_is_cancelled_by_its_scope_learns_it() -> None:
+async def test_thread_sees_the_cancel_of_its_request_scope() -> None:
     server, seen = Server("s"), list[Cancellation | None]()
 
     @server.tool
@@ -154,7 +154,7 @@ async def test_a_thread_whose_request_is_cancelled_by_its_scope_learns_it() -> N
     assert (cancellation.cause, cancellation.reason) == (CancelCause.PARENT, "enough")
 
 
-async def test_a_thread_that_waits_for_the_event_is_woken_when_the_handler_cancels_its_scope() -> None:
+async def test_cancelled_event_wakes_thread_when_handler_cancels_its_scope() -> None:
     server, woken = Server("s"), list[bool]()
 
     @server.tool
@@ -176,7 +176,7 @@ async def test_a_thread_that_waits_for_the_event_is_woken_when_the_handler_cance
     assert woken == [True]
 
 
-async def test_a_thread_that_waits_for_the_event_is_woken_when_the_handler_fails_elsewhere() -> None:
+async def test_cancelled_event_wakes_thread_when_another_task_of_handler_fails() -> None:
     server, woken = Server("s"), list[bool]()
 
     @server.tool
@@ -199,7 +199,7 @@ async def test_a_thread_that_waits_for_the_event_is_woken_when_the_handler_fails
     assert woken == [True]
 
 
-async def test_a_plain_handler_that_waits_for_the_event_is_woken_when_its_scope_is_cancelled() -> None:
+async def test_cancelled_event_wakes_plain_handler_when_its_scope_is_cancelled() -> None:
     server, woken = Server("s"), list[bool]()
 
     @server.tool
@@ -215,7 +215,7 @@ async def test_a_plain_handler_that_waits_for_the_event_is_woken_when_its_scope_
 
 
 @pytest.mark.parametrize("late", [False, True], ids=["while it runs", "after it has returned"])
-async def test_asking_for_the_event_holds_up_no_handler(late: bool) -> None:
+async def test_reading_the_cancelled_event_does_not_block_the_handler(late: bool) -> None:
     server = Server("s")
 
     @server.tool

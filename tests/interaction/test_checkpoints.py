@@ -201,7 +201,7 @@ async def opened(era: Era) -> AsyncIterator[World]:
         yield world
 
 
-def test_the_tables_name_all_there_is() -> None:
+def test_checkpoint_tables_list_all_public_async_methods() -> None:
     assert public_async(Client) | FOR_FORWARDING == set(CLIENT)
     assert public_async(RequestContext) == set(CONTEXT)
     assert public_async(RequestLog) == set(LOG)
@@ -209,7 +209,7 @@ def test_the_tables_name_all_there_is() -> None:
 
 @pytest.mark.parametrize("era", ["legacy", "modern"])
 @pytest.mark.parametrize("name", [name for name in CLIENT if name not in NEVER_RETURNS])
-async def test_a_call_of_a_client_is_a_checkpoint(name: str, era: Era, autojump_clock: object) -> None:
+async def test_every_async_client_method_is_a_checkpoint(name: str, era: Era, autojump_clock: object) -> None:
     if ONE_ERA.get(name, era) != era:
         pytest.skip("the other era alone has such a thing")
     async with opened(era) as world:
@@ -219,9 +219,7 @@ async def test_a_call_of_a_client_is_a_checkpoint(name: str, era: Era, autojump_
 
 @pytest.mark.parametrize("era", ["legacy", "modern"])
 @pytest.mark.parametrize("name", CLIENT)
-async def test_a_call_that_is_cancelled_before_it_begins_sends_nothing(
-    name: str, era: Era, autojump_clock: object
-) -> None:
+async def test_client_method_under_cancelled_scope_sends_nothing(name: str, era: Era, autojump_clock: object) -> None:
     if ONE_ERA.get(name, era) != era:
         pytest.skip("the other era alone has such a thing")
     async with opened(era) as world:
@@ -239,7 +237,7 @@ async def test_a_call_that_is_cancelled_before_it_begins_sends_nothing(
 
 @pytest.mark.parametrize("era", ["legacy", "modern"])
 @pytest.mark.parametrize("name", [name for name in CONTEXT if name not in LETS_NOBODY_RUN])
-async def test_what_a_handler_awaits_is_a_checkpoint(name: str, era: Era, autojump_clock: object) -> None:
+async def test_every_async_context_method_is_a_checkpoint(name: str, era: Era, autojump_clock: object) -> None:
     async def handler(ctx: RequestContext) -> None:
         with assert_checkpoints():
             await CONTEXT[name](ctx)
@@ -251,9 +249,7 @@ async def test_what_a_handler_awaits_is_a_checkpoint(name: str, era: Era, autoju
 
 @pytest.mark.parametrize("era", ["legacy", "modern"])
 @pytest.mark.parametrize("name", [*CONTEXT, *(f"log.{name}" for name in LOG)])
-async def test_what_a_handler_awaits_under_a_cancelled_scope_sends_nothing(
-    name: str, era: Era, autojump_clock: object
-) -> None:
+async def test_context_method_under_cancelled_scope_sends_nothing(name: str, era: Era, autojump_clock: object) -> None:
     async def handler(ctx: RequestContext) -> None:
         nonlocal caught, silent
         said = world.said

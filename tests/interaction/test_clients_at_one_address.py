@@ -97,13 +97,13 @@ async def serving(serve: Any, *args: Any, **options: Any) -> AsyncGenerator[int]
         nursery.cancel_scope.cancel(reason="the test is over")
 
 
-async def test_flood_of_one_client_over_tcp_leaves_a_thread_for_the_next() -> None:
+async def test_flood_of_one_tcp_client_leaves_a_thread_for_the_next_client() -> None:
     blocking = Blocking()
     async with serving(serve_tcp, blocking.server, "127.0.0.1", 0) as port:
         await leaves_a_place(blocking, partial(open_tcp, "127.0.0.1", port))
 
 
-async def test_flood_of_one_client_over_websocket_leaves_a_thread_for_the_next() -> None:
+async def test_flood_of_one_websocket_client_leaves_a_thread_for_the_next_client() -> None:
     blocking = Blocking()
     async with serving(serve_websocket, blocking.server, "127.0.0.1", 0) as port:
         await leaves_a_place(blocking, partial(open_websocket, f"ws://127.0.0.1:{port}/mcp"))
@@ -111,29 +111,27 @@ async def test_flood_of_one_client_over_websocket_leaves_a_thread_for_the_next()
 
 @pytest.mark.parametrize("era", ["legacy", "modern"])
 @pytest.mark.parametrize("websocket", [False, True])
-async def test_flood_of_one_client_over_http_leaves_a_thread_for_the_next(era: Any, websocket: bool) -> None:
+async def test_flood_of_one_http_client_leaves_a_thread_for_the_next_client(era: Any, websocket: bool) -> None:
     blocking = Blocking()
     async with serving(serve_http, blocking.server, "127.0.0.1", 0, websocket=websocket) as port:
         await leaves_a_place(blocking, partial(open_http, f"http://127.0.0.1:{port}/mcp", era=era))
 
 
-async def test_flood_of_one_client_over_a_unix_socket_leaves_a_thread_for_the_next(tmp_path: Path) -> None:
+async def test_flood_of_one_unix_socket_client_leaves_a_thread_for_the_next_client(tmp_path: Path) -> None:
     blocking = Blocking()
     async with serving(serve_unix, blocking.server, tmp_path / "s"):
         await leaves_a_place(blocking, partial(open_unix, tmp_path / "s"))
 
 
 @pytest.mark.parametrize("era", ["legacy", "modern"])
-async def test_flood_of_one_client_over_http_on_a_unix_socket_leaves_a_thread_for_the_next(
-    tmp_path: Path, era: Any
-) -> None:
+async def test_flood_over_http_on_a_unix_socket_leaves_a_thread_for_the_next_client(tmp_path: Path, era: Any) -> None:
     blocking = Blocking()
     async with serving(serve_http, blocking.server, unix=tmp_path / "s"):
         await leaves_a_place(blocking, partial(open_http, url_on_socket(tmp_path / "s"), era=era))
 
 
 @pytest.mark.parametrize("era", ["legacy", "modern"])
-async def test_flood_through_a_proxy_leaves_a_thread_of_the_server_behind(era: Any) -> None:
+async def test_flood_through_a_proxy_leaves_a_backend_thread_for_the_next_client(era: Any) -> None:
     blocking = Blocking()
     async with (
         serving(serve_tcp, blocking.server, "127.0.0.1", 0) as behind,
@@ -143,7 +141,7 @@ async def test_flood_through_a_proxy_leaves_a_thread_of_the_server_behind(era: A
 
 
 @pytest.mark.parametrize("era", ["legacy", "modern"])
-async def test_flood_through_a_proxy_that_shares_its_client_leaves_a_thread_of_the_server_behind(era: Any) -> None:
+async def test_flood_through_a_proxy_with_shared_client_leaves_a_backend_thread(era: Any) -> None:
     blocking = Blocking()
     async with (
         open_memory(blocking.server) as client,
@@ -154,7 +152,7 @@ async def test_flood_through_a_proxy_that_shares_its_client_leaves_a_thread_of_t
 
 @pytest.mark.parametrize("era", ["legacy", "modern"])
 @pytest.mark.parametrize("wire", ["memory", "http"])
-async def test_flood_through_a_gateway_leaves_a_thread_of_the_member(era: Any, wire: str) -> None:
+async def test_flood_through_a_gateway_leaves_a_member_thread_for_the_next_client(era: Any, wire: str) -> None:
     blocking = Blocking()
     async with serving(serve_http, blocking.server, "127.0.0.1", 0) as behind:
         member = blocking.server if wire == "memory" else f"http://127.0.0.1:{behind}/mcp"
@@ -164,7 +162,7 @@ async def test_flood_through_a_gateway_leaves_a_thread_of_the_member(era: Any, w
                 await leaves_a_place(blocking, partial(open_http, f"http://127.0.0.1:{port}/mcp", era=era), "one__")
 
 
-async def test_floods_of_several_clients_leave_a_thread_for_one_more() -> None:
+async def test_floods_of_two_clients_leave_a_thread_for_a_third() -> None:
     blocking, ends = Blocking(), list[str]()
     async with serving(serve_tcp, blocking.server, "127.0.0.1", 0) as port:
         with trio.fail_after(PATIENCE):

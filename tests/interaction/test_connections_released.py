@@ -232,7 +232,7 @@ UNTOLD = ("http", "legacy", "a cancel from around")
 
 
 @pytest.mark.parametrize(("wire", "era", "act"), [(*way, act) for way in WAYS for act in ACTS if (*way, act) != UNTOLD])
-async def test_a_connection_that_was_left_needs_no_collector(wire: str, act: str, era: str) -> None:
+async def test_closed_connection_is_freed_without_garbage_collection(wire: str, act: str, era: str) -> None:
     async def scenario() -> None:
         with trio.move_on_after(LEFT_AFTER.get(act, PATIENCE)):
             await let_act(ACTS[act], wire, era=era, sampling=User())
@@ -247,7 +247,7 @@ async def hear_and_go(channel: MemoryTransport) -> None:
 
 
 @pytest.mark.parametrize("era", ["legacy", "modern", "auto"])
-async def test_a_server_that_is_gone_before_it_answers_needs_no_collector(era: str) -> None:
+async def test_connection_to_server_that_closes_before_answering_is_freed_without_gc(era: str) -> None:
     async def scenario() -> None:
         ours, theirs = memory_transport_pair()
         async with trio.open_nursery() as nursery:
@@ -280,7 +280,9 @@ async def say(peer: RawPeer, frames: bytes) -> None:
     ],
     ids=["reset", "closed", "binary", "no utf-8", "too long"],
 )
-async def test_a_connection_that_broke_needs_no_collector(end: Callable[[RawPeer], Awaitable[None]]) -> None:
+async def test_broken_websocket_connection_is_freed_without_garbage_collection(
+    end: Callable[[RawPeer], Awaitable[None]],
+) -> None:
     async def scenario() -> None:
         async with (
             serving(serve_websocket, server(), port=0) as listeners,
@@ -303,7 +305,7 @@ async def reset(stream: trio.SocketStream) -> None:
     stream.socket.close()
 
 
-async def test_a_client_whose_connection_was_reset_needs_no_collector() -> None:
+async def test_reset_client_connection_is_freed_without_garbage_collection() -> None:
     async def scenario() -> None:
         async with trio.open_nursery() as nursery:
             listeners = await nursery.start(partial(trio.serve_tcp, reset, 0, host="127.0.0.1"))
@@ -316,7 +318,7 @@ async def test_a_client_whose_connection_was_reset_needs_no_collector() -> None:
         assert await garbage_of(scenario) == []
 
 
-async def test_a_connection_of_lines_that_was_reset_needs_no_collector() -> None:
+async def test_reset_tcp_server_connection_is_freed_without_garbage_collection() -> None:
     async def scenario() -> None:
         served, left = Server("s"), trio.Event()
 
@@ -352,7 +354,7 @@ async def say_nothing(stream: trio.SocketStream) -> None:
 
 
 @pytest.mark.parametrize("wire", ["tcp", "websocket", "http"])
-async def test_a_server_that_does_not_answer_in_time_needs_no_collector(wire: str) -> None:
+async def test_connection_attempt_that_times_out_is_freed_without_garbage_collection(wire: str) -> None:
     async def scenario() -> None:
         async with trio.open_nursery() as nursery:
             listeners = await nursery.start(partial(trio.serve_tcp, say_nothing, 0, host="127.0.0.1"))
@@ -365,7 +367,7 @@ async def test_a_server_that_does_not_answer_in_time_needs_no_collector(wire: st
         assert await garbage_of(scenario) == []
 
 
-async def test_a_command_that_cannot_be_started_needs_no_collector() -> None:
+async def test_failed_start_of_a_command_is_freed_without_garbage_collection() -> None:
     async def scenario() -> None:
         with suppress(ConnectionLost):
             async with open_stdio(["/nowhere/to/be/found"]):
@@ -375,7 +377,7 @@ async def test_a_command_that_cannot_be_started_needs_no_collector() -> None:
         assert await garbage_of(scenario) == []
 
 
-async def test_a_member_that_is_not_ready_in_time_needs_no_collector() -> None:
+async def test_group_member_that_times_out_is_freed_without_garbage_collection() -> None:
     @asynccontextmanager
     async def lifespan(_: Server) -> AsyncIterator[None]:
         await trio.sleep_forever()

@@ -51,7 +51,7 @@ class Watched:
 
 
 @ERAS
-async def test_a_handler_ends_when_its_caller_must_have_given_up_and_is_not_answered(
+async def test_handler_is_cancelled_unanswered_after_remaining_ms_plus_grace(
     autojump_clock: MockClock, revision: str
 ) -> None:
     watched = Watched(deadline_grace=1)
@@ -68,7 +68,9 @@ async def test_a_handler_ends_when_its_caller_must_have_given_up_and_is_not_answ
 
 
 @pytest.mark.parametrize("era", ["legacy", "modern"])
-async def test_the_cancel_of_the_caller_comes_first_where_it_gets_through(autojump_clock: MockClock, era: Any) -> None:
+async def test_cancel_of_the_caller_reaches_handler_before_the_sent_deadline(
+    autojump_clock: MockClock, era: Any
+) -> None:
     watched = Watched()
     async with open_memory(watched.server, era=era) as client:
         with trio.move_on_after(3):
@@ -78,7 +80,7 @@ async def test_the_cancel_of_the_caller_comes_first_where_it_gets_through(autoju
         assert watched.ends == [(3, CancelCause.PEER)]
 
 
-async def test_a_call_without_a_deadline_says_nothing_of_one(autojump_clock: MockClock) -> None:
+async def test_call_without_deadline_sends_no_remaining_ms(autojump_clock: MockClock) -> None:
     watched = Watched()
     async with open_memory(watched.server) as client, trio.open_nursery() as nursery:
         nursery.start_soon(client.call_tool, "hang")
@@ -87,7 +89,7 @@ async def test_a_call_without_a_deadline_says_nothing_of_one(autojump_clock: Moc
     assert watched.seen == [(None, math.inf)]
 
 
-async def test_a_client_need_not_tell(autojump_clock: MockClock) -> None:
+async def test_tell_deadlines_false_sends_no_remaining_ms(autojump_clock: MockClock) -> None:
     watched = Watched()
     async with open_memory(watched.server, tell_deadlines=False) as client:
         with trio.move_on_after(3):
@@ -95,7 +97,7 @@ async def test_a_client_need_not_tell(autojump_clock: MockClock) -> None:
     assert watched.seen == [(None, math.inf)]
 
 
-async def test_a_request_that_waits_for_its_turn_too_long_never_runs(autojump_clock: MockClock) -> None:
+async def test_queued_request_whose_deadline_passes_never_runs(autojump_clock: MockClock) -> None:
     watched = Watched(max_in_flight=1, deadline_grace=0)
     async with connected(watched.server) as peer:
         busy = await peer.start("hang")
@@ -108,7 +110,7 @@ async def test_a_request_that_waits_for_its_turn_too_long_never_runs(autojump_cl
         assert watched.server.statistics().queued == 0
 
 
-async def test_a_parked_handler_keeps_the_deadline_of_its_round_and_gets_that_of_the_next(
+async def test_handler_awaiting_input_uses_the_deadline_of_the_latest_retry(
     autojump_clock: MockClock,
 ) -> None:
     watched = Watched(deadline_grace=0)
@@ -126,7 +128,7 @@ async def test_a_parked_handler_keeps_the_deadline_of_its_round_and_gets_that_of
         assert (await peer.retry(first, result))["error"]["code"] == -32602
 
 
-async def test_a_round_without_a_deadline_has_none(autojump_clock: MockClock) -> None:
+async def test_retry_without_remaining_ms_has_no_deadline(autojump_clock: MockClock) -> None:
     watched = Watched(deadline_grace=0)
     async with connected(watched.server, MODERN, ALL) as peer:
         first, result = await ask(peer, "where")
@@ -137,7 +139,7 @@ async def test_a_round_without_a_deadline_has_none(autojump_clock: MockClock) ->
         assert text(await peer.retry(first, result)) == "file:///a"
 
 
-async def test_what_a_handler_asks_inherits_the_deadline(autojump_clock: MockClock) -> None:
+async def test_requests_to_the_client_inherit_the_deadline_of_the_handler(autojump_clock: MockClock) -> None:
     watched = Watched(deadline_grace=1)
     async with connected(watched.server, LATEST_LEGACY, ALL) as peer:
         message = peer.call_message("where")
@@ -153,7 +155,7 @@ def text_of(reply: dict[str, Any]) -> str:
     return reply["result"]["content"][0]["text"]
 
 
-async def test_a_deadline_reaches_the_server_behind_the_server(autojump_clock: MockClock) -> None:
+async def test_deadline_is_passed_on_to_the_backend_server(autojump_clock: MockClock) -> None:
     watched, front = Watched(), Server("front")
     async with open_memory(watched.server) as behind:
 
@@ -167,7 +169,7 @@ async def test_a_deadline_reaches_the_server_behind_the_server(autojump_clock: M
     assert watched.seen == [(4000, 5)], "each hop adds its grace"
 
 
-async def test_the_handlers_of_a_client_have_the_deadline_of_the_question(autojump_clock: MockClock) -> None:
+async def test_sampling_handler_of_client_gets_the_deadline_of_its_request(autojump_clock: MockClock) -> None:
     server, seen = Server("s"), list[float]()
 
     @server.tool

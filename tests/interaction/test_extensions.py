@@ -106,13 +106,13 @@ def declaring(server: Server, **options: Any) -> AbstractAsyncContextManager[Cli
     return open_memory(server, extensions=[search], handlers={confirm: no_answer}, **options)
 
 
-async def test_a_request_takes_and_gives_objects_of_its_classes(server: Server, era: Era) -> None:
+async def test_extension_method_sends_and_returns_objects_of_its_classes(server: Server, era: Era) -> None:
     async with declaring(server, era=era) as client:
         assert await client.request(query, Query("trio", 2)) == Hits(["trio", "trio"])
         assert await client.request(refine, Query("trio")) == Hits(["TRIO"])
 
 
-async def test_each_side_sees_what_the_other_has_declared(server: Server, era: Era) -> None:
+async def test_client_and_server_see_extension_settings_of_each_other(server: Server, era: Era) -> None:
     seen: list[SearcherSettings | None] = []
 
     @server.tool
@@ -130,7 +130,7 @@ async def test_each_side_sees_what_the_other_has_declared(server: Server, era: E
     assert seen == [SearcherSettings(wants_scores=True), None]
 
 
-async def test_members_are_written_in_camel_case(server: Server) -> None:
+async def test_extension_members_are_camel_case_on_the_wire(server: Server) -> None:
     async with declaring(server) as client:
         assert (client.server_capabilities.extensions or {})["com.example/search"] == {"maxHits": 100}
         with pytest.raises(PeerError) as caught:
@@ -138,7 +138,7 @@ async def test_members_are_written_in_camel_case(server: Server) -> None:
         assert (caught.value.code, "missing 'searchText'" in caught.value.message) == (-32602, True)
 
 
-async def test_what_a_server_has_not_declared_is_not_sent(era: Era) -> None:
+async def test_extension_the_server_has_not_declared_raises_method_unavailable(era: Era) -> None:
     async with declaring(Server("plain"), era=era) as client:
         with pytest.raises(MethodUnavailable, match=r"has not declared com\.example/search"):
             await client.request(query, Query("trio"))
@@ -146,7 +146,7 @@ async def test_what_a_server_has_not_declared_is_not_sent(era: Era) -> None:
             await client.send_notification(added, Indexed(1))
 
 
-async def test_a_method_of_no_extension_here_is_unknown(era: Era) -> None:
+async def test_extension_method_unknown_to_the_server_gets_method_not_found(era: Era) -> None:
     """The names of the peer's extensions are unknown methods to a server without them."""
     other = Extension("com.example/search")
     row = other.method("com.example/search/query", Query, Hits)
@@ -157,7 +157,7 @@ async def test_a_method_of_no_extension_here_is_unknown(era: Era) -> None:
         assert caught.value.code == -32601
 
 
-async def test_a_client_that_has_not_declared_the_extension_is_refused(server: Server, era: Era) -> None:
+async def test_extension_request_from_client_without_the_extension_is_refused(server: Server, era: Era) -> None:
     undeclared = Extension("com.example/other")
     stolen = undeclared.method("com.example/search/query", Query, Hits)
     free = undeclared.method("com.example/search/refine", Query, Hits)
@@ -170,14 +170,14 @@ async def test_a_client_that_has_not_declared_the_extension_is_refused(server: S
     assert (caught.value.code, caught.value.data) == expected
 
 
-async def test_a_notification_of_a_request_comes_before_its_answer(server: Server, era: Era) -> None:
+async def test_extension_notification_of_a_request_is_sent_before_its_answer(server: Server, era: Era) -> None:
     seen: list[Indexed] = []
     async with declaring(server, era=era, on_notification={indexed: seen.append}) as client:
         await client.request(query, Query("trio"))
         assert seen == [Indexed(7)]
 
 
-async def test_a_client_that_has_not_declared_it_is_told_nothing(era: Era) -> None:
+async def test_extension_notification_is_not_sent_to_client_without_the_extension(era: Era) -> None:
     server = Server("search", extensions=[search])
     server.handles(query)(lambda: Hits([]))
     server.handles(refine)(lambda: Hits([]))
@@ -195,7 +195,7 @@ async def test_a_client_that_has_not_declared_it_is_told_nothing(era: Era) -> No
     assert told == []
 
 
-async def test_a_legacy_server_asks_by_a_request_of_the_extension(server: Server) -> None:
+async def test_legacy_server_sends_extension_request_to_client(server: Server) -> None:
     @server.tool
     async def delete(ctx: RequestContext) -> str:
         return str(await ctx.send_request(confirm, Ask("delete all?")))
@@ -208,7 +208,7 @@ async def test_a_legacy_server_asks_by_a_request_of_the_extension(server: Server
     assert result.content == [TextContent("Said(yes=True)")]
 
 
-async def test_a_client_that_has_not_declared_it_is_not_asked(server: Server, era: Era) -> None:
+async def test_extension_request_to_client_without_the_extension_raises(server: Server, era: Era) -> None:
     raised: list[BaseException] = []
 
     @server.tool
@@ -229,7 +229,7 @@ async def test_a_client_that_has_not_declared_it_is_not_asked(server: Server, er
     assert isinstance(second, CodedError), "modern servers send no requests"
 
 
-async def test_a_handler_asks_by_returning_questions(server: Server) -> None:
+async def test_extension_handler_can_return_input_required(server: Server) -> None:
     asking = Extension("com.example/asking")
     deep = asking.method("com.example/asking/deep", Query, Hits, may_ask=True)
     server = Server("asking", extensions=[asking])
@@ -244,7 +244,7 @@ async def test_a_handler_asks_by_returning_questions(server: Server) -> None:
         assert await client.request(deep, Query("trio")) == Hits(["trio", "roots"])
 
 
-async def test_a_handler_that_asks_in_its_midst_goes_on_with_the_answer(era: Era) -> None:
+async def test_extension_handler_continues_after_elicitation(era: Era) -> None:
     asking = Extension("com.example/asking")
     deep = asking.method("com.example/asking/deep", Query, Hits, may_ask=True)
     server = Server("asking", extensions=[asking])
@@ -260,7 +260,7 @@ async def test_a_handler_that_asks_in_its_midst_goes_on_with_the_answer(era: Era
     assert begun == ["trio"]
 
 
-async def test_leaving_the_call_stops_the_handler(server: Server, era: Era) -> None:
+async def test_cancelled_extension_request_stops_the_handler(server: Server, era: Era) -> None:
     slow = Extension("com.example/slow")
     wait = slow.method("com.example/slow/wait", Query, Hits)
     server = Server("slow", extensions=[slow])
@@ -283,7 +283,7 @@ async def test_leaving_the_call_stops_the_handler(server: Server, era: Era) -> N
             await ended.wait()
 
 
-async def test_a_client_tells_a_server(server: Server, era: Era) -> None:
+async def test_client_sends_extension_notification_to_server(server: Server, era: Era) -> None:
     told: list[tuple[Indexed, type]] = []
     came = trio.Event()
 
@@ -300,7 +300,7 @@ async def test_a_client_tells_a_server(server: Server, era: Era) -> None:
 
 
 @pytest.mark.parametrize("declared", [{}, {"extensions": {search.name: True}}, {"extensions": {search.name: {}}}])
-async def test_a_legacy_client_that_has_not_declared_the_extension_is_not_heard(
+async def test_extension_notification_from_legacy_client_without_the_extension_is_ignored(
     server: Server, declared: dict[str, Any], caplog: pytest.LogCaptureFixture, autojump_clock: MockClock
 ) -> None:
     caplog.set_level(logging.DEBUG, "trio_mcp")
@@ -318,7 +318,7 @@ async def test_a_legacy_client_that_has_not_declared_the_extension_is_not_heard(
 
 
 @pytest.mark.parametrize("params", [{}, {"count": "three"}])
-async def test_a_notification_that_does_not_fit_is_ignored(server: Server, params: dict[str, Any]) -> None:
+async def test_malformed_extension_notification_is_ignored(server: Server, params: dict[str, Any]) -> None:
     told: list[Indexed] = []
     came = trio.Event()
 
@@ -335,7 +335,7 @@ async def test_a_notification_that_does_not_fit_is_ignored(server: Server, param
     assert told == [Indexed(3)]
 
 
-async def test_fresh_answers_are_kept_where_the_method_says_so() -> None:
+async def test_extension_results_are_cached_if_the_method_is_cacheable() -> None:
     calls: list[str] = []
     server = Server("search", extensions=[search], cache=CacheHints(60_000, "private"))
 
@@ -352,7 +352,7 @@ async def test_fresh_answers_are_kept_where_the_method_says_so() -> None:
     assert calls == ["trio", "trio"]
 
 
-async def test_an_answer_of_another_class_is_a_failure_of_the_server(era: Era) -> None:
+async def test_extension_handler_returning_wrong_class_is_an_internal_error(era: Era) -> None:
     server = Server("search", extensions=[search])
     server.handles(query)(lambda: ["no hits"])
     server.handles(refine)(lambda: Hits([]))
@@ -361,7 +361,7 @@ async def test_an_answer_of_another_class_is_a_failure_of_the_server(era: Era) -
             await client.request(query, Query("trio"))
 
 
-async def test_an_answer_that_does_not_fit_is_a_violation(era: Era) -> None:
+async def test_malformed_extension_result_raises_protocol_violation(era: Era) -> None:
     theirs = Extension("com.example/search")
     row = theirs.method("com.example/search/query", Query, dict[str, Any])
     server = Server("search", extensions=[theirs])
@@ -371,7 +371,9 @@ async def test_an_answer_that_does_not_fit_is_a_violation(era: Era) -> None:
             await client.request(query, Query("trio"))
 
 
-async def test_settings_that_make_no_sense_declare_nothing(era: Era, caplog: pytest.LogCaptureFixture) -> None:
+async def test_invalid_extension_settings_of_server_count_as_undeclared(
+    era: Era, caplog: pytest.LogCaptureFixture
+) -> None:
     theirs: Extension[Any, Any] = Extension("com.example/search", server={"maxHits": "many"})
     async with declaring(Server("odd", extensions=[theirs]), era=era) as client:
         assert [client.server_extension(search) for _ in range(2)] == [None, None]
@@ -384,13 +386,13 @@ async def test_settings_that_make_no_sense_declare_nothing(era: Era, caplog: pyt
     "name",
     ["search", "/search", "com.example/", "com..example/search", "1com.example/search", "com.example/sea rch", "a/b/c"],
 )
-def test_a_name_has_a_prefix_and_a_name(name: str) -> None:
+def test_extension_name_without_prefix_or_name_is_rejected(name: str) -> None:
     with pytest.raises(ValueError, match="is not a valid name of an extension"):
         Extension(name)
 
 
 @pytest.mark.parametrize("name", ["io.modelcontextprotocol/mine", "dev.mcp/mine", "COM.MCP.tools/mine"])
-def test_names_of_the_specification_are_reserved(name: str) -> None:
+def test_extension_names_of_the_specification_are_reserved(name: str) -> None:
     with pytest.raises(ValueError, match="reserved"):
         Extension(name)
 
@@ -407,12 +409,12 @@ def twice(extension: Extension[Any, Any]) -> None:
 @pytest.mark.parametrize(
     ("declare", "words"), [(core, "is a method of the specification"), (twice, "already has com.example/a/b")]
 )
-def test_a_method_is_declared_once(declare: Any, words: str) -> None:
+def test_extension_method_declared_twice_is_rejected(declare: Any, words: str) -> None:
     with pytest.raises(ValueError, match=words):
         declare(Extension("com.example/a"))
 
 
-def test_two_extensions_have_no_name_and_no_method_in_common() -> None:
+def test_two_extensions_with_same_name_or_method_are_rejected() -> None:
     with pytest.raises(ValueError, match="twice"):
         Server("s", extensions=[search, search])
     other = Extension("com.example/other")
@@ -421,7 +423,7 @@ def test_two_extensions_have_no_name_and_no_method_in_common() -> None:
         Server("s", extensions=[search, other])
 
 
-def test_only_methods_of_clients_are_handled_once(server: Server) -> None:
+def test_server_handles_rejects_duplicate_client_and_foreign_methods(server: Server) -> None:
     with pytest.raises(ValueError, match="already has a handler"):
         server.handles(query)
     with pytest.raises(ValueError, match="clients handle it"):
@@ -430,7 +432,7 @@ def test_only_methods_of_clients_are_handled_once(server: Server) -> None:
         Server("plain").handles(query)
 
 
-def test_a_handler_takes_the_parameters_of_its_method() -> None:
+def test_extension_handler_with_wrong_parameters_is_rejected() -> None:
     server = Server("s", extensions=[search])
     with pytest.raises(TypeError, match="takes Query, not"):
 
@@ -445,7 +447,7 @@ def test_a_handler_takes_the_parameters_of_its_method() -> None:
             return Hits([])
 
 
-async def test_what_is_declared_is_handled() -> None:
+async def test_declared_extension_method_without_handler_is_an_error() -> None:
     server = Server("s", extensions=[search])
     with pytest.raises(RuntimeError, match=r"search/query, com\.example/search/refine of a declared extension"):
         async with open_memory(server):

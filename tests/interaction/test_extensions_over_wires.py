@@ -121,7 +121,9 @@ async def reached(wire: str, tmp_path: Path) -> AsyncGenerator[Any]:
 
 
 @pytest.mark.parametrize("transport", FAR)
-async def test_both_sides_have_their_say_over_every_wire(transport: str, era: Era, tmp_path: Path) -> None:
+async def test_extension_requests_and_notifications_work_over_every_transport(
+    transport: str, era: Era, tmp_path: Path
+) -> None:
     host = Host()
     with trio.fail_after(PATIENCE):
         async with reached(transport, tmp_path) as opening, opening(era=era, **host.options) as client:
@@ -140,7 +142,7 @@ async def test_both_sides_have_their_say_over_every_wire(transport: str, era: Er
 
 
 @pytest.mark.parametrize("transport", FAR)
-async def test_wrong_shapes_and_a_missing_declaration_are_errors_over_every_wire(
+async def test_invalid_extension_requests_are_errors_over_every_transport(
     transport: str, era: Era, tmp_path: Path
 ) -> None:
     with trio.fail_after(PATIENCE):
@@ -168,7 +170,7 @@ async def code_of(client: Client, method: str, params: Any = None) -> int:
 # A cancel at each point of a request; `open_memory` is over HTTP, too, by the conftest of this folder
 
 
-async def test_a_call_that_is_left_before_it_is_made_sends_nothing(era: Era) -> None:
+async def test_extension_request_in_cancelled_scope_sends_nothing(era: Era) -> None:
     async with open_memory(extension_server.server(), era=era, **Host().options) as client:
         with trio.CancelScope() as scope:
             scope.cancel(reason="never mind")
@@ -178,7 +180,7 @@ async def test_a_call_that_is_left_before_it_is_made_sends_nothing(era: Era) -> 
         assert await client.request(count, Work("never")) == Done([])
 
 
-async def test_a_call_that_is_left_while_the_client_answers_ends_on_both_sides(era: Era) -> None:
+async def test_extension_request_cancelled_while_client_answers_stops_client_and_server(era: Era) -> None:
     host = Host()
     with trio.fail_after(PATIENCE):
         async with open_memory(extension_server.server(), era=era, **host.options) as client:
@@ -215,7 +217,7 @@ def scripted(server: Server, era: Era) -> AbstractAsyncContextManager[ScriptedCl
     return open_scripted_client(server, revision, {"extensions": {work.name: {}}})
 
 
-async def test_a_call_that_is_left_while_it_waits_for_its_turn_never_runs(era: Era, autojump_clock: MockClock) -> None:
+async def test_extension_request_cancelled_in_the_queue_never_runs(era: Era, autojump_clock: MockClock) -> None:
     gated = Gated(max_in_flight=1)
     async with scripted(gated.server, era) as client:
         first, second, third = [await client.request(run.name, {"name": name}) for name in ("first", "second", "third")]
@@ -230,7 +232,7 @@ async def test_a_call_that_is_left_while_it_waits_for_its_turn_never_runs(era: E
 
 
 @pytest.mark.parametrize("moments", range(8))
-async def test_a_cancel_that_crosses_the_reply_costs_one_reply_at_most(
+async def test_cancel_crossing_a_reply_of_an_extension_request_loses_only_that_reply(
     era: Era, moments: int, autojump_clock: MockClock
 ) -> None:
     gated = Gated()
@@ -254,7 +256,7 @@ async def test_a_cancel_that_crosses_the_reply_costs_one_reply_at_most(
 
 
 @pytest.mark.parametrize("settings", [{}, {"most": "many"}, [], None, "yes", {"deep": [[[[1]]]]}])
-async def test_a_thousand_extensions_of_a_peer_are_no_matter(
+async def test_peer_that_declares_a_thousand_extensions_is_served(
     era: Era, settings: Any, autojump_clock: MockClock
 ) -> None:
     many = {f"com.example/e{number}": settings for number in range(1000)} | {"no name": settings, "": settings}

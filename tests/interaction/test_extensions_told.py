@@ -60,7 +60,7 @@ def listening(server: Any, heard: Heard, **options: Any) -> AbstractAsyncContext
     return open_memory(server, extensions=[search], on_notification={grown: heard.take}, **options)
 
 
-async def test_each_client_that_has_the_extension_is_told_each_time(era: Era) -> None:
+async def test_extension_notification_reaches_every_client_with_the_extension(era: Era) -> None:
     server, first, second = Server("s", extensions=[search]), Heard(), Heard()
     async with AsyncExitStack() as stack:
         for heard in (first, second):
@@ -73,7 +73,7 @@ async def test_each_client_that_has_the_extension_is_told_each_time(era: Era) ->
             assert heard.all == [Grown(1), Grown(1), Grown(2)]
 
 
-async def test_it_passes_through_a_proxy(era: Era) -> None:
+async def test_extension_notification_is_forwarded_by_a_proxy(era: Era) -> None:
     server, heard = Server("s", extensions=[search]), Heard()
     async with listening(proxy(partial(open_memory, server), passes=[search]), heard, era=era) as client:
         await client.ping()
@@ -84,7 +84,7 @@ async def test_it_passes_through_a_proxy(era: Era) -> None:
 
 
 @pytest.mark.parametrize("declared", [None, {}, {"com.example/search": 7}])
-async def test_a_legacy_client_that_lacks_the_extension_is_told_nothing(
+async def test_legacy_client_without_the_extension_gets_no_extension_notification(
     declared: Any, autojump_clock: MockClock
 ) -> None:
     server = Server("s", extensions=[search])
@@ -95,7 +95,7 @@ async def test_a_legacy_client_that_lacks_the_extension_is_told_nothing(
         await client.expect_silence(1)
 
 
-async def test_what_the_revision_lacks_is_not_told(autojump_clock: MockClock) -> None:
+async def test_modern_only_extension_notification_is_not_sent_to_legacy_clients(autojump_clock: MockClock) -> None:
     server = Server("s", extensions=[search])
     async with open_scripted_client(server, "2025-11-25", {"extensions": {search.name: {}}}) as client:
         await wait_all_tasks_blocked()
@@ -115,7 +115,7 @@ async def test_what_the_revision_lacks_is_not_told(autojump_clock: MockClock) ->
         ({f"com.example/e{n}": {} for n in range(1000)}, {f"com.example/e{n}": True for n in range(1000)}, {}),
     ],
 )
-async def test_a_modern_client_is_told_on_the_stream_that_asks(
+async def test_modern_client_gets_extension_notification_on_the_stream_that_requested_it(
     autojump_clock: MockClock, declared: Any, asked: Any, honoured: Any
 ) -> None:
     server = Server("s", extensions=[search])
@@ -133,7 +133,7 @@ async def test_a_modern_client_is_told_on_the_stream_that_asks(
         await client.expect_silence(1)
 
 
-async def test_a_client_that_does_not_read_takes_no_more_than_its_outbox_and_is_told_again_later(
+async def test_extension_notifications_to_client_that_does_not_read_are_bounded(
     era: Era, autojump_clock: MockClock
 ) -> None:
     server = Server("s", extensions=[search], limits=Limits(high_water=1000))
@@ -158,7 +158,7 @@ async def test_a_client_that_does_not_read_takes_no_more_than_its_outbox_and_is_
         assert count < 200
 
 
-def test_what_goes_to_all_is_a_notification_of_an_extension_here() -> None:
+def test_notify_rejects_request_bound_client_and_undeclared_notifications() -> None:
     server = Server("s", extensions=[search])
     for row, words in ((of_request, "belongs to a request"), (from_client, "is not a notification that servers send")):
         with pytest.raises(ValueError, match=words):
@@ -169,7 +169,7 @@ def test_what_goes_to_all_is_a_notification_of_an_extension_here() -> None:
             stranger.notify(other, Grown(1))
 
 
-async def test_a_mounted_server_tells_its_own_clients_alone() -> None:
+async def test_notification_of_mounted_server_is_not_sent_to_clients_of_outer_server() -> None:
     inner, outer, heard = Server("inner", extensions=[search]), Server("outer", extensions=[search]), Heard()
     outer.mount(inner, prefix="inner")
     async with listening(outer, heard):

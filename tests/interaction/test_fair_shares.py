@@ -59,7 +59,7 @@ async def listen(peer: Peer) -> int:
     return await all_it_gets(peer, "subscriptions/listen", {"notifications": {"toolsListChanged": True}})
 
 
-async def test_idle_streams_of_many_clients_leave_the_next_one_calls_and_streams(autojump_clock: MockClock) -> None:
+async def test_idle_streams_of_many_clients_leave_requests_and_streams_for_the_next(autojump_clock: MockClock) -> None:
     async with shared(max_server_requests=10, max_server_streams=64) as connect:
         took = [await listen(await connect()) for _ in range(5)]
         assert took == [32, 16, 8, 4, 2]
@@ -68,7 +68,7 @@ async def test_idle_streams_of_many_clients_leave_the_next_one_calls_and_streams
         await peer.listen("one more", toolsListChanged=True)
 
 
-async def test_calls_of_one_client_leave_the_next_ones_theirs(autojump_clock: MockClock) -> None:
+async def test_calls_of_one_client_leave_requests_for_the_next_clients(autojump_clock: MockClock) -> None:
     async with shared(max_server_requests=16) as connect:
         greedy = await connect()
         assert await hang(greedy) == 8
@@ -78,13 +78,13 @@ async def test_calls_of_one_client_leave_the_next_ones_theirs(autojump_clock: Mo
         assert await peer.text("echo", {"text": "hi"}) == "hi"
 
 
-async def test_the_only_client_of_a_server_gets_all(autojump_clock: MockClock) -> None:
+async def test_only_client_of_a_server_may_use_all_requests_and_streams(autojump_clock: MockClock) -> None:
     async with shared(alone=True, max_server_requests=16, max_server_streams=16) as connect:
         peer = await connect()
         assert (await hang(peer), await listen(peer)) == (16, 16)
 
 
-async def test_connections_of_one_address_share_what_the_address_gets() -> None:
+async def test_connections_from_one_address_share_the_request_limit_of_the_address() -> None:
     server = noted()
     server.limits = Limits(max_server_requests=8)
     async with trio.open_nursery() as nursery:
@@ -103,7 +103,7 @@ async def test_connections_of_one_address_share_what_the_address_gets() -> None:
         nursery.cancel_scope.cancel()
 
 
-async def test_the_connections_of_one_address_leave_the_next_one_theirs() -> None:
+async def test_connections_from_one_address_leave_a_connection_for_another_address() -> None:
     limits = Limits(max_connections=4, handshake_timeout=10_000)
     async with trio.open_nursery() as nursery:
         start = partial(serve_tcp, noted(), "127.0.0.1", 0, limits=limits)
@@ -119,7 +119,7 @@ async def test_the_connections_of_one_address_leave_the_next_one_theirs() -> Non
         nursery.cancel_scope.cancel()
 
 
-async def test_a_newcomer_takes_the_place_of_a_silent_connection_of_whoever_has_most() -> None:
+async def test_new_connection_replaces_a_silent_one_of_the_address_with_most() -> None:
     limits = Limits(max_connections=4, handshake_timeout=10_000)
     async with trio.open_nursery() as nursery:
         start = partial(serve_tcp, noted(), "127.0.0.1", 0, limits=limits)

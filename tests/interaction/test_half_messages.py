@@ -123,7 +123,7 @@ async def measured(client: Lines, size: int) -> str:
 
 @pytest.mark.parametrize("has_spoken", [True, False])
 @pytest.mark.parametrize("wire", ["tcp", "frame", "fragments", "beside http"])
-async def test_bpl_08_half_messages_take_no_more_than_the_share_of_their_caller(
+async def test_bpl_08_incomplete_messages_are_bounded_per_client_address(
     wire: str, has_spoken: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.WARNING, "trio_mcp")
@@ -159,7 +159,7 @@ async def test_bpl_08_half_messages_take_no_more_than_the_share_of_their_caller(
     assert told == [f"a connection ends: {NO_ROOM}"] * 3
 
 
-async def test_bpl_08_half_messages_over_a_unix_socket_never_take_more_than_the_bound(tmp_path: Path) -> None:
+async def test_bpl_08_incomplete_messages_over_a_unix_socket_are_bounded(tmp_path: Path) -> None:
     path = tmp_path / "s"
     async with serving(serve_unix, server(), path), AsyncExitStack() as stack:
 
@@ -177,7 +177,7 @@ async def test_bpl_08_half_messages_over_a_unix_socket_never_take_more_than_the_
             assert await each.answer() == "1900000"
 
 
-async def test_bpl_08_the_rest_of_a_line_that_is_too_long_counts_as_what_is_kept_of_it() -> None:
+async def test_bpl_08_skipped_rest_of_too_long_line_does_not_count_towards_the_limit() -> None:
     async with serving(serve_tcp, server(), port=0) as listeners:
         streams = [await trio.open_tcp_stream("127.0.0.1", port_of(listeners)) for _ in range(5)]
         for stream in streams:

@@ -211,7 +211,7 @@ def check(story: Story, callers: list[Caller], *, cuts: bool) -> None:
 
 @settings(max_examples=examples(80))
 @given(script=st.lists(steps, min_size=10, max_size=40), cuts=st.booleans())
-def test_each_call_ends_once_with_what_is_its_own_and_nothing_is_left(
+def test_random_http_calls_and_cuts_end_each_call_once_and_leave_nothing(
     script: list[tuple[str, int, int]], cuts: bool
 ) -> None:
     clock = trio.testing.MockClock(autojump_threshold=0)

@@ -55,7 +55,7 @@ def asking(result: InputRequired, seen: list[Any]) -> Server:
     return server
 
 
-async def test_mr_02_03_04_08_09_a_handler_returns_its_questions_and_runs_again_with_the_answers(
+async def test_mr_02_03_04_08_09_input_required_result_is_retried_with_the_answers(
     autojump_clock: MockClock,
 ) -> None:
     seen: list[Any] = []
@@ -67,7 +67,7 @@ async def test_mr_02_03_04_08_09_a_handler_returns_its_questions_and_runs_again_
     assert seen == [({"name": ANSWERS["elicitation/create"]}, '{"item": "tea"}')]
 
 
-async def test_all_kinds_of_questions_can_be_returned(autojump_clock: MockClock) -> None:
+async def test_input_required_can_contain_all_kinds_of_input_requests(autojump_clock: MockClock) -> None:
     questions = {
         "name": FORM,
         "pay": ElicitURLParams("pay", "https://example.org/"),
@@ -86,7 +86,7 @@ async def test_all_kinds_of_questions_can_be_returned(autojump_clock: MockClock)
         assert text(await peer.retry(first, result)) == "accept"
 
 
-async def test_a_state_alone_makes_the_client_come_back(autojump_clock: MockClock) -> None:
+async def test_input_required_with_state_only_makes_client_retry(autojump_clock: MockClock) -> None:
     seen: list[Any] = []
     async with connected(asking(InputRequired(state="later"), seen), MODERN, ALL) as peer:
         first, result = await ask(peer, "order")
@@ -95,7 +95,7 @@ async def test_a_state_alone_makes_the_client_come_back(autojump_clock: MockCloc
     assert seen == [({}, "later")]
 
 
-async def test_mr_05_a_state_that_was_tampered_with_never_reaches_the_handler(autojump_clock: MockClock) -> None:
+async def test_mr_05_request_state_that_was_tampered_with_is_refused(autojump_clock: MockClock) -> None:
     seen: list[Any] = []
     async with connected(asking(InputRequired({"name": FORM}, "price: 5"), seen), MODERN, ALL) as peer:
         first, result = await ask(peer, "order")
@@ -105,7 +105,9 @@ async def test_mr_05_a_state_that_was_tampered_with_never_reaches_the_handler(au
     assert seen == []
 
 
-async def test_an_expired_state_is_no_state(autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_expired_request_state_repeats_the_input_requests(
+    autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
     seen: list[Any] = []
     async with connected(asking(InputRequired({"name": FORM}, "s"), seen), MODERN, ALL) as peer:
         first, result = await ask(peer, "order")
@@ -114,7 +116,7 @@ async def test_an_expired_state_is_no_state(autojump_clock: MockClock, monkeypat
     assert seen == []
 
 
-async def test_mr_06_07_states_and_answers_are_decoded(autojump_clock: MockClock) -> None:
+async def test_mr_06_07_request_state_and_input_responses_are_decoded(autojump_clock: MockClock) -> None:
     server, seen = Server("s"), list[Any]()
 
     @server.tool
@@ -139,7 +141,7 @@ async def test_mr_06_07_states_and_answers_are_decoded(autojump_clock: MockClock
     assert [cart.item for cart in seen] == ["nothing", "tea", "cake"]
 
 
-async def test_mr_10_questions_that_the_client_cannot_answer_are_left_out(autojump_clock: MockClock) -> None:
+async def test_mr_10_input_requests_beyond_client_capabilities_are_omitted(autojump_clock: MockClock) -> None:
     questions = InputRequired({"name": FORM, "where": InputRequest("roots/list")})
     async with connected(asking(questions, []), MODERN, {"roots": {}}) as peer:
         _, result = await ask(peer, "order")
@@ -151,7 +153,7 @@ async def test_mr_10_questions_that_the_client_cannot_answer_are_left_out(autoju
             assert error["data"] == {"requiredCapabilities": {"elicitation": {"form": {}}, "roots": {}}}
 
 
-async def test_mr_11_a_legacy_client_is_asked_by_requests_and_the_handler_runs_again(
+async def test_mr_11_input_required_becomes_server_requests_for_a_legacy_client(
     autojump_clock: MockClock,
 ) -> None:
     seen: list[Any] = []
@@ -165,7 +167,7 @@ async def test_mr_11_a_legacy_client_is_asked_by_requests_and_the_handler_runs_a
 
 
 @pytest.mark.parametrize("returned", [InputRequired({"name": FORM}), InputRequired(state="on and on")])
-async def test_mr_11_a_handler_that_asks_a_legacy_client_without_end_has_failed(
+async def test_mr_11_handler_that_always_returns_input_required_fails_after_max_rounds(
     autojump_clock: MockClock, caplog: pytest.LogCaptureFixture, returned: InputRequired
 ) -> None:
     server = Server("s", limits=Limits(max_rounds=3))
@@ -187,12 +189,12 @@ async def test_mr_11_a_handler_that_asks_a_legacy_client_without_end_has_failed(
     assert runs == 4
 
 
-async def test_mr_11_a_legacy_client_of_a_stateless_server_cannot_be_asked(autojump_clock: MockClock) -> None:
+async def test_mr_11_input_required_fails_for_legacy_client_of_stateless_server(autojump_clock: MockClock) -> None:
     async with connected(asking(InputRequired({"name": FORM}), []), LATEST_LEGACY, ALL, stateless=True) as peer:
         assert (await peer.error("order"))["code"] == -32603
 
 
-async def test_a_legacy_client_that_refuses_fails_the_call_and_a_cancel_withdraws_the_questions(
+async def test_legacy_client_that_refuses_an_input_request_fails_the_call_and_cancels_the_rest(
     autojump_clock: MockClock,
 ) -> None:
     questions = InputRequired({"name": FORM, "where": InputRequest("roots/list")})
@@ -204,7 +206,7 @@ async def test_a_legacy_client_that_refuses_fails_the_call_and_a_cancel_withdraw
         assert (await peer.notification("notifications/cancelled"))["requestId"] == where["id"]
 
 
-async def test_prompts_and_resources_return_questions_too(autojump_clock: MockClock) -> None:
+async def test_prompts_and_resources_can_return_input_required(autojump_clock: MockClock) -> None:
     server = Server("s")
 
     @server.prompt
@@ -228,7 +230,7 @@ async def test_prompts_and_resources_return_questions_too(autojump_clock: MockCl
                 assert "Ada" in str(reply["result"])
 
 
-async def test_a_replayed_tool_that_returns_questions_keeps_the_answers_it_has(autojump_clock: MockClock) -> None:
+async def test_replayed_tool_that_returns_input_required_keeps_earlier_answers(autojump_clock: MockClock) -> None:
     server, runs = Server("s"), list[int]()
 
     @server.tool(replay=True)
@@ -247,16 +249,14 @@ async def test_a_replayed_tool_that_returns_questions_keeps_the_answers_it_has(a
 
 
 @pytest.mark.parametrize("revision", [MODERN, LATEST_LEGACY])
-async def test_a_question_that_cannot_be_sent_is_an_error_of_that_call(
-    autojump_clock: MockClock, revision: str
-) -> None:
+async def test_input_required_that_is_not_json_fails_only_its_call(autojump_clock: MockClock, revision: str) -> None:
     server = asking(InputRequired({"name": InputRequest("elicitation/create", {"message": object()})}), [])
     async with connected(server, revision, ALL) as peer:
         assert (await peer.call("order"))["isError"] is True
         assert "result" in await peer.request("tools/list")
 
 
-async def test_the_return_annotation_may_name_the_questions_too(autojump_clock: MockClock) -> None:
+async def test_input_required_in_the_return_annotation_is_not_in_the_output_schema(autojump_clock: MockClock) -> None:
     server = Server("s")
 
     @server.tool
@@ -274,7 +274,7 @@ async def test_the_return_annotation_may_name_the_questions_too(autojump_clock: 
 
 
 @pytest.mark.parametrize("revision", [MODERN, LATEST_LEGACY])
-async def test_a_handler_that_is_run_again_and_parked_then_keeps_what_it_was_run_with(
+async def test_handler_run_again_keeps_request_state_while_it_waits_for_roots(
     autojump_clock: MockClock, revision: str
 ) -> None:
     server, states = Server("s"), list[tuple[str, list[str]]]()

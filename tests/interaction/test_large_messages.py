@@ -233,7 +233,7 @@ WIRES = ["lines", "http"]
 
 
 @pytest.mark.parametrize("wire", WIRES)
-async def test_a_server_holds_a_large_message_as_often_as_its_text_needs(wire: str) -> None:
+async def test_server_memory_for_a_large_message_is_a_small_multiple_of_its_size(wire: str) -> None:
     large = _call(1, "take", {"text": TEXT})
     small = _call(1, "give", {})
     if wire == "http":
@@ -244,7 +244,7 @@ async def test_a_server_holds_a_large_message_as_often_as_its_text_needs(wire: s
 
 
 @pytest.mark.parametrize("wire", WIRES)
-async def test_a_client_holds_a_large_message_as_often_as_its_text_needs(wire: str) -> None:
+async def test_client_memory_for_a_large_message_is_a_small_multiple_of_its_size(wire: str) -> None:
     async with (_http_client if wire == "http" else _line_client)() as client:
         assert await _peak(partial(client.call_tool, "take", {"text": TEXT})) < OUT
         assert await _peak(partial(client.call_tool, "give")) < IN

@@ -91,7 +91,7 @@ def line(peer: MemoryPeer, tool: str, item: str, last: str) -> tuple[Any, bytes]
         ("found", "1", "1"),
     ],
 )
-async def test_others_are_served_while_one_sends_what_does_not_fit(
+async def test_large_invalid_arguments_do_not_block_other_clients(
     autojump_clock: MockClock, checked: list[Any], tool: str, item: str, last: str
 ) -> None:
     async with connected_twice(shop()) as (greedy, other):
@@ -111,7 +111,9 @@ async def test_others_are_served_while_one_sends_what_does_not_fit(
         assert not checked
 
 
-async def test_others_are_served_while_one_sends_numbers_that_are_read_slowly(autojump_clock: MockClock) -> None:
+async def test_large_message_of_slow_numbers_is_refused_without_blocking_other_clients(
+    autojump_clock: MockClock,
+) -> None:
     async with connected_twice(shop()) as (greedy, other):
         await greedy.open(LATEST_LEGACY)
         await other.open(LATEST_LEGACY)
@@ -123,7 +125,7 @@ async def test_others_are_served_while_one_sends_numbers_that_are_read_slowly(au
         )
 
 
-async def test_an_accepted_form_is_checked_within_bounds_by_the_server(
+async def test_large_elicitation_answer_is_validated_within_limits_by_server(
     autojump_clock: MockClock, checked: list[Any]
 ) -> None:
     server = shop()
@@ -144,7 +146,7 @@ async def test_an_accepted_form_is_checked_within_bounds_by_the_server(
     assert all(is_small(value, MOST, MOST * 10, 10) for value in checked)
 
 
-async def test_an_accepted_form_is_checked_within_bounds_by_the_client(checked: list[Any]) -> None:
+async def test_large_elicitation_answer_is_validated_within_limits_by_client(checked: list[Any]) -> None:
     server = Server("asks")
     choices = [{"const": "a", "title": "A"}, {"const": "b", "title": "B"}]
     form = {"type": "object", "properties": {"lines": {"type": "array", "items": {"anyOf": choices}}}}

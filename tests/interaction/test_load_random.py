@@ -231,7 +231,7 @@ def check_gauges(load: Load) -> None:
 
 @settings(max_examples=examples(120))
 @given(script=st.lists(steps, min_size=10, max_size=40), hang_up=st.booleans())
-def test_each_request_is_answered_once_or_cancelled_and_nothing_counts_in_the_end(
+def test_random_load_answers_or_cancels_each_request_and_resets_all_counts(
     script: list[tuple[str, int, int]], hang_up: bool
 ) -> None:
     trio.run(play, script, hang_up, clock=trio.testing.MockClock(autojump_threshold=0))

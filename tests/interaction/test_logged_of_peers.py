@@ -49,7 +49,7 @@ def logged(caplog: pytest.LogCaptureFixture) -> list[str]:
 
 
 @pytest.mark.parametrize("tool", ["fail", "nan"])
-async def test_of_an_id_the_log_holds_only_the_beginning(
+async def test_long_request_id_is_truncated_in_the_log(
     server: Server, tool: str, caplog: pytest.LogCaptureFixture, autojump_clock: object
 ) -> None:
     caplog.set_level(logging.DEBUG)
@@ -59,7 +59,7 @@ async def test_of_an_id_the_log_holds_only_the_beginning(
     assert max(map(len, logged(caplog))) < LONGEST
 
 
-async def test_of_the_id_of_a_cancelled_request_that_overran_the_log_holds_only_the_beginning(
+async def test_long_id_and_reason_of_overrunning_request_are_truncated_in_the_log(
     server: Server, caplog: pytest.LogCaptureFixture, autojump_clock: object
 ) -> None:
     caplog.set_level(logging.DEBUG)
@@ -71,7 +71,7 @@ async def test_of_the_id_of_a_cancelled_request_that_overran_the_log_holds_only_
     assert max(map(len, logged(caplog))) < LONGEST
 
 
-async def test_an_error_for_nobody_is_quoted_in_the_log(
+async def test_error_with_null_id_is_quoted_and_truncated_in_the_log(
     server: Server, caplog: pytest.LogCaptureFixture, autojump_clock: object
 ) -> None:
     forged = "\n2026-01-01 CRITICAL all is lost \x1b[2J" + LONG
@@ -84,7 +84,7 @@ async def test_an_error_for_nobody_is_quoted_in_the_log(
     assert len(line) < LONGEST
 
 
-async def test_an_id_that_is_taken_is_told_by_its_beginning(server: Server, autojump_clock: object) -> None:
+async def test_long_duplicate_request_id_is_truncated_in_the_error(server: Server, autojump_clock: object) -> None:
     async with connected(server) as peer:
         await peer.start("linger", id=LONG)
         await peer.send(peer.call_message("linger", {}, id=LONG))
@@ -93,7 +93,7 @@ async def test_an_id_that_is_taken_is_told_by_its_beginning(server: Server, auto
         assert len(reply["error"]["message"]) < LONGEST
 
 
-async def test_a_peer_that_leaves_a_question_open_is_no_failure_of_the_handler(
+async def test_client_that_disconnects_during_sampling_is_logged_as_info(
     server: Server, caplog: pytest.LogCaptureFixture, autojump_clock: object
 ) -> None:
     caplog.set_level(logging.INFO)

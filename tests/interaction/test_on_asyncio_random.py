@@ -16,7 +16,7 @@ CANCELS = 1000
 
 
 @pytest.mark.parametrize("seed", [1, 2])
-async def test_1000_random_cancels_leave_no_task_no_thread_and_no_late_answer(
+async def test_thousand_random_cancels_of_asyncio_handlers_leave_no_task_or_thread(
     seed: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     chance = random.Random(seed)

@@ -52,25 +52,25 @@ async def called() -> AsyncIterator[Called]:
             gc.enable()
 
 
-async def test_one_that_was_answered_in_its_second_round_is_released(called: Called, autojump_clock: MockClock) -> None:
+async def test_request_answered_on_its_retry_is_released(called: Called, autojump_clock: MockClock) -> None:
     first, result = await ask(called.peer, "where", token=1)
     await called.peer.retry(first, result)
     assert await called.is_released()
 
 
-async def test_one_that_was_cancelled_while_parked_is_released(called: Called, autojump_clock: MockClock) -> None:
+async def test_request_cancelled_while_awaiting_input_is_released(called: Called, autojump_clock: MockClock) -> None:
     first, _ = await ask(called.peer, "where", token=1)
     await called.peer.cancel(first["id"])
     assert await called.is_released()
 
 
-async def test_one_for_which_nobody_came_back_is_released(called: Called, autojump_clock: MockClock) -> None:
+async def test_request_whose_client_never_retries_is_released(called: Called, autojump_clock: MockClock) -> None:
     await ask(called.peer, "where")
     await trio.sleep(5.5)
     assert await called.is_released()
 
 
-async def test_one_whose_deadline_passed_is_released(called: Called, autojump_clock: MockClock) -> None:
+async def test_request_whose_deadline_passed_is_released(called: Called, autojump_clock: MockClock) -> None:
     message: dict[str, Any] = called.peer.message("tools/call", {"name": "where"}, meta={REMAINING: 1000})
     await called.peer.send(message)
     asked(await called.peer.reply(message["id"]))

@@ -26,7 +26,7 @@ def asking() -> Asking:
 
 
 @pytest.mark.parametrize("kind", QUESTIONS)
-async def test_sa_02_el_02_ro_04_ch_06_requests_to_a_stateless_server_have_no_way_back(
+async def test_sa_02_el_02_ro_04_ch_06_stateless_server_refuses_requests_to_the_client(
     autojump_clock: MockClock, asking: Asking, kind: str
 ) -> None:
     for revision in (LATEST_LEGACY, MODERN):
@@ -40,7 +40,7 @@ async def test_sa_02_el_02_ro_04_ch_06_requests_to_a_stateless_server_have_no_wa
 
 @pytest.mark.parametrize("kind", QUESTIONS)
 @pytest.mark.parametrize("revision", LEGACY)
-async def test_sa_03_el_02_ro_03_undeclared_is_refused_with_nothing_sent(
+async def test_sa_03_el_02_ro_03_undeclared_server_request_is_refused_without_sending(
     autojump_clock: MockClock, asking: Asking, kind: str, revision: str
 ) -> None:
     async with connected(asking.server, revision, {"experimental": {"x": {}}}) as peer:
@@ -49,7 +49,9 @@ async def test_sa_03_el_02_ro_03_undeclared_is_refused_with_nothing_sent(
         assert kind.partition(".")[0] in error.message
 
 
-async def test_sa_04_tools_need_their_own_capability(autojump_clock: MockClock, asking: Asking) -> None:
+async def test_sa_04_sampling_with_tools_requires_sampling_tools_capability(
+    autojump_clock: MockClock, asking: Asking
+) -> None:
     for options in (
         {"tools": [TOOL]},
         {"tools": []},
@@ -64,7 +66,7 @@ async def test_sa_04_tools_need_their_own_capability(autojump_clock: MockClock, 
             assert isinstance(outcome, CreateMessageResult)
 
 
-async def test_sa_05_context_of_servers_needs_its_own_capability_and_none_does_not(
+async def test_sa_05_sampling_with_server_context_requires_sampling_context_capability(
     autojump_clock: MockClock, asking: Asking
 ) -> None:
     async with connected(asking.server, capabilities={"sampling": {}}) as peer:
@@ -78,7 +80,9 @@ async def test_sa_05_context_of_servers_needs_its_own_capability_and_none_does_n
         assert params["includeContext"] == "allServers"
 
 
-async def test_el_03_el_15_bare_elicitation_means_form_only(autojump_clock: MockClock, asking: Asking) -> None:
+async def test_el_03_el_15_empty_elicitation_capability_means_form_only(
+    autojump_clock: MockClock, asking: Asking
+) -> None:
     async with connected(asking.server, capabilities={"elicitation": {}}) as peer:
         _, answer = await asking.answered(peer, elicit(FORM), "elicitation/create", {"action": "decline"})
         assert answer.action == "decline"
@@ -90,7 +94,7 @@ async def test_el_03_el_15_bare_elicitation_means_form_only(autojump_clock: Mock
 # The channel under it
 
 
-async def test_ch_04_sv_11_question_blocks_its_own_task_only(autojump_clock: MockClock, asking: Asking) -> None:
+async def test_ch_04_sv_11_roots_request_does_not_block_other_calls(autojump_clock: MockClock, asking: Asking) -> None:
     @asking.server.tool
     async def echo(text: str) -> str:
         return text
@@ -106,7 +110,7 @@ async def test_ch_04_sv_11_question_blocks_its_own_task_only(autojump_clock: Moc
         assert (asking.outcome.code, asking.outcome.message, asking.outcome.data) == (-32603, "no", {"why": "because"})
 
 
-async def test_ch_13_ids_of_questions_differ_from_those_in_flight_in_the_other_direction(
+async def test_ch_13_server_request_ids_differ_from_client_request_ids_in_flight(
     autojump_clock: MockClock, asking: Asking
 ) -> None:
     @asking.server.tool
@@ -125,7 +129,7 @@ async def test_ch_13_ids_of_questions_differ_from_those_in_flight_in_the_other_d
         await peer.reply(call)
 
 
-async def test_ch_16_end_of_input_fails_every_question_once(autojump_clock: MockClock) -> None:
+async def test_ch_16_end_of_input_fails_each_pending_server_request(autojump_clock: MockClock) -> None:
     server = Server("asking", "1.0.0")
     outcomes: list[Any] = []
 
@@ -149,7 +153,7 @@ async def test_ch_16_end_of_input_fails_every_question_once(autojump_clock: Mock
         assert len(set(map(id, outcomes))) == 5, "an exception for each, so that tracebacks do not mix"
 
 
-async def test_ch_17_time_limit_of_a_question_is_trios_own_and_sends_one_cancel(
+async def test_ch_17_timeout_of_roots_request_raises_too_slow_error_and_sends_one_cancel(
     autojump_clock: MockClock, asking: Asking
 ) -> None:
     async def impatient(ctx: RequestContext) -> Any:
@@ -169,7 +173,7 @@ async def test_ch_17_time_limit_of_a_question_is_trios_own_and_sends_one_cancel(
         assert await peer.everything() == []
 
 
-async def test_ch_14_ch_15_overlong_and_broken_lines_cost_one_error_each(autojump_clock: MockClock) -> None:
+async def test_ch_14_ch_15_invalid_line_gets_one_error_and_connection_continues(autojump_clock: MockClock) -> None:
     """The framing itself is tested over pipes; here is what the connection makes of it."""
     server = Server("lines", "1.0.0", limits=Limits(max_message_bytes=100))
     assert server.limits.max_message_bytes == 100
@@ -180,7 +184,9 @@ async def test_ch_14_ch_15_overlong_and_broken_lines_cost_one_error_each(autojum
         assert codes == [-32700, None]
 
 
-async def test_ch_18_notifications_keep_their_order_with_requests(autojump_clock: MockClock, asking: Asking) -> None:
+async def test_ch_18_notifications_and_server_requests_keep_their_order(
+    autojump_clock: MockClock, asking: Asking
+) -> None:
     async def question(ctx: RequestContext) -> Any:
         await ctx.log.error("before")
         roots = await ctx.list_roots()
@@ -193,7 +199,7 @@ async def test_ch_18_notifications_keep_their_order_with_requests(autojump_clock
         assert kinds == ["notifications/message", "roots/list", "notifications/message", "reply"]
 
 
-async def test_an_answer_that_is_not_json_fails_the_question_and_is_not_answered(autojump_clock: MockClock) -> None:
+async def test_roots_answer_that_is_not_json_raises_in_the_handler(autojump_clock: MockClock) -> None:
     server = Server("s")
 
     @server.tool

@@ -105,7 +105,7 @@ def server(probe: Probe) -> Server:
 
 
 @ERAS
-async def test_ca_01_ca_08_scope_of_the_request_is_its_signal_and_resources_are_freed(
+async def test_ca_01_ca_08_cancel_cancels_the_request_scope_and_runs_finalisers(
     autojump_clock: MockClock, server: Server, probe: Probe, revision: str
 ) -> None:
     async with connected(server, revision) as peer:
@@ -117,7 +117,7 @@ async def test_ca_01_ca_08_scope_of_the_request_is_its_signal_and_resources_are_
 
 
 @ERAS
-async def test_progress_that_was_kept_for_later_does_not_follow_the_cancel(
+async def test_delayed_progress_is_not_sent_after_the_cancel(
     autojump_clock: MockClock, server: Server, revision: str
 ) -> None:
     async with connected(server, revision) as peer:
@@ -128,7 +128,7 @@ async def test_progress_that_was_kept_for_later_does_not_follow_the_cancel(
 
 
 @ERAS
-async def test_ca_03_cancel_is_polled_awaited_and_raised(
+async def test_ca_03_cancel_is_visible_by_polling_and_at_checkpoints(
     autojump_clock: MockClock, server: Server, probe: Probe, revision: str
 ) -> None:
     async with connected(server, revision) as peer:
@@ -138,7 +138,7 @@ async def test_ca_03_cancel_is_polled_awaited_and_raised(
         assert probe.events == ["polled", "checkpoint"]
 
 
-async def test_ca_04_threads_and_foreign_code_learn_of_the_cancel() -> None:
+async def test_ca_04_cancel_reaches_threads_through_the_event_and_trio() -> None:
     """On the real clock, since a thread waits for nothing else: an event, and trio's own check."""
     server = Server("threads", "1.0.0")
     seen: list[str] = []
@@ -188,7 +188,7 @@ async def test_ca_04_threads_and_foreign_code_learn_of_the_cancel() -> None:
         assert len(peer.messages) == 2, "initialize and ping"
 
 
-async def test_ca_04_event_is_set_by_a_tools_own_time_limit_too(jump_clock: MockClock) -> None:
+async def test_ca_04_tool_timeout_sets_the_cancelled_event_of_a_thread(jump_clock: MockClock) -> None:
     server = Server("threads", "1.0.0")
     seen: list[bool] = []
     running = threading.Event()
@@ -209,7 +209,7 @@ async def test_ca_04_event_is_set_by_a_tools_own_time_limit_too(jump_clock: Mock
 
 @ERAS
 @pytest.mark.parametrize("then", ["return", "raise"])
-async def test_ca_05_ca_15_late_result_of_a_cancelled_request_is_suppressed(
+async def test_ca_05_ca_15_late_result_of_cancelled_request_is_suppressed(
     autojump_clock: MockClock, server: Server, revision: str, then: str
 ) -> None:
     async with connected(server, revision) as peer:
@@ -218,7 +218,7 @@ async def test_ca_05_ca_15_late_result_of_a_cancelled_request_is_suppressed(
         assert await peer.everything() == []
 
 
-async def test_ca_06_passive_context_is_never_cancelled() -> None:
+async def test_ca_06_default_request_context_is_never_cancelled() -> None:
     context = RequestContext()
     with trio.CancelScope() as scope:
         scope.cancel()
@@ -266,7 +266,7 @@ async def test_ca_09_cancel_matches_only_requests_of_its_own_connection(
 
 
 @ERAS
-async def test_ca_10_ids_of_different_types_never_collide(
+async def test_ca_10_request_ids_of_different_json_types_do_not_collide(
     autojump_clock: MockClock, server: Server, revision: str
 ) -> None:
     async with connected(server, revision) as peer:
@@ -277,7 +277,7 @@ async def test_ca_10_ids_of_different_types_never_collide(
 
 
 @ERAS
-async def test_ca_12_end_of_an_old_request_leaves_a_new_one_with_its_id_alone(
+async def test_ca_12_end_of_cancelled_request_does_not_affect_new_request_with_its_id(
     autojump_clock: MockClock, server: Server, revision: str
 ) -> None:
     async with connected(server, revision) as peer:
@@ -289,7 +289,7 @@ async def test_ca_12_end_of_an_old_request_leaves_a_new_one_with_its_id_alone(
 
 
 @ERAS
-async def test_ca_13_cancel_is_read_while_handlers_run(
+async def test_ca_13_cancels_are_handled_while_handlers_run(
     autojump_clock: MockClock, server: Server, revision: str
 ) -> None:
     async with connected(server, revision) as peer:
@@ -301,7 +301,7 @@ async def test_ca_13_cancel_is_read_while_handlers_run(
         assert await peer.text("wait") == "waited"
 
 
-async def test_ca_08_cancelled_by_its_own_handler_is_an_error_and_no_silence(
+async def test_ca_08_handler_that_cancels_its_own_scope_is_answered_with_an_error(
     autojump_clock: MockClock, server: Server
 ) -> None:
     """Only the peer's cancel is never answered: a handler that cancels its own scope owes an answer."""
@@ -316,7 +316,7 @@ async def test_ca_08_cancelled_by_its_own_handler_is_an_error_and_no_silence(
         assert (await peer.error("suicidal"))["code"] == -32603
 
 
-async def test_ca_02_deadline_of_a_tool_is_told_and_named_as_cause(
+async def test_ca_02_tool_timeout_returns_an_error_and_deadline_cause(
     autojump_clock: MockClock, server: Server, probe: Probe
 ) -> None:
     @server.tool(timeout=2)
@@ -336,7 +336,7 @@ async def test_ca_02_deadline_of_a_tool_is_told_and_named_as_cause(
         assert probe.events == ["deadline"]
 
 
-async def test_ca_08_disconnect_and_shutdown_are_named_as_causes(
+async def test_ca_08_cancel_causes_are_shutdown_after_close_and_parent_after_exit(
     autojump_clock: MockClock, server: Server, probe: Probe
 ) -> None:
     @server.tool
@@ -358,7 +358,7 @@ async def test_ca_08_disconnect_and_shutdown_are_named_as_causes(
     assert probe.events == ["shutdown", "parent"]
 
 
-async def test_ca_03_time_limit_of_a_tool_is_polled_from_a_thread(jump_clock: MockClock) -> None:
+async def test_ca_03_tool_timeout_is_visible_to_a_polling_thread(jump_clock: MockClock) -> None:
     server = Server("threads", "1.0.0")
     seen: list[Any] = []
     running = threading.Event()
@@ -377,7 +377,7 @@ async def test_ca_03_time_limit_of_a_tool_is_polled_from_a_thread(jump_clock: Mo
         assert seen == ["deadline"]
 
 
-async def test_ca_04_time_limit_of_a_tool_reaches_threads_of_an_async_handler(jump_clock: MockClock) -> None:
+async def test_ca_04_tool_timeout_reaches_threads_of_an_async_handler(jump_clock: MockClock) -> None:
     """The thread is not to be abandoned, so trio waits for it, and the event alone can end it."""
     server = Server("threads", "1.0.0")
     seen: list[bool] = []

@@ -64,7 +64,7 @@ IDS: list[Any] = [1, "1", 0, "", 2**53 + 1, "ä"]
 
 
 @pytest.mark.parametrize("revision", REVISIONS)
-async def test_cx_01_request_id_is_that_of_the_wire_with_its_type(
+async def test_cx_01_request_id_keeps_value_and_json_type(
     autojump_clock: MockClock, server: Server, revision: str
 ) -> None:
     async with connected(server, revision) as peer:
@@ -75,7 +75,7 @@ async def test_cx_01_request_id_is_that_of_the_wire_with_its_type(
 
 
 @pytest.mark.parametrize("revision", REVISIONS)
-async def test_cx_02_cx_05_au_03_memory_has_no_session_no_headers_and_nobody_is_known(
+async def test_cx_02_cx_05_au_03_in_memory_request_has_no_session_headers_or_auth(
     autojump_clock: MockClock, server: Server, revision: str
 ) -> None:
     async with connected(server, revision) as peer:
@@ -92,7 +92,7 @@ async def test_cx_03_mr_01_modern_requests_are_stateless_and_legacy_ones_are_not
 
 
 @pytest.mark.parametrize("revision", REVISIONS)
-async def test_cx_04_meta_reaches_the_handler_with_every_unknown_key(
+async def test_cx_04_request_meta_reaches_the_handler_with_unknown_keys(
     autojump_clock: MockClock, server: Server, revision: str
 ) -> None:
     meta = {
@@ -109,7 +109,7 @@ async def test_cx_04_meta_reaches_the_handler_with_every_unknown_key(
         assert set(seen) == set(meta) | set(peer.meta())
 
 
-async def test_cx_06_notification_of_a_request_comes_before_its_answer(
+async def test_cx_06_notification_of_a_request_is_sent_before_its_answer(
     autojump_clock: MockClock, server: Server
 ) -> None:
     async with connected(server) as peer:
@@ -118,9 +118,7 @@ async def test_cx_06_notification_of_a_request_comes_before_its_answer(
         assert kinds[-2:] == ["notifications/message", "reply"]
 
 
-async def test_cx_07_result_of_a_question_is_validated_against_its_type(
-    autojump_clock: MockClock, server: Server
-) -> None:
+async def test_cx_07_result_of_roots_request_is_validated(autojump_clock: MockClock, server: Server) -> None:
     async with connected(server, capabilities={"roots": {}}) as peer:
         for answer, seen in (
             ({"roots": [{"uri": "file:///a", "name": "A"}]}, repr([Root("file:///a", "A")])),
@@ -135,7 +133,7 @@ async def test_cx_07_result_of_a_question_is_validated_against_its_type(
             assert text.startswith(seen), (answer, text)
 
 
-async def test_cx_07_error_of_a_question_is_raised_with_its_code(autojump_clock: MockClock, server: Server) -> None:
+async def test_cx_07_error_of_roots_request_is_raised_with_its_code(autojump_clock: MockClock, server: Server) -> None:
     async with connected(server, capabilities={"roots": {}}) as peer:
         call = await peer.start("roots")
         await peer.refuse(await peer.question("roots/list"), -32603, "disk on fire", {"more": 1})
@@ -167,7 +165,7 @@ DECLARED: list[tuple[dict[str, Any], str]] = [
 
 @pytest.mark.parametrize("revision", [LATEST_LEGACY, MODERN])
 @pytest.mark.parametrize(("declared", "supported"), DECLARED)
-async def test_cx_08_ch_07_client_supports_what_it_declared_and_nothing_else(
+async def test_cx_08_ch_07_client_supports_only_declared_capabilities(
     autojump_clock: MockClock, server: Server, revision: str, declared: dict[str, Any], supported: str
 ) -> None:
     async with connected(server, revision, declared) as peer:
@@ -175,7 +173,7 @@ async def test_cx_08_ch_07_client_supports_what_it_declared_and_nothing_else(
         assert result["structuredContent"]["result"] == [name in supported.split() for name in NAMES]
 
 
-async def test_cx_08_modern_capabilities_belong_to_the_request_that_declares_them(
+async def test_cx_08_modern_capabilities_apply_only_to_the_request_that_declares_them(
     autojump_clock: MockClock, server: Server
 ) -> None:
     async with connected(server, MODERN, {"roots": {}}) as peer:
@@ -185,7 +183,7 @@ async def test_cx_08_modern_capabilities_belong_to_the_request_that_declares_the
             assert result["structuredContent"]["result"] == ["roots" in declared, "sampling" in declared]
 
 
-async def test_cx_09_concurrent_requests_of_different_eras_keep_their_revisions(
+async def test_cx_09_concurrent_legacy_and_modern_requests_keep_their_revisions(
     autojump_clock: MockClock, server: Server
 ) -> None:
     async with connected(server, "2024-11-05") as peer:
@@ -199,7 +197,7 @@ async def test_cx_09_concurrent_requests_of_different_eras_keep_their_revisions(
             assert ("resultType" in reply["result"]) is (revision == MODERN)
 
 
-def test_cx_10_members_are_read_only() -> None:
+def test_cx_10_request_context_attributes_are_read_only() -> None:
     context = RequestContext()
     for name in (
         "request_id",
@@ -216,7 +214,7 @@ def test_cx_10_members_are_read_only() -> None:
             setattr(context, name, None)
 
 
-def test_cx_10_auth_is_read_only_down_to_its_facts() -> None:
+def test_cx_10_auth_claims_and_extra_are_read_only() -> None:
     auth = Auth("a token", Principal(subject="user", claims={"sub": "user"}), {"tenant": "one"})
     with pytest.raises(AttributeError):
         auth.token = "another"  # type: ignore[misc]
@@ -226,13 +224,15 @@ def test_cx_10_auth_is_read_only_down_to_its_facts() -> None:
         auth.extra["tenant"] = "two"  # type: ignore[index]
 
 
-def test_cx_10_a_token_and_claims_are_in_no_repr() -> None:
+def test_cx_10_auth_repr_contains_no_token_or_claims() -> None:
     auth = Auth("a secret", Principal(subject="user", claims={"email": "private"}), {"tenant": "hidden"})
     assert not any(secret in repr(auth) for secret in ("secret", "private", "hidden"))
 
 
 @pytest.mark.parametrize("revision", LEGACY)
-async def test_cn_05_state_of_a_connection_is_kept_beside_no_other(autojump_clock: MockClock, revision: str) -> None:
+async def test_cn_05_connections_do_not_share_level_subscriptions_or_request_ids(
+    autojump_clock: MockClock, revision: str
+) -> None:
     """Revision, capabilities, level, subscriptions and ids in flight, on two connections to one server."""
     server = Server("two", "1.0.0")
     value = {"text": "old"}
@@ -271,7 +271,7 @@ async def test_cn_05_state_of_a_connection_is_kept_beside_no_other(autojump_cloc
         assert [m["method"] for m in await second.everything()] == ["notifications/message"], "no update, no reply"
 
 
-async def test_cn_05_nothing_of_a_connection_outlives_it(autojump_clock: MockClock) -> None:
+async def test_cn_05_log_level_of_a_connection_ends_with_it(autojump_clock: MockClock) -> None:
     server = Server("two", "1.0.0")
 
     @server.tool
@@ -288,7 +288,7 @@ async def test_cn_05_nothing_of_a_connection_outlives_it(autojump_clock: MockClo
             assert peer.logged() == [("debug", "seen")]
 
 
-async def test_ch_03_ch_08_ch_09_context_without_a_channel_is_passive() -> None:
+async def test_ch_03_ch_08_ch_09_default_request_context_has_no_channel_to_the_client() -> None:
     context = RequestContext()
     assert not context.is_cancelled
     assert context.cancellation is None
@@ -315,7 +315,7 @@ async def test_ch_03_ch_08_ch_09_context_without_a_channel_is_passive() -> None:
         assert raised.value.code == -32600
 
 
-async def test_ch_09_ch_10_fake_overrides_one_member_and_inherits_the_rest() -> None:
+async def test_ch_09_ch_10_request_context_subclass_can_override_single_methods() -> None:
     class NoWay(RequestContext):
         def no_channel(self) -> CodedError:
             return CodedError(-32600, "carrier pigeons only")

@@ -51,7 +51,9 @@ def server() -> Server:
     return server
 
 
-async def test_discovery_says_what_there_is_and_who_serves_it(autojump_clock: MockClock, server: Server) -> None:
+async def test_discover_returns_capabilities_versions_and_server_info(
+    autojump_clock: MockClock, server: Server
+) -> None:
     async with connected(server, MODERN) as peer:
         result = (await peer.request("server/discover"))["result"]
     capabilities = result.pop("capabilities")
@@ -73,7 +75,7 @@ async def test_discovery_says_what_there_is_and_who_serves_it(autojump_clock: Mo
     }
 
 
-async def test_discovery_says_nothing_that_there_is_not(autojump_clock: MockClock) -> None:
+async def test_discover_of_a_bare_server_omits_optional_members(autojump_clock: MockClock) -> None:
     async with connected(Server("bare", logging=False), MODERN) as peer:
         result = (await peer.request("server/discover"))["result"]
     assert result["capabilities"] == {}
@@ -81,7 +83,7 @@ async def test_discovery_says_nothing_that_there_is_not(autojump_clock: MockCloc
     assert result["_meta"][META_PREFIX + "serverInfo"] == {"name": "bare", "version": "0.0.0"}
 
 
-async def test_discovery_sees_what_was_added_since(autojump_clock: MockClock) -> None:
+async def test_discover_shows_capabilities_added_later(autojump_clock: MockClock) -> None:
     server = Server("growing")
     async with connected(server, MODERN) as peer:
         assert "prompts" not in (await peer.request("server/discover"))["result"]["capabilities"]
@@ -94,7 +96,7 @@ async def test_discovery_sees_what_was_added_since(autojump_clock: MockClock) ->
 
 
 @pytest.mark.parametrize(("method", "params"), REMOVED)
-async def test_what_the_revision_gave_up_is_not_found_even_beside_a_handshake(
+async def test_methods_removed_in_the_modern_revision_are_not_found(
     autojump_clock: MockClock, server: Server, method: str, params: dict[str, Any]
 ) -> None:
     for handshake in (False, True):
@@ -106,7 +108,7 @@ async def test_what_the_revision_gave_up_is_not_found_even_beside_a_handshake(
 
 @pytest.mark.parametrize("without", ["protocolVersion", "clientCapabilities"])
 @pytest.mark.parametrize("insists", [False, True])
-async def test_request_without_a_required_field_is_invalid_and_not_executed(
+async def test_modern_request_without_required_meta_is_refused_and_not_run(
     autojump_clock: MockClock, without: str, insists: bool
 ) -> None:
     server = Server("strict", require_initialized=insists)
@@ -128,7 +130,7 @@ async def test_request_without_a_required_field_is_invalid_and_not_executed(
         await peer.call("tool")
 
 
-async def test_client_info_is_not_required(autojump_clock: MockClock, server: Server) -> None:
+async def test_modern_request_without_client_info_is_accepted(autojump_clock: MockClock, server: Server) -> None:
     async with connected(server, MODERN) as peer:
         message = peer.message("server/discover")
         del message["params"]["_meta"][META_PREFIX + "clientInfo"]
@@ -137,7 +139,7 @@ async def test_client_info_is_not_required(autojump_clock: MockClock, server: Se
 
 
 @pytest.mark.parametrize("level", ["loud", "WARNING", "", 3, True, [], {"level": "info"}])
-async def test_request_with_a_bad_log_level_is_refused_whatever_it_asks(
+async def test_modern_request_with_invalid_log_level_is_refused_for_every_method(
     autojump_clock: MockClock, server: Server, level: Any
 ) -> None:
     async with connected(server, MODERN) as peer:
@@ -148,7 +150,7 @@ async def test_request_with_a_bad_log_level_is_refused_whatever_it_asks(
 
 
 @EACH
-async def test_unknown_resource_has_the_code_of_its_revision_and_names_its_uri(
+async def test_unknown_resource_error_has_code_of_the_revision_and_the_uri(
     autojump_clock: MockClock, server: Server, revision: str
 ) -> None:
     """Whether nothing is there, or a handler says so, of a resource or of a template."""
@@ -170,7 +172,7 @@ async def test_unknown_resource_has_the_code_of_its_revision_and_names_its_uri(
         (7, 7, 7),
     ],
 )
-async def test_code_that_a_revision_does_not_have_is_never_sent_in_it(
+async def test_error_code_unknown_to_a_revision_is_mapped_to_its_equivalent(
     autojump_clock: MockClock, server: Server, revision: str, code: int, legacy: int, modern: int
 ) -> None:
     async with connected(server, revision) as peer:
@@ -178,7 +180,7 @@ async def test_code_that_a_revision_does_not_have_is_never_sent_in_it(
     assert error == {"code": modern if revision == MODERN else legacy, "message": "no", "data": {"k": 1}}
 
 
-def test_codes_are_those_of_the_specification_and_ours_lies_outside_what_is_reserved() -> None:
+def test_error_codes_match_the_specification_and_own_codes_are_unreserved() -> None:
     """2026-07-28 basic, Error Codes: -32768 to -32000 are reserved, and of -32020 to -32099 three are defined."""
     codes = {name: code for module in (json_rpc, mcp) for name, code in vars(module).items() if isinstance(code, int)}
     assert {name for name, code in codes.items() if -32099 <= code <= -32020} == {
@@ -193,7 +195,9 @@ def test_codes_are_those_of_the_specification_and_ours_lies_outside_what_is_rese
     assert ours == {"REPLICA_LOST", "TOO_BUSY", "UPSTREAM_LOST"}
 
 
-async def test_missing_capability_is_named_with_its_part(autojump_clock: MockClock, server: Server) -> None:
+async def test_missing_elicitation_url_capability_is_named_in_the_error(
+    autojump_clock: MockClock, server: Server
+) -> None:
     async with connected(server, MODERN, {"elicitation": {"form": {}}}) as peer:
         error = await peer.error("demanding")
         assert (error["code"], error["data"]) == (-32021, {"requiredCapabilities": {"elicitation": {"url": {}}}})
@@ -202,7 +206,7 @@ async def test_missing_capability_is_named_with_its_part(autojump_clock: MockClo
 
 
 @EACH
-async def test_lists_come_in_the_order_of_their_definition_every_time(autojump_clock: MockClock, revision: str) -> None:
+async def test_lists_keep_definition_order_across_pages_and_changes(autojump_clock: MockClock, revision: str) -> None:
     """2026-07-28 tools, Listing Tools: the order SHOULD be deterministic. Pages and changes do not disturb it."""
     server = Server("ordered", page_size=3)
     names = [f"{letter}{number}" for number in range(4) for letter in "qazp"]
@@ -238,7 +242,7 @@ async def _names(peer: MemoryPeer, kind: str) -> list[str]:
         params = {"cursor": result["nextCursor"]}
 
 
-async def test_log_level_of_a_call_may_be_given_with_it(autojump_clock: MockClock) -> None:
+async def test_log_level_in_call_meta_overrides_the_client_level(autojump_clock: MockClock) -> None:
     server = Server("logging")
     heard: list[Any] = []
 
@@ -264,7 +268,7 @@ async def test_log_level_of_a_call_may_be_given_with_it(autojump_clock: MockCloc
         assert heard == ["loud", "loud", "quiet", "loud"]
 
 
-async def test_caller_cannot_misname_the_version_or_the_capabilities_of_its_client(autojump_clock: MockClock) -> None:
+async def test_call_meta_cannot_override_protocol_version_or_client_capabilities(autojump_clock: MockClock) -> None:
     server = Server("strict")
 
     @server.tool

@@ -34,7 +34,7 @@ def asking() -> Asking:
 # Sampling on the wire
 
 
-async def test_sa_06_every_parameter_is_on_the_wire(autojump_clock: MockClock, asking: Asking) -> None:
+async def test_sa_06_every_sampling_parameter_is_sent(autojump_clock: MockClock, asking: Asking) -> None:
     async with connected(asking.server, capabilities=ALL) as peer:
         question = sample(
             system_prompt="be nice",
@@ -76,7 +76,9 @@ async def test_sa_06_every_parameter_is_on_the_wire(autojump_clock: MockClock, a
         }
 
 
-async def test_sa_07_sa_08_messages_hold_one_block_or_many(autojump_clock: MockClock, asking: Asking) -> None:
+async def test_sa_07_sa_08_sampling_messages_can_hold_one_or_many_blocks(
+    autojump_clock: MockClock, asking: Asking
+) -> None:
     async with connected(asking.server, capabilities=ALL) as peer:
         messages = [
             SamplingMessage("user", ImageContent("aGk=", "image/png")),
@@ -95,7 +97,9 @@ async def test_sa_07_sa_08_messages_hold_one_block_or_many(autojump_clock: MockC
         assert third["content"][0]["toolUseId"] == "u1"
 
 
-async def test_sa_10_result_is_typed_and_open(autojump_clock: MockClock, asking: Asking) -> None:
+async def test_sa_10_sampling_result_is_typed_and_accepts_unknown_values(
+    autojump_clock: MockClock, asking: Asking
+) -> None:
     async with connected(asking.server, capabilities=ALL) as peer:
         answer = {
             **SAMPLED,
@@ -119,7 +123,7 @@ async def test_sa_10_result_is_typed_and_open(autojump_clock: MockClock, asking:
         (lambda ctx: ctx.list_roots_raw(), "roots/list"),
     ],
 )
-async def test_sa_14_el_18_ro_05_raw_forms_have_no_gates_and_no_types(
+async def test_sa_14_el_18_ro_05_raw_requests_skip_capability_checks_and_decoding(
     autojump_clock: MockClock, asking: Asking, raw: Any, method: str
 ) -> None:
     async with connected(asking.server) as peer:
@@ -141,7 +145,9 @@ class Contact:
     weight: float | None = None
 
 
-async def test_el_06_el_16_form_of_a_class_is_flat_and_names_no_mode(autojump_clock: MockClock, asking: Asking) -> None:
+async def test_el_06_el_16_elicitation_form_of_a_class_is_flat_without_mode(
+    autojump_clock: MockClock, asking: Asking
+) -> None:
     async with connected(asking.server, capabilities=ALL) as peer:
         accepted = {"action": "accept", "content": {"name": "Ada", "age": 36}}
         params, answer = await asking.answered(peer, elicit(Contact), "elicitation/create", accepted)
@@ -158,7 +164,9 @@ async def test_el_06_el_16_form_of_a_class_is_flat_and_names_no_mode(autojump_cl
 
 
 @pytest.mark.parametrize("action", ["decline", "cancel"])
-async def test_el_06_el_13_declined_form_has_no_content(autojump_clock: MockClock, asking: Asking, action: str) -> None:
+async def test_el_06_el_13_declined_elicitation_has_no_content(
+    autojump_clock: MockClock, asking: Asking, action: str
+) -> None:
     async with connected(asking.server, capabilities=ALL) as peer:
         _, answer = await asking.answered(
             peer, elicit(Contact), "elicitation/create", {"action": action, "content": {"name": 7}}
@@ -170,7 +178,7 @@ async def test_el_06_el_13_declined_form_has_no_content(autojump_clock: MockCloc
     "answer",
     [{}, {"action": "maybe"}, {"action": "accept", "content": {"age": 1}}, {"action": "accept", "content": 7}, None],
 )
-async def test_el_13_answer_that_does_not_fit_is_a_violation(
+async def test_el_13_invalid_elicitation_answer_raises_protocol_violation(
     autojump_clock: MockClock, asking: Asking, answer: Any
 ) -> None:
     async with connected(asking.server, capabilities=ALL) as peer:
@@ -206,7 +214,7 @@ FLAT: dict[str, dict[str, Any]] = {
 }
 
 
-async def test_el_07_to_el_12_every_kind_of_field_reaches_the_wire_as_it_is(
+async def test_el_07_to_el_12_every_kind_of_form_field_is_sent_unchanged(
     autojump_clock: MockClock, asking: Asking
 ) -> None:
     async with connected(asking.server, capabilities=ALL) as peer:
@@ -241,7 +249,7 @@ NO_FORMS: list[tuple[Any, str]] = [
 ]
 
 
-async def test_el_04_el_05_what_is_no_flat_form_is_refused_and_the_field_is_named(
+async def test_el_04_el_05_form_that_is_not_flat_is_refused_naming_the_field(
     autojump_clock: MockClock, asking: Asking
 ) -> None:
     async with connected(asking.server, capabilities=ALL) as peer:
@@ -264,7 +272,9 @@ URLS = [
 ]
 
 
-async def test_el_14_url_must_be_absolute_and_the_id_given(autojump_clock: MockClock, asking: Asking) -> None:
+async def test_el_14_elicitation_url_must_be_absolute_and_id_nonempty(
+    autojump_clock: MockClock, asking: Asking
+) -> None:
     async with connected(asking.server, capabilities=ALL) as peer:
         for url in URLS:
             error = await asking.refused(peer, lambda ctx, url=url: ctx.elicit_url("go", url, "e"))
@@ -281,7 +291,7 @@ async def test_el_14_url_must_be_absolute_and_the_id_given(autojump_clock: MockC
 # Roots
 
 
-async def test_ro_02_ro_05_roots_are_typed(autojump_clock: MockClock, asking: Asking) -> None:
+async def test_ro_02_ro_05_list_roots_returns_typed_roots(autojump_clock: MockClock, asking: Asking) -> None:
     async with connected(asking.server, capabilities=ALL) as peer:
         answer = {"roots": [{"uri": "file:///a", "name": "A", "_meta": {"k": 1}}, {"uri": "file:///b"}]}
         params, roots = await asking.answered(peer, QUESTIONS["roots"], "roots/list", answer)

@@ -124,7 +124,7 @@ def server() -> Server:
 # Tools
 
 
-async def test_tl_01_tl_02_handlers_are_async_or_plain_and_plain_ones_run_in_threads() -> None:
+async def test_tl_01_tl_02_plain_def_tools_run_in_threads_and_async_tools_on_the_event_loop() -> None:
     server = Server("threads", "1.0.0")
     seen: list[threading.Thread] = []
 
@@ -146,7 +146,7 @@ async def test_tl_01_tl_02_handlers_are_async_or_plain_and_plain_ones_run_in_thr
 
 
 @EACH
-async def test_tl_03_sv_01_tool_has_the_members_of_its_revision(
+async def test_tl_03_sv_01_listed_tool_has_only_members_of_its_revision(
     autojump_clock: MockClock, server: Server, revision: str
 ) -> None:
     async with connected(server, revision) as peer:
@@ -163,14 +163,14 @@ async def test_tl_03_sv_01_tool_has_the_members_of_its_revision(
         assert set(tool) == expected
 
 
-def test_tl_03_tl_04_defaults_of_hints_are_resolved_by_a_method() -> None:
+def test_tl_03_tl_04_tool_annotations_resolve_default_hints() -> None:
     resolved = ToolAnnotations().resolved()
     hints = (resolved.read_only_hint, resolved.destructive_hint, resolved.idempotent_hint, resolved.open_world_hint)
     assert hints == (False, True, False, True)
 
 
 @EACH
-async def test_tl_06_tl_08_results_have_content_and_failures_say_so(
+async def test_tl_06_tl_08_tool_results_have_content_and_failures_set_is_error(
     autojump_clock: MockClock, server: Server, revision: str
 ) -> None:
     async with connected(server, revision) as peer:
@@ -184,7 +184,7 @@ async def test_tl_06_tl_08_results_have_content_and_failures_say_so(
 
 
 @EACH
-async def test_tl_07_structured_content_is_owed_where_a_schema_promises_it(
+async def test_tl_07_structured_content_is_required_by_an_output_schema(
     autojump_clock: MockClock, server: Server, revision: str
 ) -> None:
     async with connected(server, revision) as peer:
@@ -198,7 +198,9 @@ async def test_tl_07_structured_content_is_owed_where_a_schema_promises_it(
 
 
 @EACH
-async def test_tl_09_unknown_tool_is_an_error(autojump_clock: MockClock, server: Server, revision: str) -> None:
+async def test_tl_09_unknown_tool_is_an_invalid_params_error(
+    autojump_clock: MockClock, server: Server, revision: str
+) -> None:
     async with connected(server, revision) as peer:
         assert (await peer.error("no such tool"))["code"] == -32602
 
@@ -217,7 +219,7 @@ CONTENT: dict[str, tuple[str, Any]] = {
 
 
 @EACH
-async def test_tl_10_sv_01_content_is_what_the_revision_can_say(
+async def test_tl_10_sv_01_content_blocks_unknown_to_a_revision_become_text_or_an_error(
     autojump_clock: MockClock, server: Server, revision: str
 ) -> None:
     async with connected(server, revision) as peer:
@@ -232,13 +234,13 @@ async def test_tl_10_sv_01_content_is_what_the_revision_can_say(
                 assert (await peer.call("block", {"kind": kind}))["isError"] is True
 
 
-async def test_tl_12_output_is_checked_only_on_demand(autojump_clock: MockClock, server: Server) -> None:
+async def test_tl_12_structured_output_validation_can_be_disabled(autojump_clock: MockClock, server: Server) -> None:
     async with connected(server) as peer:
         assert (await peer.call("wrong"))["isError"] is True
         assert (await peer.call("unchecked"))["structuredContent"] == {"n": "seven"}
 
 
-def test_tl_13_duplicate_names_are_refused(server: Server) -> None:
+def test_tl_13_duplicate_tool_resource_and_prompt_names_are_refused(server: Server) -> None:
     with pytest.raises(ValueError, match="weather"):
 
         @server.tool(name="weather")
@@ -258,7 +260,7 @@ def test_tl_13_duplicate_names_are_refused(server: Server) -> None:
 
 
 @EACH
-async def test_tl_14_tool_that_needs_a_capability_says_which(
+async def test_tl_14_tool_names_the_missing_client_capability_it_requires(
     autojump_clock: MockClock, server: Server, revision: str
 ) -> None:
     async with connected(server, revision) as peer:
@@ -276,7 +278,7 @@ async def test_tl_14_tool_that_needs_a_capability_says_which(
 
 
 @EACH
-async def test_members_that_a_revision_does_not_have_are_ignored(
+async def test_params_unknown_to_a_revision_are_ignored(
     autojump_clock: MockClock, server: Server, revision: str
 ) -> None:
     newer = {"inputResponses": [1], "requestState": {}} if revision != MODERN else {}
@@ -294,7 +296,7 @@ async def test_members_that_a_revision_does_not_have_are_ignored(
 
 
 @EACH
-async def test_mr_13_sv_01_only_modern_results_say_their_type_and_their_server(
+async def test_mr_13_sv_01_only_modern_results_have_result_type_and_server_info(
     autojump_clock: MockClock, server: Server, revision: str
 ) -> None:
     async with connected(server, revision) as peer:
@@ -315,7 +317,7 @@ async def test_mr_13_sv_01_only_modern_results_say_their_type_and_their_server(
 
 
 @pytest.mark.parametrize("revision", LEGACY)
-async def test_sv_01_server_introduces_itself_as_its_revision_can(
+async def test_sv_01_initialize_result_has_only_members_of_its_revision(
     autojump_clock: MockClock, server: Server, revision: str
 ) -> None:
     async with connected(server, None) as peer:
@@ -328,7 +330,7 @@ async def test_sv_01_server_introduces_itself_as_its_revision_can(
 
 
 @EACH
-async def test_sv_02_malformed_member_of_a_batch_is_its_own_error(
+async def test_sv_02_malformed_batch_member_gets_its_own_error(
     autojump_clock: MockClock, server: Server, revision: str
 ) -> None:
     async with connected(server, revision) as peer:
@@ -343,7 +345,7 @@ async def test_sv_02_malformed_member_of_a_batch_is_its_own_error(
 
 
 @EACH
-async def test_sv_03_unknown_resource_has_the_code_of_its_revision(
+async def test_sv_03_unknown_resource_error_code_depends_on_the_revision(
     autojump_clock: MockClock, server: Server, revision: str
 ) -> None:
     async with connected(server, revision) as peer:
@@ -353,7 +355,7 @@ async def test_sv_03_unknown_resource_has_the_code_of_its_revision(
 
 
 @EACH
-async def test_sv_05_lists_come_in_pages_with_opaque_cursors(autojump_clock: MockClock, revision: str) -> None:
+async def test_sv_05_lists_are_paginated_with_opaque_cursors(autojump_clock: MockClock, revision: str) -> None:
     server = Server("pages", page_size=2)
     for number in range(5):
 
@@ -377,7 +379,7 @@ async def test_sv_05_lists_come_in_pages_with_opaque_cursors(autojump_clock: Moc
             assert (await peer.request("tools/list", {"cursor": bad}))["error"]["code"] == -32602
 
 
-async def test_sv_06_handshake_can_be_insisted_on(autojump_clock: MockClock) -> None:
+async def test_sv_06_require_initialized_refuses_requests_before_initialized(autojump_clock: MockClock) -> None:
     server = Server("strict", require_initialized=True)
     async with connected(server, None) as peer:
         assert (await peer.request("tools/list"))["error"]["code"] == -32002
@@ -388,7 +390,7 @@ async def test_sv_06_handshake_can_be_insisted_on(autojump_clock: MockClock) -> 
         assert "result" in await peer.request("tools/list")
 
 
-async def test_sv_07_modern_results_carry_cache_hints_and_legacy_ones_do_not(
+async def test_sv_07_modern_results_have_cache_hints_and_legacy_ones_do_not(
     autojump_clock: MockClock, server: Server
 ) -> None:
     async with connected(server, MODERN) as peer:
@@ -408,7 +410,7 @@ async def test_sv_07_modern_results_carry_cache_hints_and_legacy_ones_do_not(
 
 
 @EACH
-async def test_sv_08_completions_are_cut_at_a_hundred_and_say_so(
+async def test_sv_08_completions_are_truncated_at_a_hundred_with_has_more(
     autojump_clock: MockClock, server: Server, revision: str
 ) -> None:
     async with connected(server, revision) as peer:
@@ -423,14 +425,16 @@ async def test_sv_08_completions_are_cut_at_a_hundred_and_say_so(
 
 
 @pytest.mark.parametrize("revision", LEGACY)
-async def test_sv_09_ping_is_answered_at_any_time(autojump_clock: MockClock, server: Server, revision: str) -> None:
+async def test_sv_09_ping_is_answered_before_and_after_initialize(
+    autojump_clock: MockClock, server: Server, revision: str
+) -> None:
     async with connected(server, None) as peer:
         assert (await peer.request("ping"))["result"] == {}
         await peer.open(revision)
         assert (await peer.request("ping"))["result"] == {}
 
 
-async def test_sv_11_change_of_a_list_is_told_to_those_who_can_be_told(
+async def test_sv_11_removed_tools_resources_and_prompts_send_list_changed(
     autojump_clock: MockClock, server: Server
 ) -> None:
     async with connected(server) as peer:
@@ -444,7 +448,7 @@ async def test_sv_11_change_of_a_list_is_told_to_those_who_can_be_told(
         assert (await peer.error("helped"))["code"] == -32602
 
 
-async def test_sv_11_tool_with_a_concurrency_limit_lets_others_wait(autojump_clock: MockClock) -> None:
+async def test_sv_11_tool_concurrency_limit_queues_further_calls(autojump_clock: MockClock) -> None:
     server = Server("limited", "1.0.0")
     running, most = 0, 0
 

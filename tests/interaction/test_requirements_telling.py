@@ -62,7 +62,7 @@ def server() -> Server:
 
 
 @pytest.mark.parametrize("revision", REVISIONS)
-async def test_pr_01_pr_05_progress_has_the_members_of_its_revision(
+async def test_pr_01_pr_05_progress_has_only_members_of_its_revision(
     autojump_clock: MockClock, server: Server, revision: str
 ) -> None:
     async with connected(server, revision) as peer:
@@ -72,7 +72,7 @@ async def test_pr_01_pr_05_progress_has_the_members_of_its_revision(
 
 
 @ERAS
-async def test_pr_02_pr_04_without_a_token_nothing_is_sent_and_that_is_said(
+async def test_pr_02_pr_04_progress_without_a_valid_token_returns_false(
     autojump_clock: MockClock, server: Server, revision: str
 ) -> None:
     async with connected(server, revision) as peer:
@@ -83,7 +83,7 @@ async def test_pr_02_pr_04_without_a_token_nothing_is_sent_and_that_is_said(
 
 
 @ERAS
-async def test_pr_03_pr_04_interval_is_kept_per_token_and_the_latest_value_follows(
+async def test_pr_03_pr_04_progress_interval_applies_per_token_and_keeps_the_latest_value(
     autojump_clock: MockClock, server: Server, revision: str
 ) -> None:
     async with connected(server, revision) as peer:
@@ -98,7 +98,7 @@ async def test_pr_03_pr_04_interval_is_kept_per_token_and_the_latest_value_follo
         assert result == [True, False, False, False, False, False]
 
 
-async def test_pr_03_interval_is_configurable_and_may_be_nothing(autojump_clock: MockClock) -> None:
+async def test_pr_03_progress_interval_is_configurable_and_may_be_zero(autojump_clock: MockClock) -> None:
     for interval, expected in ((0.0, [1, 2, 3]), (5.0, [1, 3])):
         server = Server("rows", limits=Limits(progress_interval=interval))
 
@@ -115,7 +115,7 @@ async def test_pr_03_interval_is_configurable_and_may_be_nothing(autojump_clock:
 
 
 @ERAS
-async def test_pr_04_pr_08_kept_value_goes_out_when_its_time_has_come_and_before_the_reply(
+async def test_pr_04_pr_08_delayed_progress_is_sent_when_due_and_before_the_reply(
     autojump_clock: MockClock, server: Server, revision: str
 ) -> None:
     async with connected(server, revision) as peer:
@@ -133,7 +133,7 @@ async def test_pr_04_pr_08_kept_value_goes_out_when_its_time_has_come_and_before
 
 
 @ERAS
-async def test_pr_06_pr_09_numbers_and_tokens_keep_their_types(
+async def test_pr_06_pr_09_progress_numbers_and_tokens_keep_their_types(
     autojump_clock: MockClock, server: Server, revision: str
 ) -> None:
     async with connected(server, revision) as peer:
@@ -148,7 +148,7 @@ VALUES: list[Any] = [None, True, 0, -1.5, "", "text", [1, [2]], {"a": {"b": None
 
 
 @ERAS
-async def test_lg_01_lg_03_lg_05_any_json_value_is_logged_as_it_is(
+async def test_lg_01_lg_03_lg_05_any_json_value_can_be_logged(
     autojump_clock: MockClock, server: Server, revision: str
 ) -> None:
     async with connected(server, revision) as peer:
@@ -160,7 +160,7 @@ async def test_lg_01_lg_03_lg_05_any_json_value_is_logged_as_it_is(
 
 
 @pytest.mark.parametrize("minimum", LEVELS)
-async def test_lg_06_lg_07_levels_are_ordered_and_filtered_by_rank(
+async def test_lg_06_lg_07_logs_are_filtered_by_level_order(
     autojump_clock: MockClock, server: Server, minimum: str
 ) -> None:
     async with connected(server) as peer:
@@ -174,7 +174,7 @@ async def test_lg_06_lg_07_levels_are_ordered_and_filtered_by_rank(
 
 
 @ERAS
-async def test_lg_08_level_that_is_none_passes_every_filter(
+async def test_lg_08_unknown_log_level_passes_every_filter(
     autojump_clock: MockClock, server: Server, revision: str
 ) -> None:
     async with connected(server, revision) as peer:
@@ -186,7 +186,7 @@ async def test_lg_08_level_that_is_none_passes_every_filter(
         assert [level for level, _ in peer.logged()] == ["trace", "INFO", "emergency"]
 
 
-async def test_lg_10_lg_11_info_is_the_default_in_legacy_revisions_and_silence_in_modern_ones(
+async def test_lg_10_lg_11_legacy_log_level_defaults_to_info_and_modern_to_none(
     autojump_clock: MockClock, server: Server
 ) -> None:
     async with connected(server) as peer:
@@ -198,7 +198,7 @@ async def test_lg_10_lg_11_info_is_the_default_in_legacy_revisions_and_silence_i
         assert peer.logged() == []
 
 
-async def test_lg_12_level_of_a_modern_request_that_is_none_is_refused(
+async def test_lg_12_modern_request_with_unknown_log_level_is_refused(
     autojump_clock: MockClock, server: Server
 ) -> None:
     async with connected(server, MODERN) as peer:
@@ -208,7 +208,7 @@ async def test_lg_12_level_of_a_modern_request_that_is_none_is_refused(
 
 
 @pytest.mark.parametrize("revision", REVISIONS)
-async def test_lg_13_server_that_does_not_declare_logging_never_logs(autojump_clock: MockClock, revision: str) -> None:
+async def test_lg_13_server_without_logging_capability_sends_no_logs(autojump_clock: MockClock, revision: str) -> None:
     server = Server("quiet", "1.0.0", logging=False)
 
     @server.tool
@@ -228,7 +228,7 @@ async def test_lg_13_server_that_does_not_declare_logging_never_logs(autojump_cl
 
 
 @ERAS
-async def test_lg_01_standard_logging_reaches_the_client_of_the_request(
+async def test_lg_01_standard_logging_handler_sends_records_to_the_client_of_the_request(
     autojump_clock: MockClock, server: Server, revision: str
 ) -> None:
     log = logging.getLogger("tests.requirements.bridge")

@@ -66,7 +66,7 @@ BAD: dict[str, Any] = {
 
 @EACH_ERA
 @pytest.mark.parametrize("asked", BAD.values(), ids=BAD.keys())
-async def test_what_nobody_should_be_asked_is_an_error_of_the_request_and_nothing_goes_out(
+async def test_invalid_elicitation_in_input_required_is_an_error_and_not_sent(
     autojump_clock: MockClock, revision: str, asked: Any
 ) -> None:
     async with connected(returning(asked, ElicitFormParams("fine", NAME)), revision, ALL) as peer:
@@ -75,7 +75,7 @@ async def test_what_nobody_should_be_asked_is_an_error_of_the_request_and_nothin
 
 
 @EACH_ERA
-async def test_line_breaks_of_a_message_are_fine(autojump_clock: MockClock, revision: str) -> None:
+async def test_elicitation_message_may_contain_line_breaks(autojump_clock: MockClock, revision: str) -> None:
     async with connected(returning(ElicitURLParams("one\r\n\ttwo", WEB, "e")), revision, ALL) as peer:
         if revision == MODERN:
             _, result = await ask(peer, "order")
@@ -87,7 +87,7 @@ async def test_line_breaks_of_a_message_are_fine(autojump_clock: MockClock, revi
 
 @EACH_ERA
 @pytest.mark.parametrize("state", ["", "mine"])
-async def test_where_no_question_is_left_the_client_is_told_all_that_it_did_not_declare(
+async def test_input_required_without_supported_requests_names_all_missing_capabilities(
     autojump_clock: MockClock, revision: str, state: str
 ) -> None:
     questions = (WITH_TOOLS, ElicitURLParams("go", WEB, "e"), InputRequest("roots/list"))
@@ -106,7 +106,7 @@ async def test_where_no_question_is_left_the_client_is_told_all_that_it_did_not_
 
 
 @pytest.mark.parametrize("revision", LEGACY[:3])
-async def test_what_a_revision_has_no_words_for_is_left_out_while_another_question_remains(
+async def test_input_requests_unknown_to_a_revision_are_omitted_if_others_remain(
     autojump_clock: MockClock, revision: str
 ) -> None:
     questions = (
@@ -132,7 +132,7 @@ UNSAID: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("asked", UNSAID.values(), ids=UNSAID.keys())
-async def test_what_a_revision_has_no_words_for_alone_is_refused_and_no_internal_error(
+async def test_input_required_with_only_requests_unknown_to_the_revision_is_refused(
     autojump_clock: MockClock, asked: Any
 ) -> None:
     declared = {"sampling": {"tools": {}}, "elicitation": {"url": {}}}
@@ -143,7 +143,7 @@ async def test_what_a_revision_has_no_words_for_alone_is_refused_and_no_internal
     assert "Params" not in error["message"], "classes of ours are nobody's business"
 
 
-async def test_a_legacy_client_of_a_stateless_server_is_told_what_would_help_there(autojump_clock: MockClock) -> None:
+async def test_input_required_for_stateless_legacy_client_advises_stateful_serving(autojump_clock: MockClock) -> None:
     async with connected(returning(InputRequest("roots/list")), LATEST_LEGACY, ALL, stateless=True) as peer:
         error = await peer.error("order")
     assert error["code"] == -32603

@@ -32,7 +32,9 @@ def asking(limits: Limits) -> Server:
 # Bounds
 
 
-async def test_who_makes_room_for_another_at_once_is_answered_all_the_same(autojump_clock: MockClock) -> None:
+async def test_handlers_evicted_beyond_max_parked_are_answered_and_their_retries_refused(
+    autojump_clock: MockClock,
+) -> None:
     async with connected(asking(Limits(max_parked=1)), MODERN, ALL) as peer:
         calls = [peer.call_message("where") for _ in range(3)]
         for call in calls:
@@ -43,21 +45,23 @@ async def test_who_makes_room_for_another_at_once_is_answered_all_the_same(autoj
         assert {reply["error"]["code"] for reply in replies if "error" in reply} == {-32602}
 
 
-async def test_a_server_full_of_parked_handlers_lets_each_go_on(autojump_clock: MockClock) -> None:
+async def test_handler_awaiting_input_can_be_retried_while_server_is_full(autojump_clock: MockClock) -> None:
     async with connected(asking(Limits(max_server_requests=1)), MODERN, ALL) as peer:
         first, result = await ask(peer, "where")
         assert (await peer.error("where"))["code"] == -31000
         assert text(await peer.retry(first, result)) == "file:///a"
 
 
-async def test_a_call_larger_than_the_bound_may_come_back_as_it_came(autojump_clock: MockClock) -> None:
+async def test_retry_of_a_call_larger_than_the_byte_limit_is_accepted(autojump_clock: MockClock) -> None:
     async with connected(asking(Limits(max_inbound_bytes=10, max_server_bytes=10)), MODERN, ALL) as peer:
         first, result = await ask(peer, "where")
         assert text(await peer.retry(first, result)) == "file:///a"
 
 
 @pytest.mark.parametrize("queued", [False, True], ids=["parked", "its retry waits"])
-async def test_the_cleanup_of_a_parked_handler_takes_a_place_again(autojump_clock: MockClock, queued: bool) -> None:
+async def test_cleanup_of_cancelled_handler_that_awaited_input_counts_as_in_flight(
+    autojump_clock: MockClock, queued: bool
+) -> None:
     server = Server("s", limits=Limits(max_in_flight=1, max_queued=1))
 
     @server.tool
@@ -96,7 +100,7 @@ async def test_the_cleanup_of_a_parked_handler_takes_a_place_again(autojump_cloc
 
 
 @pytest.mark.parametrize("_", range(8))
-async def test_a_retry_at_the_very_end_of_its_time_is_refused(mock_clock: MockClock, _: int) -> None:
+async def test_retry_at_the_moment_its_deadline_passes_is_refused(mock_clock: MockClock, _: int) -> None:
     server = asking(Limits(deadline_grace=0))
     async with connected(server, MODERN, ALL) as peer:
         first = peer.message("tools/call", {"name": "where"}, meta={REMAINING: 1000})
@@ -113,7 +117,7 @@ async def test_a_retry_at_the_very_end_of_its_time_is_refused(mock_clock: MockCl
 # Tasks that are not of the request
 
 
-async def test_questions_of_another_task_fail_when_the_handler_has_ended(autojump_clock: MockClock) -> None:
+async def test_requests_of_detached_tasks_fail_after_the_handler_has_ended(autojump_clock: MockClock) -> None:
     server, failures = Server("s"), list[NoBackChannel]()
     async with trio.open_nursery() as elsewhere:
 
@@ -139,7 +143,7 @@ async def test_questions_of_another_task_fail_when_the_handler_has_ended(autojum
             assert text(await peer.retry(first, result, {})) == "left"
 
 
-async def test_a_question_of_another_task_fails_when_the_request_is_cancelled(autojump_clock: MockClock) -> None:
+async def test_request_of_a_detached_task_fails_when_the_call_is_cancelled(autojump_clock: MockClock) -> None:
     server, failed = Server("s"), trio.Event()
     async with trio.open_nursery() as elsewhere:
 
@@ -161,7 +165,9 @@ async def test_a_question_of_another_task_fails_when_the_request_is_cancelled(au
 
 
 @pytest.mark.parametrize("replay", [False, True])
-async def test_cleanup_cannot_ask(autojump_clock: MockClock, replay: bool) -> None:
+async def test_sampling_during_cleanup_of_a_cancelled_handler_raises_no_back_channel(
+    autojump_clock: MockClock, replay: bool
+) -> None:
     server, told = Server("s"), list[NoBackChannel]()
 
     @server.tool(replay=replay)
@@ -185,7 +191,7 @@ async def test_cleanup_cannot_ask(autojump_clock: MockClock, replay: bool) -> No
 # Answers
 
 
-async def test_answers_may_hold_any_number_that_json_holds(autojump_clock: MockClock) -> None:
+async def test_elicitation_answer_may_contain_huge_integers(autojump_clock: MockClock) -> None:
     server = Server("s")
 
     @server.tool(replay=True)
@@ -202,7 +208,7 @@ async def test_answers_may_hold_any_number_that_json_holds(autojump_clock: MockC
         assert text(await peer.retry(first, result)) == str(10**30)
 
 
-async def test_a_handler_that_asks_nothing_for_ever_can_be_cancelled_by_a_legacy_client(
+async def test_endless_input_required_loop_can_be_cancelled_by_legacy_client(
     autojump_clock: MockClock,
 ) -> None:
     server, runs = Server("s"), list[Any]()
@@ -223,7 +229,7 @@ async def test_a_handler_that_asks_nothing_for_ever_can_be_cancelled_by_a_legacy
     assert 0 < len(runs) < 100
 
 
-async def test_a_question_that_was_changed_into_none_meanwhile_fails_the_call(autojump_clock: MockClock) -> None:
+async def test_input_request_made_invalid_before_sending_fails_the_call(autojump_clock: MockClock) -> None:
     server = Server("s")
 
     @server.tool
@@ -249,7 +255,7 @@ async def yes(_: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("era", ["legacy", "modern"])
-async def test_a_thousand_equal_questions_of_one_moment_are_a_thousand_answers(
+async def test_thousand_identical_concurrent_elicitations_get_a_thousand_answers(
     era: Literal["legacy", "modern"], autojump_clock: MockClock
 ) -> None:
     server = Server("s")
@@ -270,7 +276,7 @@ async def test_a_thousand_equal_questions_of_one_moment_are_a_thousand_answers(
         assert (await client.call_tool("insist")).structured_content == {"result": 1000}
 
 
-async def test_a_question_whose_nursery_is_cancelled_while_it_is_parked_is_not_asked_again(
+async def test_elicitation_of_a_cancelled_nursery_is_not_repeated_after_the_retry(
     autojump_clock: MockClock,
 ) -> None:
     server, ended = Server("s"), list[str]()
@@ -299,7 +305,7 @@ async def test_a_question_whose_nursery_is_cancelled_while_it_is_parked_is_not_a
         assert text(await peer.retry(first, result)) == "accept"
 
 
-async def test_a_question_that_was_given_up_while_it_is_parked_makes_the_retry_the_answer(
+async def test_retry_after_elicitation_timeout_returns_the_result_of_the_handler(
     autojump_clock: MockClock,
 ) -> None:
     server = Server("s")
@@ -317,7 +323,7 @@ async def test_a_question_that_was_given_up_while_it_is_parked_makes_the_retry_t
         assert server.statistics().parked == 0
 
 
-async def test_cleanup_of_a_part_of_the_handler_can_ask(autojump_clock: MockClock) -> None:
+async def test_cleanup_inside_a_running_handler_can_elicit(autojump_clock: MockClock) -> None:
     server = Server("s")
 
     @server.tool

@@ -75,7 +75,7 @@ async def wires(server: Server) -> AsyncGenerator[Wires]:
         nursery.cancel_scope.cancel()
 
 
-async def test_a_principal_goes_on_over_another_connection(autojump_clock: MockClock) -> None:
+async def test_principal_can_retry_over_another_connection(autojump_clock: MockClock) -> None:
     desk = Desk()
     async with wires(desk.server) as opened:
         first, second = await opened.open("ada", "one"), await opened.open("ada", "two")
@@ -90,7 +90,7 @@ async def test_a_principal_goes_on_over_another_connection(autojump_clock: MockC
     assert (load.parked, load.in_flight, load.inbound_bytes) == (0, 0, 0)
 
 
-async def test_a_handler_outlives_the_connection_it_was_asked_on(autojump_clock: MockClock) -> None:
+async def test_handler_awaiting_input_outlives_the_connection_of_its_principal(autojump_clock: MockClock) -> None:
     desk = Desk()
     async with wires(desk.server) as opened:
         first = await opened.open("ada")
@@ -105,7 +105,7 @@ async def test_a_handler_outlives_the_connection_it_was_asked_on(autojump_clock:
     assert (load.parked, load.in_flight, load.inbound_bytes, load.cancelled) == (0, 0, 0, 0)
 
 
-async def test_another_principal_and_one_without_learn_nothing_of_it(autojump_clock: MockClock) -> None:
+async def test_retry_by_another_or_no_principal_is_refused(autojump_clock: MockClock) -> None:
     desk = Desk()
     async with wires(desk.server) as opened:
         ada, eve, nobody = await opened.open("ada"), await opened.open("eve"), await opened.open(None)
@@ -115,7 +115,7 @@ async def test_another_principal_and_one_without_learn_nothing_of_it(autojump_cl
         asked(await ada.retry(call, result))
 
 
-async def test_the_end_of_the_connection_it_came_from_does_not_stop_what_goes_on_elsewhere(
+async def test_closing_the_first_connection_does_not_stop_handler_retried_on_another(
     autojump_clock: MockClock,
 ) -> None:
     desk = Desk()
@@ -133,7 +133,7 @@ async def test_the_end_of_the_connection_it_came_from_does_not_stop_what_goes_on
     assert desk.server._load.inbound_bytes == 0
 
 
-async def test_what_is_parked_for_a_principal_ends_with_the_server_and_learns_why(autojump_clock: MockClock) -> None:
+async def test_handler_awaiting_input_of_a_principal_is_cancelled_at_server_shutdown(autojump_clock: MockClock) -> None:
     desk = Desk()
     async with wires(desk.server) as opened:
         await ask(await opened.open("ada"), "twice")
@@ -141,7 +141,7 @@ async def test_what_is_parked_for_a_principal_ends_with_the_server_and_learns_wh
     assert desk.server.statistics().parked == desk.server.statistics().in_flight == 0
 
 
-async def test_what_is_parked_for_a_principal_expires_though_no_connection_is_left(autojump_clock: MockClock) -> None:
+async def test_handler_awaiting_input_of_a_principal_expires_without_a_connection(autojump_clock: MockClock) -> None:
     desk = Desk(Limits(retry_timeout=30))
     async with wires(desk.server) as opened:
         first = await opened.open("ada")
@@ -151,7 +151,7 @@ async def test_what_is_parked_for_a_principal_expires_though_no_connection_is_le
         assert [cause for cause, _ in desk.ended] == [CancelCause.EXPIRED]
 
 
-async def test_the_bound_on_what_is_parked_is_one_for_all_connections_of_a_principal(
+async def test_max_parked_applies_to_all_connections_of_a_principal(
     autojump_clock: MockClock,
 ) -> None:
     desk = Desk(Limits(max_parked=2))
@@ -165,7 +165,7 @@ async def test_the_bound_on_what_is_parked_is_one_for_all_connections_of_a_princ
 
 
 @pytest.mark.parametrize("principal", [None, "ada"])
-async def test_a_cancel_between_two_rounds_reaches_the_handler(
+async def test_cancel_reaches_handler_of_a_principal_that_awaits_input(
     principal: str | None, autojump_clock: MockClock
 ) -> None:
     desk = Desk()
@@ -177,7 +177,7 @@ async def test_a_cancel_between_two_rounds_reaches_the_handler(
         assert desk.ended == [(CancelCause.PEER, "enough")]
 
 
-async def test_each_connection_counts_the_rounds_that_it_runs_and_no_others(autojump_clock: MockClock) -> None:
+async def test_in_flight_limit_of_a_connection_counts_only_retries_it_received(autojump_clock: MockClock) -> None:
     desk = Desk(Limits(max_in_flight=1))
     async with wires(desk.server) as opened:
         first, second = await opened.open("ada"), await opened.open("ada")

@@ -52,7 +52,7 @@ async def refused(peer: MemoryPeer, first: dict[str, Any], result: dict[str, Any
     assert word in error["message"]
 
 
-async def test_a_state_is_good_once(autojump_clock: MockClock, shop: Shop) -> None:
+async def test_request_state_can_be_used_only_once(autojump_clock: MockClock, shop: Shop) -> None:
     async with connected(shop.server, MODERN, ALL) as peer:
         first, result = await ask(peer, "order")
         assert text(await peer.retry(first, result)) == "tea to file:///a"
@@ -60,7 +60,7 @@ async def test_a_state_is_good_once(autojump_clock: MockClock, shop: Shop) -> No
     assert shop.charged == ["tea"]
 
 
-async def test_two_retries_at_once_are_one_run(autojump_clock: MockClock, shop: Shop) -> None:
+async def test_concurrent_retries_with_one_state_run_the_handler_once(autojump_clock: MockClock, shop: Shop) -> None:
     async with connected(shop.server, MODERN, ALL) as peer:
         first, result = await ask(peer, "order")
         for request_id in ("one", "two"):
@@ -70,7 +70,7 @@ async def test_two_retries_at_once_are_one_run(autojump_clock: MockClock, shop: 
     assert shop.charged == ["tea"]
 
 
-async def test_a_state_of_an_earlier_round_is_good_for_nothing(autojump_clock: MockClock, shop: Shop) -> None:
+async def test_request_state_of_an_earlier_retry_is_refused(autojump_clock: MockClock, shop: Shop) -> None:
     async with connected(shop.server, MODERN, ALL) as peer:
         first, result = await ask(peer, "order")
         second = asked(await peer.retry(first, result, {}))
@@ -98,7 +98,7 @@ def changed(place: int) -> Callable[[str], str]:
     ],
     ids=["nonce", "start", "middle", "cut", "empty", "foreign", "long", "list", "number"],
 )
-async def test_a_state_that_was_tampered_with_is_refused_and_the_true_one_stays_good(
+async def test_tampered_request_state_is_refused_and_the_original_still_works(
     autojump_clock: MockClock, shop: Shop, tamper: Callable[[str], Any]
 ) -> None:
     async with connected(shop.server, MODERN, ALL) as peer:
@@ -107,7 +107,7 @@ async def test_a_state_that_was_tampered_with_is_refused_and_the_true_one_stays_
         assert text(await peer.retry(first, result)) == "tea to file:///a"
 
 
-async def test_a_state_belongs_to_the_request_it_was_given_for(autojump_clock: MockClock, shop: Shop) -> None:
+async def test_request_state_is_refused_for_another_tool_or_arguments(autojump_clock: MockClock, shop: Shop) -> None:
     @shop.server.tool
     async def other(ctx: RequestContext, item: str = "tea") -> None:
         await ctx.list_roots()
@@ -120,7 +120,7 @@ async def test_a_state_belongs_to_the_request_it_was_given_for(autojump_clock: M
     assert shop.charged == ["tea"]
 
 
-async def test_arguments_in_another_order_are_the_same_request(autojump_clock: MockClock) -> None:
+async def test_request_state_is_accepted_for_arguments_in_another_order(autojump_clock: MockClock) -> None:
     server = Server("s")
 
     @server.tool
@@ -133,7 +133,7 @@ async def test_arguments_in_another_order_are_the_same_request(autojump_clock: M
         assert text(await peer.retry(peer.call_message("add", {"b": 2, "a": 1}), result)) == "3"
 
 
-async def test_a_retry_from_another_connection_runs_nothing(autojump_clock: MockClock, shop: Shop) -> None:
+async def test_retry_from_another_connection_is_refused(autojump_clock: MockClock, shop: Shop) -> None:
     async with connected_twice(shop.server) as (peer, stranger):
         await peer.open(MODERN, ALL)
         await stranger.open(MODERN, ALL)
@@ -145,7 +145,7 @@ async def test_a_retry_from_another_connection_runs_nothing(autojump_clock: Mock
     assert shop.charged == ["tea"]
 
 
-async def test_a_state_belongs_to_who_was_given_it(autojump_clock: MockClock, shop: Shop) -> None:
+async def test_request_state_of_another_principal_is_refused(autojump_clock: MockClock, shop: Shop) -> None:
     async with connected_twice(shop.server, principals=("ada", "eve")) as (ada, eve):
         await ada.open(MODERN, ALL)
         await eve.open(MODERN, ALL)
@@ -155,7 +155,7 @@ async def test_a_state_belongs_to_who_was_given_it(autojump_clock: MockClock, sh
     assert shop.charged == ["tea"]
 
 
-async def test_a_handler_whose_client_does_not_come_back_is_cancelled_and_cleans_up(autojump_clock: MockClock) -> None:
+async def test_handler_is_cancelled_and_cleaned_up_if_client_does_not_retry_in_time(autojump_clock: MockClock) -> None:
     shop = Shop(Limits(retry_timeout=30))
     async with connected(shop.server, MODERN, ALL) as peer:
         first, result = await ask(peer, "order")
@@ -171,7 +171,7 @@ async def test_a_handler_whose_client_does_not_come_back_is_cancelled_and_cleans
 
 
 @pytest.mark.parametrize("then", [0.0, 10.0**10], ids=["back", "ahead"])
-async def test_a_clock_that_is_set_meanwhile_keeps_nobody_from_going_on(
+async def test_changed_system_clock_does_not_affect_the_retry_timeout(
     then: float, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shop = Shop(Limits(retry_timeout=30))
@@ -184,7 +184,7 @@ async def test_a_clock_that_is_set_meanwhile_keeps_nobody_from_going_on(
         await refused(peer, late, other, "expired")
 
 
-async def test_each_round_has_its_own_time(autojump_clock: MockClock) -> None:
+async def test_retry_timeout_restarts_with_each_retry(autojump_clock: MockClock) -> None:
     shop = Shop(Limits(retry_timeout=30))
     async with connected(shop.server, MODERN, ALL) as peer:
         first, result = await ask(peer, "order")
@@ -195,7 +195,7 @@ async def test_each_round_has_its_own_time(autojump_clock: MockClock) -> None:
         assert text(await peer.retry(first, result)) == "tea to file:///a"
 
 
-async def test_of_too_many_the_oldest_is_cancelled(autojump_clock: MockClock) -> None:
+async def test_oldest_handler_awaiting_input_is_cancelled_beyond_max_parked(autojump_clock: MockClock) -> None:
     shop = Shop(Limits(max_parked=2))
     async with connected(shop.server, MODERN, ALL) as peer:
         calls = [await ask(peer, "order", {"item": str(number)}) for number in range(3)]
@@ -206,9 +206,7 @@ async def test_of_too_many_the_oldest_is_cancelled(autojump_clock: MockClock) ->
         assert shop.server.statistics().expired == 1
 
 
-async def test_a_client_that_goes_away_between_rounds_leaves_nothing_behind(
-    autojump_clock: MockClock, shop: Shop
-) -> None:
+async def test_disconnect_cancels_handler_that_awaits_input(autojump_clock: MockClock, shop: Shop) -> None:
     async with connected_twice(shop.server) as (peer, other):
         await peer.open(MODERN, ALL)
         await other.open(MODERN, ALL)
@@ -221,7 +219,7 @@ async def test_a_client_that_goes_away_between_rounds_leaves_nothing_behind(
 
 
 @pytest.mark.parametrize("reason", ["changed my mind", None])
-async def test_a_cancel_that_names_the_last_round_reaches_the_parked_handler(
+async def test_cancel_with_id_of_latest_request_reaches_handler_that_awaits_input(
     autojump_clock: MockClock, shop: Shop, reason: str | None
 ) -> None:
     async with connected(shop.server, MODERN, ALL) as peer:
@@ -232,7 +230,7 @@ async def test_a_cancel_that_names_the_last_round_reaches_the_parked_handler(
         assert len(peer.replies(first["id"])) == 1
 
 
-async def test_a_cancel_names_a_new_request_before_a_parked_one(autojump_clock: MockClock, shop: Shop) -> None:
+async def test_cancel_prefers_a_newer_request_with_the_same_id(autojump_clock: MockClock, shop: Shop) -> None:
     async with connected(shop.server, MODERN, ALL) as peer:
         first, result = await ask(peer, "order", id=5)
         await peer.request("tools/list", id=5)
@@ -241,7 +239,7 @@ async def test_a_cancel_names_a_new_request_before_a_parked_one(autojump_clock: 
         assert text(await peer.retry(first, result, id=6)) == "tea to file:///a"
 
 
-async def test_a_cancel_of_the_first_round_reaches_no_later_one(autojump_clock: MockClock, shop: Shop) -> None:
+async def test_cancel_with_id_of_an_earlier_request_is_ignored(autojump_clock: MockClock, shop: Shop) -> None:
     async with connected(shop.server, MODERN, ALL) as peer:
         first, result = await ask(peer, "order")
         result = asked(await peer.retry(first, result, {}))
@@ -250,7 +248,7 @@ async def test_a_cancel_of_the_first_round_reaches_no_later_one(autojump_clock: 
         assert text(await peer.retry(first, result)) == "tea to file:///a"
 
 
-async def test_a_cancel_of_the_retry_stops_the_handler(autojump_clock: MockClock) -> None:
+async def test_cancel_of_the_retry_stops_the_handler(autojump_clock: MockClock) -> None:
     server, cleaned = Server("s"), trio.Event()
 
     @server.tool
@@ -272,7 +270,7 @@ async def test_a_cancel_of_the_retry_stops_the_handler(autojump_clock: MockClock
         assert await peer.everything() == []
 
 
-async def test_a_retry_that_is_cancelled_before_its_turn_stops_the_handler(autojump_clock: MockClock) -> None:
+async def test_cancel_of_a_queued_retry_stops_the_handler(autojump_clock: MockClock) -> None:
     shop = Shop(Limits(max_in_flight=1))
 
     @shop.server.tool
@@ -289,7 +287,7 @@ async def test_a_retry_that_is_cancelled_before_its_turn_stops_the_handler(autoj
         assert shop.server.statistics().queued == 0
 
 
-async def test_a_cancel_of_a_result_that_is_kept_drops_it(autojump_clock: MockClock) -> None:
+async def test_cancel_drops_a_finished_result_that_awaits_its_retry(autojump_clock: MockClock) -> None:
     server = Server("s")
 
     @server.tool
@@ -306,7 +304,7 @@ async def test_a_cancel_of_a_result_that_is_kept_drops_it(autojump_clock: MockCl
         await refused(peer, first, result, "used already")
 
 
-async def test_cleanup_of_a_parked_handler_has_its_grace_and_is_reported_after_that(
+async def test_cleanup_of_expired_handler_beyond_its_grace_is_reported(
     autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     server = Server("s", limits=Limits(retry_timeout=5, cleanup_grace=2))
@@ -326,7 +324,7 @@ async def test_cleanup_of_a_parked_handler_has_its_grace_and_is_reported_after_t
     assert "still runs 2 s after its cancel" in caplog.text
 
 
-async def test_what_parked_handlers_were_called_with_counts_until_they_end(autojump_clock: MockClock) -> None:
+async def test_arguments_of_handlers_awaiting_input_count_towards_the_byte_limit(autojump_clock: MockClock) -> None:
     shop = Shop(Limits(max_inbound_bytes=3000))
     async with connected(shop.server, MODERN, ALL) as peer:
         first, result = await ask(peer, "order", {"item": "x" * 2000})

@@ -28,7 +28,9 @@ from .rounds import ALL, NAME, ask, asked, methods, text
 TWO: dict[str, Any] = {"sampling": {}, "roots": {}}
 
 
-async def test_a_handler_goes_on_where_it_asked_and_what_it_did_before_happens_once(autojump_clock: MockClock) -> None:
+async def test_handler_continues_after_elicitation_and_sampling_without_repeating_work(
+    autojump_clock: MockClock,
+) -> None:
     server, journal = Server("s"), list[str]()
 
     @server.tool
@@ -50,7 +52,7 @@ async def test_a_handler_goes_on_where_it_asked_and_what_it_did_before_happens_o
     assert journal == ["before", "between", "after"]
 
 
-async def test_questions_of_the_same_moment_go_out_together_under_keys_of_their_own(autojump_clock: MockClock) -> None:
+async def test_concurrent_input_requests_are_sent_together_under_separate_keys(autojump_clock: MockClock) -> None:
     server = Server("s")
 
     @server.tool
@@ -74,7 +76,7 @@ async def test_questions_of_the_same_moment_go_out_together_under_keys_of_their_
         assert text(await peer.retry(first, result)) == "first Ada, second Ada, second Ada"
 
 
-async def test_a_task_of_the_request_that_asks_while_it_is_parked_asks_in_the_next_round(
+async def test_roots_request_made_while_awaiting_input_is_sent_after_the_retry(
     autojump_clock: MockClock,
 ) -> None:
     server = Server("s")
@@ -99,9 +101,7 @@ async def test_a_task_of_the_request_that_asks_while_it_is_parked_asks_in_the_ne
 
 
 @pytest.mark.parametrize("fails", [False, True])
-async def test_what_the_handler_gives_before_the_client_comes_back_is_kept_for_it(
-    autojump_clock: MockClock, fails: bool
-) -> None:
+async def test_result_finished_before_the_retry_is_kept_and_returned(autojump_clock: MockClock, fails: bool) -> None:
     server, ended = Server("s"), trio.Event()
 
     @server.tool
@@ -121,7 +121,7 @@ async def test_what_the_handler_gives_before_the_client_comes_back_is_kept_for_i
         assert reply["result"]["content"][0]["text"] == ("no patience" if fails else "went on without")
 
 
-async def test_an_unforeseen_failure_is_kept_too_and_tells_nothing(autojump_clock: MockClock) -> None:
+async def test_internal_error_before_the_retry_is_kept_without_its_text(autojump_clock: MockClock) -> None:
     server = Server("s")
 
     @server.tool
@@ -138,7 +138,7 @@ async def test_an_unforeseen_failure_is_kept_too_and_tells_nothing(autojump_cloc
         assert reply["result"]["content"] == [{"type": "text", "text": "internal error in tool broken"}]
 
 
-async def test_what_was_left_out_is_asked_again_and_what_was_not_asked_is_ignored(autojump_clock: MockClock) -> None:
+async def test_unanswered_input_requests_are_repeated_and_unknown_answers_ignored(autojump_clock: MockClock) -> None:
     server = Server("s")
 
     @server.tool
@@ -160,7 +160,7 @@ async def test_what_was_left_out_is_asked_again_and_what_was_not_asked_is_ignore
         assert text(await peer.retry(first, nothing)) == "m"
 
 
-async def test_the_handler_goes_on_under_the_id_token_level_and_meta_of_the_retry(autojump_clock: MockClock) -> None:
+async def test_handler_continues_with_id_token_log_level_and_meta_of_the_retry(autojump_clock: MockClock) -> None:
     server, ids = Server("s"), list[Any]()
 
     @server.tool
@@ -188,7 +188,7 @@ async def test_the_handler_goes_on_under_the_id_token_level_and_meta_of_the_retr
     assert ids == [(7, None), ("8", "00-1")]
 
 
-async def test_nothing_is_sent_while_the_handler_is_parked(autojump_clock: MockClock) -> None:
+async def test_no_progress_or_logs_are_sent_while_handler_awaits_input(autojump_clock: MockClock) -> None:
     server = Server("s")
 
     @server.tool
@@ -210,7 +210,7 @@ async def test_nothing_is_sent_while_the_handler_is_parked(autojump_clock: MockC
         assert text(await peer.retry(first, result)) == "done"
 
 
-async def test_the_latest_progress_comes_before_the_questions(autojump_clock: MockClock) -> None:
+async def test_latest_progress_is_sent_before_the_input_requests(autojump_clock: MockClock) -> None:
     server = Server("s")
 
     @server.tool
@@ -226,7 +226,9 @@ async def test_the_latest_progress_comes_before_the_questions(autojump_clock: Mo
 
 
 @pytest.mark.parametrize("content", [{"name": 5}, {}])
-async def test_a_form_that_does_not_fit_is_bad_parameters_of_the_retry(autojump_clock: MockClock, content: Any) -> None:
+async def test_invalid_elicitation_answer_fails_the_retry_with_invalid_params(
+    autojump_clock: MockClock, content: Any
+) -> None:
     server = Server("s")
 
     @server.tool
@@ -241,7 +243,7 @@ async def test_a_form_that_does_not_fit_is_bad_parameters_of_the_retry(autojump_
         assert "does not fit" in reply["error"]["message"]
 
 
-async def test_a_handler_may_foresee_a_bad_answer(autojump_clock: MockClock) -> None:
+async def test_handler_can_catch_bad_answer(autojump_clock: MockClock) -> None:
     server = Server("s")
 
     @server.tool
@@ -257,7 +259,7 @@ async def test_a_handler_may_foresee_a_bad_answer(autojump_clock: MockClock) -> 
 
 
 @pytest.mark.parametrize("responses", [5, [], "x", {"key": 5}, {"key": None}])
-async def test_malformed_answers_are_refused_and_the_state_stays_good(
+async def test_malformed_input_responses_are_refused_and_the_state_stays_valid(
     autojump_clock: MockClock, responses: Any
 ) -> None:
     server = Server("s")
@@ -275,7 +277,7 @@ async def test_malformed_answers_are_refused_and_the_state_stays_good(
         assert text(await peer.retry(first, result)) == "file:///a"
 
 
-async def test_mr_10_only_what_was_declared_on_that_very_request_is_asked(autojump_clock: MockClock) -> None:
+async def test_mr_10_capabilities_of_the_retry_apply_to_further_input_requests(autojump_clock: MockClock) -> None:
     server = Server("s")
 
     @server.tool
@@ -291,7 +293,7 @@ async def test_mr_10_only_what_was_declared_on_that_very_request_is_asked(autoju
         assert (error["code"], error["data"]) == (-32021, {"requiredCapabilities": {"roots": {}}})
 
 
-async def test_a_question_that_waits_for_the_next_round_is_checked_against_that(autojump_clock: MockClock) -> None:
+async def test_input_request_made_while_awaiting_input_is_checked_against_the_retry(autojump_clock: MockClock) -> None:
     server, failures = Server("s"), list[str]()
 
     @server.tool
@@ -315,7 +317,7 @@ async def test_a_question_that_waits_for_the_next_round_is_checked_against_that(
     assert failures == ["roots"]
 
 
-async def test_raw_questions_are_asked_by_answering_too_and_not_undeclared(autojump_clock: MockClock) -> None:
+async def test_elicit_raw_becomes_an_input_request_if_declared(autojump_clock: MockClock) -> None:
     server = Server("s")
 
     @server.tool
@@ -331,7 +333,7 @@ async def test_raw_questions_are_asked_by_answering_too_and_not_undeclared(autoj
         assert text(await peer.retry(first, result, {key: {"action": "accept", "extra": "kept"}})) == "kept"
 
 
-async def test_what_cannot_be_sent_is_an_error_where_it_is_asked(autojump_clock: MockClock) -> None:
+async def test_sampling_parameters_that_are_not_json_raise_in_the_handler(autojump_clock: MockClock) -> None:
     server = Server("s")
 
     @server.tool
@@ -344,7 +346,7 @@ async def test_what_cannot_be_sent_is_an_error_where_it_is_asked(autojump_clock:
         assert await peer.text("raw") == "noticed"
 
 
-async def test_prompts_and_resources_ask_too_and_completions_cannot(autojump_clock: MockClock) -> None:
+async def test_prompts_and_resources_can_request_input_and_completions_cannot(autojump_clock: MockClock) -> None:
     server = Server("s")
 
     @server.prompt
@@ -374,7 +376,7 @@ async def test_prompts_and_resources_ask_too_and_completions_cannot(autojump_clo
         assert (await peer.request("completion/complete", params))["error"]["code"] == -32603
 
 
-async def test_a_plain_handler_asks_from_its_thread() -> None:
+async def test_plain_def_handler_can_elicit_and_sample_from_its_thread() -> None:
     server = Server("s")
 
     @server.tool
@@ -390,7 +392,7 @@ async def test_a_plain_handler_asks_from_its_thread() -> None:
             assert text(await peer.retry(first, result)) == "hi, Ada"
 
 
-async def test_a_time_limit_of_the_tool_goes_on_while_something_else_than_its_user_is_asked(
+async def test_tool_timeout_continues_while_the_handler_awaits_roots(
     autojump_clock: MockClock,
 ) -> None:
     server = Server("s")
@@ -407,7 +409,7 @@ async def test_a_time_limit_of_the_tool_goes_on_while_something_else_than_its_us
         assert "took longer" in reply["result"]["content"][0]["text"]
 
 
-async def test_a_parked_handler_takes_no_place_of_another(autojump_clock: MockClock) -> None:
+async def test_handler_awaiting_input_does_not_occupy_an_in_flight_slot(autojump_clock: MockClock) -> None:
     server = Server("s", limits=Limits(max_in_flight=1, max_queued=1))
 
     @server.tool
@@ -434,7 +436,7 @@ async def test_a_parked_handler_takes_no_place_of_another(autojump_clock: MockCl
         await peer.reply(second)
 
 
-async def test_only_the_three_questions_of_the_specification_can_be_asked(autojump_clock: MockClock) -> None:
+async def test_modern_handler_cannot_send_a_ping_to_the_client(autojump_clock: MockClock) -> None:
     server = Server("s")
 
     @server.tool

@@ -44,7 +44,7 @@ class Desk:
             return f"{answer.content['name']} at {roots[0].uri}"  # type: ignore[index]
 
 
-async def test_a_replayed_tool_runs_from_the_top_and_gets_its_answers_at_once(autojump_clock: MockClock) -> None:
+async def test_replayed_tool_runs_again_from_the_top_with_the_answers(autojump_clock: MockClock) -> None:
     desk = Desk()
     async with connected(desk.server, MODERN, ALL) as peer:
         first, result = await ask(peer, "book")
@@ -56,7 +56,7 @@ async def test_a_replayed_tool_runs_from_the_top_and_gets_its_answers_at_once(au
     assert desk.server.statistics().cancelled == 0
 
 
-async def test_each_round_may_go_to_another_process_that_shares_a_secret(autojump_clock: MockClock) -> None:
+async def test_retry_of_replayed_tool_can_go_to_another_process_with_the_same_secret(autojump_clock: MockClock) -> None:
     desks = [Desk(), Desk((b"n" * 32, SECRET)), Desk()]
     reply: dict[str, Any] = {}
     first: dict[str, Any] = {}
@@ -78,7 +78,7 @@ async def test_each_round_may_go_to_another_process_that_shares_a_secret(autojum
     assert [desk.runs for desk in desks] == [1, 2, 0]
 
 
-async def test_a_parked_handler_is_unknown_to_another_process(autojump_clock: MockClock) -> None:
+async def test_retry_of_handler_awaiting_input_is_refused_by_another_process(autojump_clock: MockClock) -> None:
     servers = [Server("shop", secrets=[SECRET]) for _ in range(2)]
     runs: list[str] = []
     for server in servers:
@@ -94,7 +94,7 @@ async def test_a_parked_handler_is_unknown_to_another_process(autojump_clock: Mo
         assert (error["code"], runs) == (-32602, ["run"])
 
 
-async def test_an_expired_state_of_a_replayed_tool_is_asked_anew(
+async def test_expired_request_state_of_replayed_tool_repeats_the_input_requests(
     autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     desk = Desk(limits=Limits(retry_timeout=60))
@@ -105,7 +105,7 @@ async def test_an_expired_state_of_a_replayed_tool_is_asked_anew(
         assert again["inputRequests"] == result["inputRequests"]
 
 
-async def test_answers_that_were_not_asked_for_are_ignored(autojump_clock: MockClock) -> None:
+async def test_answers_to_input_requests_not_yet_sent_are_ignored(autojump_clock: MockClock) -> None:
     desk = Desk()
     async with connected(desk.server, MODERN, ALL) as peer:
         first, result = await ask(peer, "book")
@@ -119,7 +119,7 @@ async def test_answers_that_were_not_asked_for_are_ignored(autojump_clock: MockC
         assert asked(await peer.retry(first, result, {}))["inputRequests"] == result["inputRequests"]
 
 
-async def test_tasks_of_a_replayed_tool_ask_together_whatever_their_order(autojump_clock: MockClock) -> None:
+async def test_concurrent_elicitations_of_replayed_tool_match_in_any_order(autojump_clock: MockClock) -> None:
     server = Server("s")
 
     @server.tool(replay=True)
@@ -144,7 +144,7 @@ async def test_tasks_of_a_replayed_tool_ask_together_whatever_their_order(autoju
         assert text(await peer.retry(first, result, responses)) == "aa bb cc"
 
 
-async def test_a_handler_that_swallows_its_stop_changes_nothing_on_the_wire(autojump_clock: MockClock) -> None:
+async def test_replayed_handler_that_swallows_its_cancel_still_gets_its_answers(autojump_clock: MockClock) -> None:
     server = Server("s")
 
     @server.tool(replay=True)
@@ -159,7 +159,7 @@ async def test_a_handler_that_swallows_its_stop_changes_nothing_on_the_wire(auto
         assert text(await peer.retry(first, result)) == "file:///a"
 
 
-async def test_a_cancel_while_it_cleans_up_leaves_it_unanswered(autojump_clock: MockClock) -> None:
+async def test_cancel_during_cleanup_of_replayed_handler_leaves_the_call_unanswered(autojump_clock: MockClock) -> None:
     server = Server("s")
 
     @server.tool(replay=True)
@@ -178,7 +178,7 @@ async def test_a_cancel_while_it_cleans_up_leaves_it_unanswered(autojump_clock: 
 
 
 @pytest.mark.parametrize("revision", [LATEST_LEGACY, MODERN])
-async def test_a_stateless_server_can_still_replay_and_modern_clients_only(
+async def test_stateless_server_can_replay_tools_for_modern_clients_only(
     autojump_clock: MockClock, revision: str
 ) -> None:
     desk = Desk()
@@ -193,7 +193,7 @@ async def test_a_stateless_server_can_still_replay_and_modern_clients_only(
         assert text(await peer.retry(first, result)) == "Ada at file:///a"
 
 
-async def test_a_legacy_client_is_asked_by_requests_and_the_tool_runs_once(autojump_clock: MockClock) -> None:
+async def test_legacy_client_gets_server_requests_and_replayed_tool_runs_once(autojump_clock: MockClock) -> None:
     desk = Desk()
     async with connected(desk.server, LATEST_LEGACY, ALL) as peer:
         call = await peer.start("book")
@@ -203,7 +203,7 @@ async def test_a_legacy_client_is_asked_by_requests_and_the_tool_runs_once(autoj
     assert desk.runs == 1
 
 
-async def test_only_what_was_declared_on_the_retry_is_asked_of_a_replayed_tool(autojump_clock: MockClock) -> None:
+async def test_capabilities_of_the_retry_apply_to_replayed_tools(autojump_clock: MockClock) -> None:
     desk = Desk()
     async with connected(desk.server, MODERN, ALL) as peer:
         first, result = await ask(peer, "book")

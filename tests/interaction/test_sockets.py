@@ -26,7 +26,7 @@ from trio_mcp import CancelCause, Client, ConnectionLost, Limits, open_tcp, open
 from trio_mcp.transports.sockets import keep_alive, unix_listener
 
 
-async def test_clients_call_a_server_over_tcp() -> None:
+async def test_clients_call_tools_over_tcp() -> None:
     with trio.fail_after(PATIENCE):
         async with serving(serve_tcp, watched_server().server, port=0) as listeners:
             port = port_of(listeners)
@@ -35,7 +35,7 @@ async def test_clients_call_a_server_over_tcp() -> None:
                     assert (await client.call_tool("echo", {"text": "hi\n"})).text == "hi\n"
 
 
-async def test_leaving_a_call_over_tcp_stops_the_handler_and_the_connection_stays() -> None:
+async def test_cancelled_call_over_tcp_stops_the_handler_and_keeps_the_connection() -> None:
     watched = watched_server()
     with trio.fail_after(PATIENCE):
         async with (
@@ -51,7 +51,7 @@ async def test_leaving_a_call_over_tcp_stops_the_handler_and_the_connection_stay
             assert (await client.call_tool("echo", {"text": "hi"})).text == "hi"
 
 
-async def test_a_tcp_client_that_stops_sending_still_gets_its_answers() -> None:
+async def test_tcp_client_that_stops_sending_still_gets_its_answers() -> None:
     with trio.fail_after(PATIENCE):
         async with serving(serve_tcp, watched_server().server, port=0) as listeners:
             stream = await trio.open_tcp_stream("127.0.0.1", port_of(listeners))
@@ -64,7 +64,7 @@ async def test_a_tcp_client_that_stops_sending_still_gets_its_answers() -> None:
 
 
 @pytest.mark.parametrize("address", ["/", "/" + "x" * 70_000], ids=["short", "longer than a message may be"])
-async def test_a_web_page_cannot_talk_to_the_port_through_a_form(address: str) -> None:
+async def test_http_form_post_to_the_tcp_port_is_closed_and_runs_nothing(address: str) -> None:
     watched = watched_server()
     limits = Limits(max_message_bytes=65536)
     with trio.fail_after(PATIENCE):
@@ -87,7 +87,7 @@ FOREIGN = [
 
 
 @pytest.mark.parametrize("first", FOREIGN, ids=["tls", "ssh", "broken", "half an array", "a scalar"])
-async def test_a_peer_whose_first_line_is_no_json_message_is_cut_off(
+async def test_tcp_peer_whose_first_line_is_not_json_is_disconnected(
     first: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
     watched = watched_server()
@@ -104,7 +104,7 @@ async def test_a_peer_whose_first_line_is_no_json_message_is_cut_off(
 
 
 @pytest.mark.parametrize("before", [b"", b"\n \r\n", b"\xef\xbb\xbf", b"  "], ids=["nothing", "blank", "BOM", "spaces"])
-async def test_a_first_line_that_is_a_message_is_read_and_a_broken_one_after_it_is_answered(before: bytes) -> None:
+async def test_invalid_line_after_a_valid_first_line_gets_a_parse_error(before: bytes) -> None:
     with trio.fail_after(PATIENCE):
         async with serving(serve_tcp, watched_server().server, port=0) as listeners:
             stream = await trio.open_tcp_stream("127.0.0.1", port_of(listeners))
@@ -116,7 +116,7 @@ async def test_a_first_line_that_is_a_message_is_read_and_a_broken_one_after_it_
     assert b"-32700" in answers
 
 
-async def test_a_signal_ends_a_tcp_server_when_its_work_is_done() -> None:
+async def test_signal_ends_tcp_server_after_pending_calls_finish() -> None:
     watched = watched_server()
     with trio.fail_after(PATIENCE):
         async with trio.open_nursery() as nursery:
@@ -139,7 +139,7 @@ async def nap_on(client: Client) -> None:
             await client.call_tool("nap", {"milliseconds": 1})
 
 
-async def test_one_tcp_connection_too_many_is_closed() -> None:
+async def test_tcp_connection_beyond_the_limit_is_closed() -> None:
     with trio.fail_after(PATIENCE):
         async with serving(serve_tcp, watched_server().server, port=0, limits=Limits(max_connections=1)) as listeners:
             port = port_of(listeners)
@@ -155,7 +155,7 @@ async def test_one_tcp_connection_too_many_is_closed() -> None:
     [b"", b'{"jsonrpc": "2.0", "id"', b"\n \r\n\n", b"\xef\xbb\xbf\n"],
     ids=["nothing", "half", "blank lines", "byte order mark"],
 )
-async def test_who_does_not_say_a_whole_message_in_time_makes_room_for_others(
+async def test_tcp_client_without_a_message_is_disconnected_after_handshake_timeout(
     said: bytes, jump_clock: MockClock
 ) -> None:
     limits = Limits(max_connections=1, handshake_timeout=LONG)
@@ -172,7 +172,7 @@ async def test_who_does_not_say_a_whole_message_in_time_makes_room_for_others(
                 assert (await client.call_tool("echo", {"text": "hi"})).text == "hi"
 
 
-async def test_the_oldest_that_has_said_nothing_makes_room_for_one_more() -> None:
+async def test_oldest_silent_tcp_connection_is_replaced_by_a_new_one() -> None:
     limits = Limits(max_connections=8, handshake_timeout=10_000)  # which is four from one address
     with trio.fail_after(PATIENCE):
         async with serving(serve_tcp, watched_server().server, port=0, limits=limits) as listeners:
@@ -191,7 +191,7 @@ async def test_the_oldest_that_has_said_nothing_makes_room_for_one_more() -> Non
                     assert b'"result"' in await stream.receive_some()
 
 
-async def test_those_that_only_connect_shut_out_nobody() -> None:
+async def test_silent_tcp_connections_do_not_block_new_clients() -> None:
     limits = Limits(max_connections=20, handshake_timeout=10_000)
     with trio.fail_after(PATIENCE):
         async with serving(serve_tcp, watched_server().server, port=0, limits=limits) as listeners:
@@ -205,7 +205,7 @@ async def test_those_that_only_connect_shut_out_nobody() -> None:
                     assert (await client.call_tool("echo", {"text": "hi"})).text == "hi"
 
 
-async def test_who_has_said_something_in_time_may_be_silent_then(jump_clock: MockClock) -> None:
+async def test_handshake_timeout_does_not_apply_after_the_first_message(jump_clock: MockClock) -> None:
     limits = Limits(handshake_timeout=LONG)
     with trio.fail_after(5 * LONG + PATIENCE):
         async with serving(serve_tcp, watched_server().server, port=0, limits=limits) as listeners:
@@ -234,7 +234,7 @@ KEEP_ALIVE = [
         (1e9, math.inf, [1, 32767, 32767, 4, 65_534_000]),
     ],
 )
-async def test_a_machine_that_vanished_is_found_out_by_the_system(
+async def test_tcp_keep_alive_options_are_set_from_interval_and_timeout(
     interval: float, timeout: float, options: list[int]
 ) -> None:
     async with (
@@ -245,7 +245,7 @@ async def test_a_machine_that_vanished_is_found_out_by_the_system(
         assert [stream.getsockopt(*option) for option in KEEP_ALIVE] == options
 
 
-async def test_both_ends_of_a_tcp_connection_have_the_system_look(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_tcp_keep_alive_is_enabled_on_client_and_server_sockets(monkeypatch: pytest.MonkeyPatch) -> None:
     looked: list[tuple[int, bytes | int]] = []
     set_option = trio.SocketStream.setsockopt
 
@@ -263,7 +263,7 @@ async def test_both_ends_of_a_tcp_connection_have_the_system_look(monkeypatch: p
             assert len(set(looked)) == 2
 
 
-async def test_a_unix_socket_is_this_users_alone_and_removed_at_the_end(socket_folder: Path) -> None:
+async def test_unix_socket_has_mode_600_and_is_removed_at_exit(socket_folder: Path) -> None:
     path = socket_folder / "mcp.sock"
     with trio.fail_after(PATIENCE):
         async with serving(serve_unix, watched_server().server, path):
@@ -273,7 +273,7 @@ async def test_a_unix_socket_is_this_users_alone_and_removed_at_the_end(socket_f
     assert not path.exists()
 
 
-async def test_the_socket_of_a_dead_server_is_replaced(socket_folder: Path) -> None:
+async def test_unix_socket_of_a_dead_server_is_replaced(socket_folder: Path) -> None:
     path = socket_folder / "mcp.sock"
     with socket.socket(socket.AF_UNIX) as dead:
         dead.bind(str(path))
@@ -283,7 +283,7 @@ async def test_the_socket_of_a_dead_server_is_replaced(socket_folder: Path) -> N
             assert (await client.call_tool("echo", {"text": "hi"})).text == "hi"
 
 
-async def test_the_socket_of_a_live_server_is_left_alone(socket_folder: Path) -> None:
+async def test_unix_socket_of_a_live_server_is_not_replaced(socket_folder: Path) -> None:
     path = socket_folder / "mcp.sock"
     with trio.fail_after(PATIENCE):
         async with serving(serve_unix, watched_server().server, path):
@@ -293,7 +293,7 @@ async def test_the_socket_of_a_live_server_is_left_alone(socket_folder: Path) ->
                 assert (await client.call_tool("echo", {"text": "hi"})).text == "hi"
 
 
-async def test_of_servers_that_start_together_one_gets_the_socket_of_a_dead_one(tmp_path: Path) -> None:
+async def test_only_one_of_many_starting_servers_takes_over_a_dead_unix_socket(tmp_path: Path) -> None:
     path = tmp_path / "mcp.sock"
     with socket.socket(socket.AF_UNIX) as dead:
         dead.bind(str(path))
@@ -324,7 +324,7 @@ async def test_of_servers_that_start_together_one_gets_the_socket_of_a_dead_one(
     assert not path.exists()
 
 
-async def test_a_server_does_not_look_at_sockets_while_another_one_does(tmp_path: Path) -> None:
+async def test_server_does_not_replace_unix_socket_while_another_holds_the_lock(tmp_path: Path) -> None:
     path = tmp_path / "mcp.sock"
     other = os.open(tmp_path / "mcp.sock.lock", os.O_RDWR | os.O_CREAT, 0o600)
     try:
@@ -338,7 +338,7 @@ async def test_a_server_does_not_look_at_sockets_while_another_one_does(tmp_path
         os.close(other)
 
 
-async def test_a_lock_that_anybody_can_take_does_not_hold_up_a_server(socket_folder: Path) -> None:
+async def test_lock_on_the_directory_does_not_delay_the_server(socket_folder: Path) -> None:
     anybody = os.open(socket_folder, os.O_RDONLY)
     try:
         fcntl.flock(anybody, fcntl.LOCK_EX)
@@ -349,14 +349,14 @@ async def test_a_lock_that_anybody_can_take_does_not_hold_up_a_server(socket_fol
         os.close(anybody)
 
 
-async def test_a_lock_file_that_a_killed_server_left_behind_is_used_and_removed(socket_folder: Path) -> None:
+async def test_stale_lock_file_of_a_killed_server_is_reused_and_removed(socket_folder: Path) -> None:
     (socket_folder / "mcp.sock.lock").touch(0o600)
     with trio.fail_after(PATIENCE):
         async with serving(serve_unix, watched_server().server, socket_folder / "mcp.sock"):
             assert os.listdir(socket_folder) == ["mcp.sock"]
 
 
-async def test_a_lock_file_that_is_a_link_or_a_pipe_is_refused_at_once(socket_folder: Path) -> None:
+async def test_lock_file_that_is_a_symlink_or_fifo_is_refused(socket_folder: Path) -> None:
     lock = socket_folder / "mcp.sock.lock"
     for make in (partial(os.symlink, socket_folder / "elsewhere"), os.mkfifo):
         make(lock)
@@ -366,7 +366,7 @@ async def test_a_lock_file_that_is_a_link_or_a_pipe_is_refused_at_once(socket_fo
         lock.unlink()
 
 
-async def test_a_file_in_the_place_of_the_lock_that_holds_anything_is_left_alone(socket_folder: Path) -> None:
+async def test_lock_file_with_content_is_refused_and_kept(socket_folder: Path) -> None:
     lock = socket_folder / "mcp.sock.lock"
     lock.write_text("of the application")
     with trio.fail_after(PATIENCE), pytest.raises(OSError, match="not a lock file"):
@@ -376,7 +376,7 @@ async def test_a_file_in_the_place_of_the_lock_that_holds_anything_is_left_alone
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can make a file somebody else's")
-async def test_a_lock_file_of_somebody_else_is_refused_at_once(socket_folder: Path) -> None:
+async def test_lock_file_of_another_user_is_refused(socket_folder: Path) -> None:
     lock = socket_folder / "mcp.sock.lock"
     lock.touch(0o666)
     os.chown(lock, 65534, 65534)
@@ -385,7 +385,7 @@ async def test_a_lock_file_of_somebody_else_is_refused_at_once(socket_folder: Pa
     assert os.listdir(socket_folder) == ["mcp.sock.lock"]
 
 
-async def test_a_mask_that_lets_everybody_in_changes_nothing(tmp_path: Path) -> None:
+async def test_unix_socket_has_mode_600_despite_a_permissive_umask(tmp_path: Path) -> None:
     path = tmp_path / "mcp.sock"
     mask = os.umask(0)
     try:
@@ -395,7 +395,7 @@ async def test_a_mask_that_lets_everybody_in_changes_nothing(tmp_path: Path) -> 
         os.umask(mask)
 
 
-async def test_a_link_to_nothing_is_left_alone_and_said_to_be_one(tmp_path: Path) -> None:
+async def test_broken_symlink_at_the_socket_path_is_refused_and_kept(tmp_path: Path) -> None:
     path = tmp_path / "mcp.sock"
     path.symlink_to(tmp_path / "elsewhere")
     with pytest.raises(OSError, match="a broken link"):
@@ -403,7 +403,7 @@ async def test_a_link_to_nothing_is_left_alone_and_said_to_be_one(tmp_path: Path
     assert path.is_symlink()
 
 
-async def test_a_link_to_a_file_is_left_alone_and_so_is_the_file(tmp_path: Path) -> None:
+async def test_symlink_to_a_file_at_the_socket_path_is_refused_and_kept(tmp_path: Path) -> None:
     precious, path = tmp_path / "precious", tmp_path / "mcp.sock"
     precious.write_text("data")
     path.symlink_to(precious)
@@ -413,13 +413,13 @@ async def test_a_link_to_a_file_is_left_alone_and_so_is_the_file(tmp_path: Path)
     assert precious.read_text() == "data"
 
 
-async def test_a_path_that_no_socket_can_have_is_an_error_that_says_so(tmp_path: Path) -> None:
+async def test_socket_path_that_is_too_long_raises_os_error(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="too long"):
         await serve_unix(watched_server().server, tmp_path / ("x" * 200))
     assert os.listdir(tmp_path) == []
 
 
-async def test_a_socket_that_was_removed_meanwhile_hurts_nobody(tmp_path: Path) -> None:
+async def test_removal_of_the_unix_socket_does_not_affect_open_connections(tmp_path: Path) -> None:
     path = tmp_path / "mcp.sock"
     with trio.fail_after(PATIENCE):
         async with serving(serve_unix, watched_server().server, path), open_unix(path) as client:
@@ -427,7 +427,7 @@ async def test_a_socket_that_was_removed_meanwhile_hurts_nobody(tmp_path: Path) 
             assert (await client.call_tool("echo", {"text": "hi"})).text == "hi"
 
 
-async def test_a_file_that_is_no_socket_is_left_alone(tmp_path: Path) -> None:
+async def test_regular_file_at_the_socket_path_is_refused_and_kept(tmp_path: Path) -> None:
     path = tmp_path / "precious"
     path.write_text("data")
     with pytest.raises(OSError, match="not a socket"):
@@ -435,7 +435,7 @@ async def test_a_file_that_is_no_socket_is_left_alone(tmp_path: Path) -> None:
     assert path.read_text() == "data"
 
 
-async def test_a_socket_that_somebody_else_put_there_meanwhile_is_not_removed(socket_folder: Path) -> None:
+async def test_file_that_replaced_the_unix_socket_is_not_removed(socket_folder: Path) -> None:
     path = socket_folder / "mcp.sock"
     async with serving(serve_unix, watched_server().server, path):
         path.unlink()
@@ -443,7 +443,7 @@ async def test_a_socket_that_somebody_else_put_there_meanwhile_is_not_removed(so
     assert path.read_text() == "theirs"
 
 
-async def test_nobody_listens(socket_folder: Path) -> None:
+async def test_connecting_without_a_listener_raises_connection_lost(socket_folder: Path) -> None:
     with pytest.raises(ConnectionLost, match="no connection to"):
         async with open_unix(socket_folder / "nobody"):
             pytest.fail("nobody is there")

@@ -117,7 +117,9 @@ class Crowd:
 
 
 @pytest.mark.parametrize("seed", range(12))
-async def test_no_thread_and_no_share_counts_in_the_end(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_random_calls_of_plain_def_tools_leave_no_worker_slot_in_use(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     places: list[WorkerSlot] = []
     made = WorkerSlot.__init__
 

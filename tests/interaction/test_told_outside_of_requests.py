@@ -45,7 +45,7 @@ def sends_to_urls() -> tuple[Server, list[RequestContext]]:
     return server, contexts
 
 
-async def test_an_elicitation_is_completed_after_its_request_has_ended(autojump_clock: MockClock) -> None:
+async def test_elicitation_complete_can_be_sent_after_its_request_has_ended(autojump_clock: MockClock) -> None:
     server, contexts = sends_to_urls()
     completed: list[str] = []
     async with open_memory(
@@ -62,7 +62,7 @@ async def test_an_elicitation_is_completed_after_its_request_has_ended(autojump_
     assert await contexts[0].elicitation_complete("e1") is False, "the connection is over"
 
 
-async def test_the_notification_names_the_elicitation_and_nothing_else(autojump_clock: MockClock) -> None:
+async def test_elicitation_complete_notification_contains_only_the_id(autojump_clock: MockClock) -> None:
     server, contexts = sends_to_urls()
     async with open_scripted_client(server) as peer:
         await peer.open(LATEST_LEGACY, URLS)
@@ -74,7 +74,7 @@ async def test_the_notification_names_the_elicitation_and_nothing_else(autojump_
         await peer.expect({"jsonrpc": "2.0", "method": COMPLETE, "params": {"elicitationId": "e1"}})
 
 
-async def test_a_plain_def_handler_tells_it_from_its_thread() -> None:
+async def test_plain_def_handler_can_send_elicitation_complete_from_its_thread() -> None:
     server, told = Server("s"), list[bool]()
 
     @server.tool
@@ -90,7 +90,7 @@ async def test_a_plain_def_handler_tells_it_from_its_thread() -> None:
 
 
 @pytest.mark.parametrize(("revision", "capabilities"), [(MODERN, URLS), ("2025-06-18", URLS), (LATEST_LEGACY, {})])
-async def test_nothing_is_sent_where_nobody_would_understand_it(
+async def test_elicitation_complete_is_not_sent_to_clients_that_do_not_support_it(
     autojump_clock: MockClock, revision: str, capabilities: Any
 ) -> None:
     server, told = Server("s"), list[bool]()
@@ -107,7 +107,7 @@ async def test_nothing_is_sent_where_nobody_would_understand_it(
     assert told == [False]
 
 
-async def test_what_an_error_requires_can_be_completed_too(autojump_clock: MockClock) -> None:
+async def test_elicitation_listed_in_an_error_can_be_completed(autojump_clock: MockClock) -> None:
     async def script(peer: RawPeer) -> None:
         await peer.handshake()
         required = [{"mode": "url", "elicitationId": "e9", "url": "https://example.com", "message": "Sign in"}]
@@ -129,7 +129,7 @@ async def test_what_an_error_requires_can_be_completed_too(autojump_clock: MockC
     assert completed == ["e9"]
 
 
-async def test_a_completion_that_comes_with_its_question_is_heard(autojump_clock: MockClock) -> None:
+async def test_elicitation_complete_right_after_its_request_reaches_the_callback(autojump_clock: MockClock) -> None:
     async def script(peer: RawPeer) -> None:
         await peer.handshake()
         params = {"mode": "url", "message": "go", "url": "https://example.com", "elicitationId": "now"}
@@ -145,7 +145,7 @@ async def test_a_completion_that_comes_with_its_question_is_heard(autojump_clock
     assert completed == ["now"]
 
 
-async def test_the_ids_that_are_kept_are_bounded(autojump_clock: MockClock) -> None:
+async def test_number_of_remembered_elicitation_ids_is_bounded(autojump_clock: MockClock) -> None:
     async def script(peer: RawPeer) -> None:
         await peer.handshake()
         for number in range(1001):
@@ -176,7 +176,7 @@ def hears_of_roots() -> tuple[Server, list[tuple[ConnectedClient, list[str]]]]:
     return server, heard
 
 
-async def test_a_server_hears_that_roots_changed_and_asks_who_told_it(autojump_clock: MockClock) -> None:
+async def test_on_roots_changed_callback_can_list_the_roots_of_its_client(autojump_clock: MockClock) -> None:
     server, heard = hears_of_roots()
     roots = {"one": ["file:///one"], "two": ["file:///two"]}
 
@@ -201,7 +201,7 @@ async def test_a_server_hears_that_roots_changed_and_asks_who_told_it(autojump_c
     assert first.revision.name == LATEST_LEGACY
 
 
-async def test_a_client_that_tells_on_and_on_is_heard_once_more(autojump_clock: MockClock) -> None:
+async def test_repeated_roots_changed_notifications_are_coalesced(autojump_clock: MockClock) -> None:
     server, heard, go = Server("s"), list[ConnectedClient](), trio.Event()
 
     @server.on_roots_changed
@@ -220,7 +220,7 @@ async def test_a_client_that_tells_on_and_on_is_heard_once_more(autojump_clock: 
     assert len(heard) == 2
 
 
-async def test_a_function_for_changed_roots_that_fails_costs_nothing_else(
+async def test_failing_on_roots_changed_callback_is_logged_and_connection_continues(
     autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     server = Server("s")
@@ -243,7 +243,7 @@ async def test_a_function_for_changed_roots_that_fails_costs_nothing_else(
     caplog.clear()
 
 
-async def test_a_client_without_roots_cannot_be_asked_for_them(autojump_clock: MockClock) -> None:
+async def test_list_roots_raises_if_client_has_no_roots_or_no_back_channel(autojump_clock: MockClock) -> None:
     server, failures = Server("s"), list[Exception]()
 
     @server.on_roots_changed
@@ -270,7 +270,7 @@ async def test_a_client_without_roots_cannot_be_asked_for_them(autojump_clock: M
         ({"forwards": ClientCapabilities(roots=Roots(list_changed=True))}, True),
     ],
 )
-async def test_a_client_tells_of_changed_roots_only_if_it_said_that_it_would(
+async def test_client_sends_roots_changed_only_if_it_declared_list_changed(
     autojump_clock: MockClock, options: Any, told: bool
 ) -> None:
     async def script(peer: RawPeer) -> None:
@@ -282,7 +282,7 @@ async def test_a_client_tells_of_changed_roots_only_if_it_said_that_it_would(
     assert (ROOTS_CHANGED in methods_in(peer.wire)) is told
 
 
-async def test_a_proxy_tells_only_what_it_declared(autojump_clock: MockClock) -> None:
+async def test_proxy_forwards_roots_changed_only_if_it_declared_list_changed(autojump_clock: MockClock) -> None:
     server, heard = Server("s"), list[ConnectedClient]()
     server.on_roots_changed(heard.append)
     for declared in (True, None):
@@ -302,7 +302,7 @@ async def test_a_proxy_tells_only_what_it_declared(autojump_clock: MockClock) ->
 
 
 @pytest.mark.parametrize("method", ["notifications/acme", ROOTS_CHANGED])
-async def test_a_client_sends_a_notification_of_its_revision_or_of_others(
+async def test_client_sends_notifications_of_its_revision_and_custom_ones(
     autojump_clock: MockClock, method: str
 ) -> None:
     async def script(peer: RawPeer) -> None:
@@ -317,7 +317,7 @@ async def test_a_client_sends_a_notification_of_its_revision_or_of_others(
 
 
 @pytest.mark.parametrize("era", ["legacy", "modern"])
-async def test_a_notification_that_the_revision_lacks_is_refused_on_either_side(
+async def test_notification_unknown_to_the_revision_raises_method_unavailable(
     autojump_clock: MockClock, era: Any
 ) -> None:
     server, unheard = (
@@ -340,7 +340,7 @@ async def test_a_notification_that_the_revision_lacks_is_refused_on_either_side(
                 await client.send_notification(method)
 
 
-async def test_a_notification_over_a_lost_connection_says_so(autojump_clock: MockClock) -> None:
+async def test_notification_over_a_lost_connection_raises_connection_lost(autojump_clock: MockClock) -> None:
     async def script(peer: RawPeer) -> None:
         await peer.handshake()
         await peer.close()
@@ -355,7 +355,7 @@ async def test_a_notification_over_a_lost_connection_says_so(autojump_clock: Moc
 # Logs
 
 
-async def test_a_log_that_waits_for_room_obeys_a_level_set_meanwhile(autojump_clock: MockClock) -> None:
+async def test_log_waiting_in_the_outbox_obeys_a_level_set_meanwhile(autojump_clock: MockClock) -> None:
     server = Server("s")
 
     @server.tool

@@ -44,7 +44,7 @@ def recorder(heard: list[dict[str, Any]]) -> Server:
 
 
 @ERAS
-async def test_handler_reads_the_trace_of_its_request(revision: str) -> None:
+async def test_handler_reads_the_trace_context_of_its_request(revision: str) -> None:
     server = Server("outer")
 
     @server.tool
@@ -62,7 +62,7 @@ async def test_handler_reads_the_trace_of_its_request(revision: str) -> None:
                 assert reply["result"]["structuredContent"]["trace"] == expected
 
 
-async def test_what_a_handler_asks_its_client_carries_the_trace(autojump_clock: MockClock) -> None:
+async def test_requests_to_the_client_carry_the_trace_context(autojump_clock: MockClock) -> None:
     server = Server("outer")
 
     @server.tool
@@ -80,7 +80,7 @@ async def test_what_a_handler_asks_its_client_carries_the_trace(autojump_clock: 
         assert question["params"]["_meta"] == {"mine": 1, "baggage": "user=alice", **OTHER}
 
 
-async def test_request_without_a_trace_adds_nothing_to_what_is_asked(autojump_clock: MockClock) -> None:
+async def test_request_to_the_client_without_trace_context_has_no_meta(autojump_clock: MockClock) -> None:
     server = Server("outer")
 
     @server.tool
@@ -93,7 +93,7 @@ async def test_request_without_a_trace_adds_nothing_to_what_is_asked(autojump_cl
 
 
 @BOTH_ERAS
-async def test_what_a_handler_calls_on_other_servers_carries_the_trace(autojump_clock: MockClock, era: Any) -> None:
+async def test_calls_to_other_servers_carry_the_trace_context(autojump_clock: MockClock, era: Any) -> None:
     heard: list[dict[str, Any]] = []
     outer = Server("outer")
 
@@ -109,7 +109,7 @@ async def test_what_a_handler_calls_on_other_servers_carries_the_trace(autojump_
     assert heard == [{}, TRACE, {**OTHER, "baggage": "user=alice"}, TRACE]
 
 
-async def test_requests_at_the_same_time_keep_their_own_traces(autojump_clock: MockClock) -> None:
+async def test_concurrent_requests_keep_their_own_trace_contexts(autojump_clock: MockClock) -> None:
     heard: list[dict[str, Any]] = []
     outer = Server("outer")
 
@@ -128,7 +128,7 @@ async def test_requests_at_the_same_time_keep_their_own_traces(autojump_clock: M
 
 
 @BOTH_ERAS
-async def test_host_that_answers_a_question_carries_the_trace_on(autojump_clock: MockClock, era: Any) -> None:
+async def test_calls_made_by_a_sampling_handler_carry_the_trace_context(autojump_clock: MockClock, era: Any) -> None:
     heard: list[dict[str, Any]] = []
     asking = Server("asking")
 
@@ -160,7 +160,9 @@ async def test_host_that_answers_a_question_carries_the_trace_on(autojump_clock:
 
 
 @BOTH_ERAS
-async def test_host_that_works_for_a_request_carries_the_trace_of_its_call(autojump_clock: MockClock, era: Any) -> None:
+async def test_trace_context_of_the_call_overrides_that_of_the_server_request(
+    autojump_clock: MockClock, era: Any
+) -> None:
     """A handler is a host, too: what its own call names goes before what its request names."""
     heard: list[dict[str, Any]] = []
     asking, outer = Server("asking"), Server("outer")
@@ -184,7 +186,7 @@ async def test_host_that_works_for_a_request_carries_the_trace_of_its_call(autoj
     assert heard == [{**OTHER, "baggage": "user=alice"}, TRACE]
 
 
-async def test_handler_of_a_later_round_works_for_the_trace_of_that_round(autojump_clock: MockClock) -> None:
+async def test_handler_uses_the_trace_context_of_the_retry_after_awaiting_input(autojump_clock: MockClock) -> None:
     heard: list[dict[str, Any]] = []
     asking = Server("asking")
 
@@ -207,7 +209,7 @@ async def test_handler_of_a_later_round_works_for_the_trace_of_that_round(autoju
     assert result["after"] == {**OTHER, "tracestate": None, "baggage": None}
 
 
-async def test_client_opened_inside_a_handler_says_the_trace_from_its_first_request_on(
+async def test_client_opened_inside_a_handler_sends_the_trace_context_at_once(
     autojump_clock: MockClock,
 ) -> None:
     heard: list[dict[str, Any]] = []

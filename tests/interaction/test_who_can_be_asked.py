@@ -35,7 +35,7 @@ DECLARED = [{}, {"sampling": {}, "elicitation": {}}, {"elicitation": {"form": {}
 @pytest.mark.parametrize("stateless", [False, True])
 @pytest.mark.parametrize("replay", [False, True])
 @pytest.mark.parametrize("revision", REVISIONS)
-async def test_what_is_said_to_be_supported_is_asked_and_all_else_is_refused(
+async def test_client_supports_agrees_with_whether_a_request_is_refused(
     autojump_clock: MockClock, revision: str, replay: bool, stateless: bool
 ) -> None:
     server, told = Server("s"), dict[str, bool]()
@@ -56,7 +56,7 @@ async def test_what_is_said_to_be_supported_is_asked_and_all_else_is_refused(
             assert first["error"]["code"] in (-32600, -32603, -32021)
 
 
-async def test_what_is_not_there_to_be_asked_needs_no_way_back(autojump_clock: MockClock) -> None:
+async def test_client_supports_experimental_capability_without_a_back_channel(autojump_clock: MockClock) -> None:
     server, told = Server("s"), list[bool]()
 
     @server.tool
@@ -79,7 +79,7 @@ async def test_what_is_not_there_to_be_asked_needs_no_way_back(autojump_clock: M
         lambda ctx: ctx.send_request("tools/list", None, dict),
     ],
 )
-async def test_an_uncaught_refusal_inside_a_tool_never_looks_like_a_method_that_is_not_there(
+async def test_uncaught_capability_error_in_a_tool_is_not_method_not_found(
     autojump_clock: MockClock, revision: str, question: Any
 ) -> None:
     server = Server("s")
@@ -96,7 +96,7 @@ async def test_an_uncaught_refusal_inside_a_tool_never_looks_like_a_method_that_
                 assert reply["error"]["code"] in ((-32603,) if stateless else (-32600, -32603))
 
 
-async def test_a_modern_request_refuses_what_cannot_be_asked_by_answering_and_the_tool_is_still_there(
+async def test_unsupported_server_request_in_a_modern_tool_is_an_internal_error(
     autojump_clock: MockClock,
 ) -> None:
     server = Server("s")
@@ -109,7 +109,7 @@ async def test_a_modern_request_refuses_what_cannot_be_asked_by_answering_and_th
         assert (await peer.error("ask"))["code"] == -32603
 
 
-async def test_all_that_a_question_needs_and_misses_is_told_at_once(autojump_clock: MockClock) -> None:
+async def test_all_missing_capabilities_of_a_sampling_request_are_reported_together(autojump_clock: MockClock) -> None:
     server = Server("s")
 
     @server.tool
@@ -131,7 +131,7 @@ async def test_all_that_a_question_needs_and_misses_is_told_at_once(autojump_clo
         ("prompts/get", ("return InputRequired", "serve it without stateless=True")),
     ],
 )
-async def test_the_advice_of_a_refusal_works_where_it_is_given(
+async def test_advice_in_no_back_channel_error_works_for_its_kind_of_handler(
     autojump_clock: MockClock, method: str, advice: tuple[str, ...]
 ) -> None:
     server, refusals = Server("s"), list[str]()
@@ -155,7 +155,7 @@ async def test_the_advice_of_a_refusal_works_where_it_is_given(
 
 
 @pytest.mark.parametrize("revision", LEGACY[:3])
-async def test_tools_for_the_model_of_an_older_client_are_refused_and_not_dropped(
+async def test_sampling_with_tools_is_refused_in_revisions_without_them(
     autojump_clock: MockClock, revision: str
 ) -> None:
     server, refusals = Server("s"), list[CodedError]()
@@ -173,7 +173,7 @@ async def test_tools_for_the_model_of_an_older_client_are_refused_and_not_droppe
     assert revision in refusals[0].message
 
 
-async def test_the_context_for_tests_of_handlers_knows_what_a_revision_lacks() -> None:
+async def test_recording_context_knows_the_capabilities_of_its_revision() -> None:
     ctx = RecordingContext(revision="2025-03-26", elicitation=in_turn({"name": "Ann"}))
     assert not ctx.client_supports("elicitation")
     with pytest.raises(CapabilityMissing, match="2025-03-26"):
@@ -184,7 +184,7 @@ async def test_the_context_for_tests_of_handlers_knows_what_a_revision_lacks() -
 
 @pytest.mark.parametrize("revision", REVISIONS)
 @pytest.mark.parametrize("deeper", [False, True])
-async def test_of_questions_that_are_asked_together_all_that_misses_is_told(
+async def test_missing_capabilities_of_concurrent_requests_are_reported_together(
     autojump_clock: MockClock, revision: str, deeper: bool
 ) -> None:
     server = Server("s")
@@ -213,7 +213,7 @@ async def test_of_questions_that_are_asked_together_all_that_misses_is_told(
     assert error["code"] == (-32021 if revision == MODERN else -32600)
 
 
-async def test_what_fails_beside_a_question_that_cannot_be_asked_stays_inside(autojump_clock: MockClock) -> None:
+async def test_unrelated_failure_beside_a_missing_capability_is_an_internal_error(autojump_clock: MockClock) -> None:
     server = Server("s")
 
     async def fail() -> None:

@@ -20,9 +20,7 @@ class Line:
 
 
 @pytest.mark.parametrize("revision", REVISIONS)
-async def test_an_argument_without_a_fraction_is_handed_over_as_an_int(
-    autojump_clock: MockClock, revision: str
-) -> None:
+async def test_integral_float_argument_is_passed_as_int(autojump_clock: MockClock, revision: str) -> None:
     server, seen = Server("s"), list[Any]()
 
     @server.tool
@@ -47,7 +45,7 @@ class Folder:
     folders: list[Folder] = field(default_factory=list)
 
 
-async def test_a_small_message_is_looked_through_once_however_deep_it_is(autojump_clock: MockClock) -> None:
+async def test_deeply_nested_arguments_are_converted_in_linear_time(autojump_clock: MockClock) -> None:
     server = Server("s")
 
     @server.tool
@@ -63,7 +61,7 @@ async def test_a_small_message_is_looked_through_once_however_deep_it_is(autojum
         assert await peer.text("deepest", {"folder": folder}) == "3"
 
 
-async def test_a_filled_form_may_write_an_integer_with_a_point(autojump_clock: MockClock) -> None:
+async def test_integral_float_in_an_elicitation_answer_is_accepted_as_int(autojump_clock: MockClock) -> None:
     server = Server("s")
 
     @server.tool

@@ -54,7 +54,7 @@ async def call_together(peer: MemoryPeer, tool_of: Callable[[int], str]) -> None
 
 
 @pytest.mark.parametrize("revision", [LATEST_LEGACY, MODERN])
-async def test_handlers_begin_in_the_order_in_which_their_calls_came(revision: str) -> None:
+async def test_handlers_start_in_the_order_of_their_calls(revision: str) -> None:
     for _ in range(READS):
         began = list[int]()
         async with connected(noting(began), revision) as peer:
@@ -62,7 +62,7 @@ async def test_handlers_begin_in_the_order_in_which_their_calls_came(revision: s
         assert began == list(range(CALLS))
 
 
-async def test_those_that_waited_for_their_turn_begin_in_that_order_too() -> None:
+async def test_queued_handlers_start_in_the_order_of_their_calls() -> None:
     for _ in range(READS):
         began = list[int]()
         async with connected(noting(began, max_in_flight=7)) as peer:
@@ -71,7 +71,7 @@ async def test_those_that_waited_for_their_turn_begin_in_that_order_too() -> Non
 
 
 @pytest.mark.parametrize("tools", [["thread"], ["one_by_one"], ["thread", "limited"]])
-async def test_threads_are_given_out_in_the_order_in_which_the_calls_came(tools: list[str]) -> None:
+async def test_worker_threads_are_assigned_in_the_order_of_the_calls(tools: list[str]) -> None:
     for _ in range(READS):
         began = list[int]()
         async with connected(noting(began, worker_threads=1)) as peer:

@@ -27,20 +27,20 @@ _COALESCED: Final = "lines of a session are kept before they are sent, and the l
 _TWICE: Final = "that one id is used twice at a time is noticed where both requests come to one replica"
 
 OF_ONE_PROCESS: Final = {
-    "test_bpl_06_idle_after_a_thousand_cancels_takes_no_time": _ONE_PROCESS,
-    "test_can_02_two_hundred_cancelled_calls_leave_the_server_as_it_was": _ONE_PROCESS,
-    "test_s2c_05_shutdown_while_a_handler_is_parked_cleans_up_at_once": _ONE_PROCESS,
-    "test_s2c_05_end_of_the_client_between_the_rounds_ends_the_handler": _ONE_PROCESS,
-    "test_mod_01_twenty_streams_while_a_thousand_changes_are_published": _ONE_PROCESS,
-    "test_mod_02_last_changes_then_the_cancel_then_the_result_then_nothing": _ONE_PROCESS,
-    "test_mod_03_two_eras_and_a_stream_on_one_connection_do_not_mix": _ONE_PROCESS,
-    "test_a_listener_that_does_not_read_costs_little_and_nobody_waits_for_it": _ONE_PROCESS,
-    "test_a_client_that_vanishes_leaves_no_stream_behind": _ONE_PROCESS,
-    "test_prg_02_only_increasing_finite_values_are_sent[2025-11-25]": _COALESCED,
-    "test_a_cancelled_stream_is_silent_and_its_id_is_free_again": _LATER,
-    "test_rpc_02_id_in_flight_is_refused_and_the_first_is_untouched": _TWICE,
-    "test_rpc_02_id_of_a_cancelled_request_is_free_while_it_cleans_up": _TWICE,
-    "test_rpc_02_end_of_the_old_request_does_not_free_the_id_of_the_new_one": _TWICE,
+    "test_bpl_06_idle_server_uses_no_cpu_after_a_thousand_cancels": _ONE_PROCESS,
+    "test_can_02_server_still_answers_after_two_hundred_cancelled_calls": _ONE_PROCESS,
+    "test_s2c_05_shutdown_cancels_handler_that_awaits_input_at_once": _ONE_PROCESS,
+    "test_s2c_05_end_of_input_cancels_handler_that_awaits_input": _ONE_PROCESS,
+    "test_mod_01_twenty_listen_streams_receive_their_changes_of_a_thousand": _ONE_PROCESS,
+    "test_mod_02_stream_ends_with_last_changes_then_cancel_then_result": _ONE_PROCESS,
+    "test_mod_03_legacy_and_modern_requests_and_a_stream_do_not_mix": _ONE_PROCESS,
+    "test_listener_that_does_not_read_uses_little_memory_and_delays_no_others": _ONE_PROCESS,
+    "test_vanished_client_leaves_no_listen_stream_behind": _ONE_PROCESS,
+    "test_prg_02_only_increasing_finite_progress_values_are_sent[2025-11-25]": _COALESCED,
+    "test_cancelled_listen_stream_gets_no_changes_and_its_id_can_be_reused": _LATER,
+    "test_rpc_02_request_with_id_in_flight_is_refused_and_first_continues": _TWICE,
+    "test_rpc_02_id_of_cancelled_request_can_be_reused_during_its_cleanup": _TWICE,
+    "test_rpc_02_end_of_cancelled_request_does_not_release_reused_id": _TWICE,
 }
 """Beginnings of the scenarios that have no meaning for several processes, and why."""
 SKIPPED: Final = tuple(name.replace("[http-", "[") for name in (*WITHOUT_COUNTERPART, *OF_ONE_PROCESS))

@@ -76,7 +76,7 @@ async def shown_in(backend: HostBackend, profile: Path) -> dict[str, Any]:
             return await reports.wait_for(last=True)
 
 
-async def test_a_view_shows_the_result_and_calls_a_tool_that_the_model_does_not_see(tmp_path: Path) -> None:
+async def test_app_view_shows_tool_result_and_calls_tool_hidden_from_model(tmp_path: Path) -> None:
     async with open_group({"shop": MemberDescription(stock_server())}, extensions=[Apps()]) as group:
         await group.settled()
         assert [name for name, tool in group.catalogue.tools.items() if tool.for_model] == ["shop__stock"]
@@ -90,7 +90,7 @@ async def test_a_view_shows_the_result_and_calls_a_tool_that_the_model_does_not_
     assert "/escaped" not in backend.asked
 
 
-async def test_a_view_behind_a_gateway_finds_its_tools_by_the_name_of_its_own(tmp_path: Path) -> None:
+async def test_app_view_behind_gateway_calls_tools_by_unprefixed_name(tmp_path: Path) -> None:
     async with open_group({"shop": MemberDescription(stock_server())}) as behind:
         await behind.settled()
         async with open_group({"all": MemberDescription(gateway(behind))}, extensions=[Apps()]) as group:

@@ -30,7 +30,7 @@ async def sampling(params: CreateMessageParams) -> CreateMessageResult:
     return SAMPLED
 
 
-async def test_sampling_is_answered_by_its_handler(autojump_clock: object) -> None:
+async def test_sampling_request_is_answered_by_sampling_handler(autojump_clock: object) -> None:
     [reply] = await replies(("sampling/createMessage", SAMPLE), sampling=sampling)
     assert reply == {
         "jsonrpc": "2.0",
@@ -39,7 +39,7 @@ async def test_sampling_is_answered_by_its_handler(autojump_clock: object) -> No
     }
 
 
-async def test_a_plain_def_handler_answers_from_a_thread_of_its_own(serve_raw: Serve) -> None:
+async def test_plain_def_sampling_handler_runs_in_worker_thread(serve_raw: Serve) -> None:
     raw = serve_raw(f'handshake(); request("q", "sampling/createMessage", {SAMPLE}); read(); note("over")')
     threads: list[int] = []
 
@@ -54,7 +54,7 @@ async def test_a_plain_def_handler_answers_from_a_thread_of_its_own(serve_raw: S
     assert threads != [threading.get_ident()]
 
 
-async def test_a_plain_dict_is_an_accepted_form(autojump_clock: object) -> None:
+async def test_dict_returned_by_elicitation_handler_is_sent_as_accepted_form(autojump_clock: object) -> None:
     async def elicit(params: ElicitFormParams) -> dict[str, Any]:
         assert params.message == "who?"
         return {"name": "Ann"}
@@ -89,7 +89,7 @@ DEFAULTS = {"dish": "soup", "spoons": 1, "warm": True, "sides": ["a"]}
     ],
     ids=["dict", "explicit", "accept", "accept-explicit", "decline", "cancel"],
 )
-async def test_fields_left_out_of_an_accepted_form_get_their_defaults(
+async def test_omitted_fields_of_accepted_form_get_schema_defaults(
     autojump_clock: object, answer: Any, content: Any
 ) -> None:
     async def elicit(_: ElicitFormParams) -> Any:
@@ -101,7 +101,9 @@ async def test_fields_left_out_of_an_accepted_form_get_their_defaults(
 
 
 @pytest.mark.parametrize("schema", [{}, {"properties": []}, {"properties": {"a": []}}], ids=repr)
-async def test_a_schema_that_is_no_form_has_no_defaults(autojump_clock: object, schema: Any) -> None:
+async def test_no_defaults_are_filled_in_if_elicitation_schema_is_not_a_form(
+    autojump_clock: object, schema: Any
+) -> None:
     async def elicit(_: ElicitFormParams) -> dict[str, Any]:
         return {"a": "b"}
 
@@ -118,7 +120,7 @@ async def test_a_schema_that_is_no_form_has_no_defaults(autojump_clock: object, 
         ("elicitation_url", ("elicitation/create", URL)),
     ],
 )
-async def test_a_handler_that_returns_nothing_has_accepted_nothing(
+async def test_handler_of_server_request_that_returns_none_answers_internal_error(
     autojump_clock: object, caplog: pytest.LogCaptureFixture, kind: str, question: Any
 ) -> None:
     async def forgetful(_: object) -> Any:
@@ -131,7 +133,7 @@ async def test_a_handler_that_returns_nothing_has_accepted_nothing(
 
 @pytest.mark.parametrize("member", [{"tools": []}, {"toolChoice": {"mode": "none"}}], ids=["tools", "toolChoice"])
 @pytest.mark.parametrize("declared", [True, False])
-async def test_sampling_with_tools_is_refused_unless_it_was_declared(
+async def test_sampling_with_tools_is_refused_if_client_did_not_declare_it(
     autojump_clock: object, member: Any, declared: bool
 ) -> None:
     question = ("sampling/createMessage", {**SAMPLE, **member})
@@ -140,7 +142,7 @@ async def test_sampling_with_tools_is_refused_unless_it_was_declared(
 
 
 @pytest.mark.parametrize("action", ["decline", "cancel"])
-async def test_a_user_may_say_no(autojump_clock: object, action: Any) -> None:
+async def test_elicitation_handler_can_decline_or_cancel(autojump_clock: object, action: Any) -> None:
     async def elicit(_: ElicitFormParams) -> ElicitResult:
         return ElicitResult(action)
 
@@ -148,7 +150,7 @@ async def test_a_user_may_say_no(autojump_clock: object, action: Any) -> None:
     assert reply["result"] == {"action": action}
 
 
-async def test_a_url_goes_to_its_own_handler(autojump_clock: object) -> None:
+async def test_url_elicitation_goes_to_elicitation_url_handler(autojump_clock: object) -> None:
     async def visit(params: ElicitURLParams) -> ElicitResult:
         assert params.url == "https://example.com"
         return ElicitResult("accept")
@@ -158,7 +160,7 @@ async def test_a_url_goes_to_its_own_handler(autojump_clock: object) -> None:
 
 
 @pytest.mark.parametrize("kind", ["list", "function"])
-async def test_roots_are_a_list_or_what_gives_one(autojump_clock: object, kind: str) -> None:
+async def test_roots_can_be_a_list_or_an_async_function(autojump_clock: object, kind: str) -> None:
     roots = [Root("file:///a"), Root("file:///b", name="b")]
 
     async def give() -> list[Root]:
@@ -179,7 +181,7 @@ async def test_roots_are_a_list_or_what_gives_one(autojump_clock: object, kind: 
         ({"roots": []}, {"roots": {"listChanged": True}}),
     ],
 )
-async def test_exactly_what_there_are_handlers_for_is_declared(
+async def test_client_declares_exactly_the_capabilities_it_has_handlers_for(
     autojump_clock: object, options: Any, declared: Any
 ) -> None:
     async with scripted(RawPeer.handshake) as (channel, peer), open_client(channel, era="legacy", **options):
@@ -202,7 +204,7 @@ UNDECLARED: list[tuple[str, Any, dict[str, Any], int]] = [
 
 
 @pytest.mark.parametrize(("method", "params", "options", "code"), UNDECLARED)
-async def test_s2c_06_what_was_not_declared_is_an_error_and_never_silence(
+async def test_s2c_06_undeclared_server_request_is_answered_with_error(
     autojump_clock: object, method: str, params: Any, options: Any, code: int
 ) -> None:
     [reply] = await replies((method, params), **options)
@@ -210,7 +212,7 @@ async def test_s2c_06_what_was_not_declared_is_an_error_and_never_silence(
 
 
 @pytest.mark.parametrize(("method", "params", "options", "code"), UNDECLARED)
-async def test_s2c_06_in_another_process(
+async def test_s2c_06_undeclared_server_request_is_answered_with_error_across_processes(
     serve_raw: Serve, method: str, params: Any, options: dict[str, Any], code: int
 ) -> None:
     raw = serve_raw(f'handshake(); request("q", {method!r}, {params!r}); read(); note("over")')
@@ -221,13 +223,13 @@ async def test_s2c_06_in_another_process(
 
 
 @pytest.mark.parametrize("method", ["nobody/knows", "tools/call", "tools/list", "initialize", "server/discover", ""])
-async def test_rpc_06_a_request_that_is_none_of_ours_is_method_not_found(autojump_clock: object, method: str) -> None:
+async def test_rpc_06_unknown_server_request_gets_method_not_found(autojump_clock: object, method: str) -> None:
     refused, pong = await replies((method, {}), ("ping", None))
     assert refused["error"]["code"] == -32601
     assert pong == {"jsonrpc": "2.0", "id": "q1", "result": {}}
 
 
-async def test_rpc_06_requests_in_another_process(serve_raw: Serve) -> None:
+async def test_rpc_06_unknown_server_requests_get_method_not_found_across_processes(serve_raw: Serve) -> None:
     raw = serve_raw(
         """
         handshake()
@@ -245,7 +247,9 @@ async def test_rpc_06_requests_in_another_process(serve_raw: Serve) -> None:
 
 
 @pytest.mark.parametrize("params", [None, {}, {"messages": 5, "maxTokens": 1}, {"messages": [], "maxTokens": "x"}])
-async def test_bad_params_are_refused_without_asking_anybody(autojump_clock: object, params: Any) -> None:
+async def test_server_request_with_bad_params_is_refused_without_calling_handler(
+    autojump_clock: object, params: Any
+) -> None:
     asked: list[Any] = []
     [reply] = await replies(("sampling/createMessage", params), sampling=asked.append)
     assert reply["error"]["code"] == -32602
@@ -253,7 +257,7 @@ async def test_bad_params_are_refused_without_asking_anybody(autojump_clock: obj
 
 
 @pytest.mark.parametrize("request_id", ["null", "true", "1.5", "[]", "{}"])
-async def test_a_request_without_a_usable_id_is_not_answered(autojump_clock: object, request_id: str) -> None:
+async def test_server_request_with_invalid_id_is_not_answered(autojump_clock: object, request_id: str) -> None:
     async def script(peer: RawPeer) -> None:
         await peer.handshake()
         await peer.write('{"jsonrpc":"2.0","id":%s,"method":"ping"}' % request_id)  # noqa: UP031 - braces
@@ -266,7 +270,7 @@ async def test_a_request_without_a_usable_id_is_not_answered(autojump_clock: obj
     assert pong["id"] == "p"
 
 
-async def test_an_error_of_the_handler_that_is_meant_for_the_peer_travels(autojump_clock: object) -> None:
+async def test_coded_error_of_sampling_handler_is_sent_to_server(autojump_clock: object) -> None:
     async def reject(_: CreateMessageParams) -> CreateMessageResult:
         raise CodedError(-1, "User rejected sampling request")
 
@@ -274,7 +278,7 @@ async def test_an_error_of_the_handler_that_is_meant_for_the_peer_travels(autoju
     assert reply["error"] == {"code": -1, "message": "User rejected sampling request"}
 
 
-async def test_what_the_handler_did_not_foresee_is_answered_without_its_text(
+async def test_unexpected_error_of_sampling_handler_is_sent_without_its_text(
     autojump_clock: object, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def fail(_: CreateMessageParams) -> CreateMessageResult:
@@ -288,7 +292,7 @@ async def test_what_the_handler_did_not_foresee_is_answered_without_its_text(
     caplog.clear()
 
 
-async def test_a_modern_server_that_sends_requests_gets_no_reply(
+async def test_client_does_not_reply_to_requests_of_a_modern_server(
     autojump_clock: object, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def script(peer: RawPeer) -> None:

@@ -15,7 +15,7 @@ from trio_mcp.client.opening import open_client
 from trio_mcp.types import CreateMessageParams, CreateMessageResult, Root
 
 
-async def test_s2c_08_a_ping_is_answered_while_an_async_handler_runs(autojump_clock: object) -> None:
+async def test_s2c_08_ping_is_answered_while_async_sampling_handler_runs(autojump_clock: object) -> None:
     answered_at: list[float] = []
 
     async def script(peer: RawPeer) -> None:
@@ -38,7 +38,9 @@ async def test_s2c_08_a_ping_is_answered_while_an_async_handler_runs(autojump_cl
 
 
 @pytest.mark.parametrize("kind", ["async", "plain def"])
-async def test_s2c_08_a_ping_is_answered_while_a_handler_runs_in_another_process(serve_raw: Serve, kind: str) -> None:
+async def test_s2c_08_ping_is_answered_while_sampling_handler_runs_across_processes(
+    serve_raw: Serve, kind: str
+) -> None:
     raw = serve_raw(
         f"""
         handshake()
@@ -67,7 +69,7 @@ async def test_s2c_08_a_ping_is_answered_while_a_handler_runs_in_another_process
     assert [message["id"] for message in raw.wire if "method" not in message] == ["p", "s"]
 
 
-async def test_many_questions_at_once_are_answered_side_by_side(autojump_clock: object) -> None:
+async def test_concurrent_server_requests_are_handled_in_parallel(autojump_clock: object) -> None:
     async def script(peer: RawPeer) -> None:
         await peer.handshake()
         for number in range(20):
@@ -82,7 +84,7 @@ async def test_many_questions_at_once_are_answered_side_by_side(autojump_clock: 
     assert sorted(message["id"] for message in peer.wire if "result" in message) == list(range(20))
 
 
-async def test_questions_beyond_the_bounds_get_a_clear_error(autojump_clock: object) -> None:
+async def test_server_requests_beyond_limits_are_refused_as_busy(autojump_clock: object) -> None:
     async def script(peer: RawPeer) -> None:
         await peer.handshake()
         for number in range(4):
@@ -101,7 +103,7 @@ async def test_questions_beyond_the_bounds_get_a_clear_error(autojump_clock: obj
     assert sorted(message["id"] for message in peer.wire if "result" in message) == [0, 1, 2]
 
 
-async def test_a_question_the_server_cancels_ends_its_handler_and_is_never_answered(autojump_clock: object) -> None:
+async def test_server_request_cancelled_by_server_stops_handler_and_is_not_answered(autojump_clock: object) -> None:
     events: list[str] = []
 
     async def script(peer: RawPeer) -> None:
@@ -124,7 +126,7 @@ async def test_a_question_the_server_cancels_ends_its_handler_and_is_never_answe
     assert [message["id"] for message in peer.wire if "method" not in message] == ["p"]
 
 
-async def test_the_calls_of_a_cancelled_handler_are_cancelled_with_the_same_reason(autojump_clock: object) -> None:
+async def test_calls_made_by_cancelled_sampling_handler_are_cancelled_with_same_reason(autojump_clock: object) -> None:
     async def script(peer: RawPeer) -> None:
         await peer.handshake()
         await peer.request("s", "sampling/createMessage", SAMPLE)
@@ -142,7 +144,7 @@ async def test_the_calls_of_a_cancelled_handler_are_cancelled_with_the_same_reas
     assert cancels_in(peer.wire) == [call["id"]]
 
 
-async def test_a_handler_that_runs_while_the_client_is_left_is_cancelled(autojump_clock: object) -> None:
+async def test_running_sampling_handler_is_cancelled_when_client_closes(autojump_clock: object) -> None:
     events: list[str] = []
 
     async def script(peer: RawPeer) -> None:
@@ -161,7 +163,7 @@ async def test_a_handler_that_runs_while_the_client_is_left_is_cancelled(autojum
     assert events == ["finally"]
 
 
-async def test_the_server_is_told_when_roots_change(autojump_clock: object) -> None:
+async def test_roots_changed_notifies_the_server(autojump_clock: object) -> None:
     async def script(peer: RawPeer) -> None:
         await peer.handshake()
         await peer.until("notifications/roots/list_changed")

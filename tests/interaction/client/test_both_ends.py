@@ -90,7 +90,7 @@ def cause_of_leaving(transport: str, era: str) -> str:
     return "disconnect" if transport.startswith("http") and era == "modern" else "peer"
 
 
-async def test_can_11_fifty_calls_left_by_their_limits_end_fifty_handlers_and_the_server_serves_on(
+async def test_can_11_fifty_timed_out_calls_cancel_fifty_handlers_and_server_keeps_serving(
     connect: Connect, journal: Journal, transport: str, era: str, jump_clock: MockClock
 ) -> None:
     with trio.fail_after(LONG + PATIENCE):
@@ -112,7 +112,7 @@ async def test_can_11_fifty_calls_left_by_their_limits_end_fifty_handlers_and_th
     assert {entry["cause"] for entry in journal.of("cancelled")} == {cause_of_leaving(transport, era)}
 
 
-async def test_leaving_a_scope_around_the_whole_connection_lets_the_handler_clean_up(
+async def test_cancelling_scope_around_connection_lets_handler_clean_up(
     connect: Connect, journal: Journal, transport: str, era: str
 ) -> None:
     patience = {"close_grace": 60} if transport == "stdio" else {}
@@ -153,7 +153,7 @@ async def visit(_: ElicitURLParams) -> ElicitResult:
         ("roots", "file:///a file:///b"),
     ],
 )
-async def test_a_handler_that_asks_three_times_at_once_is_answered_and_runs_once_in_either_era(
+async def test_handler_with_three_concurrent_input_requests_is_answered_and_runs_once(
     connect: Connect, journal: Journal, era: str, kind: str, words: str
 ) -> None:
     roots = [Root("file:///a"), Root("file:///b")]
@@ -166,7 +166,7 @@ async def test_a_handler_that_asks_three_times_at_once_is_answered_and_runs_once
     assert [entry["event"] for entry in journal.entries if entry["tool"] == "ask"] == ["start", "end", "finally"]
 
 
-async def test_a_cancel_while_the_user_is_asked_stops_both_ends_with_the_same_reason(
+async def test_cancel_during_sampling_stops_client_and_server_with_same_reason(
     connect: Connect, journal: Journal, transport: str, era: str
 ) -> None:
     """In the modern era the handler is parked then, and no request is in flight."""
@@ -198,7 +198,7 @@ async def test_a_cancel_while_the_user_is_asked_stops_both_ends_with_the_same_re
     assert reasons == ["the user pressed stop"]
 
 
-async def test_a_user_who_says_no_stops_the_parked_handler_in_the_users_words(
+async def test_sampling_refused_by_user_stops_waiting_handler_with_the_users_message(
     connect: Connect, journal: Journal, transport: str
 ) -> None:
     if transport.startswith("http"):
@@ -216,7 +216,7 @@ async def test_a_user_who_says_no_stops_the_parked_handler_in_the_users_words(
 
 
 @pytest.mark.parametrize("revision", REVISIONS)
-async def test_every_revision_is_spoken_from_the_opening_to_a_call(connect: Connect, revision: str) -> None:
+async def test_client_negotiates_every_revision_and_calls_a_tool(connect: Connect, revision: str) -> None:
     chosen = {"era": "legacy", "revision": revision} if REVISIONS[revision].handshake else {"era": "modern"}
     with trio.fail_after(PATIENCE):
         async with connect(**chosen) as client:

@@ -32,7 +32,7 @@ while (call := until("tools/call")):
 
 
 @pytest.mark.parametrize("opening", ["initialize", "server/discover"])
-async def test_can_09_leaving_connect_never_cancels_initialize_and_reaps_the_child(
+async def test_can_09_cancelled_connect_does_not_cancel_initialize_and_reaps_child(
     serve_raw: Serve, opening: str
 ) -> None:
     raw = serve_raw(
@@ -85,7 +85,7 @@ async def test_can_11_each_of_50_abandoned_calls_is_cancelled_once_by_its_own_id
     assert sorted(cancels_in(raw.wire)) == sorted(calls)
 
 
-async def test_can_02_the_same_server_answers_after_each_of_200_cancelled_calls(serve_raw: Serve, era: str) -> None:
+async def test_can_02_server_still_answers_after_each_of_200_cancelled_calls(serve_raw: Serve, era: str) -> None:
     raw = serve_raw(WELL)
     with trio.fail_after(PATIENCE):
         async with raw.client(era=era) as client:
@@ -102,7 +102,7 @@ async def test_can_02_the_same_server_answers_after_each_of_200_cancelled_calls(
     assert len(slept) == 200
 
 
-async def test_can_13_late_replies_to_a_cancelled_call_are_ignored(
+async def test_can_13_late_replies_to_cancelled_call_are_ignored(
     autojump_clock: object, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def script(peer: RawPeer) -> None:
@@ -122,7 +122,9 @@ async def test_can_13_late_replies_to_a_cancelled_call_are_ignored(
     assert max((record.levelno for record in caplog.records), default=0) <= logging.WARNING
 
 
-async def test_can_13_in_another_process(serve_raw: Serve, era: str, jump_clock: MockClock) -> None:
+async def test_can_13_late_replies_to_cancelled_call_are_ignored_across_processes(
+    serve_raw: Serve, era: str, jump_clock: MockClock
+) -> None:
     raw = serve_raw(
         """
         opened()
@@ -141,7 +143,7 @@ async def test_can_13_in_another_process(serve_raw: Serve, era: str, jump_clock:
             assert text_of(await client.call_tool("any")) == "second"
 
 
-async def test_the_reason_of_an_explicit_cancel_travels(autojump_clock: object) -> None:
+async def test_reason_of_scope_cancel_is_sent_to_server(autojump_clock: object) -> None:
     async with scripted(RawPeer.handshake) as (channel, peer), open_client(channel) as client:
         with trio.CancelScope() as scope:
             async with trio.open_nursery() as nursery:
@@ -151,7 +153,7 @@ async def test_the_reason_of_an_explicit_cancel_travels(autojump_clock: object) 
     assert peer.wire[-1]["params"]["reason"] == "the user pressed stop"
 
 
-async def test_a_reason_that_cannot_be_encoded_is_left_out_of_the_cancel(autojump_clock: object) -> None:
+async def test_cancel_reason_that_cannot_be_encoded_is_omitted(autojump_clock: object) -> None:
     async with scripted(RawPeer.handshake) as (channel, peer), open_client(channel) as client:
         with trio.CancelScope() as scope:
             async with trio.open_nursery() as nursery:
@@ -162,14 +164,14 @@ async def test_a_reason_that_cannot_be_encoded_is_left_out_of_the_cancel(autojum
     assert (cancel["method"], cancel["params"]) == ("notifications/cancelled", {"requestId": call["id"]})
 
 
-async def test_the_reason_of_a_deadline_says_so_and_names_nothing_of_ours(autojump_clock: object) -> None:
+async def test_cancel_reason_of_a_deadline_mentions_the_deadline(autojump_clock: object) -> None:
     async with scripted(RawPeer.handshake) as (channel, peer), open_client(channel) as client:
         with trio.move_on_after(3):
             await client.call_tool("any")
     assert peer.wire[-1]["params"]["reason"] == "the caller's deadline passed"
 
 
-async def test_a_crash_beside_a_call_cancels_it_without_telling_of_the_crash(autojump_clock: object) -> None:
+async def test_call_cancelled_by_crash_of_sibling_task_does_not_reveal_the_error(autojump_clock: object) -> None:
     async def crash() -> None:
         await trio.sleep(1)
         raise ValueError("password=swordfish")
@@ -183,7 +185,7 @@ async def test_a_crash_beside_a_call_cancels_it_without_telling_of_the_crash(aut
     assert "swordfish" not in peer.wire[-1]["params"]["reason"]
 
 
-async def test_a_call_made_in_a_cancelled_scope_sends_nothing(autojump_clock: object) -> None:
+async def test_call_in_already_cancelled_scope_sends_nothing(autojump_clock: object) -> None:
     async with scripted(RawPeer.handshake) as (channel, peer), open_client(channel) as client:
         with trio.CancelScope() as scope:
             scope.cancel()
@@ -192,7 +194,7 @@ async def test_a_call_made_in_a_cancelled_scope_sends_nothing(autojump_clock: ob
     assert cancels_in(peer.wire) == []
 
 
-async def test_a_call_that_ends_in_the_tick_of_its_cancel_is_not_cancelled_on_the_wire(autojump_clock: object) -> None:
+async def test_call_answered_in_the_tick_of_its_cancel_sends_no_cancel(autojump_clock: object) -> None:
     async def script(peer: RawPeer) -> None:
         await peer.handshake()
         await peer.text(await peer.until("tools/call"))
@@ -216,7 +218,7 @@ async def _blocked(client: Client, nursery: trio.Nursery) -> None:
         await wait_all_tasks_blocked()
 
 
-async def test_a_request_that_still_waits_in_the_outbox_is_withdrawn_without_a_trace(autojump_clock: object) -> None:
+async def test_cancelled_request_still_in_outbox_is_withdrawn_and_never_sent(autojump_clock: object) -> None:
     async def script(peer: RawPeer) -> None:
         await peer.handshake()
         await read_on.wait()
@@ -242,7 +244,7 @@ async def test_a_request_that_still_waits_in_the_outbox_is_withdrawn_without_a_t
     assert sorted(cancels_in(peer.wire)) == sorted(calls)
 
 
-async def test_a_cancel_goes_ahead_of_the_requests_that_wait(autojump_clock: object) -> None:
+async def test_cancel_is_sent_ahead_of_queued_requests(autojump_clock: object) -> None:
     async def script(peer: RawPeer) -> None:
         await peer.handshake()
         first = await peer.until("tools/call")
@@ -277,7 +279,7 @@ async def test_a_cancel_goes_ahead_of_the_requests_that_wait(autojump_clock: obj
     assert order.index("notifications/cancelled") < order.index("waits")
 
 
-async def test_a_failing_progress_callback_ends_its_call_only_and_cancels_it(autojump_clock: object) -> None:
+async def test_failing_progress_callback_ends_and_cancels_only_its_call(autojump_clock: object) -> None:
     async def script(peer: RawPeer) -> None:
         await peer.handshake()
         call = await peer.until("tools/call")
@@ -295,7 +297,7 @@ async def test_a_failing_progress_callback_ends_its_call_only_and_cancels_it(aut
     assert len(cancels_in(peer.wire)) == 1
 
 
-async def test_cancelling_during_an_async_progress_callback_sends_one_cancel(autojump_clock: object) -> None:
+async def test_cancel_during_async_progress_callback_is_sent_once(autojump_clock: object) -> None:
     async def script(peer: RawPeer) -> None:
         await peer.handshake()
         await peer.progress(await peer.until("tools/call"), 1)
@@ -310,7 +312,7 @@ async def test_cancelling_during_an_async_progress_callback_sends_one_cancel(aut
 
 
 @pytest.mark.parametrize("value", [float("nan"), "\ud800", object(), {1: {2, 3}}])
-async def test_arguments_that_are_no_json_fail_here_and_send_nothing(autojump_clock: object, value: object) -> None:
+async def test_arguments_that_are_not_json_raise_and_send_nothing(autojump_clock: object, value: object) -> None:
     async def script(peer: RawPeer) -> None:
         await peer.handshake()
         await peer.text(await peer.until("tools/call"))
@@ -324,7 +326,7 @@ async def test_arguments_that_are_no_json_fail_here_and_send_nothing(autojump_cl
     assert cancels_in(peer.wire) == []
 
 
-async def test_a_reused_call_is_cancelled_as_often_as_it_was_sent(autojump_clock: object) -> None:
+async def test_repeated_partial_call_is_cancelled_once_per_request(autojump_clock: object) -> None:
     async with scripted(RawPeer.handshake) as (channel, peer), open_client(channel) as client:
         call = partial(client.call_tool, "same", {"n": 1})
         for _ in range(5):
@@ -335,7 +337,7 @@ async def test_a_reused_call_is_cancelled_as_often_as_it_was_sent(autojump_clock
     assert cancels_in(peer.wire) == calls
 
 
-async def test_leaving_the_client_with_calls_open_in_other_tasks_fails_them_plainly(serve_raw: Serve, era: str) -> None:
+async def test_closing_client_fails_open_calls_of_other_tasks_with_connection_lost(serve_raw: Serve, era: str) -> None:
     raw = serve_raw(WELL)
     failures: list[BaseException] = []
 
@@ -353,7 +355,7 @@ async def test_leaving_the_client_with_calls_open_in_other_tasks_fails_them_plai
     assert [type(error).__name__ for error in failures] == ["ConnectionLost"] * 3
 
 
-async def test_a_scope_around_the_whole_connection_cancels_its_calls_before_the_end_of_input(
+async def test_cancelling_scope_around_connection_cancels_calls_before_closing_input(
     serve_raw: Serve, era: str
 ) -> None:
     raw = serve_raw(WELL)
@@ -374,7 +376,7 @@ async def test_a_scope_around_the_whole_connection_cancels_its_calls_before_the_
     assert raw.entries[-1]["event"] == "eof"
 
 
-async def test_shielded_cleanup_may_still_call_the_server_after_a_cancel_from_outside(autojump_clock: object) -> None:
+async def test_shielded_cleanup_can_call_server_after_outer_cancel(autojump_clock: object) -> None:
     async def script(peer: RawPeer) -> None:
         await peer.handshake()
         await peer.until("tools/call")

@@ -66,7 +66,7 @@ text(call)
 
 
 @pytest.mark.parametrize("sink", [None, Sink(), io.StringIO()], ids=["default", "object", "text"])
-async def test_std_09_ten_mib_on_stderr_do_not_hold_up_the_answer(tmp_path: Path, sink: Any) -> None:
+async def test_std_09_ten_mib_on_stderr_do_not_block_the_answer(tmp_path: Path, sink: Any) -> None:
     raw = RawServer(tmp_path, NOISY)
     with trio.fail_after(PATIENCE):
         async with open_stdio(raw.command, era="legacy", stderr=sink) as client:
@@ -77,9 +77,7 @@ async def test_std_09_ten_mib_on_stderr_do_not_hold_up_the_answer(tmp_path: Path
         assert len(sink.getvalue()) == 10 * 1024 * 1024
 
 
-async def test_an_error_log_that_fails_costs_neither_the_call_nor_the_task(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+async def test_failing_stderr_sink_does_not_fail_the_call(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     class Full:
         def write(self, text: str) -> None:
             raise OSError("no space left on device")
@@ -92,7 +90,7 @@ async def test_an_error_log_that_fails_costs_neither_the_call_nor_the_task(
     caplog.clear()
 
 
-async def test_a_character_split_between_two_reads_of_stderr_stays_whole(tmp_path: Path) -> None:
+async def test_utf8_character_split_between_stderr_reads_is_decoded(tmp_path: Path) -> None:
     raw = RawServer(
         tmp_path,
         r"""
@@ -128,7 +126,7 @@ os._exit(0)
 """
 
 
-async def test_std_12_a_well_behaved_server_sees_the_end_of_input_and_no_signal(tmp_path: Path) -> None:
+async def test_std_12_server_that_exits_at_end_of_input_gets_no_signal(tmp_path: Path) -> None:
     raw = RawServer(tmp_path, WELL_BEHAVED)
     with trio.fail_after(PATIENCE):
         async with open_stdio(raw.command, era="legacy", close_grace=PATIENCE):
@@ -137,14 +135,14 @@ async def test_std_12_a_well_behaved_server_sees_the_end_of_input_and_no_signal(
     assert not alive(pids_of(raw)[0])
 
 
-async def test_std_12_closing_does_not_wait_for_the_grace_when_the_server_exits(tmp_path: Path) -> None:
+async def test_std_12_close_returns_as_soon_as_server_exits(tmp_path: Path) -> None:
     raw = RawServer(tmp_path, WELL_BEHAVED)
     with trio.fail_after(PATIENCE):
         async with open_stdio(raw.command, era="legacy", close_grace=10 * PATIENCE):
             pass
 
 
-async def test_std_12_one_that_ignores_the_end_of_input_gets_sigterm_after_the_grace(
+async def test_std_12_server_that_ignores_end_of_input_gets_sigterm_after_grace(
     tmp_path: Path, jump_clock: MockClock
 ) -> None:
     raw = RawServer(
@@ -177,7 +175,7 @@ async def test_std_12_one_that_ignores_the_end_of_input_gets_sigterm_after_the_g
     assert not alive(pids_of(raw)[0])
 
 
-async def test_std_12_one_that_ignores_sigterm_gets_sigkill(tmp_path: Path, jump_clock: MockClock) -> None:
+async def test_std_12_server_that_ignores_sigterm_gets_sigkill(tmp_path: Path, jump_clock: MockClock) -> None:
     raw = RawServer(
         tmp_path,
         """
@@ -203,7 +201,7 @@ async def test_std_12_one_that_ignores_sigterm_gets_sigkill(tmp_path: Path, jump
     assert not alive(pids_of(raw)[0])
 
 
-async def test_a_server_that_writes_on_and_on_while_it_ends_is_not_held_up(tmp_path: Path) -> None:
+async def test_server_that_writes_much_output_while_exiting_is_drained(tmp_path: Path) -> None:
     raw = RawServer(
         tmp_path,
         """
@@ -221,7 +219,7 @@ async def test_a_server_that_writes_on_and_on_while_it_ends_is_not_held_up(tmp_p
     assert raw.of("exits")
 
 
-async def test_the_same_when_the_scope_around_the_connection_is_cancelled(tmp_path: Path) -> None:
+async def test_server_that_writes_much_stderr_while_exiting_is_drained_after_cancel(tmp_path: Path) -> None:
     raw = RawServer(
         tmp_path,
         """
@@ -244,7 +242,7 @@ async def test_the_same_when_the_scope_around_the_connection_is_cancelled(tmp_pa
 
 
 @pytest.mark.parametrize("left", ["by cancel in mid call", "by an exception", "by itself"])
-async def test_std_13_no_process_of_the_tree_is_left(tmp_path: Path, left: str) -> None:
+async def test_std_13_closing_client_leaves_no_process_of_the_tree(tmp_path: Path, left: str) -> None:
     raw = RawServer(tmp_path, GRANDCHILD)
     command = ["sh", "-c", 'echo $$ >&2; "$@"; exit $?', "sh", *raw.command]
 
@@ -267,7 +265,7 @@ async def test_std_13_no_process_of_the_tree_is_left(tmp_path: Path, left: str) 
     assert not any(running(pid) for pid in pids_of(raw))
 
 
-async def test_std_13_nor_when_connecting_was_cancelled(tmp_path: Path) -> None:
+async def test_std_13_cancelled_connect_leaves_no_process_of_the_tree(tmp_path: Path) -> None:
     raw = RawServer(tmp_path, GRANDCHILD.replace("handshake()", "read()"))
     with trio.fail_after(PATIENCE), trio.CancelScope() as scope:
         async with trio.open_nursery() as nursery:
@@ -283,7 +281,7 @@ async def test_std_13_nor_when_connecting_was_cancelled(tmp_path: Path) -> None:
     assert not any(running(pid) for pid in pids_of(raw))
 
 
-async def test_a_server_that_exits_leaving_a_child_behind_takes_it_along(tmp_path: Path) -> None:
+async def test_child_left_behind_by_exiting_server_is_killed(tmp_path: Path) -> None:
     raw = RawServer(tmp_path, GRANDCHILD)
     with trio.fail_after(PATIENCE):
         # Nor is the grace waited for, though nobody may ever reap the orphan.
@@ -295,7 +293,7 @@ async def test_a_server_that_exits_leaving_a_child_behind_takes_it_along(tmp_pat
 # STD-16: death
 
 
-async def test_std_16_a_command_that_does_not_exist_is_connection_lost_with_its_name() -> None:
+async def test_std_16_missing_command_raises_connection_lost_naming_it() -> None:
     with trio.fail_after(PATIENCE), pytest.raises(ConnectionLost, match=r"no-such-command.*No such file") as caught:
         async with open_stdio(["/nowhere/no-such-command", "x"]):
             pass
@@ -303,13 +301,13 @@ async def test_std_16_a_command_that_does_not_exist_is_connection_lost_with_its_
 
 
 @pytest.mark.parametrize("command", ["python server.py", [], ()])
-async def test_a_command_that_is_no_list_of_words_is_a_value_error(command: Any) -> None:
+async def test_command_that_is_not_a_list_raises_value_error(command: Any) -> None:
     with pytest.raises(ValueError, match="a command must be a list"):
         async with open_stdio(command):
             pass
 
 
-async def test_std_16_an_exit_before_the_first_answer_tells_status_and_last_words(tmp_path: Path) -> None:
+async def test_std_16_exit_before_first_answer_reports_exit_status_and_stderr(tmp_path: Path) -> None:
     raw = RawServer(tmp_path, 'read(); os.write(2, b"first line\\nno licence found\\n"); os._exit(3)')
     with trio.fail_after(PATIENCE), pytest.raises(ConnectionLost) as caught:
         async with open_stdio(raw.command):
@@ -320,7 +318,7 @@ async def test_std_16_an_exit_before_the_first_answer_tells_status_and_last_word
     assert "no licence found" in str(caught.value)
 
 
-async def test_std_16_an_exit_without_reading_is_the_same(tmp_path: Path) -> None:
+async def test_std_16_exit_without_reading_input_reports_exit_status_and_stderr(tmp_path: Path) -> None:
     with trio.fail_after(PATIENCE), pytest.raises(ConnectionLost) as caught:
         async with open_stdio([sys.executable, "-S", "-c", "raise SystemExit('bad configuration')"]):
             pass
@@ -344,7 +342,9 @@ async def _fail_three(client: Client) -> list[BaseException]:
 
 
 @pytest.mark.parametrize("death", ["killed", "exits", "closes its output"])
-async def test_std_16_three_pending_calls_fail_at_once_each_with_connection_lost(tmp_path: Path, death: str) -> None:
+async def test_std_16_pending_calls_fail_at_once_with_connection_lost_if_server_exits(
+    tmp_path: Path, death: str
+) -> None:
     act = {
         "killed": "os.kill(os.getpid(), signal.SIGKILL)",
         "exits": "os._exit(7)",
@@ -365,7 +365,7 @@ async def test_std_16_three_pending_calls_fail_at_once_each_with_connection_lost
     assert len(failures) == 3
 
 
-async def test_err_02_a_child_that_exits_between_calls_fails_the_next_one_plainly(tmp_path: Path) -> None:
+async def test_err_02_call_after_server_exit_raises_connection_lost(tmp_path: Path) -> None:
     raw = RawServer(tmp_path, 'handshake(); text(until("tools/call")); note("dies"); os._exit(9)')
     with trio.fail_after(PATIENCE):
         async with open_stdio(raw.command, era="legacy") as client:
@@ -376,7 +376,7 @@ async def test_err_02_a_child_that_exits_between_calls_fails_the_next_one_plainl
     assert caught.value.exit_status == 9
 
 
-async def test_std_16_a_child_that_closed_its_input_but_answers_is_lost_only_for_what_comes_next(
+async def test_std_16_server_that_closed_its_input_answers_pending_call_and_fails_the_next(
     tmp_path: Path,
 ) -> None:
     raw = RawServer(tmp_path, 'handshake(); call = until("tools/call"); os.close(0); text(call); time.sleep(60)')
@@ -387,7 +387,7 @@ async def test_std_16_a_child_that_closed_its_input_but_answers_is_lost_only_for
                 await client.call_tool("any")
 
 
-async def test_only_the_last_lines_of_stderr_are_kept(tmp_path: Path) -> None:
+async def test_connection_lost_keeps_only_last_20_lines_of_stderr(tmp_path: Path) -> None:
     raw = RawServer(
         tmp_path, 'read(); [os.write(2, b"%d " % n + b"x" * 5000 + b"\\n") for n in range(100)]; os._exit(1)'
     )
@@ -403,7 +403,7 @@ async def test_only_the_last_lines_of_stderr_are_kept(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("inherit", [False, True])
-async def test_the_child_gets_our_secrets_only_when_told_so(
+async def test_server_process_inherits_environment_only_if_inherit_env_is_set(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, inherit: bool
 ) -> None:
     monkeypatch.setenv("MY_SECRET", "swordfish")
@@ -418,7 +418,7 @@ async def test_the_child_gets_our_secrets_only_when_told_so(
     assert entry["cwd"] == os.path.realpath(tmp_path)  # noqa: ASYNC240 - nothing else runs
 
 
-async def test_an_interrupt_at_the_terminal_is_ours_to_handle(tmp_path: Path) -> None:
+async def test_server_process_is_started_in_its_own_process_group(tmp_path: Path) -> None:
     raw = RawServer(tmp_path, 'note("group", group=os.getpgid(0), session=os.getsid(0)); handshake()')
     with trio.fail_after(PATIENCE):
         async with open_stdio(raw.command, era="legacy"):
@@ -426,7 +426,7 @@ async def test_an_interrupt_at_the_terminal_is_ours_to_handle(tmp_path: Path) ->
     assert raw.of("group")[0]["group"] != os.getpgid(0)
 
 
-async def test_no_descriptor_is_left_open(tmp_path: Path) -> None:
+async def test_opening_and_closing_stdio_clients_leaks_no_file_descriptor(tmp_path: Path) -> None:
     before = len(os.listdir("/proc/self/fd"))
     for number in range(3):
         raw = RawServer(tmp_path, name=f"journal{number}")

@@ -17,7 +17,7 @@ LEGACY = [name for name, row in REVISIONS.items() if row.handshake]
 MODERN = "2026-07-28"
 
 
-async def test_a_server_that_discovers_is_spoken_to_in_the_modern_revision_without_a_handshake(
+async def test_server_that_answers_discover_is_used_without_initialize(
     autojump_clock: object,
 ) -> None:
     async def script(peer: RawPeer) -> None:
@@ -30,7 +30,7 @@ async def test_a_server_that_discovers_is_spoken_to_in_the_modern_revision_witho
     assert methods_in(peer.wire) == ["server/discover", "tools/call"]
 
 
-async def test_every_modern_request_carries_its_version_client_and_capabilities(autojump_clock: object) -> None:
+async def test_modern_requests_carry_protocol_version_client_info_and_capabilities(autojump_clock: object) -> None:
     async def script(peer: RawPeer) -> None:
         await peer.discovered()
         await peer.text(await peer.until("tools/call"))
@@ -45,7 +45,7 @@ async def test_every_modern_request_carries_its_version_client_and_capabilities(
 
 
 @pytest.mark.parametrize("code", [-32601, -32602, -32600, -32002, 0])
-async def test_a_server_that_refuses_to_discover_is_initialized(autojump_clock: object, code: int) -> None:
+async def test_server_that_rejects_discover_is_initialized(autojump_clock: object, code: int) -> None:
     async def script(peer: RawPeer) -> None:
         await peer.error(await peer.until("server/discover"), code)
         await peer.handshake()
@@ -66,7 +66,7 @@ async def test_a_server_that_refuses_to_discover_is_initialized(autojump_clock: 
         '{"jsonrpc":"2.0","id":%d,"result":null,"error":{"code":-32601,"message":"Method not found"}}',
     ],
 )
-async def test_a_server_that_refuses_to_discover_in_no_json_rpc_is_initialized(
+async def test_server_that_rejects_discover_with_malformed_json_rpc_is_initialized(
     autojump_clock: object, answer: str
 ) -> None:
     async def script(peer: RawPeer) -> None:
@@ -80,7 +80,7 @@ async def test_a_server_that_refuses_to_discover_in_no_json_rpc_is_initialized(
 
 
 @pytest.mark.parametrize("version", LEGACY)
-async def test_each_legacy_revision_a_server_chooses_is_spoken(autojump_clock: object, version: str) -> None:
+async def test_client_accepts_each_legacy_revision_chosen_by_server(autojump_clock: object, version: str) -> None:
     async def script(peer: RawPeer) -> None:
         await peer.handshake(version)
         await peer.text(await peer.until("tools/call"))
@@ -92,7 +92,7 @@ async def test_each_legacy_revision_a_server_chooses_is_spoken(autojump_clock: o
 
 
 @pytest.mark.parametrize("version", LEGACY)
-async def test_the_legacy_revision_to_offer_can_be_chosen(autojump_clock: object, version: str) -> None:
+async def test_revision_option_sets_protocol_version_of_initialize(autojump_clock: object, version: str) -> None:
     async with (
         scripted(RawPeer.handshake) as (channel, peer),
         open_client(channel, era="legacy", revision=version) as client,
@@ -103,9 +103,7 @@ async def test_the_legacy_revision_to_offer_can_be_chosen(autojump_clock: object
 
 
 @pytest.mark.parametrize("era", ["auto", "legacy"])
-async def test_offering_a_revision_that_has_no_handshake_is_a_plain_value_error(
-    autojump_clock: object, era: Any
-) -> None:
+async def test_modern_revision_as_revision_option_raises_value_error(autojump_clock: object, era: Any) -> None:
     async with scripted(RawPeer.handshake) as (channel, peer):
         with pytest.raises(ValueError, match=r"revision must be a legacy revision \(2024-11-05"):
             async with open_client(channel, era=era, revision=MODERN):
@@ -114,7 +112,9 @@ async def test_offering_a_revision_that_has_no_handshake_is_a_plain_value_error(
 
 
 @pytest.mark.parametrize("version", ["2023-01-01", MODERN, "", "draft"])
-async def test_a_server_that_chooses_a_revision_we_do_not_speak_is_left(autojump_clock: object, version: str) -> None:
+async def test_unsupported_revision_chosen_by_server_raises_protocol_violation(
+    autojump_clock: object, version: str
+) -> None:
     async def script(peer: RawPeer) -> None:
         await peer.error(await peer.until("server/discover"), -32601)
         await peer.result(
@@ -129,7 +129,7 @@ async def test_a_server_that_chooses_a_revision_we_do_not_speak_is_left(autojump
     assert methods_in(peer.wire) == ["server/discover", "initialize"]
 
 
-async def test_a_modern_server_without_a_common_version_is_not_initialized(autojump_clock: object) -> None:
+async def test_modern_server_without_common_version_is_not_initialized(autojump_clock: object) -> None:
     async def script(peer: RawPeer) -> None:
         discover = await peer.until("server/discover")
         await peer.error(discover, -32022, "no", data={"supported": ["2031-01-01"], "requested": MODERN})
@@ -142,7 +142,7 @@ async def test_a_modern_server_without_a_common_version_is_not_initialized(autoj
 
 
 @pytest.mark.parametrize("offered", [["2025-06-18"], ["2031-01-01", "2024-11-05", "2025-06-18"]])
-async def test_a_refusal_that_offers_a_legacy_revision_of_ours_leads_to_the_handshake_in_that(
+async def test_unsupported_version_error_listing_a_legacy_revision_leads_to_initialize_with_it(
     autojump_clock: object, offered: list[str]
 ) -> None:
     async def script(peer: RawPeer) -> None:
@@ -157,7 +157,7 @@ async def test_a_refusal_that_offers_a_legacy_revision_of_ours_leads_to_the_hand
 
 
 @pytest.mark.parametrize("era", ["auto", "modern"])
-async def test_a_refusal_that_offers_a_modern_revision_of_ours_is_taken_up_once(
+async def test_unsupported_version_error_listing_our_modern_revision_is_retried_once(
     autojump_clock: object, era: Any
 ) -> None:
     async def refuse(peer: RawPeer) -> None:
@@ -184,7 +184,7 @@ async def test_a_refusal_that_offers_a_modern_revision_of_ours_is_taken_up_once(
     assert methods_in(peer.wire) == ["server/discover", "server/discover"]
 
 
-async def test_a_client_told_to_be_modern_takes_up_no_legacy_offer(autojump_clock: object) -> None:
+async def test_modern_only_client_ignores_legacy_revisions_in_version_error(autojump_clock: object) -> None:
     async def script(peer: RawPeer) -> None:
         discover = await peer.until("server/discover")
         await peer.error(discover, -32022, "no", data={"supported": ["2025-06-18"], "requested": MODERN})
@@ -196,7 +196,7 @@ async def test_a_client_told_to_be_modern_takes_up_no_legacy_offer(autojump_cloc
     assert methods_in(peer.wire) == ["server/discover"]
 
 
-async def test_a_discovery_without_our_modern_revision_leads_to_the_handshake(autojump_clock: object) -> None:
+async def test_discover_result_without_our_modern_revision_leads_to_initialize(autojump_clock: object) -> None:
     async def script(peer: RawPeer) -> None:
         await peer.discovered("2031-01-01", "2025-11-25")
         await peer.handshake()
@@ -206,7 +206,7 @@ async def test_a_discovery_without_our_modern_revision_leads_to_the_handshake(au
     assert "initialize" in methods_in(peer.wire)
 
 
-async def test_silence_leads_to_the_handshake_after_the_probe_timeout(autojump_clock: object) -> None:
+async def test_unanswered_discover_leads_to_initialize_after_probe_timeout(autojump_clock: object) -> None:
     asked_at: list[float] = []
 
     async def script(peer: RawPeer) -> None:
@@ -225,7 +225,7 @@ async def test_silence_leads_to_the_handshake_after_the_probe_timeout(autojump_c
     assert asked_at == [pytest.approx(begun + 3)]
 
 
-async def test_the_unanswered_question_is_cancelled_once_the_handshake_is_done(autojump_clock: object) -> None:
+async def test_unanswered_discover_is_cancelled_after_initialize_succeeds(autojump_clock: object) -> None:
     async with scripted(_silent_about_discovery) as (channel, peer), open_client(channel) as client:
         await client.ping()
     methods = methods_in(peer.wire)
@@ -240,7 +240,7 @@ async def _silent_about_discovery(peer: RawPeer) -> None:
     await peer.result(await peer.until("ping"), {})
 
 
-async def test_a_late_discovery_still_counts_while_the_handshake_is_unanswered(autojump_clock: object) -> None:
+async def test_late_discover_result_is_used_while_initialize_is_unanswered(autojump_clock: object) -> None:
     async def script(peer: RawPeer) -> None:
         discover = await peer.until("server/discover")
         initialize = await peer.until("initialize")
@@ -255,7 +255,7 @@ async def test_a_late_discovery_still_counts_while_the_handshake_is_unanswered(a
     assert "notifications/cancelled" not in methods_in(peer.wire)
 
 
-async def test_a_slow_modern_server_that_refuses_initialize_is_waited_for(autojump_clock: object) -> None:
+async def test_client_waits_for_slow_discover_result_if_initialize_is_refused(autojump_clock: object) -> None:
     async def script(peer: RawPeer) -> None:
         discover = await peer.until("server/discover")
         await peer.error(await peer.until("initialize"), -32601)
@@ -266,7 +266,7 @@ async def test_a_slow_modern_server_that_refuses_initialize_is_waited_for(autoju
         assert client.revision.name == MODERN
 
 
-async def test_a_discovery_after_the_handshake_changes_nothing(autojump_clock: object) -> None:
+async def test_discover_result_after_initialize_is_ignored(autojump_clock: object) -> None:
     async def script(peer: RawPeer) -> None:
         discover = await peer.until("server/discover")
         await peer.handshake()
@@ -278,7 +278,7 @@ async def test_a_discovery_after_the_handshake_changes_nothing(autojump_clock: o
         assert client.revision.handshake
 
 
-async def test_a_server_that_refuses_both_openings_is_a_peer_error(autojump_clock: object) -> None:
+async def test_server_that_refuses_discover_and_initialize_raises_peer_error(autojump_clock: object) -> None:
     async def script(peer: RawPeer) -> None:
         await peer.error(await peer.until("server/discover"), -32601)
         await peer.error(await peer.until("initialize"), -32000, "not today", data={"try": "tomorrow"})
@@ -291,7 +291,9 @@ async def test_a_server_that_refuses_both_openings_is_a_peer_error(autojump_cloc
 
 
 @pytest.mark.parametrize("opening", ["server/discover", "initialize"])
-async def test_a_connection_that_is_lost_while_opening_is_connection_lost(autojump_clock: object, opening: str) -> None:
+async def test_connection_closed_during_negotiation_raises_connection_lost(
+    autojump_clock: object, opening: str
+) -> None:
     async def script(peer: RawPeer) -> None:
         if opening == "initialize":
             await peer.error(await peer.until("server/discover"), -32601)
@@ -304,7 +306,7 @@ async def test_a_connection_that_is_lost_while_opening_is_connection_lost(autoju
                 pass
 
 
-async def test_a_server_that_answers_the_probe_with_nothing_is_a_legacy_one(autojump_clock: object) -> None:
+async def test_empty_discover_result_leads_to_initialize(autojump_clock: object) -> None:
     async def script(peer: RawPeer) -> None:
         await peer.result(await peer.until("server/discover"), {})
         await peer.handshake()
@@ -325,7 +327,9 @@ async def test_a_server_that_answers_the_probe_with_nothing_is_a_legacy_one(auto
         "text",
     ],
 )
-async def test_a_discovery_that_makes_no_sense_is_a_protocol_violation(autojump_clock: object, answer: Any) -> None:
+async def test_malformed_discover_result_raises_protocol_violation_in_modern_client(
+    autojump_clock: object, answer: Any
+) -> None:
     async def script(peer: RawPeer) -> None:
         await peer.result(await peer.until("server/discover"), answer)
 
@@ -336,9 +340,7 @@ async def test_a_discovery_that_makes_no_sense_is_a_protocol_violation(autojump_
 
 
 @pytest.mark.parametrize("answer", [None, [], {}, {"protocolVersion": 5}, "text"])
-async def test_an_initialize_result_that_makes_no_sense_is_a_protocol_violation(
-    autojump_clock: object, answer: Any
-) -> None:
+async def test_malformed_initialize_result_raises_protocol_violation(autojump_clock: object, answer: Any) -> None:
     async def script(peer: RawPeer) -> None:
         await peer.result(await peer.until("initialize"), answer)
 
@@ -348,7 +350,7 @@ async def test_an_initialize_result_that_makes_no_sense_is_a_protocol_violation(
                 pass
 
 
-async def test_a_client_told_to_be_modern_never_falls_back(autojump_clock: object) -> None:
+async def test_modern_only_client_does_not_fall_back_to_initialize(autojump_clock: object) -> None:
     async def script(peer: RawPeer) -> None:
         await peer.error(await peer.until("server/discover"), -32601)
 
@@ -359,7 +361,7 @@ async def test_a_client_told_to_be_modern_never_falls_back(autojump_clock: objec
     assert methods_in(peer.wire) == ["server/discover"]
 
 
-async def test_a_server_may_ping_while_we_negotiate(autojump_clock: object) -> None:
+async def test_ping_from_server_during_negotiation_is_answered(autojump_clock: object) -> None:
     async def script(peer: RawPeer) -> None:
         discover = await peer.until("server/discover")
         await peer.request("p1", "ping")
@@ -371,7 +373,7 @@ async def test_a_server_may_ping_while_we_negotiate(autojump_clock: object) -> N
         assert client.revision.handshake
 
 
-async def test_what_the_server_says_of_itself_can_be_read(autojump_clock: object) -> None:
+async def test_client_exposes_instructions_and_capabilities_of_server(autojump_clock: object) -> None:
     async def script(peer: RawPeer) -> None:
         await peer.result(
             await peer.until("initialize"),
@@ -399,7 +401,7 @@ async def test_what_the_server_says_of_itself_can_be_read(autojump_clock: object
         {"capabilities": {}, "protocolVersion": None},
     ],
 )
-async def test_a_server_that_names_no_version_has_taken_the_offered_one(
+async def test_initialize_result_without_version_means_the_requested_revision(
     autojump_clock: object, described: dict[str, Any]
 ) -> None:
     async def script(peer: RawPeer) -> None:
@@ -412,7 +414,9 @@ async def test_a_server_that_names_no_version_has_taken_the_offered_one(
 @pytest.mark.parametrize(
     ("info", "name"), [("raw", "raw"), ({}, "unknown"), ([], "unknown"), (5, "unknown"), ({"version": "1"}, "unknown")]
 )
-async def test_odd_description_of_a_modern_server_is_read(autojump_clock: object, info: Any, name: str) -> None:
+async def test_unusual_discover_result_of_modern_server_is_accepted(
+    autojump_clock: object, info: Any, name: str
+) -> None:
     async def script(peer: RawPeer) -> None:
         meta = {"io.modelcontextprotocol/serverInfo": info}
         await peer.result(await peer.read(), {**discovery(), "supportedVersions": "2026-07-28", "_meta": meta})

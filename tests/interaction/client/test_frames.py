@@ -38,7 +38,7 @@ from trio_mcp.types import UnreadableMessage
         b"\x00",
     ],
 )
-async def test_std_07_a_line_that_is_no_message_is_reported_and_the_next_is_handled(
+async def test_std_07_invalid_line_is_reported_and_next_line_is_handled(
     autojump_clock: object, junk: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def script(peer: RawPeer) -> None:
@@ -55,7 +55,7 @@ async def test_std_07_a_line_that_is_no_message_is_reported_and_the_next_is_hand
     assert all(record.levelno <= logging.WARNING for record in caplog.records)
 
 
-async def test_std_07_over_a_real_pipe(tmp_path: Path) -> None:
+async def test_std_07_invalid_lines_on_a_pipe_are_counted_and_not_answered(tmp_path: Path) -> None:
     raw = RawServer(
         tmp_path,
         r"""
@@ -84,7 +84,7 @@ text(call)
 
 
 @pytest.mark.parametrize("era", ["legacy", "modern"])
-async def test_a_server_that_prints_while_it_works_and_reads_nothing_is_waited_for(tmp_path: Path, era: Any) -> None:
+async def test_call_succeeds_if_server_prints_20000_lines_to_stdout_meanwhile(tmp_path: Path, era: Any) -> None:
     raw = RawServer(tmp_path, PRINTS)
     told: list[UnreadableMessage] = []
     with trio.fail_after(PATIENCE):
@@ -96,7 +96,7 @@ async def test_a_server_that_prints_while_it_works_and_reads_nothing_is_waited_f
     assert len(told) == 20_000
 
 
-async def test_a_member_of_a_group_prints_and_the_group_is_told(tmp_path: Path) -> None:
+async def test_on_unreadable_of_a_group_member_receives_stray_output(tmp_path: Path) -> None:
     raw = RawServer(tmp_path, r'handshake(); write(b"stray\n"); result(until("ping"), {})')
     told: list[UnreadableMessage] = []
     members = {"chatty": MemberDescription(raw.command, options={"era": "legacy", "on_unreadable": told.append})}
@@ -108,7 +108,7 @@ async def test_a_member_of_a_group_prints_and_the_group_is_told(tmp_path: Path) 
     assert [message.text for message in told] == ["stray"]
 
 
-async def test_the_server_behind_a_proxy_prints_and_is_not_answered(tmp_path: Path) -> None:
+async def test_on_unreadable_of_proxied_server_receives_stray_output(tmp_path: Path) -> None:
     raw = RawServer(tmp_path, r'opened(); call = until("tools/call"); write(b"stray\n"); text(call)')
     told: list[UnreadableMessage] = []
     behind = proxy(partial(open_stdio, raw.command, on_unreadable=told.append))
@@ -119,7 +119,7 @@ async def test_the_server_behind_a_proxy_prints_and_is_not_answered(tmp_path: Pa
     assert not [message for message in raw.wire if "error" in message]
 
 
-async def test_a_callback_that_fails_costs_neither_the_call_nor_the_next_line(
+async def test_failing_on_unreadable_callback_does_not_fail_call_or_next_line(
     autojump_clock: object, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def script(peer: RawPeer) -> None:
@@ -141,7 +141,7 @@ async def test_a_callback_that_fails_costs_neither_the_call_nor_the_next_line(
     assert "no space left on device" in caplog.text
 
 
-async def test_a_callback_for_what_is_unreadable_is_a_plain_function(tmp_path: Path) -> None:
+async def test_async_on_unreadable_callback_raises_value_error(tmp_path: Path) -> None:
     async def asynchronous(message: UnreadableMessage) -> None: ...
 
     with pytest.raises(ValueError, match="on_unreadable is called synchronously: write it with def"):
@@ -149,7 +149,7 @@ async def test_a_callback_for_what_is_unreadable_is_a_plain_function(tmp_path: P
             pass
 
 
-async def test_a_question_that_is_too_long_is_refused_under_its_id_by_a_legacy_client(tmp_path: Path) -> None:
+async def test_too_long_server_request_is_refused_under_its_id_by_legacy_client(tmp_path: Path) -> None:
     """It is no junk: somebody waits for its answer."""
     raw = RawServer(
         tmp_path,
@@ -169,7 +169,7 @@ async def test_a_question_that_is_too_long_is_refused_under_its_id_by_a_legacy_c
 
 
 @pytest.mark.parametrize("named", ["nowhere", "last"])
-async def test_an_answer_of_which_neither_end_tells_what_it_is_fails_the_only_call(tmp_path: Path, named: str) -> None:
+async def test_too_long_answer_without_readable_id_fails_the_only_pending_call(tmp_path: Path, named: str) -> None:
     raw = RawServer(
         tmp_path,
         r"""
@@ -188,7 +188,7 @@ async def test_an_answer_of_which_neither_end_tells_what_it_is_fails_the_only_ca
             assert text_of(await client.call_tool("any")) == "done"
 
 
-async def test_a_modern_client_writes_no_reply_whatever_comes_over_a_real_pipe(tmp_path: Path) -> None:
+async def test_modern_client_sends_no_replies_whatever_the_server_writes(tmp_path: Path) -> None:
     """2026-07-28 stdio, Sending Messages: the client MUST NOT write responses."""
     raw = RawServer(
         tmp_path,
@@ -206,7 +206,7 @@ async def test_a_modern_client_writes_no_reply_whatever_comes_over_a_real_pipe(t
     assert [message["method"] for message in raw.wire] == ["server/discover", "tools/call"]
 
 
-async def test_bytes_may_come_one_at_a_time_with_crlf_blank_lines_and_a_bom(tmp_path: Path) -> None:
+async def test_single_bytes_with_crlf_blank_lines_and_bom_are_read_as_messages(tmp_path: Path) -> None:
     raw = RawServer(
         tmp_path,
         r"""
@@ -223,7 +223,7 @@ async def test_bytes_may_come_one_at_a_time_with_crlf_blank_lines_and_a_bom(tmp_
             assert text_of(await client.call_tool("any")) == "é\u2028😀"
 
 
-async def test_the_last_line_counts_without_its_newline(tmp_path: Path) -> None:
+async def test_last_line_without_newline_is_read(tmp_path: Path) -> None:
     raw = RawServer(
         tmp_path,
         """
@@ -239,7 +239,7 @@ async def test_the_last_line_counts_without_its_newline(tmp_path: Path) -> None:
             assert text_of(await client.call_tool("any")) == "last words"
 
 
-async def test_std_08_messages_of_10_mib_both_ways(tmp_path: Path) -> None:
+async def test_std_08_messages_of_10_mib_are_sent_and_received(tmp_path: Path) -> None:
     raw = RawServer(
         tmp_path,
         """
@@ -255,7 +255,7 @@ async def test_std_08_messages_of_10_mib_both_ways(tmp_path: Path) -> None:
     assert answer == "b" * size + "a"
 
 
-async def test_std_08_a_line_beyond_the_limit_is_skipped_without_being_kept(tmp_path: Path) -> None:
+async def test_std_08_client_skips_line_beyond_message_limit_without_buffering(tmp_path: Path) -> None:
     raw = RawServer(
         tmp_path,
         r"""
@@ -278,7 +278,7 @@ async def test_std_08_a_line_beyond_the_limit_is_skipped_without_being_kept(tmp_
     assert not [message for message in raw.wire if "error" in message]
 
 
-async def test_a_reply_beyond_the_limit_fails_its_call(tmp_path: Path) -> None:
+async def test_reply_beyond_message_limit_fails_its_call(tmp_path: Path) -> None:
     raw = RawServer(
         tmp_path,
         """
@@ -305,9 +305,7 @@ text(asked[1], "the other")
 
 
 @pytest.mark.parametrize("era", ["legacy", "modern"])
-async def test_a_result_beyond_the_limit_whose_id_stands_behind_it_fails_its_call_and_no_other(
-    tmp_path: Path, era: Any
-) -> None:
+async def test_result_beyond_message_limit_with_id_at_its_end_fails_only_its_call(tmp_path: Path, era: Any) -> None:
     """So does the TypeScript SDK write its replies."""
     raw = RawServer(tmp_path, TYPESCRIPT)
     outcomes: list[str] = []
@@ -334,7 +332,7 @@ async def test_a_result_beyond_the_limit_whose_id_stands_behind_it_fails_its_cal
     ['{"result":{"content":[', '{"result":{"content":[' + "[]," * 700_000 + '],"jsonrpc":"2.0"}'],
     ids=["cut", "too long"],
 )
-async def test_an_answer_that_names_nobody_fails_the_only_call_it_can_be_meant_for(tmp_path: Path, lost: str) -> None:
+async def test_unreadable_answer_without_id_fails_the_only_pending_call(tmp_path: Path, lost: str) -> None:
     raw = RawServer(tmp_path, f"""
         handshake()
         call = until("tools/call")
@@ -351,7 +349,7 @@ async def test_an_answer_that_names_nobody_fails_the_only_call_it_can_be_meant_f
     assert "notifications/cancelled" not in methods_in(raw.wire)
 
 
-async def test_an_answer_that_names_nobody_fails_those_that_would_wait_for_ever(autojump_clock: object) -> None:
+async def test_unreadable_answer_without_id_fails_pending_calls_without_timeout(autojump_clock: object) -> None:
     async def script(peer: RawPeer) -> None:
         await peer.handshake()
         calls = [await peer.until("tools/call") for _ in range(4)]
@@ -400,7 +398,7 @@ async def test_an_answer_that_names_nobody_fails_those_that_would_wait_for_ever(
         ('{"jsonrpc":"2.0","id":%d,"error":{"code":"ENOENT","message":""}}', "a reply whose error is empty"),
     ],
 )
-async def test_an_answer_that_is_json_but_no_reply_fails_its_call(
+async def test_answer_that_is_json_but_not_a_reply_fails_its_call(
     autojump_clock: object, reached: str, answer: str, reason: str
 ) -> None:
     written: list[str] = []
@@ -424,7 +422,7 @@ async def test_an_answer_that_is_json_but_no_reply_fails_its_call(
 
 
 @pytest.mark.parametrize("line", ['{"result":5}', '{"jsonrpc":"2.0","id":null,"error":{}}', '{"id":77,"result":5}'])
-async def test_what_may_be_no_answer_at_all_fails_no_call(autojump_clock: object, line: str) -> None:
+async def test_unreadable_line_that_may_not_be_an_answer_fails_no_call(autojump_clock: object, line: str) -> None:
     async def script(peer: RawPeer) -> None:
         await peer.handshake()
         call = await peer.until("tools/call")

@@ -17,7 +17,7 @@ from trio_mcp.client.opening import open_client
 from trio_mcp.types import LogParams
 
 
-async def test_a_change_callback_may_hand_over_to_a_task_that_lists(autojump_clock: object) -> None:
+async def test_list_changed_callback_can_hand_over_to_a_task_that_lists(autojump_clock: object) -> None:
     async def script(peer: RawPeer) -> None:
         await peer.handshake()
         for _ in range(2):
@@ -58,7 +58,7 @@ _CHANGING = {
 }
 
 
-async def test_a_change_callback_may_hand_over_to_a_task_that_lists_in_another_process(
+async def test_list_changed_callback_can_hand_over_to_a_listing_task_across_processes(
     serve_raw: Serve, era: str
 ) -> None:
     raw = serve_raw(
@@ -79,7 +79,7 @@ async def test_a_change_callback_may_hand_over_to_a_task_that_lists_in_another_p
 
 
 @pytest.mark.parametrize("kind", ["tools", "resource"])
-async def test_calls_take_no_longer_for_a_slow_change_callback(autojump_clock: object, kind: str) -> None:
+async def test_slow_change_callback_does_not_delay_calls(autojump_clock: object, kind: str) -> None:
     async def script(peer: RawPeer) -> None:
         await peer.handshake()
         for _ in range(3):
@@ -109,7 +109,7 @@ async def test_calls_take_no_longer_for_a_slow_change_callback(autojump_clock: o
     assert len(told) == 6
 
 
-async def test_logs_do_not_wait_for_a_slow_change_callback(autojump_clock: object) -> None:
+async def test_slow_change_callback_does_not_delay_logs(autojump_clock: object) -> None:
     async def script(peer: RawPeer) -> None:
         await peer.handshake()
         call = await peer.until("tools/call")
@@ -131,7 +131,7 @@ async def test_logs_do_not_wait_for_a_slow_change_callback(autojump_clock: objec
         assert logged == ["row 1"]
 
 
-async def test_a_reply_waits_for_no_log_that_came_before_its_request(autojump_clock: object) -> None:
+async def test_reply_does_not_wait_for_callback_of_log_received_before_its_request(autojump_clock: object) -> None:
     async def script(peer: RawPeer) -> None:
         await peer.handshake()
         await peer.log("of nobody")
@@ -147,7 +147,7 @@ async def test_a_reply_waits_for_no_log_that_came_before_its_request(autojump_cl
         assert trio.current_time() == pytest.approx(began)
 
 
-async def test_a_log_callback_may_wait_for_a_task_that_calls(autojump_clock: object) -> None:
+async def test_log_callback_can_wait_for_a_task_that_calls_tools(autojump_clock: object) -> None:
     async def script(peer: RawPeer) -> None:
         await peer.handshake()
         outer = await peer.until("tools/call")
@@ -197,7 +197,7 @@ async def test_a_log_callback_may_wait_for_a_task_that_calls(autojump_clock: obj
     assert order[8:] == ["of the inner call"]
 
 
-async def test_once_the_callback_that_a_call_was_made_in_is_done_its_own_logs_count(autojump_clock: object) -> None:
+async def test_call_made_during_a_log_callback_waits_for_its_own_logs_afterwards(autojump_clock: object) -> None:
     async def script(peer: RawPeer) -> None:
         await peer.handshake()
         await peer.log("before")
@@ -218,7 +218,7 @@ async def test_once_the_callback_that_a_call_was_made_in_is_done_its_own_logs_co
         assert told == ["before", "its own"]
 
 
-async def test_a_log_callback_that_waits_for_a_call_in_flight_holds_it_up_for_a_while_only(
+async def test_log_callback_waiting_for_pending_call_delays_it_by_callback_grace_only(
     autojump_clock: object, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def script(peer: RawPeer) -> None:
@@ -249,7 +249,7 @@ async def test_a_log_callback_that_waits_for_a_call_in_flight_holds_it_up_for_a_
     caplog.clear()
 
 
-async def test_each_callback_has_the_grace_for_itself(autojump_clock: object) -> None:
+async def test_callback_grace_applies_to_each_callback_separately(autojump_clock: object) -> None:
     async def script(peer: RawPeer) -> None:
         await peer.handshake()
         call = await peer.until("tools/call")
@@ -269,7 +269,7 @@ async def test_each_callback_has_the_grace_for_itself(autojump_clock: object) ->
         assert told == [0, 1, 2, 3, 4]
 
 
-async def test_without_a_limit_a_reply_waits_for_as_long_as_it_takes(autojump_clock: object) -> None:
+async def test_reply_waits_for_slow_log_callback_if_callback_grace_is_infinite(autojump_clock: object) -> None:
     async def script(peer: RawPeer) -> None:
         await peer.handshake()
         call = await peer.until("tools/call")

@@ -21,7 +21,7 @@ from trio_mcp.types import LogParams
 TOKENS_OF_NOBODY = ["unknown", 999, "", True, None, 1.5, [], {}]
 
 
-async def test_notifications_are_handed_over_in_wire_order_and_finished_before_the_call_returns(
+async def test_log_callbacks_run_in_wire_order_and_finish_before_call_returns(
     autojump_clock: object,
 ) -> None:
     async def script(peer: RawPeer) -> None:
@@ -45,7 +45,7 @@ async def test_notifications_are_handed_over_in_wire_order_and_finished_before_t
         assert told[-1] == "after the answer"
 
 
-async def test_changes_are_handed_over_in_wire_order_one_after_another(autojump_clock: object) -> None:
+async def test_change_callbacks_run_in_wire_order_one_at_a_time(autojump_clock: object) -> None:
     async def script(peer: RawPeer) -> None:
         await peer.handshake()
         await peer.notify("notifications/resources/updated", {"uri": "x:1"})
@@ -69,7 +69,7 @@ async def test_changes_are_handed_over_in_wire_order_one_after_another(autojump_
     assert told == [(step, change) for change in ("x:1", "tools", "x:2") for step in ("begin", "end")]
 
 
-async def test_they_are_finished_before_an_error_leaves_the_call_too(autojump_clock: object) -> None:
+async def test_log_callbacks_finish_before_call_raises_error(autojump_clock: object) -> None:
     async def script(peer: RawPeer) -> None:
         await peer.handshake()
         call = await peer.until("tools/call")
@@ -88,7 +88,7 @@ async def test_they_are_finished_before_an_error_leaves_the_call_too(autojump_cl
         assert told == ["before the error"]
 
 
-async def test_progress_is_handed_over_in_order_and_finished_before_the_call_returns(autojump_clock: object) -> None:
+async def test_progress_callbacks_run_in_order_and_finish_before_call_returns(autojump_clock: object) -> None:
     async def script(peer: RawPeer) -> None:
         await peer.handshake()
         call = await peer.until("tools/call")
@@ -108,7 +108,7 @@ async def test_progress_is_handed_over_in_order_and_finished_before_the_call_ret
     assert seen == [Progress(number, 20, f"{number} of 20") for number in range(20)]
 
 
-async def test_progress_callbacks_run_in_the_task_of_their_call(autojump_clock: object) -> None:
+async def test_progress_callback_runs_in_the_task_of_its_call(autojump_clock: object) -> None:
     async def script(peer: RawPeer) -> None:
         await peer.handshake()
         call = await peer.until("tools/call")
@@ -121,7 +121,7 @@ async def test_progress_callbacks_run_in_the_task_of_their_call(autojump_clock: 
     assert tasks == [trio.lowlevel.current_task()]
 
 
-async def test_a_call_without_a_progress_callback_asks_for_no_progress(autojump_clock: object) -> None:
+async def test_call_without_progress_callback_sends_no_progress_token(autojump_clock: object) -> None:
     async def script(peer: RawPeer) -> None:
         await peer.handshake()
         await peer.text(await peer.until("tools/call"))
@@ -132,7 +132,7 @@ async def test_a_call_without_a_progress_callback_asks_for_no_progress(autojump_
 
 
 @pytest.mark.parametrize("settled_by", ["a later answer", "a later error"])
-async def test_s2c_02_a_list_changed_callback_may_list_while_a_call_is_pending(
+async def test_s2c_02_list_changed_callback_can_list_while_a_call_is_pending(
     autojump_clock: object, settled_by: str
 ) -> None:
     async def script(peer: RawPeer) -> None:
@@ -157,7 +157,7 @@ async def test_s2c_02_a_list_changed_callback_may_list_while_a_call_is_pending(
         assert names == ["new"]
 
 
-async def test_s2c_02_in_another_process(serve_raw: Serve) -> None:
+async def test_s2c_02_list_changed_callback_can_list_during_a_call_across_processes(serve_raw: Serve) -> None:
     raw = serve_raw(
         """
         handshake()
@@ -176,7 +176,7 @@ async def test_s2c_02_in_another_process(serve_raw: Serve) -> None:
             assert text_of(await client.call_tool("any")) == "done"
 
 
-async def test_a_progress_callback_may_call_the_same_client(autojump_clock: object) -> None:
+async def test_progress_callback_can_call_the_same_client(autojump_clock: object) -> None:
     async def script(peer: RawPeer) -> None:
         await peer.handshake()
         outer = await peer.until("tools/call")
@@ -198,7 +198,7 @@ async def test_a_progress_callback_may_call_the_same_client(autojump_clock: obje
     assert inner == ["inner"]
 
 
-async def test_a_callback_whose_own_call_is_answered_after_more_notifications_does_not_wait_for_itself(
+async def test_log_callback_that_calls_does_not_wait_for_logs_behind_itself(
     autojump_clock: object,
 ) -> None:
     async def script(peer: RawPeer) -> None:
@@ -222,7 +222,7 @@ async def test_a_callback_whose_own_call_is_answered_after_more_notifications_do
 
 
 @pytest.mark.parametrize("kind", ["async", "plain"])
-async def test_err_02_a_failing_notification_callback_is_reported_and_costs_nothing_else(
+async def test_err_02_failing_notification_callback_is_logged_and_call_succeeds(
     autojump_clock: object, caplog: pytest.LogCaptureFixture, kind: str
 ) -> None:
     async def script(peer: RawPeer) -> None:
@@ -253,7 +253,7 @@ async def test_err_02_a_failing_notification_callback_is_reported_and_costs_noth
 
 
 @pytest.mark.parametrize("token", TOKENS_OF_NOBODY)
-async def test_prg_04_progress_for_nobody_is_ignored(autojump_clock: object, token: Any) -> None:
+async def test_prg_04_progress_with_unknown_token_is_ignored(autojump_clock: object, token: Any) -> None:
     async def script(peer: RawPeer) -> None:
         await peer.handshake()
         call = await peer.until("tools/call")
@@ -278,7 +278,7 @@ async def test_prg_04_progress_for_nobody_is_ignored(autojump_clock: object, tok
         {"progressToken": "%", "progress": None},
     ],
 )
-async def test_prg_04_progress_that_makes_no_sense_is_ignored(autojump_clock: object, params: Any) -> None:
+async def test_prg_04_malformed_progress_is_ignored(autojump_clock: object, params: Any) -> None:
     async def script(peer: RawPeer) -> None:
         await peer.handshake()
         call = await peer.until("tools/call")
@@ -295,7 +295,7 @@ async def test_prg_04_progress_that_makes_no_sense_is_ignored(autojump_clock: ob
     assert seen == [Progress(2)]
 
 
-async def test_prg_04_progress_for_nobody_is_ignored_in_another_process(serve_raw: Serve, era: str) -> None:
+async def test_prg_04_progress_with_unknown_token_is_ignored_across_processes(serve_raw: Serve, era: str) -> None:
     raw = serve_raw(
         """
         opened()
@@ -318,7 +318,7 @@ async def test_prg_04_progress_for_nobody_is_ignored_in_another_process(serve_ra
     assert seen == [1, 3]
 
 
-async def test_progress_callbacks_get_each_call_only_its_own(autojump_clock: object) -> None:
+async def test_progress_callback_receives_only_progress_of_its_own_call(autojump_clock: object) -> None:
     async def script(peer: RawPeer) -> None:
         await peer.handshake()
         calls = [await peer.until("tools/call") for _ in range(3)]
@@ -341,7 +341,9 @@ async def test_progress_callbacks_get_each_call_only_its_own(autojump_clock: obj
 
 
 @pytest.mark.parametrize("listening", [False, True])
-async def test_bpl_02_ten_thousand_notifications_before_the_answer(serve_raw: Serve, listening: bool) -> None:
+async def test_bpl_02_ten_thousand_notifications_before_the_answer_are_handled(
+    serve_raw: Serve, listening: bool
+) -> None:
     raw = serve_raw(
         """
         handshake()
@@ -365,7 +367,7 @@ async def test_bpl_02_ten_thousand_notifications_before_the_answer(serve_raw: Se
     assert count == (10_000 if listening else 0)
 
 
-async def test_bpl_02_a_callback_that_never_returns_keeps_a_bounded_number_waiting(autojump_clock: object) -> None:
+async def test_bpl_02_blocked_log_callback_bounds_pending_notifications(autojump_clock: object) -> None:
     async def script(peer: RawPeer) -> None:
         await peer.handshake()
         for _ in range(500):
@@ -386,7 +388,7 @@ async def test_bpl_02_a_callback_that_never_returns_keeps_a_bounded_number_waiti
     assert kept < 500_000
 
 
-async def test_large_logs_between_small_messages_of_batches_count_whole(autojump_clock: object) -> None:
+async def test_size_of_large_logs_inside_batches_counts_towards_inbound_limit(autojump_clock: object) -> None:
     async def script(peer: RawPeer) -> None:
         await peer.handshake("2025-03-26")
         nothing = {"jsonrpc": "2.0", "method": "notifications/nothing"}
@@ -410,7 +412,7 @@ async def test_large_logs_between_small_messages_of_batches_count_whole(autojump
     assert told == [0, 4, 5], "the oldest of those that wait made room"
 
 
-async def test_rpc_06_unknown_notifications_and_known_ones_with_bad_params_are_passed_over(
+async def test_rpc_06_unknown_or_malformed_notifications_are_ignored(
     autojump_clock: object,
 ) -> None:
     async def script(peer: RawPeer) -> None:
@@ -442,7 +444,7 @@ async def test_rpc_06_unknown_notifications_and_known_ones_with_bad_params_are_p
     assert methods_in(peer.wire)[-1] == "tools/call"
 
 
-async def test_odd_optional_members_of_logs_and_progress_are_absent(autojump_clock: object) -> None:
+async def test_optional_log_and_progress_members_of_wrong_type_are_none(autojump_clock: object) -> None:
     async def script(peer: RawPeer) -> None:
         await peer.handshake()
         call = await peer.until("tools/call")
@@ -468,7 +470,9 @@ async def test_odd_optional_members_of_logs_and_progress_are_absent(autojump_clo
     assert reports == [(1, None, None), (2, None, None)]
 
 
-async def test_rpc_06_in_another_process(serve_raw: Serve, era: str) -> None:
+async def test_rpc_06_unknown_or_malformed_notifications_are_ignored_across_processes(
+    serve_raw: Serve, era: str
+) -> None:
     raw = serve_raw(
         """
         opened()

@@ -38,7 +38,7 @@ def _answering(*results: Any, modern: bool = False) -> Any:
         5,
     ],
 )
-async def test_a_result_that_makes_no_sense_is_a_protocol_violation_of_that_call(
+async def test_malformed_tool_result_raises_protocol_violation_for_that_call(
     autojump_clock: object, result: Any
 ) -> None:
     async with scripted(_answering(result, TEXT)) as (channel, _), open_client(channel) as client:
@@ -47,19 +47,19 @@ async def test_a_result_that_makes_no_sense_is_a_protocol_violation_of_that_call
         assert text_of(await client.call_tool("any")) == "done"
 
 
-async def test_members_of_a_result_that_nobody_knows_do_no_harm(autojump_clock: object) -> None:
+async def test_unknown_members_of_a_result_are_ignored(autojump_clock: object) -> None:
     result = {**TEXT, "future": {"x": 1}, "content": [{"type": "text", "text": "done", "future": 1}]}
     async with scripted(_answering(result)) as (channel, _), open_client(channel) as client:
         assert text_of(await client.call_tool("any")) == "done"
 
 
-async def test_a_modern_result_without_a_result_type_is_complete(autojump_clock: object) -> None:
+async def test_modern_result_without_result_type_is_complete(autojump_clock: object) -> None:
     async with scripted(_answering(TEXT, modern=True)) as (channel, _), open_client(channel) as client:
         assert text_of(await client.call_tool("any")) == "done"
 
 
 @pytest.mark.parametrize("kind", ["hologram", "", None, 5, [], {}, "x" * 10_000])
-async def test_an_unknown_result_type_is_an_error_of_that_call(autojump_clock: object, kind: Any) -> None:
+async def test_unknown_result_type_raises_protocol_violation_for_that_call(autojump_clock: object, kind: Any) -> None:
     results = ({**TEXT, "resultType": kind}, {**TEXT, "resultType": "complete"})
     async with scripted(_answering(*results, modern=True)) as (channel, _), open_client(channel) as client:
         with pytest.raises(ProtocolViolation, match="result type") as caught:
@@ -68,12 +68,12 @@ async def test_an_unknown_result_type_is_an_error_of_that_call(autojump_clock: o
         assert text_of(await client.call_tool("any")) == "done"
 
 
-async def test_a_legacy_result_may_have_a_member_of_the_name_result_type(autojump_clock: object) -> None:
+async def test_legacy_result_may_contain_a_result_type_member(autojump_clock: object) -> None:
     async with scripted(_answering({**TEXT, "resultType": "mine"})) as (channel, _), open_client(channel) as client:
         assert text_of(await client.call_tool("any")) == "done"
 
 
-async def test_an_error_of_the_peer_keeps_its_code_message_and_data(autojump_clock: object) -> None:
+async def test_peer_error_keeps_code_message_and_data(autojump_clock: object) -> None:
     async def script(peer: RawPeer) -> None:
         await peer.handshake()
         await peer.error(await peer.read(), -32602, "Unknown tool: x", data={"tool": "x"})
@@ -92,12 +92,12 @@ async def test_an_error_of_the_peer_keeps_its_code_message_and_data(autojump_clo
         assert (caught.value.code, caught.value.message, caught.value.data) == (7, "", None)
 
 
-async def test_a_failed_tool_is_a_result_and_no_exception(autojump_clock: object) -> None:
+async def test_failed_tool_call_returns_result_with_is_error(autojump_clock: object) -> None:
     async with scripted(_answering({**TEXT, "isError": True})) as (channel, _), open_client(channel) as client:
         assert (await client.call_tool("any")).is_error
 
 
-async def test_answers_find_their_calls_in_any_order(autojump_clock: object) -> None:
+async def test_answers_in_any_order_are_matched_to_their_calls(autojump_clock: object) -> None:
     async def script(peer: RawPeer) -> None:
         await peer.handshake()
         calls = [await peer.until("tools/call") for _ in range(10)]
@@ -134,7 +134,7 @@ def _wrong_replies(call_id: int) -> list[str]:
     return [line.replace("ID", str(call_id)) for line in lines]
 
 
-async def test_s2c_04_replies_that_name_no_call_settle_nobody_and_the_true_one_still_works(
+async def test_s2c_04_replies_with_unknown_ids_are_ignored_and_the_real_reply_is_used(
     autojump_clock: object,
 ) -> None:
     async def script(peer: RawPeer) -> None:
@@ -171,7 +171,7 @@ async def test_s2c_04_replies_that_name_no_call_settle_nobody_and_the_true_one_s
     ],
     ids=["both", "text", "null", "empty", "version"],
 )
-async def test_s2c_04_a_reply_that_makes_no_sense_fails_the_call_that_it_names_and_no_other(
+async def test_s2c_04_malformed_reply_fails_only_the_call_with_its_id(
     autojump_clock: object, reply: str, why: str, modern: bool
 ) -> None:
     async def script(peer: RawPeer) -> None:
@@ -193,7 +193,9 @@ async def test_s2c_04_a_reply_that_makes_no_sense_fails_the_call_that_it_names_a
 
 
 @pytest.mark.parametrize("modern", [False, True])
-async def test_a_null_member_beside_the_result_or_the_error_says_nothing(autojump_clock: object, modern: bool) -> None:
+async def test_null_error_beside_result_and_null_result_beside_error_are_ignored(
+    autojump_clock: object, modern: bool
+) -> None:
     async def script(peer: RawPeer) -> None:
         await (peer.discovered() if modern else peer.handshake())
         first = await peer.until("tools/call")
@@ -221,9 +223,7 @@ async def test_a_null_member_beside_the_result_or_the_error_says_nothing(autojum
     ],
     ids=["number", "nan", "surrogate", "error", "deep", "truncated"],
 )
-async def test_a_reply_that_is_not_json_fails_its_call_and_no_other(
-    autojump_clock: object, reply: str, modern: bool
-) -> None:
+async def test_reply_that_is_not_json_fails_only_its_call(autojump_clock: object, reply: str, modern: bool) -> None:
     why = "the message has more than 256 levels of nesting" if "[[" in reply else "not JSON"
 
     async def script(peer: RawPeer) -> None:
@@ -249,7 +249,7 @@ async def test_a_reply_that_is_not_json_fails_its_call_and_no_other(
     assert [message for message in peer.wire if "error" in message] == []
 
 
-async def test_a_batch_of_replies_is_understood_where_the_revision_has_batches(autojump_clock: object) -> None:
+async def test_batch_of_replies_is_accepted_in_revision_2025_03_26(autojump_clock: object) -> None:
     async def script(peer: RawPeer) -> None:
         await peer.handshake("2025-03-26")
         calls = [await peer.until("tools/call") for _ in range(2)]
@@ -276,7 +276,7 @@ async def test_a_batch_of_replies_is_understood_where_the_revision_has_batches(a
 # Pages
 
 
-async def test_a_listing_goes_through_all_pages(autojump_clock: object) -> None:
+async def test_list_tools_follows_cursors_through_all_pages(autojump_clock: object) -> None:
     pages = (
         {"tools": [{"name": "a", **TOOL}, {"name": "b", **TOOL}], "nextCursor": "2"},
         {"tools": [], "nextCursor": ""},
@@ -309,7 +309,7 @@ def _page(names: str, cursor: Any = None) -> dict[str, Any]:
         ([_page(name, name) for name in "abcd"], "abc", "more than 3 pages"),
     ],
 )
-async def test_listing_without_end_ends_with_one_warning_and_each_item_once(
+async def test_endless_listing_stops_with_one_warning_and_no_duplicates(
     autojump_clock: object, caplog: pytest.LogCaptureFixture, pages: list[Any], found: str, problem: str
 ) -> None:
     options: Any = {"max_pages": 3} if problem.startswith("more") else {}
@@ -320,7 +320,7 @@ async def test_listing_without_end_ends_with_one_warning_and_each_item_once(
     caplog.clear()
 
 
-async def test_listing_whose_empty_cursor_is_refused_ends_with_a_warning(
+async def test_listing_stops_with_warning_if_server_refuses_its_own_empty_cursor(
     autojump_clock: object, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def script(peer: RawPeer) -> None:
@@ -335,7 +335,7 @@ async def test_listing_whose_empty_cursor_is_refused_ends_with_a_warning(
 
 
 @pytest.mark.parametrize("listing", ["resources", "resource_templates", "prompts"])
-async def test_each_listing_without_end_ends(
+async def test_each_list_method_stops_if_server_repeats_a_cursor(
     autojump_clock: object, caplog: pytest.LogCaptureFixture, listing: str
 ) -> None:
     member = "resourceTemplates" if listing == "resource_templates" else listing
@@ -346,7 +346,7 @@ async def test_each_listing_without_end_ends(
     caplog.clear()
 
 
-async def test_a_listing_that_is_left_early_asks_for_no_more_pages(autojump_clock: object) -> None:
+async def test_leaving_a_listing_early_requests_no_more_pages(autojump_clock: object) -> None:
     pages = ({"tools": [{"name": "a", **TOOL}], "nextCursor": "1"}, {"tools": []})
     async with scripted(_answering(*pages)) as (channel, peer), open_client(channel) as client:
         async for tool in client.list_tools():
@@ -356,7 +356,7 @@ async def test_a_listing_that_is_left_early_asks_for_no_more_pages(autojump_cloc
 
 
 @pytest.mark.parametrize("listing", ["tools", "resources", "resource_templates", "prompts"])
-async def test_each_listing_can_be_empty(autojump_clock: object, listing: str) -> None:
+async def test_each_list_method_accepts_an_empty_list(autojump_clock: object, listing: str) -> None:
     member = "resourceTemplates" if listing == "resource_templates" else listing
     async with scripted(_answering({member: []})) as (channel, _), open_client(channel) as client:
         assert [item async for item in getattr(client, f"list_{listing}")()] == []
@@ -365,7 +365,7 @@ async def test_each_listing_can_be_empty(autojump_clock: object, listing: str) -
 # Loss
 
 
-async def test_a_connection_that_dies_fails_its_calls_plainly_and_cancels_nobody(autojump_clock: object) -> None:
+async def test_lost_connection_fails_pending_and_later_calls_with_connection_lost(autojump_clock: object) -> None:
     async def script(peer: RawPeer) -> None:
         await peer.handshake()
         for _ in range(3):
@@ -391,7 +391,7 @@ async def test_a_connection_that_dies_fails_its_calls_plainly_and_cancels_nobody
             await client.call_tool("any")
 
 
-async def test_a_task_that_only_holds_the_client_goes_on_when_the_connection_dies(autojump_clock: object) -> None:
+async def test_task_without_pending_call_continues_after_connection_is_lost(autojump_clock: object) -> None:
     async def script(peer: RawPeer) -> None:
         await peer.handshake()
         await peer.close()
@@ -400,14 +400,14 @@ async def test_a_task_that_only_holds_the_client_goes_on_when_the_connection_die
         await trio.sleep(100)
 
 
-async def test_the_body_s_exception_leaves_the_client_as_it_is(autojump_clock: object) -> None:
+async def test_exception_in_client_body_propagates_unchanged(autojump_clock: object) -> None:
     async with scripted(RawPeer.handshake) as (channel, _):
         with pytest.raises(LookupError, match="mine"):
             async with open_client(channel):
                 raise LookupError("mine")
 
 
-async def test_answers_of_calls_that_went_before_the_end_of_input_still_count(autojump_clock: object) -> None:
+async def test_answer_sent_before_end_of_input_is_returned(autojump_clock: object) -> None:
     async def script(peer: RawPeer) -> None:
         await peer.handshake()
         await peer.text(await peer.until("tools/call"), "last words")
@@ -417,13 +417,13 @@ async def test_answers_of_calls_that_went_before_the_end_of_input_still_count(au
         assert text_of(await client.call_tool("any")) == "last words"
 
 
-async def test_a_request_of_any_kind_can_be_sent_and_gives_plain_data(autojump_clock: object) -> None:
+async def test_request_method_sends_any_request_and_returns_plain_data(autojump_clock: object) -> None:
     async with scripted(_answering({"anything": [1]})) as (channel, peer), open_client(channel) as client:
         assert await client.request("tools/list", {"cursor": "c"}, dict, meta={"k": "v"}) == {"anything": [1]}
     assert peer.wire[-1]["params"] == {"cursor": "c", "_meta": {"k": "v"}}
 
 
-async def test_structured_content_arrives_as_it_was_sent(autojump_clock: object) -> None:
+async def test_structured_content_is_returned_as_sent(autojump_clock: object) -> None:
     value = {"camelCase": {"snake_case": [1, 2.5, None, "é\u2028"]}}
     async with (
         scripted(_answering({**TEXT, "structuredContent": value})) as (channel, _),
@@ -435,9 +435,7 @@ async def test_structured_content_arrives_as_it_was_sent(autojump_clock: object)
 
 
 @pytest.mark.parametrize("when", ["while it waits for room", "before"])
-async def test_a_call_fails_although_the_dead_connection_still_has_a_full_outbox(
-    autojump_clock: object, when: str
-) -> None:
+async def test_call_on_lost_connection_fails_although_outbox_is_full(autojump_clock: object, when: str) -> None:
     async def script(peer: RawPeer) -> None:
         await peer.handshake()
         await trio.sleep(5)

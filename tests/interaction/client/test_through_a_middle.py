@@ -35,7 +35,9 @@ def in_the_middle_of(behind: Client) -> Server:
     return server
 
 
-async def test_can_17_a_cancel_reaches_the_right_call_behind_under_its_own_id(serve_raw: Serve, era: Any) -> None:
+async def test_can_17_cancel_through_a_forwarding_server_uses_the_id_of_the_forwarded_call(
+    serve_raw: Serve, era: Any
+) -> None:
     raw = serve_raw(BEHIND)
     answers: list[str] = []
 

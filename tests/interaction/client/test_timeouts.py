@@ -29,7 +29,7 @@ async def _answers_late(server: ScriptedServer) -> None:
     await server.expect_end()
 
 
-async def test_tmo_01_a_limit_around_a_call_is_kept_to_and_the_late_answer_dropped(autojump_clock: object) -> None:
+async def test_tmo_01_timeout_around_call_is_exact_and_late_answer_is_dropped(autojump_clock: object) -> None:
     async with open_scripted_server(_answers_late, patience=60) as client:
         begun = trio.current_time()
         with pytest.raises(trio.TooSlowError), trio.fail_after(0.3):
@@ -39,7 +39,7 @@ async def test_tmo_01_a_limit_around_a_call_is_kept_to_and_the_late_answer_dropp
         assert text_of(await client.call_tool("any")) == "next"
 
 
-async def test_tmo_01_in_another_process_the_cancel_goes_out_once(tmp_path: Path, jump_clock: MockClock) -> None:
+async def test_tmo_01_timeout_across_processes_sends_one_cancel(tmp_path: Path, jump_clock: MockClock) -> None:
     raw = RawServer(
         tmp_path,
         """
@@ -69,7 +69,7 @@ async def _reports_every_200_ms(server: ScriptedServer, times: int) -> dict[str,
     return call
 
 
-async def test_tmo_02_progress_restarts_a_limit_of_silence_without_any_callback(autojump_clock: object) -> None:
+async def test_tmo_02_progress_restarts_silence_timeout_without_a_callback(autojump_clock: object) -> None:
     async def script(server: ScriptedServer) -> None:
         await server.answer_text(await _reports_every_200_ms(server, 10), "finished")
         await server.expect_end()
@@ -79,7 +79,7 @@ async def test_tmo_02_progress_restarts_a_limit_of_silence_without_any_callback(
             assert text_of(await client.call_tool("any")) == "finished"
 
 
-async def test_tmo_02_silence_itself_is_limited(autojump_clock: object) -> None:
+async def test_tmo_02_silence_timeout_expires_without_progress(autojump_clock: object) -> None:
     async def script(server: ScriptedServer) -> None:
         await server.accept(LEGACY)
         await server.expect_cancel(await server.expect_call("any"))
@@ -92,7 +92,7 @@ async def test_tmo_02_silence_itself_is_limited(autojump_clock: object) -> None:
         assert trio.current_time() == pytest.approx(begun + 0.5)
 
 
-async def test_tmo_03_endless_progress_does_not_exceed_the_maximum(autojump_clock: object) -> None:
+async def test_tmo_03_progress_does_not_extend_silence_timeout_beyond_its_maximum(autojump_clock: object) -> None:
     async def script(server: ScriptedServer) -> None:
         call = await _reports_every_200_ms(server, 100)
         await server.expect_cancel(call)
@@ -106,7 +106,7 @@ async def test_tmo_03_endless_progress_does_not_exceed_the_maximum(autojump_cloc
         await trio.sleep(20)
 
 
-async def test_tmo_03_progress_of_one_call_does_not_prolong_another(autojump_clock: object) -> None:
+async def test_tmo_03_progress_of_one_call_does_not_extend_timeout_of_another(autojump_clock: object) -> None:
     async def script(server: ScriptedServer) -> None:
         await server.accept(LEGACY)
         silent = await server.expect_call("silent")
@@ -136,7 +136,7 @@ async def test_tmo_03_progress_of_one_call_does_not_prolong_another(autojump_clo
 
 
 @pytest.mark.parametrize("child", ["reads one line and sleeps", "answers discovery only", "never reads"])
-async def test_tmo_05_a_child_that_never_answers_fails_connecting_in_time_and_is_reaped(
+async def test_tmo_05_connect_timeout_fails_and_reaps_child_that_never_answers(
     tmp_path: Path, child: str, jump_clock: MockClock
 ) -> None:
     program = {
@@ -165,7 +165,7 @@ async def test_tmo_05_a_child_that_never_answers_fails_connecting_in_time_and_is
         assert initialize["id"] not in cancels_in(raw.wire)
 
 
-async def test_tmo_06_the_limit_of_connecting_ends_with_connecting(autojump_clock: object) -> None:
+async def test_tmo_06_connect_timeout_does_not_apply_after_connecting(autojump_clock: object) -> None:
     async def script(server: ScriptedServer) -> None:
         await server.accept(LEGACY)
         await server.answer_text(await server.expect_call("any"), "done")
@@ -175,7 +175,7 @@ async def test_tmo_06_the_limit_of_connecting_ends_with_connecting(autojump_cloc
         assert text_of(await client.call_tool("any")) == "done"
 
 
-async def test_tmo_06_what_came_before_the_opening_counts(autojump_clock: object) -> None:
+async def test_tmo_06_connect_timeout_includes_time_before_negotiation(autojump_clock: object) -> None:
     ours, _ = memory_transport_pair()
     begun = trio.current_time()
     await trio.sleep(3)
@@ -185,9 +185,7 @@ async def test_tmo_06_what_came_before_the_opening_counts(autojump_clock: object
     assert trio.current_time() == pytest.approx(begun + 5)
 
 
-async def test_tmo_06_a_session_outlives_the_deadline_it_was_opened_under(
-    tmp_path: Path, jump_clock: MockClock
-) -> None:
+async def test_tmo_06_session_outlives_the_deadline_it_was_opened_under(tmp_path: Path, jump_clock: MockClock) -> None:
     raw = RawServer(tmp_path, 'handshake(); note("pid", pid=os.getpid()); text(until("tools/call"))')
     over = trio.Event()
 
@@ -208,7 +206,7 @@ async def test_tmo_06_a_session_outlives_the_deadline_it_was_opened_under(
             over.set()
 
 
-async def test_tmo_07_user_cancel_timeout_loss_and_a_peers_error_differ_by_type(autojump_clock: object) -> None:
+async def test_tmo_07_cancel_timeout_connection_loss_and_peer_error_have_distinct_types(autojump_clock: object) -> None:
     async def script(server: ScriptedServer) -> None:
         await server.accept(LEGACY)
         await server.expect_cancel(await server.expect_call("user cancel"), "enough")

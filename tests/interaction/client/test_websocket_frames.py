@@ -27,7 +27,7 @@ def transport() -> str:
         (4001, "mine", r"the peer closed the connection \(close code 4001\): mine$"),
     ],
 )
-async def test_the_close_code_of_the_server_is_what_waiting_calls_fail_with(
+async def test_websocket_close_code_of_server_is_in_connection_lost_of_pending_calls(
     serve_raw: Serve, era: str, code: int, words: str, meaning: str
 ) -> None:
     raw = serve_raw(f'opened(); until("tools/call"); close({code}, {words!r}); ended()')
@@ -40,7 +40,7 @@ async def test_the_close_code_of_the_server_is_what_waiting_calls_fail_with(
     assert raw.of("eof")[0]["close_code"] == code
 
 
-async def test_a_server_that_vanishes_without_a_close_frame_is_1006(serve_raw: Serve, era: str) -> None:
+async def test_server_that_vanishes_without_close_frame_is_close_code_1006(serve_raw: Serve, era: str) -> None:
     raw = serve_raw('opened(); until("tools/call"); os._exit(0)')
     with trio.fail_after(PATIENCE):
         async with raw.client(era=era) as client:
@@ -57,7 +57,7 @@ async def test_a_server_that_vanishes_without_a_close_frame_is_1006(serve_raw: S
         ('1, b"x" * 70_000', 1009),
     ],
 )
-async def test_a_frame_that_may_not_be_fails_the_calls_and_tells_the_server_why(
+async def test_invalid_websocket_frame_fails_calls_and_sends_matching_close_code(
     serve_raw: Serve, frame: str, code: int
 ) -> None:
     raw = serve_raw(f'opened(); until("tools/call"); frame({frame}); ended()')
@@ -68,7 +68,7 @@ async def test_a_frame_that_may_not_be_fails_the_calls_and_tells_the_server_why(
     assert raw.of("eof")[0]["close_code"] == code
 
 
-async def test_a_client_that_is_left_closes_with_1000(serve_raw: Serve, era: str) -> None:
+async def test_closing_client_sends_close_code_1000(serve_raw: Serve, era: str) -> None:
     raw = serve_raw("opened()")
     with trio.fail_after(PATIENCE):
         async with raw.client(era=era):
@@ -76,7 +76,7 @@ async def test_a_client_that_is_left_closes_with_1000(serve_raw: Serve, era: str
     assert raw.of("eof")[0]["close_code"] == 1000
 
 
-async def test_a_client_whose_user_fails_closes_with_1000(serve_raw: Serve) -> None:
+async def test_client_closed_by_an_exception_in_its_body_sends_close_code_1000(serve_raw: Serve) -> None:
     raw = serve_raw("opened()")
     with trio.fail_after(PATIENCE):
         with pytest.raises(LookupError, match="mine"):
@@ -85,7 +85,9 @@ async def test_a_client_whose_user_fails_closes_with_1000(serve_raw: Serve) -> N
     assert raw.of("eof")[0]["close_code"] == 1000
 
 
-async def test_a_fault_of_the_client_closes_with_1011(serve_raw: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_internal_error_of_client_sends_close_code_1011(
+    serve_raw: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The application filters our logger, and its filter fails where we report a reply that is for nobody."""
     raw = serve_raw('opened(); until("tools/call"); send({"id": None, "error": {"code": -1, "message": "?"}}); ended()')
 

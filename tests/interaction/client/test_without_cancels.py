@@ -27,7 +27,9 @@ text(second, "in time")
 """
 
 
-async def test_leaving_a_call_is_told_to_nobody_and_its_late_answer_is_dropped(serve_raw: Serve, era: Any) -> None:
+async def test_send_cancels_false_sends_no_cancel_for_abandoned_call_and_drops_late_answer(
+    serve_raw: Serve, era: Any
+) -> None:
     raw = serve_raw(DIES_OF_A_CANCEL)
     with trio.fail_after(PATIENCE):
         async with raw.client(era=era, send_cancels=False) as client:
@@ -39,7 +41,7 @@ async def test_leaving_a_call_is_told_to_nobody_and_its_late_answer_is_dropped(s
     assert cancels_in(raw.wire) == []
 
 
-async def test_a_member_of_a_group_is_spared_alone(tmp_path: Path) -> None:
+async def test_send_cancels_false_of_a_group_member_sends_no_cancel(tmp_path: Path) -> None:
     raw = RawServer(tmp_path, DIES_OF_A_CANCEL)
     members = {"frail": MemberDescription(raw.command, options={"era": "legacy", "send_cancels": False})}
     with trio.fail_after(PATIENCE):
@@ -53,7 +55,7 @@ async def test_a_member_of_a_group_is_spared_alone(tmp_path: Path) -> None:
     assert cancels_in(raw.wire) == []
 
 
-async def test_a_question_left_unanswered_at_the_opening_is_not_cancelled(autojump_clock: object) -> None:
+async def test_send_cancels_false_does_not_cancel_unanswered_discover(autojump_clock: object) -> None:
     async def script(peer: RawPeer) -> None:
         await peer.until("server/discover")
         await peer.handshake()
@@ -64,7 +66,7 @@ async def test_a_question_left_unanswered_at_the_opening_is_not_cancelled(autoju
     assert "notifications/cancelled" not in methods_in(peer.wire)
 
 
-async def test_leaving_a_stream_is_told_to_nobody(autojump_clock: object) -> None:
+async def test_send_cancels_false_sends_no_cancel_when_stream_is_closed(autojump_clock: object) -> None:
     async def script(peer: RawPeer) -> None:
         await peer.discovered(capabilities={"tools": {"listChanged": True}})
         listen = await peer.until("subscriptions/listen")
@@ -82,7 +84,7 @@ async def test_leaving_a_stream_is_told_to_nobody(autojump_clock: object) -> Non
     assert "notifications/cancelled" not in methods_in(peer.wire)
 
 
-async def test_leaving_a_call_between_two_rounds_is_told_to_nobody(autojump_clock: object) -> None:
+async def test_send_cancels_false_sends_no_cancel_before_an_input_required_retry(autojump_clock: object) -> None:
     async def script(peer: RawPeer) -> None:
         await peer.discovered()
         await peer.result(

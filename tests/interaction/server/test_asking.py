@@ -25,7 +25,7 @@ def answers(client: RawClient, request_id: Any) -> list[str]:
     return ast.literal_eval(text)
 
 
-def test_s2c_01_others_are_served_while_a_handler_waits_for_its_client(start: Start) -> None:
+def test_s2c_01_other_requests_are_served_while_handler_waits_for_sampling(start: Start) -> None:
     with start(revision=LATEST_LEGACY, capabilities=ALL) as client:
         call = client.call("ask", {"kind": "sampling"})
         question = client.asked("sampling/createMessage")
@@ -38,7 +38,7 @@ def test_s2c_01_others_are_served_while_a_handler_waits_for_its_client(start: St
         assert "User rejected the request" in text
 
 
-def test_s2c_01_answers_reach_the_question_they_belong_to_in_any_order(start: Start) -> None:
+def test_s2c_01_answers_in_any_order_reach_their_sampling_requests(start: Start) -> None:
     with start(revision=LATEST_LEGACY, capabilities=ALL) as client:
         call = client.call("ask", {"kind": "sampling", "n": 10})
         questions = [client.asked("sampling/createMessage") for _ in range(10)]
@@ -49,7 +49,7 @@ def test_s2c_01_answers_reach_the_question_they_belong_to_in_any_order(start: St
         assert [f"question {place}" in text for place, text in enumerate(answers(client, call))] == [True] * 10
 
 
-def test_s2c_01_cancel_of_the_call_cancels_its_questions_once_each_with_the_same_reason(start: Start) -> None:
+def test_s2c_01_cancelled_call_cancels_each_of_its_elicitations_once_with_same_reason(start: Start) -> None:
     """Ruling 3: one cancel per request, under the caller's reason, and late answers are ignored."""
     with start(revision=LATEST_LEGACY, capabilities=ALL) as client:
         call = client.call("ask", {"kind": "elicitation", "n": 3}, id=1)
@@ -68,7 +68,7 @@ def test_s2c_01_cancel_of_the_call_cancels_its_questions_once_each_with_the_same
         assert client.stderr() == ""
 
 
-def test_s2c_01_ids_of_the_two_directions_do_not_touch(start: Start) -> None:
+def test_s2c_01_client_call_may_use_the_id_of_a_server_request(start: Start) -> None:
     """Ruling 6: a call under the very id of the server's question, answered each on its own."""
     with start(revision=LATEST_LEGACY, capabilities=ALL) as client:
         call = client.call("ask", {"kind": "sampling"})
@@ -81,7 +81,7 @@ def test_s2c_01_ids_of_the_two_directions_do_not_touch(start: Start) -> None:
         assert "fine" in answers(client, call)[0]
 
 
-def test_s2c_04_replies_that_name_no_question_settle_nobody(start: Start) -> None:
+def test_s2c_04_replies_with_unknown_ids_do_not_answer_pending_sampling(start: Start) -> None:
     with start(revision=LATEST_LEGACY, capabilities=ALL) as client:
         first = client.call("ask", {"kind": "sampling"})
         answered = client.asked("sampling/createMessage")
@@ -133,7 +133,7 @@ ODD_ERRORS: list[tuple[Any, str]] = [
 """Errors that JSON-RPC does not have, and what the handler gets for each."""
 
 
-def test_s2c_04_a_senseless_reply_ends_the_wait_of_whom_it_is_meant_for(start: Start) -> None:
+def test_s2c_04_malformed_reply_ends_the_wait_of_its_sampling_request(start: Start) -> None:
     """Nobody answers twice, so the handler would wait for ever."""
     with start(revision=LATEST_LEGACY, capabilities=ALL) as client:
         for reply in SENSELESS:
@@ -147,7 +147,7 @@ def test_s2c_04_a_senseless_reply_ends_the_wait_of_whom_it_is_meant_for(start: S
         assert client.finish() == 0
 
 
-def test_an_error_of_another_shape_ends_the_wait_with_its_words(start: Start) -> None:
+def test_nonstandard_error_object_ends_sampling_with_its_message(start: Start) -> None:
     with start(revision=LATEST_LEGACY, capabilities=ALL) as client:
         for error, raised in ODD_ERRORS:
             call = client.call("ask", {"kind": "sampling"})
@@ -157,7 +157,7 @@ def test_an_error_of_another_shape_ends_the_wait_with_its_words(start: Start) ->
         assert client.finish() == 0
 
 
-def test_a_null_member_beside_the_result_or_the_error_says_nothing(start: Start) -> None:
+def test_null_member_beside_result_or_error_of_sampling_reply_is_ignored(start: Start) -> None:
     with start(revision=LATEST_LEGACY, capabilities=ALL) as client:
         call = client.call("ask", {"kind": "sampling"})
         question = client.asked("sampling/createMessage")
@@ -170,7 +170,7 @@ def test_a_null_member_beside_the_result_or_the_error_says_nothing(start: Start)
         assert client.finish() == 0
 
 
-def test_s2c_04_result_that_is_no_sampling_result_is_an_error_of_that_question(start: Start) -> None:
+def test_s2c_04_invalid_sampling_result_raises_in_the_handler(start: Start) -> None:
     with start(revision=LATEST_LEGACY, capabilities=ALL) as client:
         for nonsense in (None, 1, "x", [], {}, {"role": "nobody"}, {**SAMPLED, "content": {"type": "odd"}}):
             call = client.call("ask", {"kind": "sampling"})
@@ -182,7 +182,7 @@ def test_s2c_04_result_that_is_no_sampling_result_is_an_error_of_that_question(s
 
 
 @pytest.mark.parametrize("transport", ["stdio"])
-def test_s2c_05_end_of_input_ends_the_wait_for_an_answer(start: Start) -> None:
+def test_s2c_05_end_of_input_raises_connection_lost_in_waiting_handler(start: Start) -> None:
     with start(revision=LATEST_LEGACY, capabilities=ALL) as client:
         client.call("ask", {"kind": "elicitation", "n": 3}, id=1)
         for _ in range(3):
@@ -206,7 +206,7 @@ def tasks_after_a_cancel(client: RawClient) -> str:
 
 @pytest.mark.parametrize("vanishes", [False, True])
 @pytest.mark.parametrize("transport", ["websocket", "tcp", "http"])
-def test_s2c_05_client_that_goes_away_ends_what_waits_for_it_and_nothing_else(start: Start, vanishes: bool) -> None:
+def test_s2c_05_vanished_client_fails_only_handlers_that_wait_for_it(start: Start, vanishes: bool) -> None:
     with start(revision=LATEST_LEGACY) as other:
         tasks = tasks_after_a_cancel(other)
         other.started("sleep", {"ms": 60_000}, id="other")
@@ -226,7 +226,7 @@ def test_s2c_05_client_that_goes_away_ends_what_waits_for_it_and_nothing_else(st
         assert other.stderr() == ""
 
 
-def test_s2c_05_tasks_return_to_their_number_after_questions_end_in_every_way(start: Start) -> None:
+def test_s2c_05_answered_refused_and_cancelled_server_requests_leave_no_tasks(start: Start) -> None:
     with start(revision=LATEST_LEGACY, capabilities=ALL) as client:
         start = tasks_after_a_cancel(client)
         for kind in ("sampling", "elicitation", "roots"):
@@ -245,7 +245,7 @@ def test_s2c_05_tasks_return_to_their_number_after_questions_end_in_every_way(st
 
 
 @pytest.mark.parametrize(("transport", "revision"), across(LEGACY))
-def test_s2c_06_what_was_not_declared_is_refused_locally(start: Start, revision: str) -> None:
+def test_s2c_06_undeclared_capability_is_refused_by_server_without_sending(start: Start, revision: str) -> None:
     with start(revision=revision, capabilities={}) as client:
         for kind in METHODS:
             (text,) = answers(client, client.call("ask", {"kind": kind}))
@@ -256,7 +256,7 @@ def test_s2c_06_what_was_not_declared_is_refused_locally(start: Start, revision:
 
 
 @pytest.mark.parametrize("declared", [{}, {"form": {}}])
-def test_s2c_06_url_mode_is_not_part_of_form_mode(start: Start, declared: dict[str, Any]) -> None:
+def test_s2c_06_url_elicitation_is_refused_if_client_declared_only_form(start: Start, declared: dict[str, Any]) -> None:
     with start(revision=LATEST_LEGACY, capabilities={"elicitation": declared}) as client:
         (text,) = answers(client, client.call("ask", {"kind": "url"}))
         assert text.startswith("CapabilityMissing -32600"), text
@@ -267,7 +267,7 @@ def test_s2c_06_url_mode_is_not_part_of_form_mode(start: Start, declared: dict[s
         assert "Ada" in answers(client, call)[0]
 
 
-def test_s2c_06_form_mode_is_not_part_of_url_mode(start: Start) -> None:
+def test_s2c_06_form_elicitation_is_refused_if_client_declared_only_url(start: Start) -> None:
     with start(revision=LATEST_LEGACY, capabilities={"elicitation": {"url": {}}}) as client:
         (text,) = answers(client, client.call("ask", {"kind": "elicitation"}))
         assert text.startswith("CapabilityMissing -32600"), text
@@ -284,7 +284,9 @@ def test_s2c_06_form_mode_is_not_part_of_url_mode(start: Start) -> None:
 
 
 @pytest.mark.parametrize("capabilities", [{}, ALL])
-def test_s2c_06_modern_server_never_writes_a_request(start: Start, capabilities: dict[str, Any]) -> None:
+def test_s2c_06_modern_server_returns_input_required_and_sends_no_request(
+    start: Start, capabilities: dict[str, Any]
+) -> None:
     """It asks by answering, and only for what the client declared."""
     with start(revision=MODERN, capabilities=capabilities) as client:
         for kind, method in METHODS.items():

@@ -56,7 +56,7 @@ def exchange(client: RawClient, rounds: int) -> int:
 
 
 @pytest.mark.parametrize(("transport", "revision"), across(ERAS))
-def test_bpl_04_ten_thousand_calls_leave_nothing_behind(start: Start, revision: str) -> None:
+def test_bpl_04_ten_thousand_calls_leak_no_memory_threads_or_descriptors(start: Start, revision: str) -> None:
     with start(revision=revision, capabilities={"roots": {}}) as client:
         client.text(client.call("thread_sleep", {"ms": 0}))  # the one idle thread that trio keeps for a while
         exchange(client, 10)
@@ -72,7 +72,7 @@ def test_bpl_04_ten_thousand_calls_leave_nothing_behind(start: Start, revision: 
 
 
 @pytest.mark.parametrize("era", ["legacy", "modern"])
-async def test_bpl_04_no_call_leaves_work_for_the_garbage_collector(era: Literal["legacy", "modern"]) -> None:
+async def test_bpl_04_calls_leave_no_reference_cycles(era: Literal["legacy", "modern"]) -> None:
     """What a call held is free when it ends, its arguments above all, and not some thousand calls later."""
 
     async def cancelled() -> None:
@@ -108,7 +108,7 @@ async def test_bpl_04_no_call_leaves_work_for_the_garbage_collector(era: Literal
 
 
 @pytest.mark.parametrize("transport", ["stdio"])  # what it holds is far from any transport
-def test_bpl_04_cancelled_calls_are_forgotten_when_they_end_and_not_after_their_grace(start: Start) -> None:
+def test_bpl_04_cancelled_calls_are_released_when_they_end_not_after_cleanup_grace(start: Start) -> None:
     def cancel(count: int) -> None:
         for _ in range(count // 100):
             messages: list[dict[str, Any]] = []
@@ -126,7 +126,7 @@ def test_bpl_04_cancelled_calls_are_forgotten_when_they_end_and_not_after_their_
         assert resident_bytes(client.pid) - resident < 5 * 2**20
 
 
-def test_bpl_04_refusals_and_nonsense_leave_nothing_behind(start: Start) -> None:
+def test_bpl_04_malformed_messages_leak_no_memory(start: Start) -> None:
     with start(revision=LATEST_LEGACY) as client:
 
         def nonsense(rounds: int) -> None:
@@ -148,7 +148,7 @@ def test_bpl_04_refusals_and_nonsense_leave_nothing_behind(start: Start) -> None
         assert resident_bytes(client.pid) - resident < 5 * 2**20
 
 
-def test_bpl_06_idle_after_a_thousand_cancels_takes_no_time(start: Start) -> None:
+def test_bpl_06_idle_server_uses_no_cpu_after_a_thousand_cancels(start: Start) -> None:
     """At most 50 ms of processor time in 5 s, looked at for 2 s."""
     with start(revision=LATEST_LEGACY) as client:
         for _ in range(10):
@@ -166,7 +166,7 @@ def test_bpl_06_idle_after_a_thousand_cancels_takes_no_time(start: Start) -> Non
 
 
 @pytest.mark.parametrize("transport", ["websocket", "http"])
-def test_bpl_06_clients_that_vanish_leave_nothing_behind(start: Start) -> None:
+def test_bpl_06_vanished_clients_leak_no_memory_and_use_no_cpu(start: Start) -> None:
     """Each has a call and a question under way, and closes its socket without a word."""
 
     def vanish(count: int) -> None:
@@ -193,7 +193,7 @@ def test_bpl_06_clients_that_vanish_leave_nothing_behind(start: Start) -> None:
 
 
 @pytest.mark.parametrize("transport", ["stdio"])  # what it holds is far from any transport
-def test_bpl_06_idle_with_requests_in_flight_takes_no_time(start: Start) -> None:
+def test_bpl_06_idle_server_with_requests_in_flight_uses_no_cpu(start: Start) -> None:
     with start(revision=LATEST_LEGACY, capabilities={"roots": {}}) as client:
         for _ in range(100):
             client.started("sleep", {"ms": 60_000})
@@ -205,7 +205,7 @@ def test_bpl_06_idle_with_requests_in_flight_takes_no_time(start: Start) -> None
         assert cpu_seconds(client.pid) - before <= 0.02
 
 
-def test_requests_beyond_the_bounds_are_refused_unexecuted(start: Start) -> None:
+def test_requests_beyond_in_flight_and_queue_limits_are_refused_without_running(start: Start) -> None:
     """Ruling 11: in flight, queued, and beyond that a clear error; cancels make room at once."""
     with start(limits={"max_in_flight": 2, "max_queued": 3}, revision=LATEST_LEGACY) as client:
         for number in range(8):
@@ -224,7 +224,7 @@ def test_requests_beyond_the_bounds_are_refused_unexecuted(start: Start) -> None
 
 
 @pytest.mark.parametrize("transport", ["stdio"])  # what it holds is far from any transport
-def test_bytes_of_requests_in_flight_are_bounded(start: Start) -> None:
+def test_max_inbound_bytes_bounds_bytes_of_requests_in_flight(start: Start) -> None:
     with start(limits={"max_inbound_bytes": 10_000}, revision=LATEST_LEGACY) as client:
         assert client.echo("x" * 20_000) == "x" * 20_000, "one alone is always served"
         client.started("sleep", {"ms": 60_000}, id=1)
@@ -235,7 +235,7 @@ def test_bytes_of_requests_in_flight_are_bounded(start: Start) -> None:
         assert wait_until(lambda: "result" in client.reply(client.call("echo", {"text": "x" * 20_000})))
 
 
-def test_client_that_sends_and_never_reads_is_held_up_and_memory_stays_bounded(start: Start) -> None:
+def test_client_that_sends_but_never_reads_is_blocked_and_memory_stays_bounded(start: Start) -> None:
     """Reading pauses when the answers pile up, so the client's own writes stop: it waits for itself."""
     limits = {"high_water": 4096, "max_message_bytes": 1 << 20}
     with start(limits=limits, revision=LATEST_LEGACY) as client:

@@ -14,7 +14,7 @@ from tests.interaction.wires import WebSocketWire
 from tests.patience import PATIENCE
 
 
-def test_can_01_cancel_stops_the_handler_and_is_not_answered(client: RawClient) -> None:
+def test_can_01_cancelled_handler_stops_and_is_not_answered(client: RawClient) -> None:
     client.started("sleep", {"ms": 60_000}, id=5)
     client.silent_about(5)
     client.cancel(5, "user")
@@ -25,7 +25,7 @@ def test_can_01_cancel_stops_the_handler_and_is_not_answered(client: RawClient) 
     assert client.replies(5) == []
 
 
-def test_can_01_reason_and_cause_reach_the_handler(client: RawClient) -> None:
+def test_can_01_reason_and_cause_of_cancel_reach_the_handler(client: RawClient) -> None:
     client.started("sleep", {"ms": 60_000}, id=5)
     client.started("sleep", {"ms": 60_000}, id=6)
     client.cancel(5, "the user pressed Esc")
@@ -37,7 +37,7 @@ def test_can_01_reason_and_cause_reach_the_handler(client: RawClient) -> None:
 
 
 @pytest.mark.parametrize("then", ["return", "raise"])
-def test_can_01_handler_that_swallows_the_cancel_is_not_answered_either(client: RawClient, then: str) -> None:
+def test_can_01_handler_that_swallows_its_cancel_is_not_answered(client: RawClient, then: str) -> None:
     client.started("stubborn", {"ms": 60_000, "then": then}, id="s")
     client.silent_about("s")
     client.cancel("s")
@@ -47,7 +47,7 @@ def test_can_01_handler_that_swallows_the_cancel_is_not_answered_either(client: 
     assert client.replies("s") == []
 
 
-def test_can_01_nothing_of_the_request_follows_its_cancel(client: RawClient) -> None:
+def test_can_01_no_result_progress_or_log_follows_a_cancel(client: RawClient) -> None:
     """Neither its result nor its progress nor its logs (ruling 1); a ping marks the place of the cancel,
     over HTTP behind the end of the answer, since answers on two connections come in no order."""
     client.call("chatter", {"n": 3000}, id=5, token="t", log_level="debug")
@@ -64,7 +64,7 @@ def test_can_01_nothing_of_the_request_follows_its_cancel(client: RawClient) -> 
     assert client.replies(5) == []
 
 
-def test_can_01_only_the_id_of_the_same_type_is_cancelled(client: RawClient) -> None:
+def test_can_01_cancel_matches_request_id_including_its_json_type(client: RawClient) -> None:
     client.started("sleep", {"ms": 300}, id=1)
     client.started("sleep", {"ms": 60_000}, id="1")
     client.silent_about("1")
@@ -74,7 +74,7 @@ def test_can_01_only_the_id_of_the_same_type_is_cancelled(client: RawClient) -> 
     assert client.finish() == 0
 
 
-def test_can_02_two_hundred_cancelled_calls_leave_the_server_as_it_was(client: RawClient) -> None:
+def test_can_02_server_still_answers_after_two_hundred_cancelled_calls(client: RawClient) -> None:
     for number in range(200):
         request_id = client.started("sleep", {"ms": 60_000})
         client.silent_about(request_id)
@@ -102,7 +102,7 @@ CANCELS: dict[str, Any] = {
 }
 
 
-def test_can_05_cancels_that_make_no_sense_are_ignored(client: RawClient) -> None:
+def test_can_05_malformed_and_unknown_cancels_are_ignored(client: RawClient) -> None:
     assert client.text(client.call("echo", {"text": "x"}, id="done")) == "x"
     survivor = client.held(id=1)
     before = len(client.messages)
@@ -118,7 +118,7 @@ def test_can_05_cancels_that_make_no_sense_are_ignored(client: RawClient) -> Non
     assert client.stderr() == ""
 
 
-def test_can_05_reason_of_the_wrong_type_does_not_save_the_request(client: RawClient) -> None:
+def test_can_05_cancel_with_reason_of_wrong_type_still_cancels(client: RawClient) -> None:
     client.started("sleep", {"ms": 60_000}, id=1)
     client.notify("notifications/cancelled", {"requestId": 1, "reason": {"not": "a string"}, "extra": 1})
     (entry,) = client.journal.wait_for("cancelled", call=1)
@@ -137,7 +137,7 @@ def test_can_09_cancel_of_initialize_is_ignored(start: Start, revision: str) -> 
         assert client.echo("works") == "works"
 
 
-def test_can_14_cleanup_runs_beside_other_calls_and_once(start: Start, era: str) -> None:
+def test_can_14_cleanup_of_cancelled_handler_runs_once_beside_other_calls(start: Start, era: str) -> None:
     with start(revision=era, limits={"cleanup_grace": PATIENCE}) as client:
         client.started("cleanup", {"until": client.gate, "child": True}, id=1)
         (child,) = client.journal.wait_for("child", call=1)
@@ -156,7 +156,7 @@ def test_can_14_cleanup_runs_beside_other_calls_and_once(start: Start, era: str)
         assert client.stderr() == ""
 
 
-def test_can_14_cleanup_past_its_grace_is_reported_and_blocks_nothing(start: Start) -> None:
+def test_can_14_cleanup_beyond_grace_is_reported_and_frees_its_slot(start: Start) -> None:
     with start(limits={"cleanup_grace": 0.1, "max_in_flight": 1}, revision=LATEST_LEGACY) as client:
         client.started("cleanup", {"until": client.gate}, id=1)
         client.cancel(1)
@@ -168,7 +168,7 @@ def test_can_14_cleanup_past_its_grace_is_reported_and_blocks_nothing(start: Sta
         assert client.finish() == 0
 
 
-def test_can_16_busy_worker_threads_hold_up_nothing(client: RawClient) -> None:
+def test_can_16_busy_worker_threads_do_not_block_other_calls_or_cancels(client: RawClient) -> None:
     places = 14 if isinstance(client.wire, WebSocketWire) else 40  # one of many connections gets a third
     ids = [client.call("thread_sleep", {"ms": 30_000}) for _ in range(50)]
     running = [entry["call"] for entry in client.journal.wait_for("start", tool="thread_sleep", count=places)]
@@ -192,7 +192,7 @@ def test_can_16_busy_worker_threads_hold_up_nothing(client: RawClient) -> None:
 
 
 @pytest.mark.commands
-def test_can_16_thread_that_ignores_its_cancel_keeps_nobody_from_leaving(tmp_path: Path) -> None:
+def test_can_16_thread_that_ignores_its_cancel_does_not_block_exit(tmp_path: Path) -> None:
     """A thread cannot be killed: past the grace it is abandoned, and the process exits without it."""
     script = tmp_path / "deaf.py"
     script.write_text(
@@ -218,7 +218,7 @@ def test_can_16_thread_that_ignores_its_cancel_keeps_nobody_from_leaving(tmp_pat
         assert client.finish() == 0
 
 
-def test_cancel_overtakes_requests_that_wait_for_their_turn(start: Start) -> None:
+def test_cancel_is_handled_ahead_of_queued_requests(start: Start) -> None:
     """Ruling 4: a cancel is acted on ahead of the concurrency limit and of requests still queued."""
     with start(limits={"max_in_flight": 1}, revision=LATEST_LEGACY) as client:
         client.started("sleep", {"ms": 60_000}, id=1)
@@ -233,7 +233,7 @@ def test_cancel_overtakes_requests_that_wait_for_their_turn(start: Start) -> Non
         assert client.finish() == 0
 
 
-def test_cancel_overtakes_a_wire_that_nobody_reads(start: Start) -> None:
+def test_cancel_is_handled_while_client_does_not_read(start: Start) -> None:
     """Ruling 4: the client does not read, the outbox is full, and the cancel is acted on all the same."""
     with start(revision=LATEST_LEGACY) as client:
         client.started("flood", {"kind": "log", "n": 1_000_000}, id=1)

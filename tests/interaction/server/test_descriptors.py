@@ -87,7 +87,7 @@ def is_blocking(*fds: int) -> list[bool]:
 
 @pytest.mark.parametrize("blocking", [True, False], ids=["blocking", "non-blocking"])
 @pytest.mark.parametrize("kind", KINDS)
-def test_flags_of_inherited_descriptors_are_left_as_found(tmp_path: Path, kind: str, blocking: bool) -> None:
+def test_inherited_descriptors_keep_their_blocking_flags(tmp_path: Path, kind: str, blocking: bool) -> None:
     with KINDS[kind]() as (their_in, their_out, wire):
         for fd in (their_in, their_out):
             os.set_blocking(fd, blocking)
@@ -113,7 +113,7 @@ def test_end_of_input_ends_the_server_on_every_kind_of_input(tmp_path: Path, kin
         assert client.stderr() == ""
 
 
-def test_terminal_that_is_hung_up_ends_the_server(tmp_path: Path) -> None:
+def test_hangup_of_terminal_ends_server_without_traceback(tmp_path: Path) -> None:
     with terminal() as ends, on_ends(tmp_path, ends) as client:
         client.ping()
         client.wire.close()
@@ -121,7 +121,7 @@ def test_terminal_that_is_hung_up_ends_the_server(tmp_path: Path) -> None:
         assert "Traceback" not in client.stderr()
 
 
-def test_socket_whose_peer_vanishes_ends_the_server(tmp_path: Path) -> None:
+def test_closed_peer_socket_on_stdio_cancels_handlers_and_ends_server(tmp_path: Path) -> None:
     with one_socket() as ends, on_ends(tmp_path, ends) as client:
         client.started("sleep", {"ms": 60_000}, id=1)
         client.call("big", {"count": 1 << 22})
@@ -152,7 +152,7 @@ def run_on_files(tmp_path: Path, stdin: Any, stdout: Any) -> subprocess.Complete
 
 
 @pytest.mark.parametrize("revision", [LATEST_LEGACY, MODERN])
-def test_regular_files_are_read_to_their_end_and_written_where_they_stand(tmp_path: Path, revision: str) -> None:
+def test_server_on_regular_files_reads_to_the_end_and_appends_replies(tmp_path: Path, revision: str) -> None:
     (tmp_path / "in").write_bytes(conversation(revision))
     (tmp_path / "out").write_bytes(b"what was there before\n")
     with (tmp_path / "in").open("rb") as stdin, (tmp_path / "out").open("ab") as stdout:
@@ -166,7 +166,7 @@ def test_regular_files_are_read_to_their_end_and_written_where_they_stand(tmp_pa
     ]
 
 
-def test_regular_file_is_read_from_where_it_stands(tmp_path: Path) -> None:
+def test_server_reads_a_regular_file_from_its_current_offset(tmp_path: Path) -> None:
     """As ``(read line; server) < file`` would have it: what others read before is not read again."""
     (tmp_path / "in").write_bytes(b"not for the server\n" + conversation(MODERN))
     with (tmp_path / "in").open("rb", buffering=0) as stdin:
@@ -177,7 +177,7 @@ def test_regular_file_is_read_from_where_it_stands(tmp_path: Path) -> None:
     assert b"error" not in ended.stdout
 
 
-def test_dev_null_as_input_is_the_end_of_it_and_as_output_takes_everything(tmp_path: Path) -> None:
+def test_dev_null_as_input_ends_server_and_as_output_discards_replies(tmp_path: Path) -> None:
     ended = run_on_files(tmp_path, subprocess.DEVNULL, subprocess.PIPE)
     assert (ended.returncode, ended.stdout, ended.stderr) == (0, b"", b"")
     (tmp_path / "in").write_bytes(conversation(LATEST_LEGACY))
@@ -186,7 +186,7 @@ def test_dev_null_as_input_is_the_end_of_it_and_as_output_takes_everything(tmp_p
     assert (ended.returncode, ended.stderr) == (0, b"")
 
 
-def test_full_device_as_output_ends_the_server_with_one_line(tmp_path: Path) -> None:
+def test_full_device_as_output_ends_server_with_one_stderr_line(tmp_path: Path) -> None:
     (tmp_path / "in").write_bytes(conversation(LATEST_LEGACY))
     with (tmp_path / "in").open("rb") as stdin, Path("/dev/full").open("wb") as stdout:
         ended = run_on_files(tmp_path, stdin, stdout)
@@ -194,7 +194,7 @@ def test_full_device_as_output_ends_the_server_with_one_line(tmp_path: Path) -> 
     assert ended.returncode == 0
 
 
-def test_dev_null_as_standard_error_is_fine(tmp_path: Path) -> None:
+def test_server_with_dev_null_as_stderr_answers_all_requests(tmp_path: Path) -> None:
     command = [sys.executable, str(FIXTURE)]
     ended = subprocess.run(
         command,
@@ -207,7 +207,7 @@ def test_dev_null_as_standard_error_is_fine(tmp_path: Path) -> None:
     assert len(ended.stdout.splitlines()) == 10
 
 
-def test_standard_output_is_given_back_afterwards(tmp_path: Path) -> None:
+def test_stdin_and_stdout_are_restored_after_serve_stdio(tmp_path: Path) -> None:
     script = tmp_path / "after.py"
     script.write_text(
         f"import os, sys, trio; sys.path.insert(0, {str(FIXTURE.parent)!r})\n"
@@ -226,7 +226,7 @@ def test_standard_output_is_given_back_afterwards(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("redirection", "name"), [("<&-", "input"), (">&-", "output")])
-def test_standard_stream_that_is_not_open_is_a_clear_error(redirection: str, name: str) -> None:
+def test_closed_standard_stream_raises_os_error_naming_it(redirection: str, name: str) -> None:
     """Its number was given to something else by then, which must be neither used nor closed."""
     command = f"exec {sys.executable} {FIXTURE} {redirection}"
     ended = subprocess.run(
@@ -237,7 +237,7 @@ def test_standard_stream_that_is_not_open_is_a_clear_error(redirection: str, nam
     assert ended.stdout == b""
 
 
-def test_server_without_standard_error_keeps_stray_output_off_the_wire(tmp_path: Path) -> None:
+def test_server_without_stderr_keeps_stray_output_off_the_wire(tmp_path: Path) -> None:
     command = ["sh", "-c", f"exec {sys.executable} {FIXTURE} 2>&-"]
     with serving(tmp_path, command=command, revision=LATEST_LEGACY) as client:
         assert client.text(client.call("dirty")) == "read b'' and ''"
@@ -246,7 +246,7 @@ def test_server_without_standard_error_keeps_stray_output_off_the_wire(tmp_path:
         assert client.finish() == 0
 
 
-def test_std_15_interrupt_from_the_terminal_ends_the_server_without_traceback(tmp_path: Path) -> None:
+def test_std_15_ctrl_c_in_terminal_ends_server_without_traceback(tmp_path: Path) -> None:
     """Ctrl-C typed into the terminal that is the server's input, and its controlling terminal."""
     ours, theirs = pty.openpty()
     journal = Journal(tmp_path / "journal")
@@ -275,7 +275,7 @@ def test_std_15_interrupt_from_the_terminal_ends_the_server_without_traceback(tm
         os.close(theirs)
 
 
-def test_children_of_handlers_inherit_neither_the_wire_nor_its_end(tmp_path: Path) -> None:
+def test_child_processes_of_handlers_do_not_inherit_the_wire(tmp_path: Path) -> None:
     """A grandchild that lives on must not keep the client waiting for the end of the output."""
     with serving(tmp_path, revision=LATEST_LEGACY) as client:
         grandchild = int(client.text(client.call("spawn")))

@@ -94,7 +94,7 @@ def read_all(client: RawClient, replies: int) -> None:
 
 
 @pytest.mark.parametrize("transport", ["stdio", "websocket", "http"])
-def test_a_thousand_requests_of_each_era_at_once_keep_what_is_theirs(start: Start) -> None:
+def test_thousand_concurrent_requests_per_revision_keep_their_own_settings(start: Start) -> None:
     with start(limits=ROOM, revision=LATEST_LEGACY, capabilities={"roots": {}}) as client:
         client.result(client.request("logging/setLevel", {"level": "warning"}))
         asked = ask_all(client)
@@ -107,7 +107,7 @@ def test_a_thousand_requests_of_each_era_at_once_keep_what_is_theirs(start: Star
 
 
 @pytest.mark.parametrize("transport", ["stdio", "websocket", "http"])
-def test_a_thousand_handlers_of_each_era_that_ask_at_once_get_the_answers_to_their_own_questions(start: Start) -> None:
+def test_thousand_concurrent_handlers_per_revision_get_their_own_sampling_answers(start: Start) -> None:
     with start(limits=ROOM, revision=LATEST_LEGACY, capabilities=LEGACY_CAPABILITIES) as client:
         client.result(client.request("logging/setLevel", {"level": "warning"}))
         client.forget()

@@ -13,7 +13,7 @@ FOREIGN = ["nan", "infinity", "object"]
 
 
 @pytest.mark.parametrize(("transport", "revision"), across(ERAS))
-def test_err_01_each_failure_has_one_answer_without_its_text(start: Start, revision: str) -> None:
+def test_err_01_failed_tool_returns_one_error_without_exception_text(start: Start, revision: str) -> None:
     with start(revision=revision) as client:
         for kind in ("value_error", "group", "exit", "stop_iteration", "recursion", "base"):
             failed = client.result(client.call("fail", {"kind": kind}))
@@ -32,7 +32,7 @@ def test_err_01_each_failure_has_one_answer_without_its_text(start: Start, revis
 
 
 @BOTH_ERAS
-def test_err_01_failure_after_the_cancel_is_not_answered(client: RawClient) -> None:
+def test_err_01_failure_after_cancel_is_not_answered(client: RawClient) -> None:
     client.started("stubborn", {"ms": 60_000, "then": "raise"}, id=1)
     client.silent_about(1)
     client.cancel(1)
@@ -43,7 +43,7 @@ def test_err_01_failure_after_the_cancel_is_not_answered(client: RawClient) -> N
 
 
 @BOTH_ERAS
-def test_err_01_failure_takes_no_other_request_with_it(client: RawClient) -> None:
+def test_err_01_failed_tool_does_not_affect_other_requests(client: RawClient) -> None:
     client.started("sleep", {"ms": 300}, id="other")
     for kind in ("exit", "base", "group"):
         assert client.result(client.call("fail", {"kind": kind}))["isError"] is True
@@ -51,7 +51,7 @@ def test_err_01_failure_takes_no_other_request_with_it(client: RawClient) -> Non
 
 
 @BOTH_ERAS
-def test_err_01_result_that_json_cannot_carry_is_a_failure_of_that_call(client: RawClient) -> None:
+def test_err_01_result_that_is_not_json_fails_its_call(client: RawClient) -> None:
     for kind in FOREIGN:
         failed = client.result(client.call("weird", {"kind": kind}))
         assert failed["isError"] is True
@@ -60,7 +60,7 @@ def test_err_01_result_that_json_cannot_carry_is_a_failure_of_that_call(client: 
 
 
 @BOTH_ERAS
-def test_err_01_log_that_json_cannot_carry_is_an_error_of_that_log(client: RawClient) -> None:
+def test_err_01_log_that_is_not_json_raises_in_the_handler(client: RawClient) -> None:
     for kind in FOREIGN:
         request_id = client.call("weird", {"kind": kind, "through": "log"}, log_level="debug")
         assert client.text(request_id) == "logged"
@@ -70,7 +70,7 @@ def test_err_01_log_that_json_cannot_carry_is_an_error_of_that_log(client: RawCl
 
 
 @BOTH_ERAS
-def test_err_01_progress_that_json_cannot_carry_is_dropped(client: RawClient) -> None:
+def test_err_01_progress_that_is_not_json_is_dropped(client: RawClient) -> None:
     request_id = client.call("weird", {"kind": "surrogate", "through": "progress"}, token=1)
     assert client.text(request_id) == "reported"
     assert client.finish() == 0
@@ -78,7 +78,7 @@ def test_err_01_progress_that_json_cannot_carry_is_dropped(client: RawClient) ->
 
 
 @BOTH_ERAS
-def test_err_01_characters_that_look_like_line_ends_stay_inside_their_line(client: RawClient) -> None:
+def test_err_01_unicode_line_separators_are_escaped_inside_a_line(client: RawClient) -> None:
     for kind, value in (
         ("separators", "\u2028\u2029\x85\x0b\x0c end"),
         ("control", "\x00\x01\r\n\t"),
@@ -90,7 +90,7 @@ def test_err_01_characters_that_look_like_line_ends_stay_inside_their_line(clien
 
 
 @pytest.mark.parametrize(("transport", "revision"), across(REVISIONS))
-def test_err_01_arguments_that_do_not_fit_are_told_and_nothing_is_executed(start: Start, revision: str) -> None:
+def test_err_01_invalid_arguments_are_reported_and_tool_is_not_run(start: Start, revision: str) -> None:
     arguments: list[dict[str, Any]] = [{}, {"ms": "soon"}, {"ms": True}, {"ms": 1, "unknown": 1}]
     with start(revision=revision) as client:
         for unfit in arguments:

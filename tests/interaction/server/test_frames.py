@@ -27,14 +27,14 @@ def refusal(client: RawClient) -> dict[str, Any]:
     return message["error"]["code"]
 
 
-def test_rpc_02_completed_id_is_free_again(client: RawClient) -> None:
+def test_rpc_02_request_id_can_be_reused_after_completion(client: RawClient) -> None:
     for text in ("first", "second", "third"):
         assert client.text(client.call("echo", {"text": text}, id=7)) == text
     assert client.error(client.request("no/such", id=7))["code"] == -32601
     assert client.text(client.call("echo", {"text": "after an error"}, id=7)) == "after an error"
 
 
-def test_rpc_02_id_of_a_cancelled_request_is_free_while_it_cleans_up(client: RawClient) -> None:
+def test_rpc_02_id_of_cancelled_request_can_be_reused_during_its_cleanup(client: RawClient) -> None:
     client.started("cleanup", {"ms": 600}, id=7)
     client.cancel(7)
     client.journal.wait_for("cleaning", call=7)
@@ -50,7 +50,7 @@ def test_rpc_02_id_of_a_cancelled_request_is_free_while_it_cleans_up(client: Raw
     assert len(client.replies(7)) == 1
 
 
-def test_rpc_02_end_of_the_old_request_does_not_free_the_id_of_the_new_one(client: RawClient) -> None:
+def test_rpc_02_end_of_cancelled_request_does_not_release_reused_id(client: RawClient) -> None:
     client.started("cleanup", {"ms": 200}, id=7)
     client.cancel(7)
     client.call("sleep", {"ms": 60_000}, id=7)
@@ -63,7 +63,7 @@ def test_rpc_02_end_of_the_old_request_does_not_free_the_id_of_the_new_one(clien
     assert client.replies(7) == []
 
 
-def test_rpc_02_id_in_flight_is_refused_and_the_first_is_untouched(client: RawClient) -> None:
+def test_rpc_02_request_with_id_in_flight_is_refused_and_first_continues(client: RawClient) -> None:
     client.held(id=7)
     assert client.error(client.call("echo", {"text": "again"}, id=7))["code"] == -32600
     assert client.text(client.call("echo", {"text": "another type"}, id="7")) == "another type"
@@ -71,7 +71,7 @@ def test_rpc_02_id_in_flight_is_refused_and_the_first_is_untouched(client: RawCl
     assert client.text(7) == "let go"
 
 
-def test_rpc_03_ids_come_back_with_their_type_and_value(client: RawClient) -> None:
+def test_rpc_03_replies_keep_type_and_value_of_request_id(client: RawClient) -> None:
     for request_id in IDS:
         client.call("echo", {"text": repr(request_id)[:20]}, id=request_id)
         assert client.text(request_id) == repr(request_id)[:20]
@@ -81,7 +81,7 @@ def test_rpc_03_ids_come_back_with_their_type_and_value(client: RawClient) -> No
     assert all(is_same(came, sent) for came, sent in zip(replies, [i for i in IDS for _ in "12"], strict=True))
 
 
-def test_rpc_04_what_is_no_id_is_refused_and_nothing_is_executed(client: RawClient) -> None:
+def test_rpc_04_request_with_invalid_id_is_refused_and_not_run(client: RawClient) -> None:
     for no_id in NO_IDS:
         client.call("sleep", {"ms": 0}, id=no_id)
         assert refusal(client) == -32600, no_id
@@ -112,7 +112,7 @@ FRAMES: list[tuple[bytes, int]] = [
 ]
 
 
-def test_rpc_05_frames_that_are_no_message_are_answered_once_each(client: RawClient) -> None:
+def test_rpc_05_frames_that_are_not_messages_get_one_error_each(client: RawClient) -> None:
     for frame, code in FRAMES:
         client.write(frame + b"\n")
         assert refusal(client) == code, frame[:60]
@@ -125,7 +125,7 @@ BLANKS = (b"\n", b"\r\n", b"  \t \n", b"\n\n\n")
 
 
 @pytest.mark.parametrize("transport", ["stdio", "tcp"])
-def test_rpc_05_blank_lines_yield_nothing(client: RawClient) -> None:
+def test_rpc_05_blank_lines_are_ignored(client: RawClient) -> None:
     for blank in BLANKS:
         client.write(blank)
     client.ping()
@@ -134,7 +134,7 @@ def test_rpc_05_blank_lines_yield_nothing(client: RawClient) -> None:
 
 
 @pytest.mark.parametrize("transport", ["websocket", "http"])
-def test_rpc_05_blank_text_message_or_body_is_no_json(client: RawClient) -> None:
+def test_rpc_05_blank_message_or_body_gets_parse_error(client: RawClient) -> None:
     for blank in BLANKS:
         client.write(blank)
         for _ in range(blank.count(b"\n")):
@@ -143,7 +143,7 @@ def test_rpc_05_blank_text_message_or_body_is_no_json(client: RawClient) -> None
     assert client.finish() == 0
 
 
-def test_rpc_05_another_json_rpc_is_refused_under_its_own_id(client: RawClient) -> None:
+def test_rpc_05_wrong_json_rpc_version_is_refused_under_the_request_id(client: RawClient) -> None:
     for version in ('"1.0"', '"2"', "2.0", "null", None):
         member = "" if version is None else f'"jsonrpc":{version},'
         client.write(f'{{{member}"id":31,"method":"ping"}}\n'.encode())
@@ -153,7 +153,7 @@ def test_rpc_05_another_json_rpc_is_refused_under_its_own_id(client: RawClient) 
     client.ping()
 
 
-def test_rpc_05_requests_that_are_not_json_are_refused_under_their_own_id(client: RawClient) -> None:
+def test_rpc_05_request_with_invalid_json_is_refused_under_its_id(client: RawClient) -> None:
     call = '{"jsonrpc":"2.0","id":31,"method":"tools/call","params":{"name":"echo","arguments":{"text":%s}}'
     bad = ['"cut \\ud83d"}', "1e400}", "NaN}", "[" * 5000 + "]" * 5000 + "}", '"truncated', '"x"}} trailing']
     for text in bad:
@@ -164,7 +164,7 @@ def test_rpc_05_requests_that_are_not_json_are_refused_under_their_own_id(client
     assert client.journal.entries(tool="echo") == []
 
 
-def test_rpc_05_params_that_are_no_object_are_refused_under_their_own_id(client: RawClient) -> None:
+def test_rpc_05_params_that_are_not_an_object_are_refused_under_the_request_id(client: RawClient) -> None:
     for number, params in enumerate(([], [1], "x", 1, True)):
         client.send({"jsonrpc": "2.0", "id": number, "method": "tools/call", "params": params})
         assert client.error(number)["code"] == -32602
@@ -172,9 +172,7 @@ def test_rpc_05_params_that_are_no_object_are_refused_under_their_own_id(client:
 
 
 @pytest.mark.parametrize(("transport", "revision"), across(REVISIONS))
-def test_rpc_05_batches_are_served_where_the_revision_has_them_and_refused_elsewhere(
-    start: Start, revision: str
-) -> None:
+def test_rpc_05_batches_are_served_only_in_revisions_that_have_them(start: Start, revision: str) -> None:
     with start(revision=revision) as client:
         members = [
             client.call_message("echo", {"text": "a"}, id="a"),
@@ -192,7 +190,7 @@ def test_rpc_05_batches_are_served_where_the_revision_has_them_and_refused_elsew
 
 
 @pytest.mark.parametrize(("transport", "revision"), across(LEGACY[:2]))
-def test_rpc_05_members_of_a_batch_stand_on_their_own(start: Start, revision: str) -> None:
+def test_rpc_05_batch_members_are_answered_independently(start: Start, revision: str) -> None:
     with start(revision=revision) as client:
         client.started("sleep", {"ms": 60_000}, id="victim")
         client.send([
@@ -226,7 +224,7 @@ def test_rpc_05_members_of_a_batch_stand_on_their_own(start: Start, revision: st
 
 
 @pytest.mark.parametrize(("transport", "revision"), across(LEGACY[:2]))
-def test_rpc_05_batch_of_notifications_and_a_batch_too_long(start: Start, revision: str) -> None:
+def test_rpc_05_batch_of_notifications_gets_no_reply_and_too_long_batch_is_refused(start: Start, revision: str) -> None:
     with start(revision=revision) as client:
         before = len(client.messages)
         client.send([{"jsonrpc": "2.0", "method": "notifications/initialized"}] * 5)
@@ -238,7 +236,7 @@ def test_rpc_05_batch_of_notifications_and_a_batch_too_long(start: Start, revisi
         assert client.batches == []
 
 
-def test_rpc_06_unknown_methods_are_refused_and_unknown_notifications_are_not(client: RawClient) -> None:
+def test_rpc_06_unknown_methods_are_refused_and_unknown_notifications_ignored(client: RawClient) -> None:
     for method in ("no/such", "", "tools/CALL", "sampling/createMessage", "rpc.discover", "notifications/initialized"):
         assert client.error(client.request(method))["code"] == -32601, method
     before = len(client.messages)
@@ -259,7 +257,7 @@ def test_rpc_06_unknown_methods_are_refused_and_unknown_notifications_are_not(cl
     assert client.journal.entries(tool="sleep") == []
 
 
-def test_rpc_06_methods_of_the_other_era_are_unknown(start: Start) -> None:
+def test_rpc_06_legacy_methods_are_unknown_in_modern_revision_and_vice_versa(start: Start) -> None:
     with start(revision=LATEST_LEGACY) as client:
         assert client.error(client.request("server/discover"))["code"] == -32601
         client.revision = MODERN
@@ -268,7 +266,7 @@ def test_rpc_06_methods_of_the_other_era_are_unknown(start: Start) -> None:
         assert set(client.result(client.request("server/discover"))["supportedVersions"]) == {MODERN}
 
 
-def test_rpc_06_sv_04_modern_requests_name_a_version_that_is_spoken(start: Start) -> None:
+def test_rpc_06_sv_04_modern_request_with_unsupported_version_is_refused(start: Start) -> None:
     with start(revision=MODERN) as client:
         key = "io.modelcontextprotocol/protocolVersion"
         for version in ("2099-01-01", "", LATEST_LEGACY):

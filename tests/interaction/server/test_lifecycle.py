@@ -14,7 +14,7 @@ INITIALIZED = {"jsonrpc": "2.0", "method": "notifications/initialized"}
 
 
 @pytest.mark.parametrize("revision", LEGACY)
-def test_api_03_handshake_and_first_request_in_one_write(start: Start, revision: str) -> None:
+def test_api_03_initialize_and_first_request_in_one_write_are_served(start: Start, revision: str) -> None:
     with start() as client:
         messages = [
             client.message("initialize", client.opening(revision), id=1),
@@ -28,7 +28,7 @@ def test_api_03_handshake_and_first_request_in_one_write(start: Start, revision:
 
 
 @pytest.mark.parametrize(("transport", "revision"), across(LEGACY))
-def test_api_03_request_before_initialized_is_served(start: Start, revision: str) -> None:
+def test_api_03_request_before_initialized_notification_is_served(start: Start, revision: str) -> None:
     with start() as client:
         client.result(client.request("initialize", client.opening(revision)))
         assert client.result(client.request("tools/list"))["tools"]
@@ -36,7 +36,7 @@ def test_api_03_request_before_initialized_is_served(start: Start, revision: str
         assert client.echo("on") == "on"
 
 
-def test_api_03_request_before_initialize_gets_a_clean_error(start: Start) -> None:
+def test_api_03_request_before_initialize_is_refused(start: Start) -> None:
     with start() as client:
         client.ping()  # the one thing that is allowed before
         error = client.error(client.request("tools/list"))
@@ -47,7 +47,7 @@ def test_api_03_request_before_initialize_gets_a_clean_error(start: Start) -> No
         assert client.echo("on") == "on"
 
 
-def test_api_03_second_initialize_is_refused_and_changes_nothing(start: Start) -> None:
+def test_api_03_second_initialize_is_refused_and_revision_stays(start: Start) -> None:
     with start(revision="2024-11-05") as client:
         again = client.request("initialize", client.opening(LATEST_LEGACY))
         assert client.error(again)["code"] == -32600
@@ -56,13 +56,13 @@ def test_api_03_second_initialize_is_refused_and_changes_nothing(start: Start) -
 
 
 @pytest.mark.parametrize("asked", ["2099-01-01", "1999-01-01", "", MODERN])
-def test_api_03_unknown_revision_is_answered_with_the_latest(start: Start, asked: str) -> None:
+def test_api_03_initialize_with_unknown_revision_gets_latest_legacy_revision(start: Start, asked: str) -> None:
     with start() as client:
         result = client.result(client.request("initialize", client.opening(asked)))
         assert result["protocolVersion"] == LATEST_LEGACY
 
 
-def test_api_03_broken_initialize_is_refused_and_a_good_one_still_works(start: Start) -> None:
+def test_api_03_malformed_initialize_is_refused_and_a_valid_one_works_afterwards(start: Start) -> None:
     with start() as client:
         for params in ({}, {"protocolVersion": 1}, {"capabilities": {}, "clientInfo": {"name": "c", "version": "1"}}):
             assert client.error(client.request("initialize", params))["code"] == -32602
@@ -70,7 +70,7 @@ def test_api_03_broken_initialize_is_refused_and_a_good_one_still_works(start: S
         assert client.echo("on") == "on"
 
 
-def test_api_03_modern_requests_need_no_handshake_and_both_eras_share_a_connection(start: Start) -> None:
+def test_api_03_modern_and_legacy_requests_share_one_connection(start: Start) -> None:
     with start(revision=MODERN) as client:
         assert client.echo("modern first") == "modern first"
         client.revision = None
@@ -83,7 +83,9 @@ def test_api_03_modern_requests_need_no_handshake_and_both_eras_share_a_connecti
 
 
 @pytest.mark.parametrize(("transport", "revision"), across(ERAS))
-def test_shd_01_sigterm_refuses_new_work_finishes_short_work_and_cancels_long_work(start: Start, revision: str) -> None:
+def test_shd_01_sigterm_refuses_new_requests_finishes_short_ones_and_cancels_long_ones(
+    start: Start, revision: str
+) -> None:
     with start(revision=revision, limits={"drain_timeout": 3}) as client:
         short = [client.held() for _ in range(3)]
         client.started("sleep", {"ms": 60_000}, id="long")
@@ -103,7 +105,7 @@ def test_shd_01_sigterm_refuses_new_work_finishes_short_work_and_cancels_long_wo
         assert client.stderr() == ""
 
 
-def test_shd_01_question_of_a_draining_handler_can_still_be_answered(start: Start) -> None:
+def test_shd_01_roots_request_of_draining_handler_can_be_answered(start: Start) -> None:
     """A signal ends only new work: the client still reads and writes, so accepted work can be finished."""
     with start(limits={"drain_timeout": 30}, revision=LATEST_LEGACY, capabilities={"roots": {}}) as client:
         call = client.call("ask", {"kind": "roots"})

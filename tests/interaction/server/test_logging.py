@@ -15,7 +15,7 @@ def set_level(client: RawClient, level: object) -> dict[str, object]:
 
 
 @pytest.mark.parametrize(("transport", "revision"), across(LEGACY))
-def test_log_01_level_is_kept_per_connection_and_a_bad_one_changes_nothing(start: Start, revision: str) -> None:
+def test_log_01_set_level_applies_to_connection_and_invalid_level_is_refused(start: Start, revision: str) -> None:
     with start(revision=revision) as client:
         client.result(client.call("log_all"))
         assert [level for level, _ in client.logged()] == [*LEVELS[1:], "emergency"], "info is the default"
@@ -28,7 +28,7 @@ def test_log_01_level_is_kept_per_connection_and_a_bad_one_changes_nothing(start
 
 
 @pytest.mark.commands
-def test_log_01_two_sessions_do_not_share_a_level(tmp_path: Path) -> None:
+def test_log_01_two_stdio_sessions_do_not_share_a_log_level(tmp_path: Path) -> None:
     """Over stdio each session is a process; in one process see the requirement row LG-10."""
     with (
         serving(tmp_path / "a", revision=LATEST_LEGACY) as first,
@@ -42,7 +42,7 @@ def test_log_01_two_sessions_do_not_share_a_level(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("transport", ["websocket", "tcp", "http"])
-def test_log_01_two_sessions_on_one_server_do_not_share_a_level(start: Start) -> None:
+def test_log_01_two_connections_to_one_server_do_not_share_a_log_level(start: Start) -> None:
     with start(revision=LATEST_LEGACY) as first, first.beside(LATEST_LEGACY) as second:
         set_level(first, "error")
         assert set_level(second, "loud")["error"]["code"] == -32602
@@ -52,7 +52,7 @@ def test_log_01_two_sessions_on_one_server_do_not_share_a_level(start: Start) ->
         assert [level for level, _ in second.logged()] == [*LEVELS[1:], "emergency"]
 
 
-def test_log_01_lowest_level_gets_all_and_logger_is_left_out_where_there_is_none(start: Start) -> None:
+def test_log_01_debug_level_sends_all_logs_and_missing_logger_is_omitted(start: Start) -> None:
     with start(revision=LATEST_LEGACY) as client:
         set_level(client, "debug")
         client.result(client.call("log_all"))
@@ -61,7 +61,7 @@ def test_log_01_lowest_level_gets_all_and_logger_is_left_out_where_there_is_none
         assert named == {"level": "emergency", "logger": "fixture", "data": {"with": "a name"}}
 
 
-def test_log_01_filtered_messages_come_before_their_response(start: Start) -> None:
+def test_log_01_filtered_logs_are_sent_before_their_response(start: Start) -> None:
     with start(revision=LATEST_LEGACY) as client:
         request_id = client.call("log_all")
         client.result(request_id)
@@ -69,7 +69,7 @@ def test_log_01_filtered_messages_come_before_their_response(start: Start) -> No
         assert client.messages[-1]["id"] == request_id
 
 
-def test_log_02_modern_request_gets_the_logs_it_asked_for_and_no_others(start: Start) -> None:
+def test_log_02_modern_request_gets_logs_of_its_requested_level_only(start: Start) -> None:
     with start(revision=MODERN) as client:
         client.result(client.call("log_all"))
         assert client.logged() == []
@@ -83,7 +83,7 @@ def test_log_02_modern_request_gets_the_logs_it_asked_for_and_no_others(start: S
 
 
 @pytest.mark.parametrize("transport", ["websocket", "tcp", "http"])
-def test_log_02_logs_go_to_no_other_connection(start: Start) -> None:
+def test_log_02_logs_are_not_sent_to_other_connections(start: Start) -> None:
     with start(revision=MODERN) as first, first.beside(MODERN) as second:
         calls = [
             (client, client.call("log_all", log_level=level)) for client, level in ((first, "debug"), (second, "alert"))
@@ -95,7 +95,7 @@ def test_log_02_logs_go_to_no_other_connection(start: Start) -> None:
         assert len(second.logged()) == 2 + 1
 
 
-def test_log_02_eras_on_one_connection_keep_their_own_levels(start: Start) -> None:
+def test_log_02_legacy_and_modern_requests_on_one_connection_keep_their_log_levels(start: Start) -> None:
     with start(revision=LATEST_LEGACY) as client:
         set_level(client, "emergency")
         client.revision = MODERN

@@ -19,7 +19,7 @@ TOKENS: list[Any] = [0, -1, "", "0", 9007199254740993, 7, "7", "🦑"]
 NO_TOKENS: list[Any] = [True, 1.5, None, [], {}]
 
 
-def test_prg_01_tokens_come_back_with_their_type_and_value(client: RawClient) -> None:
+def test_prg_01_progress_keeps_type_and_value_of_the_token(client: RawClient) -> None:
     for token in TOKENS:
         assert client.text(client.call("progress", {"values": [1]}, token=token)) == "sent 1"
         assert len(client.progress_of(token)) == 1, token
@@ -27,7 +27,7 @@ def test_prg_01_tokens_come_back_with_their_type_and_value(client: RawClient) ->
     assert all(is_same(came, sent) for came, sent in zip(tokens, TOKENS, strict=True)), tokens
 
 
-def test_prg_01_what_is_no_token_is_served_without_progress(client: RawClient) -> None:
+def test_prg_01_call_with_invalid_progress_token_is_served_without_progress(client: RawClient) -> None:
     for token in [*NO_TOKENS, ...]:
         assert client.text(client.call("progress", {"values": [1, 2]}, token=token)) == "sent 0"
     assert client.finish() == 0
@@ -35,14 +35,14 @@ def test_prg_01_what_is_no_token_is_served_without_progress(client: RawClient) -
     assert client.stderr() == ""
 
 
-def test_prg_02_only_increasing_finite_values_are_sent(client: RawClient) -> None:
+def test_prg_02_only_increasing_finite_progress_values_are_sent(client: RawClient) -> None:
     request_id = client.call("progress", {"values": [1, 1, 0.5, "NaN", "Infinity", 2]}, token="t")
     client.result(request_id)
     assert client.finish() == 0
     assert [params["progress"] for params in client.progress_of("t")] == [1, 2]
 
 
-def test_prg_02_the_latest_value_comes_before_the_response_and_nothing_after(client: RawClient) -> None:
+def test_prg_02_latest_progress_is_sent_before_the_response_and_none_after(client: RawClient) -> None:
     """At most one per 100 ms, and the last one kept is sent all the same (ruling 12)."""
     request_id = client.call("progress", {"values": list(range(1, 101))}, token="t")
     client.result(request_id)
@@ -55,7 +55,7 @@ def test_prg_02_the_latest_value_comes_before_the_response_and_nothing_after(cli
     assert len(values) <= most_values(client, request_id)
 
 
-def test_first_progress_does_not_wait(client: RawClient) -> None:
+def test_first_progress_value_is_sent_immediately(client: RawClient) -> None:
     client.result(client.call("progress", {"values": list(range(1, 101))}, token="t"))
     assert client.finish() == 0
     assert next(params["progress"] for params in client.progress_of("t")) == 1
@@ -67,7 +67,7 @@ def most_values(client: RawClient, request_id: Any) -> float:
     return (end - start) / 0.1 + 2
 
 
-def test_prg_02_integers_stay_integers_and_fractions_fractions(client: RawClient) -> None:
+def test_prg_02_progress_keeps_integers_and_fractions(client: RawClient) -> None:
     client.result(client.call("progress", {"values": [1], "total": 3}, token="i"))
     client.result(client.call("progress", {"values": [0.5], "total": 1.5}, token="f"))
     (whole,) = client.progress_of("i")
@@ -78,7 +78,7 @@ def test_prg_02_integers_stay_integers_and_fractions_fractions(client: RawClient
 
 
 @pytest.mark.parametrize(("transport", "revision"), across(REVISIONS))
-def test_prg_02_message_goes_out_only_where_the_revision_has_it(start: Start, revision: str) -> None:
+def test_prg_02_progress_message_is_omitted_in_revision_2024_11_05(start: Start, revision: str) -> None:
     with start(revision=revision) as client:
         client.result(client.call("progress", {"values": [1], "total": 2}, token="t"))
         (params,) = client.progress_of("t")
@@ -90,7 +90,7 @@ def test_prg_02_message_goes_out_only_where_the_revision_has_it(start: Start, re
         }
 
 
-def test_prg_03_progress_stops_with_the_end_of_the_request(client: RawClient) -> None:
+def test_prg_03_progress_after_the_end_of_a_request_is_not_sent(client: RawClient) -> None:
     """After a result, after a failure, and after a cancel: the task that lives on reports to nobody."""
     ids: dict[str, Any] = {}
     for then in ("return", "raise", "wait"):
@@ -110,7 +110,7 @@ def test_prg_03_progress_stops_with_the_end_of_the_request(client: RawClient) ->
     assert client.replies(ids["wait"]) == []
 
 
-def test_prg_06_flood_to_a_slow_reader_costs_neither_memory_nor_the_last_value(start: Start) -> None:
+def test_prg_06_progress_flood_to_slow_reader_is_bounded_and_keeps_last_value(start: Start) -> None:
     """The reader takes one message at a time and looks away in between, as one that reads ten a second would.
 
     It must not be slower than the flood takes: what is bounded is memory, and that the handler ends.
@@ -129,7 +129,7 @@ def test_prg_06_flood_to_a_slow_reader_costs_neither_memory_nor_the_last_value(s
         assert len(values) < 100_000, "values that waited were replaced by later ones"
 
 
-def test_prg_06_default_interval_keeps_a_flood_from_a_fast_reader(client: RawClient) -> None:
+def test_prg_06_default_progress_interval_limits_a_flood(client: RawClient) -> None:
     request_id = client.call("flood", {"kind": "progress", "n": 100_000}, token=0)
     client.text(request_id, bound=60)
     values = [params["progress"] for params in client.progress_of(0)]

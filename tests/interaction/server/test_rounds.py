@@ -35,7 +35,7 @@ def answers(client: RawClient, request_id: Any) -> list[str]:
     return ast.literal_eval(client.text(request_id))
 
 
-def test_s2c_01_others_are_served_while_a_handler_waits_for_its_client(start: Start) -> None:
+def test_s2c_01_others_are_served_while_modern_handler_awaits_input(start: Start) -> None:
     with start(revision=MODERN, capabilities=ALL) as client:
         first, result = ask(client, {"kind": "sampling", "n": 10})
         assert len(result["inputRequests"]) == 10
@@ -52,7 +52,7 @@ def test_s2c_01_others_are_served_while_a_handler_waits_for_its_client(start: St
         assert client.stderr() == ""
 
 
-def test_s2c_01_cancel_between_the_rounds_reaches_the_handler(start: Start) -> None:
+def test_s2c_01_cancel_reaches_handler_that_awaits_input(start: Start) -> None:
     with start(revision=MODERN, capabilities=ALL) as client:
         first, result = ask(client, {"kind": "elicitation", "n": 3}, id=1)
         client.cancel(1, "the user closed the window")
@@ -64,7 +64,7 @@ def test_s2c_01_cancel_between_the_rounds_reaches_the_handler(start: Start) -> N
         assert client.stderr() == ""
 
 
-def test_s2c_05_end_of_the_client_between_the_rounds_ends_the_handler(start: Start) -> None:
+def test_s2c_05_end_of_input_cancels_handler_that_awaits_input(start: Start) -> None:
     with start(revision=MODERN, capabilities=ALL) as client:
         ask(client, {"kind": "elicitation"}, id=1)
         assert client.finish() == 0
@@ -76,7 +76,7 @@ def test_s2c_05_end_of_the_client_between_the_rounds_ends_the_handler(start: Sta
 
 
 @pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGINT])
-def test_s2c_05_shutdown_while_a_handler_is_parked_cleans_up_at_once(start: Start, sent: int) -> None:
+def test_s2c_05_shutdown_cancels_handler_that_awaits_input_at_once(start: Start, sent: int) -> None:
     with start(revision=MODERN, capabilities=ALL) as client:
         ask(client, {"kind": "elicitation"}, id=1)
         os.kill(client.pid, sent)
@@ -88,7 +88,7 @@ def test_s2c_05_shutdown_while_a_handler_is_parked_cleans_up_at_once(start: Star
 
 
 @pytest.mark.parametrize("transport", ["websocket", "tcp", "http"])
-def test_s2c_05_a_client_that_vanishes_between_the_rounds_leaves_nothing(start: Start) -> None:
+def test_s2c_05_vanished_client_leaves_no_handler_that_awaits_input(start: Start) -> None:
     with start(revision=LATEST_LEGACY) as other:
         tasks = other.text(other.call("tasks"))
         with other.beside(MODERN, ALL) as client:
@@ -103,7 +103,7 @@ def test_s2c_05_a_client_that_vanishes_between_the_rounds_leaves_nothing(start: 
         assert other.stderr() == ""
 
 
-def test_a_handler_whose_client_stays_away_expires(start: Start) -> None:
+def test_handler_that_awaits_input_expires_after_retry_timeout(start: Start) -> None:
     with start(revision=MODERN, capabilities=ALL, limits={"retry_timeout": 0.2}) as client:
         first, result = ask(client, {"kind": "roots"}, id=1)
         (cancelled,) = client.journal.wait_for("cancelled", call=1)
@@ -114,7 +114,7 @@ def test_a_handler_whose_client_stays_away_expires(start: Start) -> None:
         assert client.stderr() == ""
 
 
-def test_questions_of_both_eras_go_their_own_ways_on_one_connection(start: Start) -> None:
+def test_legacy_roots_request_and_modern_input_request_share_one_connection(start: Start) -> None:
     with start(revision=LATEST_LEGACY, capabilities={"roots": {}}) as client:
         legacy = client.call("ask", {"kind": "roots"})
         question = client.asked("roots/list")
@@ -128,7 +128,7 @@ def test_questions_of_both_eras_go_their_own_ways_on_one_connection(start: Start
 
 
 @pytest.mark.parametrize("revision", [LATEST_LEGACY, MODERN])
-def test_a_deadline_that_travelled_ends_the_handler_where_no_cancel_comes(start: Start, revision: str) -> None:
+def test_remaining_ms_in_request_meta_ends_handler_without_a_cancel(start: Start, revision: str) -> None:
     with start(revision=revision, limits={"deadline_grace": 0.1}) as client:
         client.echo("open")  # also behind a bridge, which opens its server first
         message = client.call_message("sleep", {"ms": 60_000}, id=1)

@@ -115,7 +115,7 @@ def has_been_told(client: RawClient) -> None:
 
 @pytest.mark.parametrize("tool", DEAF)
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_second_signal_ends_lifespan_and_process_whatever_a_thread_does(
+def test_second_signal_ends_lifespan_and_process_despite_a_running_thread(
     started: Started, tool: str, number: signal.Signals
 ) -> None:
     with started(tool, **PATIENT) as client:
@@ -126,7 +126,7 @@ def test_second_signal_ends_lifespan_and_process_whatever_a_thread_does(
         assert client.journal.entries("lifespan ended")
 
 
-def test_second_signal_ends_even_a_server_that_looks_at_nothing(started: Started) -> None:
+def test_second_signal_kills_server_that_blocks_the_event_loop(started: Started) -> None:
     with started("blocking", **PATIENT) as client:
         os.kill(client.pid, signal.SIGINT)
         os.kill(client.pid, signal.SIGTERM)
@@ -135,7 +135,7 @@ def test_second_signal_ends_even_a_server_that_looks_at_nothing(started: Started
 
 @pytest.mark.parametrize("tool", ["asleep", "printing"])
 @pytest.mark.parametrize("how", ["end of input", "signal", "client gone"])
-def test_lifespan_and_process_end_without_a_second_one(started: Started, tool: str, how: str) -> None:
+def test_first_signal_or_end_of_input_ends_lifespan_and_process(started: Started, tool: str, how: str) -> None:
     with started(tool, cleanup_grace=3600, drain_timeout=0.1) as client:
         if how == "signal":
             os.kill(client.pid, signal.SIGTERM)
@@ -147,7 +147,7 @@ def test_lifespan_and_process_end_without_a_second_one(started: Started, tool: s
         assert client.journal.entries("lifespan ended")
 
 
-def test_signal_that_follows_the_end_of_input_is_the_first(started: Started) -> None:
+def test_signal_after_end_of_input_counts_as_the_first_signal(started: Started) -> None:
     """Most clients end a server so: they close its input, wait for two seconds, and send SIGTERM."""
     with started("asleep", drain_timeout=3600) as client:
         client.wire.close_input()
@@ -157,7 +157,7 @@ def test_signal_that_follows_the_end_of_input_is_the_first(started: Started) -> 
         assert client.journal.entries("lifespan ended")
 
 
-async def test_application_that_goes_on_has_its_own_alarm_as_before() -> None:
+async def test_sigalrm_handler_and_timer_of_application_are_restored() -> None:
     def own(number: int, frame: object) -> None: ...
 
     def shut_down(reason: str, *, hurry: bool) -> None:

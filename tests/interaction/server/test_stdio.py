@@ -27,14 +27,14 @@ def client(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[RawClient
 # STD-01: the end of input
 
 
-def test_std_01_idle_server_exits_when_its_input_is_closed(client: RawClient) -> None:
+def test_std_01_idle_server_exits_when_input_is_closed(client: RawClient) -> None:
     client.ping()
     assert client.finish() == 0
     assert client.stderr() == ""
     assert [entry["event"] for entry in client.journal.entries(tool="lifespan")] == ["start", "end"]
 
 
-def test_std_01_server_that_was_never_spoken_to_exits_too(tmp_path: Path) -> None:
+def test_std_01_server_without_any_message_exits_when_input_is_closed(tmp_path: Path) -> None:
     with serving(tmp_path) as client:
         assert client.finish() == 0
         assert client.messages == []
@@ -42,7 +42,7 @@ def test_std_01_server_that_was_never_spoken_to_exits_too(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("era", ERAS)
-def test_std_01_accepted_work_is_finished_after_the_end_of_input(tmp_path: Path, era: str) -> None:
+def test_std_01_accepted_requests_finish_after_end_of_input_up_to_drain_timeout(tmp_path: Path, era: str) -> None:
     """Ruling 14: what was accepted is answered, up to the drain bound; then it is cancelled."""
     with serving(tmp_path, revision=era, limits={"drain_timeout": 3}) as client:
         client.started("sleep", {"ms": 200}, id=1)
@@ -56,7 +56,7 @@ def test_std_01_accepted_work_is_finished_after_the_end_of_input(tmp_path: Path,
         assert client.journal.entries("end", tool="lifespan"), "the lifespan is left after the last request"
 
 
-def test_std_01_process_leaves_nothing_behind_but_what_it_was_told_to(client: RawClient) -> None:
+def test_std_01_child_process_started_by_handler_outlives_the_server(client: RawClient) -> None:
     grandchild = int(client.text(client.call("spawn")))
     try:
         assert client.finish() == 0
@@ -68,7 +68,7 @@ def test_std_01_process_leaves_nothing_behind_but_what_it_was_told_to(client: Ra
 # STD-04: the reader goes away
 
 
-def test_std_04_server_whose_output_nobody_reads_exits_with_one_line(client: RawClient) -> None:
+def test_std_04_closed_output_cancels_handlers_and_exits_with_one_stderr_line(client: RawClient) -> None:
     """The answer is larger than a pipe, so its writer stands in the middle of it."""
     client.started("sleep", {"ms": 60_000}, id=1)
     client.call("big", {"count": 8 * MIB})
@@ -85,7 +85,7 @@ def test_std_04_server_whose_output_nobody_reads_exits_with_one_line(client: Raw
     assert client.journal.entries("end", tool="lifespan")
 
 
-def test_std_04_idle_server_notices_at_its_next_answer(client: RawClient) -> None:
+def test_std_04_idle_server_notices_closed_output_at_its_next_answer(client: RawClient) -> None:
     client.wire.close_output()
     client.call("echo", {"text": "nobody reads this"}, id=1)
     client.wait()
@@ -95,14 +95,14 @@ def test_std_04_idle_server_notices_at_its_next_answer(client: RawClient) -> Non
 # STD-05: however the bytes come
 
 
-def test_std_05_bytes_one_at_a_time(client: RawClient) -> None:
+def test_std_05_message_sent_byte_by_byte_is_read(client: RawClient) -> None:
     message = client.call_message("echo", {"text": "ä🦑é"}, id="ünï")
     for byte in json.dumps(message, ensure_ascii=False).encode() + b"\n":
         client.write(bytes([byte]))
     assert client.text("ünï") == "ä🦑é"
 
 
-def test_std_05_several_messages_in_one_write_and_one_message_in_several(client: RawClient) -> None:
+def test_std_05_messages_joined_or_split_across_writes_are_read(client: RawClient) -> None:
     lines = [json.dumps(client.call_message("echo", {"text": text}, id=text)).encode() for text in "abc"]
     client.write(b"\n".join(lines) + b"\n")
     assert [client.text(text) for text in "abc"] == ["a", "b", "c"]
@@ -112,7 +112,7 @@ def test_std_05_several_messages_in_one_write_and_one_message_in_several(client:
     assert client.text("a") == "a"
 
 
-def test_std_05_carriage_returns_and_blank_lines_mean_nothing(client: RawClient) -> None:
+def test_std_05_carriage_returns_and_blank_lines_are_ignored(client: RawClient) -> None:
     line = json.dumps(client.call_message("echo", {"text": "a\r\nb"}, id=1)).encode()
     client.write(b"\r\n\n  \n" + line + b"\r\n\r\n\n")
     assert client.text(1) == "a\r\nb"
@@ -122,7 +122,7 @@ def test_std_05_carriage_returns_and_blank_lines_mean_nothing(client: RawClient)
 
 
 @pytest.mark.parametrize("era", ERAS)
-def test_std_05_byte_order_mark_first_and_no_newline_last(tmp_path: Path, era: str) -> None:
+def test_std_05_leading_byte_order_mark_and_missing_last_newline_are_accepted(tmp_path: Path, era: str) -> None:
     with serving(tmp_path) as client:
         if era == MODERN:
             client.open(MODERN)
@@ -137,7 +137,7 @@ def test_std_05_byte_order_mark_first_and_no_newline_last(tmp_path: Path, era: s
         assert client.text(2) == "without a newline"
 
 
-def test_std_05_half_a_message_at_the_end_is_answered_as_unreadable(client: RawClient) -> None:
+def test_std_05_truncated_message_at_end_of_input_gets_parse_error(client: RawClient) -> None:
     client.write(b'{"jsonrpc":"2.0","id":1,"meth')
     assert client.finish() == 0
     assert [m["error"]["code"] for m in client.messages if "error" in m] == [-32700]
@@ -146,7 +146,7 @@ def test_std_05_half_a_message_at_the_end_is_answered_as_unreadable(client: RawC
 # STD-07: what is not UTF-8
 
 
-def test_std_07_line_that_is_not_utf_8_costs_one_error(client: RawClient) -> None:
+def test_std_07_line_that_is_not_utf8_gets_one_error(client: RawClient) -> None:
     named = b'{"jsonrpc":"2.0","id":1,"method":"\xff"}'
     for garbage, request_id in ((b"\xff\xfe", None), (named, 1), (b"\xed\xa0\x80", None), (b"\x00", None)):
         client.write(garbage + b"\n")
@@ -160,13 +160,13 @@ def test_std_07_line_that_is_not_utf_8_costs_one_error(client: RawClient) -> Non
 # STD-08: large messages
 
 
-def test_std_08_ten_mebibytes_go_both_ways(client: RawClient) -> None:
+def test_std_08_messages_of_ten_mebibytes_are_received_and_sent(client: RawClient) -> None:
     text = "x" * (10 * MIB)
     assert client.echo(text, bound=30) == text
     assert len(client.text(client.call("big", {"count": 10 * MIB}), bound=30)) == 10 * MIB
 
 
-def test_std_08_endless_line_is_skipped_without_being_kept(tmp_path: Path) -> None:
+def test_std_08_server_skips_line_beyond_message_limit_without_buffering(tmp_path: Path) -> None:
     """Over the limit: one error under null, and the next line is understood."""
     limit = 4 * MIB
     with serving(tmp_path, limits={"max_message_bytes": limit}, revision=LATEST_LEGACY) as client:
@@ -185,7 +185,7 @@ def test_std_08_endless_line_is_skipped_without_being_kept(tmp_path: Path) -> No
         assert sum("error" in m for m in client.messages) == 1
 
 
-def test_an_answer_beyond_the_limit_fails_the_question_whose_id_stands_behind_it(tmp_path: Path) -> None:
+def test_sampling_answer_beyond_limit_with_id_at_its_end_fails_its_request(tmp_path: Path) -> None:
     """So does the TypeScript SDK write its replies."""
     with serving(
         tmp_path, limits={"max_message_bytes": 100_000}, revision=LATEST_LEGACY, capabilities={"sampling": {}}
@@ -199,7 +199,7 @@ def test_an_answer_beyond_the_limit_fails_the_question_whose_id_stands_behind_it
         assert sum("error" in m for m in client.messages) == 0
 
 
-def test_a_request_beyond_the_limit_is_refused_under_the_id_at_its_end(tmp_path: Path) -> None:
+def test_request_beyond_limit_is_refused_under_the_id_at_its_end(tmp_path: Path) -> None:
     with serving(tmp_path, limits={"max_message_bytes": 100_000}, revision=LATEST_LEGACY) as client:
         text = b"x" * 200_000
         client.write(b'{"method":"ping","params":{"x":"' + text + b'"},"jsonrpc":"2.0","id":"late"}\n')
@@ -207,7 +207,7 @@ def test_a_request_beyond_the_limit_is_refused_under_the_id_at_its_end(tmp_path:
         client.ping()
 
 
-def test_std_08_limit_holds_to_the_byte(tmp_path: Path) -> None:
+def test_std_08_message_limit_is_exact_to_the_byte(tmp_path: Path) -> None:
     with serving(tmp_path, limits={"max_message_bytes": 1000}, revision=LATEST_LEGACY) as client:
         for length, fits in ((1000, True), (1001, False)):
             line = json.dumps(client.call_message("echo", {"text": ""}, id=length)).encode()
@@ -223,7 +223,7 @@ def test_std_08_limit_holds_to_the_byte(tmp_path: Path) -> None:
 # STD-11: stray output
 
 
-def test_std_11_stray_output_and_children_stay_off_the_wire(client: RawClient) -> None:
+def test_std_11_prints_and_child_output_go_to_stderr_and_not_the_wire(client: RawClient) -> None:
     """Every line that comes is checked to be a message, so a stray byte anywhere fails this."""
     flood = client.call("flood", {"kind": "log", "n": 2000}, log_level="debug")
     dirty = [client.call("dirty") for _ in range(3)]
@@ -237,7 +237,7 @@ def test_std_11_stray_output_and_children_stay_off_the_wire(client: RawClient) -
         assert stray in client.stderr()
 
 
-def test_std_11_what_is_printed_comes_out_line_by_line(tmp_path: Path) -> None:
+def test_std_11_printed_text_reaches_stderr_line_by_line(tmp_path: Path) -> None:
     script = tmp_path / "printing.py"
     script.write_text(
         "import sys, trio\n"
@@ -265,7 +265,9 @@ def test_std_11_what_is_printed_comes_out_line_by_line(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("era", ERAS)
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_std_15_signal_drains_closes_the_lifespan_and_exits(tmp_path: Path, era: str, number: signal.Signals) -> None:
+def test_std_15_signal_drains_requests_closes_lifespan_and_exits(
+    tmp_path: Path, era: str, number: signal.Signals
+) -> None:
     with serving(tmp_path, revision=era, limits={"drain_timeout": PATIENCE}) as client:
         client.held(id=1)
         os.kill(client.pid, number)
@@ -279,7 +281,7 @@ def test_std_15_signal_drains_closes_the_lifespan_and_exits(tmp_path: Path, era:
         assert [entry["event"] for entry in client.journal.entries(tool="lifespan")] == ["start", "end"]
 
 
-def test_std_15_second_signal_shortens_the_wait(tmp_path: Path) -> None:
+def test_std_15_second_signal_cuts_the_drain_short(tmp_path: Path) -> None:
     with serving(tmp_path, limits={"drain_timeout": 3600}, revision=LATEST_LEGACY) as client:
         client.started("sleep", {"ms": 60_000}, id=1)
         client.silent_about(1)
@@ -293,7 +295,7 @@ def test_std_15_second_signal_shortens_the_wait(tmp_path: Path) -> None:
         assert cancelled["cause"] == "shutdown"
 
 
-def test_std_15_server_without_signal_handling_leaves_them_to_its_process(tmp_path: Path) -> None:
+def test_std_15_handle_signals_false_leaves_signals_to_the_process(tmp_path: Path) -> None:
     script = tmp_path / "unhandled.py"
     script.write_text(
         f"import sys, trio; sys.path.insert(0, {str(FIXTURE.parent)!r})\n"

@@ -64,7 +64,7 @@ def asked_for(notifications: dict[str, Any]) -> set[str]:
     return {method for name, method in lists.items() if name in notifications} | uris
 
 
-def test_mod_01_twenty_streams_while_a_thousand_changes_are_published(start: Start) -> None:
+def test_mod_01_twenty_listen_streams_receive_their_changes_of_a_thousand(start: Start) -> None:
     """The first message of each is its acknowledgement, ids keep their JSON type, only asked-for types arrive."""
     with start(revision=MODERN) as client:
         publishing = client.call_message("publish", {"changes": ["tools", "prompts", TEXT, NOTE], "n": 250})
@@ -92,7 +92,7 @@ def test_mod_01_twenty_streams_while_a_thousand_changes_are_published(start: Sta
     ("transport", "way"),
     [("stdio", "signal"), ("stdio", "end of input"), ("websocket", "signal"), ("http", "signal")],
 )
-def test_mod_02_last_changes_then_the_cancel_then_the_result_then_nothing(start: Start, way: str) -> None:
+def test_mod_02_stream_ends_with_last_changes_then_cancel_then_result(start: Start, way: str) -> None:
     """A WebSocket has no half that could be closed: who closes it hears no more."""
     with start(revision=MODERN) as client:
         listen(client, "s", toolsListChanged=True, resourceSubscriptions=[TEXT, NOTE])
@@ -115,7 +115,7 @@ def test_mod_02_last_changes_then_the_cancel_then_the_result_then_nothing(start:
         assert result["result"]["resultType"] == "complete"
 
 
-def test_mod_02_streams_end_while_accepted_work_goes_on(start: Start) -> None:
+def test_mod_02_listen_streams_end_before_accepted_requests_during_drain(start: Start) -> None:
     with start(revision=MODERN, limits={"drain_timeout": 30.0}) as client:
         listen(client, "s", toolsListChanged=True)
         acknowledged(client, "s")
@@ -129,7 +129,7 @@ def test_mod_02_streams_end_while_accepted_work_goes_on(start: Start) -> None:
         assert order == [ACKNOWLEDGED, CANCELLED, "result", slow]
 
 
-def test_mod_03_two_eras_and_a_stream_on_one_connection_do_not_mix(start: Start) -> None:
+def test_mod_03_legacy_and_modern_requests_and_a_stream_do_not_mix(start: Start) -> None:
     with start(revision=LATEST_LEGACY) as client:
         client.result(client.request("logging/setLevel", {"level": "emergency"}))
         client.result(client.request("resources/subscribe", {"uri": NOTE}))
@@ -159,7 +159,7 @@ def test_mod_03_two_eras_and_a_stream_on_one_connection_do_not_mix(start: Start)
         assert [level for level, _ in client.logged()] == ["critical", "alert", "emergency", "emergency"]
 
 
-def test_log_02_logs_of_a_call_come_on_no_stream_and_before_its_response(start: Start) -> None:
+def test_log_02_logs_of_a_call_come_before_its_response_and_on_no_stream(start: Start) -> None:
     with start(revision=MODERN) as client:
         listen(client, 1, toolsListChanged=True)
         acknowledged(client, 1)
@@ -174,7 +174,7 @@ def test_log_02_logs_of_a_call_come_on_no_stream_and_before_its_response(start: 
         assert len(client.logged()) == 5
 
 
-def test_a_cancelled_stream_is_silent_and_its_id_is_free_again(start: Start) -> None:
+def test_cancelled_listen_stream_gets_no_changes_and_its_id_can_be_reused(start: Start) -> None:
     with start(revision=MODERN) as client:
         listen(client, 1, toolsListChanged=True)
         acknowledged(client, 1)
@@ -190,7 +190,7 @@ def test_a_cancelled_stream_is_silent_and_its_id_is_free_again(start: Start) -> 
         assert client.finish() == 0
 
 
-def test_the_id_of_an_open_stream_is_refused_and_the_stream_goes_on(start: Start) -> None:
+def test_request_with_id_of_open_listen_stream_is_refused_and_stream_continues(start: Start) -> None:
     with start(revision=MODERN) as client:
         listen(client, 1, toolsListChanged=True)
         acknowledged(client, 1)
@@ -201,7 +201,7 @@ def test_the_id_of_an_open_stream_is_refused_and_the_stream_goes_on(start: Start
 
 
 @pytest.mark.parametrize("transport", ["websocket", "tcp", "http"])
-def test_a_listener_that_does_not_read_costs_little_and_nobody_waits_for_it(start: Start) -> None:
+def test_listener_that_does_not_read_uses_little_memory_and_delays_no_others(start: Start) -> None:
     with start(revision=MODERN) as stuck, stuck.beside(MODERN) as other:
         listen(stuck, 1, toolsListChanged=True, resourceSubscriptions=[TEXT, NOTE])
         acknowledged(stuck, 1)
@@ -220,7 +220,7 @@ def test_a_listener_that_does_not_read_costs_little_and_nobody_waits_for_it(star
 
 
 @pytest.mark.parametrize("transport", ["websocket", "tcp", "http"])
-def test_a_client_that_vanishes_leaves_no_stream_behind(start: Start) -> None:
+def test_vanished_client_leaves_no_listen_stream_behind(start: Start) -> None:
     with start(revision=MODERN) as client:
         tasks = int(client.text(client.call("tasks")))
         with client.beside(MODERN) as other:

@@ -32,7 +32,7 @@ def fill_log(client: RawClient, calls: int = FAILING_CALLS) -> None:
 
 
 @pytest.mark.parametrize("era", ERAS)
-def test_failing_calls_whose_tracebacks_nobody_reads_stop_nothing(start: Start, unread: int, era: str) -> None:
+def test_failing_calls_do_not_block_server_if_stderr_is_not_read(start: Start, unread: int, era: str) -> None:
     with start(revision=era, stderr_to=unread) as client:
         fill_log(client)
         client.ping()
@@ -46,7 +46,7 @@ def test_failing_calls_whose_tracebacks_nobody_reads_stop_nothing(start: Start, 
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_signal_ends_a_server_whose_stderr_nobody_reads(start: Start, unread: int, number: signal.Signals) -> None:
+def test_signal_ends_server_whose_stderr_is_not_read(start: Start, unread: int, number: signal.Signals) -> None:
     with start(revision=LATEST_LEGACY, stderr_to=unread) as client:
         fill_log(client, 100)
         os.kill(client.pid, number)
@@ -55,7 +55,7 @@ def test_signal_ends_a_server_whose_stderr_nobody_reads(start: Start, unread: in
         assert client.journal.entries("end", tool="lifespan")
 
 
-def test_log_that_an_application_has_set_up_itself_stops_nothing_either(tmp_path: Path, unread: int) -> None:
+def test_logging_configured_by_application_does_not_block_if_stderr_is_not_read(tmp_path: Path, unread: int) -> None:
     script = tmp_path / "configured.py"
     script.write_text(
         f"import logging, sys, trio; sys.path.insert(0, {str(FIXTURE.parent)!r})\n"
@@ -72,7 +72,7 @@ def test_log_that_an_application_has_set_up_itself_stops_nothing_either(tmp_path
         assert client.journal.entries("end", tool="lifespan")
 
 
-def test_trio_mcp_run_does_not_wait_for_its_stderr(tmp_path: Path, unread: int) -> None:
+def test_run_command_with_debug_logs_does_not_block_if_stderr_is_not_read(tmp_path: Path, unread: int) -> None:
     command = [sys.executable, "-m", "trio_mcp.cli.main", "run", "--log-level", "debug", str(FIXTURE)]
     with serving(tmp_path, command=command, revision=LATEST_LEGACY, stderr_to=unread) as client:
         fill_log(client, 100)
@@ -83,7 +83,7 @@ def test_trio_mcp_run_does_not_wait_for_its_stderr(tmp_path: Path, unread: int) 
         assert client.journal.entries("end", tool="lifespan")
 
 
-def test_thread_that_prints_what_nobody_reads_keeps_the_server_from_nothing_else(tmp_path: Path, unread: int) -> None:
+def test_thread_that_prints_to_unread_stderr_does_not_block_server(tmp_path: Path, unread: int) -> None:
     with serving(tmp_path, limits={"drain_timeout": 0.1}, revision=LATEST_LEGACY, stderr_to=unread) as client:
         client.started("print_much", id=1)
         client.silent_about(1)
@@ -92,7 +92,7 @@ def test_thread_that_prints_what_nobody_reads_keeps_the_server_from_nothing_else
         assert client.journal.entries("end", tool="lifespan")
 
 
-def test_what_is_logged_comes_when_somebody_reads_at_last(tmp_path: Path) -> None:
+def test_buffered_log_lines_are_written_when_stderr_is_read_again(tmp_path: Path) -> None:
     reading, writing = os.pipe()
     fcntl.fcntl(writing, fcntl.F_SETPIPE_SZ, 4096)
     with serving(tmp_path, revision=LATEST_LEGACY, stderr_to=writing) as client:

@@ -33,7 +33,7 @@ class Desk:
             return len(items)
 
 
-async def test_calls_that_wait_take_no_more_than_their_bytes(autojump_clock: object) -> None:
+async def test_queued_calls_take_no_more_memory_than_their_bytes(autojump_clock: object) -> None:
     desk = Desk()
     async with connected(desk.server, MODERN) as peer:
         await peer.start("wait")
@@ -52,7 +52,7 @@ async def test_calls_that_wait_take_no_more_than_their_bytes(autojump_clock: obj
     assert desk.seen == list(range(10))
 
 
-async def test_bounds_count_what_decoding_takes(autojump_clock: object) -> None:
+async def test_max_inbound_bytes_counts_decoded_size_of_queued_calls(autojump_clock: object) -> None:
     desk = Desk(max_inbound_bytes=10_000_000)
     async with connected(desk.server, MODERN) as peer:
         await peer.start("wait")
@@ -64,7 +64,7 @@ async def test_bounds_count_what_decoding_takes(autojump_clock: object) -> None:
             assert "result" in await peer.reply(request_id)
 
 
-async def test_a_large_call_between_small_messages_of_a_batch_counts_whole(autojump_clock: object) -> None:
+async def test_size_of_large_call_inside_a_batch_counts_towards_inbound_limit(autojump_clock: object) -> None:
     desk = Desk(max_inbound_bytes=10_000_000)
     async with connected(desk.server, "2025-03-26") as peer:
         await peer.start("wait")

@@ -47,9 +47,7 @@ async def cause_after(watched: Watched) -> tuple[CancelCause | None, str]:
         (4001, "mine", "the peer closed the connection (close code 4001): mine"),
     ],
 )
-async def test_the_close_code_of_the_peer_is_the_reason_of_the_cancellation(
-    code: int, words: str, meaning: str
-) -> None:
+async def test_websocket_close_code_of_client_is_the_cancel_reason(code: int, words: str, meaning: str) -> None:
     watched = watched_server()
     async with served(watched.server, port=0) as listeners, connected(port_of(listeners)) as peer:
         await peer.open_legacy()
@@ -63,7 +61,7 @@ async def test_the_close_code_of_the_peer_is_the_reason_of_the_cancellation(
 
 
 @pytest.mark.parametrize("middle", [b"", masked_frame(1, b"x" * 100)[:50]])
-async def test_a_reset_cancels_what_ran_for_that_peer_alone(middle: bytes) -> None:
+async def test_websocket_reset_cancels_only_the_handlers_of_that_client(middle: bytes) -> None:
     watched = watched_server()
     async with served(watched.server, port=0) as listeners, connected(port_of(listeners)) as bystander:
         await bystander.open_legacy()
@@ -83,7 +81,7 @@ async def test_a_reset_cancels_what_ran_for_that_peer_alone(middle: bytes) -> No
             await newcomer.open_legacy()
 
 
-async def test_a_close_while_a_handler_sends_stops_the_handler() -> None:
+async def test_websocket_close_while_a_handler_sends_stops_the_handler() -> None:
     watched = watched_server()
     async with served(watched.server, port=0) as listeners, connected(port_of(listeners)) as peer:
         await peer.open_legacy()
@@ -98,7 +96,7 @@ async def test_a_close_while_a_handler_sends_stops_the_handler() -> None:
         assert close.code == 1000
 
 
-async def test_a_client_leaves_with_messages_unread() -> None:
+async def test_websocket_client_can_close_with_unread_messages() -> None:
     watched = watched_server()
     flooded = trio.Event()
 
@@ -119,7 +117,7 @@ async def test_a_client_leaves_with_messages_unread() -> None:
             await watched.ended.wait()
 
 
-async def test_a_client_leaves_a_server_that_reads_no_more_within_a_second(autojump_clock: MockClock) -> None:
+async def test_websocket_client_closes_within_a_second_if_server_does_not_read(autojump_clock: MockClock) -> None:
     ours, theirs = lockstep_stream_pair()
     deaf = RawPeer(theirs, WSConnection(ConnectionType.SERVER))
 
@@ -142,7 +140,7 @@ async def test_a_client_leaves_a_server_that_reads_no_more_within_a_second(autoj
         assert trio.current_time() - left < 1
 
 
-async def test_the_client_sees_why_the_server_closed() -> None:
+async def test_websocket_client_sees_the_close_reason_of_the_server() -> None:
     with trio.fail_after(PATIENCE):
         watched = watched_server(Limits(drain_timeout=0))
         async with trio.open_nursery() as nursery:
@@ -163,7 +161,7 @@ async def signal_after(event: trio.Event) -> None:
     os.kill(os.getpid(), signal.SIGTERM)
 
 
-async def test_a_signal_drains_refuses_new_work_closes_and_frees_the_port(jump_clock: MockClock) -> None:
+async def test_signal_drains_websocket_server_and_frees_the_port(jump_clock: MockClock) -> None:
     watched = watched_server(Limits(drain_timeout=LONG))
     with trio.fail_after(LONG + PATIENCE):
         async with trio.open_nursery() as nursery:
@@ -199,7 +197,7 @@ async def test_a_signal_drains_refuses_new_work_closes_and_frees_the_port(jump_c
             pass  # it is free at once
 
 
-async def test_a_second_signal_does_not_wait_for_the_drain() -> None:
+async def test_second_signal_ends_websocket_server_before_drain_timeout() -> None:
     watched = watched_server(Limits(drain_timeout=1000))
     with trio.fail_after(PATIENCE):
         async with trio.open_nursery() as nursery:
@@ -215,7 +213,7 @@ async def test_a_second_signal_does_not_wait_for_the_drain() -> None:
     assert watched.causes == [(CancelCause.SHUTDOWN, "the server got SIGTERM")]
 
 
-async def test_ten_idle_connections_close_at_once_and_without_a_word_in_the_log(
+async def test_ten_idle_websockets_close_with_1001_and_without_log_entries(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.INFO)
@@ -242,7 +240,7 @@ async def test_ten_idle_connections_close_at_once_and_without_a_word_in_the_log(
     assert not caplog.records
 
 
-async def test_goodbye_is_said_to_all_though_our_own_tasks_were_kept_from_running(
+async def test_websocket_close_is_sent_to_all_clients_although_tasks_are_delayed(
     mock_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """So does a machine that has something else to do just then, for longer than the peer's answer is waited for."""
@@ -266,7 +264,7 @@ async def test_goodbye_is_said_to_all_though_our_own_tasks_were_kept_from_runnin
     assert [close and close.code for close in closes] == [1001] * 10
 
 
-async def test_cancelled_from_outside_it_still_says_goodbye() -> None:
+async def test_websocket_server_cancelled_from_outside_sends_close_1001() -> None:
     watched = watched_server()
     with trio.fail_after(PATIENCE):
         async with trio.open_nursery() as nursery:

@@ -31,7 +31,7 @@ served = partial(serving, serve_websocket)
 
 
 @pytest.mark.parametrize("era", ["legacy", "modern"])
-async def test_a_client_calls_a_server(era: str) -> None:
+async def test_client_calls_a_tool_over_websocket(era: str) -> None:
     with trio.fail_after(PATIENCE):
         async with served(watched_server().server, port=0) as listeners:
             url = f"ws://127.0.0.1:{port_of(listeners)}/mcp"
@@ -39,7 +39,7 @@ async def test_a_client_calls_a_server(era: str) -> None:
                 assert (await client.call_tool("echo", {"text": "häh\n"})).text == "häh\n"
 
 
-async def test_the_handler_sees_the_headers_and_a_name_of_the_connection() -> None:
+async def test_websocket_handler_sees_request_headers_and_session_id() -> None:
     with trio.fail_after(PATIENCE):
         async with served(watched_server().server, port=0) as listeners:
             url = f"ws://127.0.0.1:{port_of(listeners)}/mcp?x=1"
@@ -55,14 +55,14 @@ async def test_the_handler_sees_the_headers_and_a_name_of_the_connection() -> No
 
 
 @pytest.mark.parametrize("offered", [["foo"], []])
-async def test_a_client_that_does_not_offer_mcp_is_told_to(offered: list[str]) -> None:
+async def test_websocket_client_without_mcp_subprotocol_is_refused(offered: list[str]) -> None:
     async with served(watched_server().server, port=0) as listeners:
         status, body = await refusal(port_of(listeners), subprotocols=offered)
     assert status == 400
     assert "must offer the subprotocol 'mcp'" in body
 
 
-async def test_mcp_is_selected_among_others() -> None:
+async def test_mcp_subprotocol_is_selected_among_others() -> None:
     async with (
         served(watched_server().server, port=0) as listeners,
         connected(port_of(listeners), subprotocols=["foo", "mcp", "bar"]),
@@ -70,7 +70,7 @@ async def test_mcp_is_selected_among_others() -> None:
         pass
 
 
-async def test_a_server_that_selects_no_subprotocol_is_a_clean_failure() -> None:
+async def test_websocket_server_without_subprotocol_raises_protocol_violation() -> None:
     codes: list[int] = []
 
     async def accept_without(request: WebSocketRequest) -> None:
@@ -94,7 +94,7 @@ async def test_a_server_that_selects_no_subprotocol_is_a_clean_failure() -> None
 
 
 @pytest.mark.parametrize("answer", [b"", b"SSH-2.0-OpenSSH_9\r\n", b"HTTP/1.1 101 Oh\r\nUpgrade: websocket\r\n\r\n"])
-async def test_a_server_that_is_none_is_a_clean_failure(answer: bytes) -> None:
+async def test_server_that_is_not_http_raises_connection_lost_in_the_websocket_handshake(answer: bytes) -> None:
     async def talk(stream: trio.SocketStream) -> None:
         await stream.receive_some()
         await stream.send_all(answer or b" ")
@@ -106,13 +106,13 @@ async def test_a_server_that_is_none_is_a_clean_failure(answer: bytes) -> None:
                     pytest.fail("this is not MCP")
 
 
-async def test_nobody_listens() -> None:
+async def test_websocket_connect_without_a_listener_raises_connection_lost() -> None:
     with pytest.raises(ConnectionLost, match=r"no connection to 127\.0\.0\.1:1"):
         async with open_websocket("ws://127.0.0.1:1/mcp"):
             pytest.fail("nobody is there")
 
 
-async def test_a_server_that_never_answers_the_handshake_takes_connect_timeout() -> None:
+async def test_unanswered_websocket_handshake_raises_too_slow_error_after_connect_timeout() -> None:
     async def say_nothing(stream: trio.SocketStream) -> None:
         await trio.sleep_forever()
 
@@ -131,13 +131,13 @@ async def test_a_server_that_never_answers_the_handshake_takes_connect_timeout()
         ("ws://u:p@h/mcp", "a URL must not contain a user or a password: use headers="),
     ],
 )
-async def test_what_is_no_websocket_url_is_refused(url: str, words: str) -> None:
+async def test_url_that_is_not_a_websocket_url_raises_value_error(url: str, words: str) -> None:
     with pytest.raises(ValueError, match=words):
         async with open_websocket(url):
             pytest.fail("no such URL")
 
 
-async def test_the_client_is_told_why_it_is_refused() -> None:
+async def test_refused_websocket_connection_reports_status_and_reason() -> None:
     with trio.fail_after(PATIENCE):
         async with served(watched_server().server, port=0) as listeners:
             with pytest.raises(ConnectionLost, match="HTTP status 404: no endpoint at this path"):
@@ -148,7 +148,7 @@ async def test_the_client_is_told_why_it_is_refused() -> None:
 @pytest.mark.parametrize(
     "origin", ["https://evil.example", "null", "http://127.0.0.1.evil.example", "http://localhost:80x", "file://"]
 )
-async def test_a_foreign_page_is_refused_before_the_upgrade(origin: str) -> None:
+async def test_websocket_from_a_foreign_origin_is_refused_with_403(origin: str) -> None:
     async with served(watched_server().server, port=0) as listeners:
         status, body = await refusal(port_of(listeners), headers={"Origin": origin})
     assert status == 403
@@ -156,12 +156,12 @@ async def test_a_foreign_page_is_refused_before_the_upgrade(origin: str) -> None
 
 
 @pytest.mark.parametrize("headers", [{}, {"Origin": "http://localhost:3000"}, {"Origin": "https://127.0.0.1"}])
-async def test_no_origin_and_pages_of_this_machine_are_let_in(headers: dict[str, str]) -> None:
+async def test_websocket_without_origin_or_from_localhost_is_accepted(headers: dict[str, str]) -> None:
     async with served(watched_server().server, port=0) as listeners, connected(port_of(listeners), headers=headers):
         pass
 
 
-async def test_origins_are_configured() -> None:
+async def test_allowed_origins_are_configurable_for_websocket() -> None:
     origins = ["null", "https://app.example"]
     async with served(watched_server().server, port=0, allowed_origins=origins) as listeners:
         port = port_of(listeners)
@@ -171,7 +171,7 @@ async def test_origins_are_configured() -> None:
         assert (await refusal(port, headers={"Origin": "http://localhost:3000"}))[0] == 403
 
 
-async def test_a_name_that_is_not_ours_is_refused_before_the_upgrade() -> None:
+async def test_websocket_with_an_unknown_host_header_is_refused_with_403() -> None:
     async with served(watched_server().server, port=0) as listeners:
         port = port_of(listeners)
         status, body = await refusal(port, host=f"rebound.example:{port}")
@@ -182,14 +182,14 @@ async def test_a_name_that_is_not_ours_is_refused_before_the_upgrade() -> None:
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", None, "192.0.2.1"])
-async def test_an_address_that_others_reach_needs_a_decision(host: str | None) -> None:
+async def test_websocket_on_a_public_address_requires_allowed_origins_and_hosts(host: str | None) -> None:
     with pytest.raises(ValueError, match=r"allowed_origins=\[.*allowed_hosts=\["):
         await serve_websocket(watched_server().server, host, 0)
     with pytest.raises(ValueError, match="so allowed_origins"):
         await serve_websocket(watched_server().server, host, 0, allowed_origins=[])
 
 
-async def test_an_address_that_others_reach_is_served_after_a_decision() -> None:
+async def test_websocket_on_a_public_address_accepts_only_allowed_hosts() -> None:
     options = {"allowed_origins": [], "allowed_hosts": ["mcp.example"]}
     async with served(watched_server().server, "0.0.0.0", 0, **options) as listeners:
         port = port_of(listeners)
@@ -198,7 +198,7 @@ async def test_an_address_that_others_reach_is_served_after_a_decision() -> None
         assert (await refusal(port))[0] == 403
 
 
-async def test_one_connection_too_many_is_told_so_and_the_others_go_on() -> None:
+async def test_websocket_beyond_max_connections_is_refused_with_503() -> None:
     limits = Limits(max_connections=1)
     async with served(watched_server().server, port=0, limits=limits) as listeners:
         port = port_of(listeners)
@@ -211,7 +211,7 @@ async def test_one_connection_too_many_is_told_so_and_the_others_go_on() -> None
         assert "too many connections" in body
 
 
-async def test_the_oldest_that_has_not_asked_makes_room_for_one_more() -> None:
+async def test_oldest_silent_connection_is_replaced_by_a_new_websocket() -> None:
     limits = Limits(max_connections=2, handshake_timeout=10_000)
     async with served(watched_server().server, port=0, limits=limits) as listeners:
         port = port_of(listeners)
@@ -234,7 +234,7 @@ async def http(port: int, request: bytes) -> bytes:
             return b"".join([data async for data in stream])
 
 
-async def test_what_asks_for_no_websocket_is_answered_in_http() -> None:
+async def test_http_request_that_is_not_a_websocket_upgrade_gets_4xx() -> None:
     async with served(watched_server().server, port=0) as listeners:
         port = port_of(listeners)
         assert (await http(port, b"GET /mcp HTTP/1.1\r\nHost: localhost\r\n\r\n")).startswith(b"HTTP/1.1 426 ")
@@ -259,7 +259,7 @@ def upgrade(version: str = "1.1", **headers: str) -> bytes:
     return "\r\n".join(lines).encode()
 
 
-async def test_another_version_of_http_asks_for_no_websocket() -> None:
+async def test_websocket_upgrade_with_another_http_version_is_refused() -> None:
     async with served(watched_server().server, port=0) as listeners:
         port = port_of(listeners)
         assert (await http(port, upgrade("1.0"))).startswith(b"HTTP/1.1 426 ")
@@ -267,7 +267,7 @@ async def test_another_version_of_http_asks_for_no_websocket() -> None:
             assert (await http(port, upgrade(version))).startswith(b"HTTP/1.1 505 ")
 
 
-async def test_another_version_of_websocket_is_told_ours_and_no_key_is_no_good_request() -> None:
+async def test_websocket_upgrade_with_wrong_version_or_without_key_is_refused() -> None:
     async with served(watched_server().server, port=0) as listeners:
         port = port_of(listeners)
         answer = await http(port, upgrade(Sec_WebSocket_Version="8"))
@@ -277,7 +277,7 @@ async def test_another_version_of_websocket_is_told_ours_and_no_key_is_no_good_r
 
 
 @pytest.mark.parametrize("key", ["c2hvcnQ=", "no base64 at all", "dGhlIHNhbXBsZSBub25jZSBpcyB0b28gbG9uZw=="])
-async def test_a_key_that_is_no_16_bytes_is_refused(key: str) -> None:
+async def test_websocket_key_that_is_not_16_bytes_is_refused(key: str) -> None:
     async with served(watched_server().server, port=0) as listeners:
         assert (await http(port_of(listeners), upgrade(Sec_WebSocket_Key=key))).startswith(b"HTTP/1.1 400 ")
 
@@ -292,14 +292,14 @@ async def test_a_key_that_is_no_16_bytes_is_refused(key: str) -> None:
     ],
     ids=["a frame", "a body", "chunks", "a frame after bare newlines"],
 )
-async def test_who_sends_more_than_a_head_before_the_answer_is_told_to_wait(request_bytes: bytes) -> None:
+async def test_data_after_the_upgrade_request_before_the_response_is_refused(request_bytes: bytes) -> None:
     async with served(watched_server().server, port=0) as listeners:
         answer = await http(port_of(listeners), request_bytes)
     assert answer.startswith(b"HTTP/1.1 400 ")
     assert b"must wait for the response" in answer
 
 
-async def test_a_head_may_have_bare_newlines() -> None:
+async def test_websocket_upgrade_request_with_bare_newlines_is_accepted() -> None:
     async with (
         served(watched_server().server, port=0) as listeners,
         await trio.open_tcp_stream("127.0.0.1", port_of(listeners)) as stream,
@@ -308,7 +308,7 @@ async def test_a_head_may_have_bare_newlines() -> None:
         assert (await stream.receive_some()).startswith(b"HTTP/1.1 101 ")
 
 
-async def test_who_is_turned_away_is_told_when_to_come_back() -> None:
+async def test_websocket_refused_with_503_includes_retry_after() -> None:
     limits = Limits(max_connections=1)
     async with (
         served(watched_server().server, port=0, limits=limits) as listeners,
@@ -319,7 +319,7 @@ async def test_who_is_turned_away_is_told_when_to_come_back() -> None:
     assert b"\r\nRetry-After: 5\r\n" in answer
 
 
-async def test_no_extension_is_negotiated() -> None:
+async def test_no_websocket_extension_is_negotiated() -> None:
     async with served(watched_server().server, port=0) as listeners:
         offer = Request(host="localhost", target="/mcp", subprotocols=["mcp"], extensions=[PerMessageDeflate()])
         async with await trio.open_tcp_stream("127.0.0.1", port_of(listeners)) as stream:
@@ -341,7 +341,7 @@ async def test_no_extension_is_negotiated() -> None:
         (b"HTTP/1.1 502 Oh\r\n\r\n" + b"<html>" + b"x" * 300_000, "status 502: <html>xxx"),
     ],
 )
-async def test_a_refusal_keeps_its_status_and_words_whatever_ends_its_body(answer: bytes, said: str) -> None:
+async def test_websocket_refusal_keeps_status_and_reason_however_its_body_ends(answer: bytes, said: str) -> None:
     async def refuse(stream: trio.SocketStream) -> None:
         await stream.receive_some()
         with suppress(trio.BrokenResourceError):
@@ -367,7 +367,9 @@ async def test_a_refusal_keeps_its_status_and_words_whatever_ends_its_body(answe
     ],
 )
 @pytest.mark.parametrize("end", [b"Content-Length: 5\r\n\r\nMoved", b"\r\nMoved"])
-async def test_redirect_of_an_upgrade_names_its_place(status: int, location: str, place: str, end: bytes) -> None:
+async def test_websocket_redirect_is_not_followed_and_names_its_location(
+    status: int, location: str, place: str, end: bytes
+) -> None:
     async def redirect(stream: trio.SocketStream) -> None:
         await stream.receive_some()
         await stream.send_all(b"HTTP/1.1 %d No\r\nLocation: %b\r\n%b" % (status, location.encode(), end))
@@ -382,7 +384,7 @@ async def test_redirect_of_an_upgrade_names_its_place(status: int, location: str
     assert str(caught.value) == f"the server refused the connection with HTTP status {status}: Moved{words}"
 
 
-async def test_a_client_that_never_asks_is_closed(jump_clock: MockClock) -> None:
+async def test_incomplete_websocket_request_is_closed_after_handshake_timeout(jump_clock: MockClock) -> None:
     limits = Limits(handshake_timeout=LONG)
     with trio.fail_after(LONG + PATIENCE):
         async with (
@@ -396,7 +398,7 @@ async def test_a_client_that_never_asks_is_closed(jump_clock: MockClock) -> None
 
 
 @pytest.mark.parametrize("given", [{}, {"user-agent": "mine/1"}])
-async def test_a_client_names_itself_in_the_upgrade_request(given: dict[str, str]) -> None:
+async def test_websocket_client_sends_a_user_agent_header(given: dict[str, str]) -> None:
     server = Server("named")
 
     @server.tool

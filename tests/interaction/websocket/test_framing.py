@@ -47,7 +47,7 @@ async def echoes(peer: RawPeer, id: Any = 77) -> bool:
         (masked_frame(1, b"", fin=False) + masked_frame(0, b"", fin=False) * 2000, 1009),  # nothing, in many pieces
     ],
 )
-async def test_a_frame_that_may_not_be_closes_this_connection_alone(frames: bytes, code: int) -> None:
+async def test_invalid_websocket_frame_closes_only_its_connection(frames: bytes, code: int) -> None:
     watched = watched_server()
     async with (
         served(watched.server, port=0, limits=Limits(max_message_bytes=65536)) as listeners,
@@ -68,13 +68,13 @@ async def test_a_frame_that_may_not_be_closes_this_connection_alone(frames: byte
     assert str(code) in (reason or "")
 
 
-async def test_the_close_frame_arrives_though_the_peer_goes_on_sending(mock_clock: MockClock) -> None:
+async def test_websocket_close_frame_arrives_while_the_peer_keeps_sending(mock_clock: MockClock) -> None:
     async with served(watched_server().server, port=0) as listeners, connected(port_of(listeners)) as peer:
         await peer.stream.send_all(masked_frame(1, b" " * (17 * MIB)))
         assert await close_code(peer) == 1009
 
 
-async def test_text_that_is_no_json_is_answered_and_the_connection_stays() -> None:
+async def test_websocket_text_that_is_not_json_gets_parse_error_and_connection_stays() -> None:
     async with served(watched_server().server, port=0) as listeners, connected(port_of(listeners)) as peer:
         await peer.open_legacy()
         for text in ("", "{", "{}\n{}", "nonsense"):
@@ -85,7 +85,7 @@ async def test_text_that_is_no_json_is_answered_and_the_connection_stays() -> No
         assert await echoes(peer)
 
 
-async def test_a_message_may_hold_newlines_and_come_in_pieces_with_a_ping_between() -> None:
+async def test_websocket_message_in_fragments_with_a_ping_between_is_read() -> None:
     async with served(watched_server().server, port=0) as listeners, connected(port_of(listeners)) as peer:
         await peer.open_legacy()
         text = (
@@ -99,14 +99,14 @@ async def test_a_message_may_hold_newlines_and_come_in_pieces_with_a_ping_betwee
         assert (await peer.reply(1))["result"]["content"][0]["text"] == "größer"
 
 
-async def test_a_leading_bom_is_skipped() -> None:
+async def test_leading_bom_of_a_websocket_message_is_skipped() -> None:
     async with served(watched_server().server, port=0) as listeners, connected(port_of(listeners)) as peer:
         await peer.open_legacy()
         await peer.say("\ufeff" + call(1, "ping"))
         assert (await peer.reply(1))["result"] == {}
 
 
-async def test_four_mebibytes_are_served_both_ways() -> None:
+async def test_websocket_messages_of_four_mebibytes_are_received_and_sent() -> None:
     with trio.fail_after(PATIENCE):
         async with (
             served(watched_server().server, port=0) as listeners,
@@ -116,7 +116,7 @@ async def test_four_mebibytes_are_served_both_ways() -> None:
             assert (await client.call_tool("echo", {"text": text})).text == text
 
 
-async def test_the_limit_counts_bytes_not_characters() -> None:
+async def test_websocket_message_limit_counts_bytes_not_characters() -> None:
     limits = Limits(max_message_bytes=65536)
     async with (
         served(watched_server().server, port=0, limits=limits) as listeners,
@@ -129,7 +129,7 @@ async def test_the_limit_counts_bytes_not_characters() -> None:
         assert await close_code(peer) == 1009
 
 
-async def test_pings_are_answered_and_cancels_act_at_the_limit_of_requests() -> None:
+async def test_websocket_pings_and_cancels_are_handled_at_the_request_limit() -> None:
     watched = watched_server()
     limits = Limits(max_in_flight=1, max_queued=0)
     async with served(watched.server, port=0, limits=limits) as listeners, connected(port_of(listeners)) as peer:
@@ -146,7 +146,7 @@ async def test_pings_are_answered_and_cancels_act_at_the_limit_of_requests() -> 
     assert watched.causes == [(CancelCause.PEER, "enough")]
 
 
-async def test_a_cancel_acts_while_the_peer_does_not_read_what_it_is_sent() -> None:
+async def test_websocket_cancel_is_handled_while_the_peer_does_not_read() -> None:
     """With pings on the way, too: trio-websocket would wait for its pong to be written before it reads on."""
     watched = watched_server()
     async with served(watched.server, port=0) as listeners, connected(port_of(listeners)) as peer:
@@ -167,7 +167,7 @@ async def test_a_cancel_acts_while_the_peer_does_not_read_what_it_is_sent() -> N
         assert await echoes(peer)
 
 
-async def test_frames_follow_each_other_whole_however_many_tasks_send() -> None:
+async def test_concurrent_websocket_messages_are_not_interleaved() -> None:
     watched = watched_server()
     async with served(watched.server, port=0) as listeners, connected(port_of(listeners)) as peer:
         await peer.open_legacy()

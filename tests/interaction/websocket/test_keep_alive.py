@@ -40,7 +40,7 @@ async def silence_is_noticed(clock: MockClock, watched: Watched) -> None:
     pytest.fail("nobody noticed")
 
 
-async def test_a_silent_peer_is_dropped_and_its_handlers_are_cancelled(jump_clock: MockClock) -> None:
+async def test_silent_websocket_peer_is_dropped_and_its_handlers_cancelled(jump_clock: MockClock) -> None:
     watched = watched_server()
     async with served(watched.server, port=0, limits=PINGS) as listeners, connected(port_of(listeners)) as peer:
         await peer.open_legacy(sampling={})
@@ -52,7 +52,7 @@ async def test_a_silent_peer_is_dropped_and_its_handlers_are_cancelled(jump_cloc
     assert reason == "the peer is frozen: it sent nothing for 20 s after a ping"
 
 
-async def test_a_server_request_to_a_silent_peer_raises(jump_clock: MockClock) -> None:
+async def test_server_request_to_a_silent_websocket_peer_raises_connection_lost(jump_clock: MockClock) -> None:
     watched = watched_server()
     async with served(watched.server, port=0, limits=PINGS) as listeners, connected(port_of(listeners)) as peer:
         await peer.open_legacy(sampling={})
@@ -62,7 +62,7 @@ async def test_a_server_request_to_a_silent_peer_raises(jump_clock: MockClock) -
     assert all(isinstance(error, ConnectionLost) for error in watched.asked)  # or it was cancelled
 
 
-async def test_a_flood_that_a_silent_peer_does_not_read_ends_too(jump_clock: MockClock) -> None:
+async def test_flood_to_a_silent_websocket_peer_ends(jump_clock: MockClock) -> None:
     watched = watched_server()
     async with served(watched.server, port=0, limits=PINGS) as listeners, connected(port_of(listeners)) as peer:
         await peer.open_legacy()
@@ -72,7 +72,7 @@ async def test_a_flood_that_a_silent_peer_does_not_read_ends_too(jump_clock: Moc
         await silence_is_noticed(jump_clock, watched)
 
 
-async def test_a_peer_that_answers_pings_stays_however_long_the_call_takes(jump_clock: MockClock) -> None:
+async def test_websocket_peer_that_answers_pings_is_kept_during_long_calls(jump_clock: MockClock) -> None:
     watched = watched_server()
     async with served(watched.server, port=0, limits=PINGS) as listeners, connected(port_of(listeners)) as peer:
         await peer.open_legacy()
@@ -87,7 +87,7 @@ async def test_a_peer_that_answers_pings_stays_however_long_the_call_takes(jump_
         assert not watched.ended.is_set()
 
 
-async def test_a_peer_that_sends_anything_else_is_alive_too(jump_clock: MockClock) -> None:
+async def test_websocket_peer_that_sends_messages_instead_of_pongs_is_kept(jump_clock: MockClock) -> None:
     watched = watched_server()
     async with served(watched.server, port=0, limits=PINGS) as listeners, connected(port_of(listeners)) as peer:
         await peer.open_legacy()
@@ -102,7 +102,7 @@ async def test_a_peer_that_sends_anything_else_is_alive_too(jump_clock: MockCloc
         assert not watched.ended.is_set()
 
 
-async def test_a_server_that_is_frozen_is_found_by_the_client() -> None:
+async def test_websocket_client_detects_a_frozen_server() -> None:
     async def freeze(request: WebSocketRequest) -> None:
         await request.accept(subprotocol="mcp")
         await trio.sleep_forever()  # and with a second message in its queue, it answers no ping
@@ -117,7 +117,7 @@ async def test_a_server_that_is_frozen_is_found_by_the_client() -> None:
 
 
 @pytest.mark.commands
-async def test_a_stopped_process_is_dropped(tmp_path: Path, jump_clock: MockClock) -> None:
+async def test_websocket_of_a_stopped_client_process_is_dropped(tmp_path: Path, jump_clock: MockClock) -> None:
     """The scenario as it is told: a client is stopped in the middle of a call, and nobody closes anything."""
     script = tmp_path / "client.py"
     script.write_text(

@@ -11,7 +11,7 @@ from tests.patience import PATIENCE
 ROOT = Path(__file__).parents[3]
 
 
-def test_many_clients_at_once_each_with_a_call_in_flight_and_one_cancelled_lose_nothing() -> None:
+def test_many_websocket_clients_with_calls_and_cancels_lose_nothing() -> None:
     command = [sys.executable, "-m", "benchmarks.connections", "50"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE, check=False)
     assert done.returncode == 0, done.stderr

@@ -22,7 +22,7 @@ from trio_mcp.types import Change, Statistics
 served = partial(serving, serve_websocket)
 
 
-async def test_a_subscriber_that_stops_reading_keeps_nothing_from_the_others() -> None:
+async def test_subscriber_that_stops_reading_does_not_block_other_subscribers() -> None:
     watched, told = watched_server(), dict[str, trio.Event]()
 
     async with served(watched.server, port=0) as listeners:
@@ -55,7 +55,7 @@ def counted(**counts: int) -> Statistics:
     return Statistics(**{**dict.fromkeys(attrs.fields_dict(Statistics), 0), **counts})
 
 
-async def test_a_stream_that_stops_reading_keeps_nothing_from_the_others() -> None:
+async def test_listen_stream_that_stops_reading_does_not_block_other_streams() -> None:
     watched = watched_server()
     modern = Conversation()
     modern.revision = MODERN
@@ -84,7 +84,7 @@ async def test_a_stream_that_stops_reading_keeps_nothing_from_the_others() -> No
                         assert (await client.call_tool("echo", {"text": "hi"})).text == "hi"
 
 
-async def test_the_server_counts_over_all_connections() -> None:
+async def test_server_statistics_count_all_websocket_connections() -> None:
     watched = watched_server(Limits(max_in_flight=1))
     server = watched.server
     async with served(server, port=0) as listeners:
@@ -107,7 +107,7 @@ async def test_the_server_counts_over_all_connections() -> None:
     assert server.statistics() == counted(connections=0, in_flight=0, queued=0, cancelled=4)
 
 
-async def test_the_bound_of_the_whole_server_is_shared_and_hits_who_takes_too_much() -> None:
+async def test_max_server_requests_refuses_the_busiest_client_first() -> None:
     watched = watched_server(Limits(max_server_requests=3))
     with trio.fail_after(PATIENCE):
         async with served(watched.server, port=0) as listeners:
@@ -125,7 +125,7 @@ async def test_the_bound_of_the_whole_server_is_shared_and_hits_who_takes_too_mu
                     assert await echoed(busy, "hi") == "hi"
 
 
-async def test_the_bytes_of_all_requests_of_the_server_are_bounded_together() -> None:
+async def test_max_server_bytes_bounds_requests_of_all_connections() -> None:
     watched = watched_server(Limits(max_server_bytes=12_000))
     hang = {"name": "hang", "arguments": {}, "_meta": {"padding": "x" * 6000}}
     with trio.fail_after(PATIENCE):
@@ -145,7 +145,7 @@ async def test_the_bytes_of_all_requests_of_the_server_are_bounded_together() ->
     assert len(watched.causes) == 1  # the other never ran
 
 
-async def test_the_bytes_of_a_connection_that_is_lost_are_free_for_others() -> None:
+async def test_lost_connection_releases_its_share_of_max_server_bytes() -> None:
     watched = watched_server(Limits(max_server_bytes=10_000))
     hang = {"name": "hang", "arguments": {}, "_meta": {"padding": "x" * 6000}}
     with trio.fail_after(PATIENCE):
@@ -164,7 +164,7 @@ async def test_the_bytes_of_a_connection_that_is_lost_are_free_for_others() -> N
                 assert await echoed(two, "x" * 6000) == "x" * 6000
 
 
-async def test_a_request_beyond_the_bytes_of_the_server_is_served_when_it_is_the_only_one() -> None:
+async def test_request_larger_than_max_server_bytes_is_served_if_it_is_the_only_one() -> None:
     watched = watched_server(Limits(max_server_bytes=10_000))
     with trio.fail_after(PATIENCE):
         async with served(watched.server, port=0) as listeners, connected(port_of(listeners)) as one:
@@ -179,7 +179,7 @@ async def test_a_request_beyond_the_bytes_of_the_server_is_served_when_it_is_the
 
 
 @pytest.mark.parametrize("over_http", [False, True])
-async def test_one_caller_behind_a_trusted_proxy_gets_half_of_the_connections(over_http: bool) -> None:
+async def test_one_client_behind_a_trusted_proxy_gets_at_most_half_of_the_connections(over_http: bool) -> None:
     options: dict[str, Any] = {"limits": Limits(max_connections=6), "trusted_proxies": TrustedProxies(["127.0.0.1"])}
     start: Any = partial(serve_http, websocket=True) if over_http else serve_websocket
     with trio.fail_after(PATIENCE):
@@ -205,7 +205,7 @@ async def echoed(peer: RawPeer, text: str) -> str:
     return (await peer.reply("echo"))["result"]["content"][0]["text"]
 
 
-async def test_own_listeners_need_a_decision_too() -> None:
+async def test_websocket_on_own_listeners_requires_allowed_origins() -> None:
     listeners = await trio.open_tcp_listeners(0, host="127.0.0.1")
     with pytest.raises(ValueError, match="so allowed_origins"):
         await serve_websocket(watched_server().server, listeners=listeners)

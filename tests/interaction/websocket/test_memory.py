@@ -76,7 +76,7 @@ def fragments(size: int, count: int) -> bytes:
     ],
     ids=["large fragments", "small fragments", "empty fragments", "pings within"],
 )
-def test_wsk_03_a_message_without_an_end_takes_no_more_than_a_message_may(server: RawClient, frames: bytes) -> None:
+def test_wsk_03_endless_websocket_message_uses_bounded_memory(server: RawClient, frames: bytes) -> None:
     before = resident_bytes(server.pid, peak=True)
     with closing(upgraded(server)) as peer:
         with suppress(ConnectionError):  # it is closed on before all is sent
@@ -86,7 +86,7 @@ def test_wsk_03_a_message_without_an_end_takes_no_more_than_a_message_may(server
     assert resident_bytes(server.pid, peak=True) - before < LIMIT + SPARE
 
 
-def test_wsk_03_connections_that_never_ask_for_anything_are_bounded_and_closed(server: RawClient) -> None:
+def test_wsk_03_websocket_handshakes_never_finished_are_bounded_and_closed(server: RawClient) -> None:
     before, descriptors = resident_bytes(server.pid, peak=True), descriptors_of(server.pid)
     half_open = [connect(server, UPGRADE + b"x: " + b"x" * 15_000) for _ in range(300)]
     assert server.echo("untouched") == "untouched"

@@ -58,7 +58,7 @@ def quiet(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
 
 @pytest.mark.parametrize("era", ["legacy", "modern"])
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost"])
-async def test_a_client_calls_and_cancels_over_tls(
+async def test_websocket_client_calls_and_cancels_over_tls(
     authority: trustme.CA, trusting: ssl.SSLContext, era: Any, host: str
 ) -> None:
     watched = watched_server()
@@ -78,7 +78,7 @@ async def test_a_client_calls_and_cancels_over_tls(
     assert watched.causes == [(CancelCause.PEER, "enough")]
 
 
-async def test_the_close_code_arrives_over_tls(authority: trustme.CA, trusting: ssl.SSLContext) -> None:
+async def test_websocket_close_code_arrives_over_tls(authority: trustme.CA, trusting: ssl.SSLContext) -> None:
     watched = watched_server()
     with trio.fail_after(PATIENCE):
         async with trio.open_nursery() as nursery:
@@ -98,7 +98,7 @@ async def cancel_after(event: trio.Event, scope: trio.CancelScope) -> None:
     scope.cancel(reason="enough")
 
 
-async def test_a_refusal_is_read_over_tls(authority: trustme.CA, trusting: ssl.SSLContext, quiet: None) -> None:
+async def test_websocket_refusal_is_read_over_tls(authority: trustme.CA, trusting: ssl.SSLContext, quiet: None) -> None:
     with trio.fail_after(PATIENCE):
         async with served(watched_server(), certified(authority, "127.0.0.1")) as port:
             with pytest.raises(ConnectionLost, match="HTTP status 404: no endpoint at this path"):
@@ -113,7 +113,7 @@ async def test_a_refusal_is_read_over_tls(authority: trustme.CA, trusting: ssl.S
         ("other.example", True, r"certificate is not valid for '127\.0\.0\.1'"),
     ],
 )
-async def test_a_certificate_that_is_not_trusted_is_a_plain_error(
+async def test_untrusted_certificate_raises_connection_lost(
     authority: trustme.CA, trusting: ssl.SSLContext, quiet: None, name: str, trusted: bool, why: str
 ) -> None:
     watched = watched_server()
@@ -125,7 +125,7 @@ async def test_a_certificate_that_is_not_trusted_is_a_plain_error(
     assert watched.server.statistics().connections == 0
 
 
-async def test_a_plain_client_of_a_port_with_tls_is_told_what_may_be_wrong(
+async def test_websocket_without_tls_to_a_tls_port_names_the_likely_cause(
     authority: trustme.CA, trusting: ssl.SSLContext, quiet: None
 ) -> None:
     with trio.fail_after(PATIENCE):
@@ -140,7 +140,7 @@ async def test_a_plain_client_of_a_port_with_tls_is_told_what_may_be_wrong(
                 assert (await newcomer.call_tool("echo", {"text": "hi"})).text == "hi"
 
 
-async def test_a_client_with_tls_of_a_plain_port_fails_plainly(trusting: ssl.SSLContext, quiet: None) -> None:
+async def test_websocket_with_tls_to_a_plain_port_raises_connection_lost(trusting: ssl.SSLContext, quiet: None) -> None:
     with trio.fail_after(PATIENCE):
         async with serving(serve_websocket, watched_server().server, port=0) as listeners:
             port = port_of(listeners)
@@ -154,7 +154,7 @@ async def test_a_client_with_tls_of_a_plain_port_fails_plainly(trusting: ssl.SSL
 
 
 @pytest.mark.parametrize("hello", [b"", b"\x16\x03\x01"])
-async def test_a_client_that_never_finishes_its_tls_handshake_is_closed(
+async def test_unfinished_tls_handshake_of_a_client_is_closed_after_handshake_timeout(
     authority: trustme.CA, quiet: None, hello: bytes, jump_clock: MockClock
 ) -> None:
     limits = Limits(handshake_timeout=LONG)
@@ -169,7 +169,7 @@ async def test_a_client_that_never_finishes_its_tls_handshake_is_closed(
             assert await stream.receive_some() == b""
 
 
-async def test_a_server_that_never_finishes_the_tls_handshake_takes_connect_timeout() -> None:
+async def test_unfinished_tls_handshake_of_a_server_raises_too_slow_error() -> None:
     closed = trio.Event()
 
     async def say_nothing(stream: trio.SocketStream) -> None:
@@ -185,7 +185,7 @@ async def test_a_server_that_never_finishes_the_tls_handshake_takes_connect_time
             await closed.wait()
 
 
-async def test_a_context_for_a_url_without_tls_is_a_value_error(trusting: ssl.SSLContext) -> None:
+async def test_ssl_context_for_a_url_without_tls_raises_value_error(trusting: ssl.SSLContext) -> None:
     with pytest.raises(ValueError, match="ssl_context= needs a wss:// URL"):
         async with open_websocket("ws://127.0.0.1:1/mcp", ssl_context=trusting):
             pytest.fail("it would not be used")
