@@ -25,7 +25,7 @@ def short(value: object) -> str:
     ],
     ids=short,
 )
-def test_progress_is_told_in_words(progress: float, total: float | None, words: str):
+def test_progress_is_formatted_as_text(progress: float, total: float | None, words: str):
     assert progress_words(Progress(progress, total, "x")) == words
 
 
@@ -35,7 +35,7 @@ def test_progress_is_told_in_words(progress: float, total: float | None, words: 
     [(0, 0), (1, -5), (7, 5), (HUGE, 1), (1, HUGE), (HUGE, None), (1e308, 1e-308), (-1, 2)],
     ids=short,
 )
-def test_any_number_can_be_drawn_in_any_terminal(progress: float, total: float | None, width: int):
+def test_progress_bar_draws_any_number_without_control_characters(progress: float, total: float | None, width: int):
     out = io.StringIO()
     with progress_bar(Console(file=out, force_terminal=True, width=width)) as bar:
         bar.show(Progress(progress, total, "[red]news[/blue]\x1b[2J"))

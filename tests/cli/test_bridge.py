@@ -69,7 +69,7 @@ def era(request: pytest.FixtureRequest) -> Any:
     return request.param
 
 
-async def test_each_client_has_a_process_of_its_own_that_ends_with_it(
+async def test_bridge_runs_one_server_process_per_client_and_ends_both_together(
     behind: str, transport: str, era: Any, socket_folder: Path
 ) -> None:
     if (transport, era) == ("http", "modern"):
@@ -117,7 +117,7 @@ def bridged(url: str, *options: str, **more: Any) -> AbstractAsyncContextManager
     return open_stdio(quick("bridge", *options, url), inherit_env=True, **more)
 
 
-async def test_a_host_that_only_starts_commands_uses_a_server_that_listens(
+async def test_host_that_only_starts_commands_reaches_a_listening_server_through_the_bridge(
     transport: str, era: Any, socket_folder: Path
 ) -> None:
     server = Server("far away")
@@ -140,7 +140,7 @@ async def test_a_host_that_only_starts_commands_uses_a_server_that_listens(
             assert told == [Progress(1, 2)]
 
 
-async def test_programs_share_one_server_by_a_bridge_on_a_unix_socket(
+async def test_bridge_on_a_unix_socket_shares_one_server_between_programs(
     behind: str, era: Any, socket_folder: Path
 ) -> None:
     """Behind it is a server on a Unix socket, too."""
@@ -158,7 +158,7 @@ async def test_programs_share_one_server_by_a_bridge_on_a_unix_socket(
                     assert (await client.call_tool("pid")).text == str(server.process.pid)
 
 
-async def test_a_server_can_be_named_as_in_the_file_of_a_host(behind: str, tmp_path: Path) -> None:
+async def test_bridge_target_can_be_a_name_from_a_host_configuration(behind: str, tmp_path: Path) -> None:
     program, *words = quick("run", behind)
     entry = {"command": program, "args": words}
     config = written(tmp_path / "hosts.json", json.dumps({"mcpServers": {"named": entry}}))
@@ -169,7 +169,9 @@ async def test_a_server_can_be_named_as_in_the_file_of_a_host(behind: str, tmp_p
 
 
 @pytest.mark.parametrize(("option", "named"), [("--era", "legacy"), ("--era", "modern"), ("--revision", "2025-03-26")])
-async def test_the_era_of_the_server_can_be_named(option: str, named: str, era: Any, socket_folder: Path) -> None:
+async def test_bridge_option_sets_the_protocol_revision_towards_the_server(
+    option: str, named: str, era: Any, socket_folder: Path
+) -> None:
     server = Server("s")
 
     @server.tool
@@ -195,7 +197,7 @@ class Asleep:
             self.seen.set()
 
 
-async def test_a_server_that_is_lost_ends_the_call_and_the_bridge(behind: str, era: Any) -> None:
+async def test_lost_server_fails_the_call_and_ends_the_bridge(behind: str, era: Any) -> None:
     asleep = Asleep()
     with trio.fail_after(PATIENCE):
         async with open_stdio(quick("bridge", behind), inherit_env=True, stderr=asleep, era=era) as client:
@@ -225,7 +227,7 @@ async def test_a_server_that_is_lost_ends_the_call_and_the_bridge(behind: str, e
         (["tcp://127.0.0.1:9"], 3, "cannot be reached"),
     ],
 )
-async def test_what_cannot_be_bridged_is_said(arguments: list[str], status: int, told: str) -> None:
+async def test_bridge_reports_targets_it_cannot_serve(arguments: list[str], status: int, told: str) -> None:
     opening = b'{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-11-25",'
     opening += b'"capabilities":{},"clientInfo":{"name":"c","version":"1"}}}\n'
     ended = await run([*TRIO_MCP, "bridge", *arguments], stdin=opening)

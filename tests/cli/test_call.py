@@ -19,7 +19,7 @@ DESK = str(Path(__file__).with_name("desk.py"))
 CALL = [*TRIO_MCP, "call"]
 
 
-async def test_result_goes_to_stdout_and_all_that_happens_on_the_way_to_stderr_in_plain_lines():
+async def test_call_prints_result_to_stdout_and_logs_and_progress_to_stderr():
     ended = await run([*CALL, DESK, "pack", "files=2"])
     assert (ended.status, ended.stdout) == (0, "packed 2\n")
     lines = ended.stderr.splitlines()
@@ -30,20 +30,20 @@ async def test_result_goes_to_stdout_and_all_that_happens_on_the_way_to_stderr_i
 
 @pytest.mark.parametrize(("level", "told"), [("debug", True), ("error", False), ("off", False)])
 @pytest.mark.parametrize("era", ["legacy", "modern"])
-async def test_log_lines_are_shown_from_the_level_that_is_asked_for(level: str, told: bool, era: str):
+async def test_call_shows_server_logs_from_the_requested_level(level: str, told: bool, era: str):
     ended = await run([*CALL, DESK, "pack", "files=0", "--server-log-level", level, "--era", era])
     assert ended.stdout == "packed 0\n"
     assert ("debug: found the \ufffdbox" in ended.stderr) == told
     assert ("31mold" in ended.stderr) == told
 
 
-async def test_tool_that_fails_ends_with_1_and_says_why_on_stderr():
+async def test_failed_tool_exits_with_1_and_prints_its_error_to_stderr():
     ended = await run([*CALL, DESK, "fail"])
     assert (ended.status, ended.stdout) == (1, "")
     assert ended.stderr == "no luck today\ntrio-mcp: the tool 'fail' failed\n"
 
 
-async def test_traceback_of_a_tool_that_crashes_is_shown():
+async def test_call_shows_the_traceback_of_a_tool_that_crashes():
     ended = await run([*CALL, DESK, "crash"])
     assert ended.status != 0
     assert ended.stdout == ""
@@ -85,7 +85,7 @@ CRASHING = """
         ({"result": {"content": [{"type": "text", "text": "internal error in tool crash"}], "isError": True}}, 1),
     ],
 )
-async def test_traceback_is_shown_whether_the_server_answers_with_an_error_or_with_a_failed_result(
+async def test_call_shows_server_traceback_for_an_error_and_for_a_failed_result(
     answer: dict[str, Any], status: int, tmp_path: Path
 ):
     server = written(tmp_path / "crashing.py", CRASHING.format(answer=answer))
@@ -95,13 +95,13 @@ async def test_traceback_is_shown_whether_the_server_answers_with_an_error_or_wi
     assert shown == ["  INFO: called", "  Traceback (most recent call last):", *["    line"] * 50, "  KeyError: 1"]
 
 
-async def test_stderr_that_is_shown_anyway_is_not_shown_again():
+async def test_stderr_option_does_not_print_the_traceback_twice():
     ended = await run([*CALL, DESK, "crash", "--stderr"])
     assert ended.stderr.count("KeyError: 'no ") == 1
     assert "the server wrote to standard error" not in ended.stderr
 
 
-async def test_raw_result_is_json_and_what_is_no_text_is_described():
+async def test_call_prints_raw_json_on_request_and_describes_images():
     assert (await run([*CALL, DESK, "picture"])).stdout == "a dot\x07\n[image, image/png, 3 bytes]\n"
     ended = await run([*CALL, DESK, "picture", "--json"])
     assert json.loads(ended.stdout)["content"][1] == {"type": "image", "data": "AAAA", "mimeType": "image/png"}
@@ -116,32 +116,32 @@ async def test_raw_result_is_json_and_what_is_no_text_is_described():
         (["pack", "--args", "{"], "--args is not valid JSON"),
     ],
 )
-async def test_what_cannot_be_meant_is_a_usage_error(words: list[str], told: str):
+async def test_invalid_call_arguments_are_usage_errors(words: list[str], told: str):
     ended = await run([*CALL, DESK, *words])
     assert (ended.status, ended.stdout) == (2, "")
     assert told in ended.stderr
     assert "Traceback" not in ended.stderr
 
 
-async def test_argument_that_is_no_text_is_a_usage_error():
+async def test_call_argument_that_is_not_valid_unicode_is_a_usage_error():
     ended = await run([*CALL, DESK, "hang", "note=\udcff"])
     assert ended.status == 2
     assert "the arguments cannot be sent" in ended.stderr
 
 
-async def test_arguments_can_be_one_json_object():
+async def test_call_arguments_can_be_one_json_object():
     ended = await run([*CALL, DESK, "pack", "--args", '{"files": 3}', "--server-log-level", "off"])
     assert ended.stdout == "packed 3\n"
 
 
-async def test_where_nobody_can_be_asked_the_server_is_told_so():
+async def test_call_without_a_terminal_reports_the_missing_elicitation_capability():
     ended = await run([*CALL, DESK, "order"])
     assert (ended.status, ended.stdout) == (4, "")
     assert "the server responded with an error" in ended.stderr
     assert "'elicitation.form'" in ended.stderr
 
 
-async def test_pages_that_must_be_visited_first_are_shown():
+async def test_call_shows_pages_to_visit_before_calling_again():
     ended = await run([*CALL, DESK, "locked", "--era", "legacy"])
     assert ended.status == 4
     assert ended.stderr == (
@@ -150,7 +150,7 @@ async def test_pages_that_must_be_visited_first_are_shown():
     )
 
 
-async def test_server_that_dies_is_a_sentence_with_its_last_lines():
+async def test_call_to_a_server_that_dies_shows_its_last_stderr_lines():
     ended = await run([*CALL, DESK, "die"])
     assert ended.status == 3
     assert "the server exited (exit status -9); its last lines on stderr:\n  oh \ufffd[1mno\n" in ended.stderr
@@ -179,7 +179,7 @@ main()
 """
 
 
-async def test_call_that_takes_too_long_is_cancelled_in_the_server(tmp_path: Path):
+async def test_call_beyond_timeout_is_cancelled_in_the_server(tmp_path: Path):
     note = tmp_path / "note"
     code = IMPATIENT.replace("NOTE", repr(str(note))).replace("LONG", f"{LONG}")
     command = [sys.executable, "-c", code, "call", DESK, "hang", f"note={note}", "--timeout", f"{LONG}"]
@@ -189,7 +189,7 @@ async def test_call_that_takes_too_long_is_cancelled_in_the_server(tmp_path: Pat
     assert note.read_text() == "the caller's deadline passed"
 
 
-async def test_tool_behind_a_websocket_is_called(nursery: trio.Nursery):
+async def test_call_works_over_websocket(nursery: trio.Nursery):
     listeners: Any = await nursery.start(serve_websocket, server, "127.0.0.1", 0)
     url = f"ws://127.0.0.1:{listeners[0].socket.getsockname()[1]}/mcp"
     ended = await run([*CALL, url, "pack", "files=1"])
@@ -201,7 +201,7 @@ class Silent:
         await trio.sleep_forever()
 
 
-async def test_server_that_answers_nothing_after_a_cancel_is_not_waited_for(capsys, autojump_clock):
+async def test_cancelled_call_waits_at_most_5_seconds_for_a_ping(capsys, autojump_clock):
     await _report_cancel(Silent())
     assert capsys.readouterr().err == (
         "trio-mcp: the call was cancelled, but the server has not answered a ping for 5 s\n"

@@ -18,7 +18,7 @@ def call(*words: str) -> list[str]:
     return [*TRIO_MCP, "call", *words]
 
 
-async def test_progress_is_a_bar_and_log_lines_stand_above_it():
+async def test_terminal_shows_a_progress_bar_with_log_lines_above_it():
     async with in_terminal(call(DESK, "pack", "files=30")) as terminal:
         assert await terminal.read_to_end() == 0
     shown = plain(terminal.shown)
@@ -30,7 +30,7 @@ async def test_progress_is_a_bar_and_log_lines_stand_above_it():
 
 
 @pytest.mark.parametrize("era", ERAS)
-async def test_form_is_filled_in_field_by_field_until_each_answer_fits(era: str):
+async def test_elicitation_form_is_repeated_per_field_until_the_answer_is_valid(era: str):
     async with in_terminal(call(DESK, "order", "--era", era)) as terminal:
         await answer(
             terminal,
@@ -51,7 +51,7 @@ async def test_form_is_filled_in_field_by_field_until_each_answer_fits(era: str)
     assert "accept Order(dish='soup', size='small', plates=2, spicy=True)" in shown
 
 
-async def test_form_can_be_edited_before_it_is_sent():
+async def test_elicitation_form_can_be_edited_before_it_is_sent():
     async with in_terminal(call(DESK, "order")) as terminal:
         await answer(
             terminal,
@@ -72,7 +72,7 @@ async def test_form_can_be_edited_before_it_is_sent():
 
 
 @pytest.mark.parametrize("era", ERAS)
-async def test_questions_of_the_same_time_are_asked_one_after_another(era: str):
+async def test_concurrent_elicitations_are_prompted_one_after_another(era: str):
     async with in_terminal(call(DESK, "both", "--era", era)) as terminal:
         await terminal.read_until("word: ")
         first = re.findall(r"asks: (\w+)\?", plain(terminal.shown))
@@ -91,7 +91,7 @@ async def test_questions_of_the_same_time_are_asked_one_after_another(era: str):
 
 
 @pytest.mark.parametrize("era", ERAS)
-async def test_ctrl_d_declines_a_form(era: str):
+async def test_ctrl_d_declines_an_elicitation_form(era: str):
     async with in_terminal(call(DESK, "order", "--era", era)) as terminal:
         await answer(terminal, ("Dish: ", "\x04"))
         assert await terminal.read_to_end() == 0
@@ -99,7 +99,7 @@ async def test_ctrl_d_declines_a_form(era: str):
 
 
 @pytest.mark.parametrize(("typed", "action"), [("yes\n", "accept"), ("\n", "decline"), ("\x04", "cancel")])
-async def test_url_is_shown_and_visited_only_with_consent(typed: str, action: str):
+async def test_elicitation_url_is_shown_and_visited_only_with_consent(typed: str, action: str):
     url = "https://bücher.example/sign-in?next=/\N{CYRILLIC SMALL LETTER A}"
     async with in_terminal(call(DESK, "visit", f"url={url}")) as terminal:
         await answer(terminal, ("do you agree to visit it? yes or no [no]: ", typed))
@@ -110,7 +110,7 @@ async def test_url_is_shown_and_visited_only_with_consent(typed: str, action: st
     assert shown.endswith(f"{action}\n")
 
 
-async def test_user_answers_in_place_of_a_model():
+async def test_user_can_answer_a_sampling_request_in_the_terminal():
     async with in_terminal(call(DESK, "think")) as terminal:
         await answer(terminal, ("type the model's answer", "Eight.\n"))
         assert await terminal.read_to_end() == 0
@@ -122,7 +122,7 @@ async def test_user_answers_in_place_of_a_model():
 
 
 @pytest.mark.parametrize("era", ERAS)
-async def test_user_refuses_to_answer_in_place_of_a_model(era: str):
+async def test_user_can_refuse_a_sampling_request_in_the_terminal(era: str):
     async with in_terminal(call(DESK, "think", "--era", era)) as terminal:
         await answer(terminal, ("type the model's answer", "\n"))
         # A legacy tool hears of the refusal, and fails; a modern call ends.
@@ -134,7 +134,7 @@ async def test_user_refuses_to_answer_in_place_of_a_model(era: str):
 
 
 @pytest.mark.parametrize("era", ERAS)
-async def test_ctrl_c_cancels_the_call_and_tells_that_the_server_knows(tmp_path: Path, era: str):
+async def test_ctrl_c_cancels_the_call_and_reports_the_ping_of_the_server(tmp_path: Path, era: str):
     note = tmp_path / "note"
     async with in_terminal(call(DESK, "hang", f"note={note}", "--era", era)) as terminal:
         await terminal.read_until("hanging")
@@ -148,7 +148,7 @@ async def test_ctrl_c_cancels_the_call_and_tells_that_the_server_knows(tmp_path:
 
 
 @pytest.mark.parametrize("era", ERAS)
-async def test_ctrl_c_at_a_question_cancels_the_call(era: str):
+async def test_ctrl_c_in_an_elicitation_form_cancels_the_call(era: str):
     async with in_terminal(call(DESK, "order", "--era", era)) as terminal:
         await terminal.read_until("Dish: ")
         terminal.type("so\x03")
@@ -156,7 +156,7 @@ async def test_ctrl_c_at_a_question_cancels_the_call(era: str):
     assert "the call was cancelled; the server has received that" in plain(terminal.shown)
 
 
-async def test_second_ctrl_c_leaves_a_server_that_answers_nothing(tmp_path: Path):
+async def test_second_ctrl_c_kills_a_server_that_does_not_answer(tmp_path: Path):
     note = tmp_path / "note"
     async with in_terminal(call(DESK, "hang", f"note={note}")) as terminal:
         await terminal.read_until("hanging")
@@ -172,7 +172,7 @@ async def test_second_ctrl_c_leaves_a_server_that_answers_nothing(tmp_path: Path
         os.kill(server, 0)
 
 
-async def test_ctrl_c_while_connecting_leaves():
+async def test_ctrl_c_while_connecting_exits_with_130():
     silent = "import sys; print('here', file=sys.stderr, flush=True); sys.stdin.read()"
     async with in_terminal(call("echo", "--stderr", "--", sys.executable, "-c", silent)) as terminal:
         await terminal.read_until("here")
@@ -182,9 +182,7 @@ async def test_ctrl_c_while_connecting_leaves():
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
-async def test_a_signal_that_ends_the_command_cancels_the_call_and_leaves_the_terminal_as_it_was(
-    number: signal.Signals, tmp_path: Path
-):
+async def test_terminating_signal_cancels_the_call_and_restores_the_terminal(number: signal.Signals, tmp_path: Path):
     note = tmp_path / "note"
     async with in_terminal(call(DESK, "hang", f"note={note}")) as terminal:
         await terminal.read_until("hanging")
@@ -194,7 +192,7 @@ async def test_a_signal_that_ends_the_command_cancels_the_call_and_leaves_the_te
     assert note.read_text() == number.name
 
 
-async def test_stderr_of_the_server_is_shown_without_what_the_terminal_would_obey():
+async def test_server_stderr_is_shown_without_terminal_control_characters():
     async with in_terminal(call(DESK, "die", "--stderr")) as terminal:
         assert await terminal.read_to_end() == 3
     assert terminal.shown.count("oh \ufffd[1mno\r\n") == 2, "once as it came, once among the last words"

@@ -25,7 +25,7 @@ def write(path: Path, servers: dict[str, Any], section: str = "mcpServers") -> P
     return path
 
 
-def test_name_is_found_in_the_files_of_hosts(home: Path, monkeypatch: pytest.MonkeyPatch):
+def test_server_name_is_looked_up_in_configuration_files_of_hosts(home: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("KEY", "secret")
     write(home / ".cursor" / "mcp.json", {"files": {"command": "files", "env": {"KEY": "${KEY}"}, "type": "stdio"}})
     write(home / ".vscode" / "mcp.json", {"far": {"type": "ws", "url": "ws://far.example/mcp"}}, "servers")
@@ -34,7 +34,7 @@ def test_name_is_found_in_the_files_of_hosts(home: Path, monkeypatch: pytest.Mon
     assert configured_names(None) == ["far", "files"]
 
 
-def test_file_that_is_named_is_the_only_one_that_is_read(home: Path):
+def test_config_option_reads_only_the_given_file(home: Path):
     write(home / ".mcp.json", {"files": {"command": "theirs"}})
     mine = write(home / "mine.json", {"files": {"command": "mine"}})
     assert target_typed("files", mine) == Command(["mine"])
@@ -42,26 +42,26 @@ def test_file_that_is_named_is_the_only_one_that_is_read(home: Path):
         target_typed("other", mine)
 
 
-def test_name_that_is_two_servers_is_refused(home: Path):
+def test_name_of_two_different_servers_in_configuration_files_is_refused(home: Path):
     write(home / ".mcp.json", {"files": {"command": "one"}})
     write(home / ".cursor" / "mcp.json", {"files": {"command": "two"}})
     with pytest.raises(NoTarget, match=r"'files' is a different server in .* and .*; choose with --config"):
         target_typed("files")
 
 
-def test_name_that_is_the_same_server_twice_is_that_server(home: Path):
+def test_name_of_the_same_server_in_two_configuration_files_is_accepted(home: Path):
     for path in (".mcp.json", ".cursor/mcp.json"):
         write(home / path, {"files": {"command": "one"}})
     assert target_typed("files") == Command(["one"])
 
 
-def test_entry_that_makes_no_sense_is_refused_with_the_reason(home: Path):
+def test_invalid_configuration_entry_is_refused_with_the_reason(home: Path):
     write(home / ".mcp.json", {"web": {"url": "ftp://a.example/mcp"}})
     with pytest.raises(NoTarget, match=r"'web' in .*\.mcp\.json: .*a URL must be like"):
         target_typed("web")
 
 
-def test_name_is_not_found_while_a_well_known_file_is_broken_names_the_file(home: Path):
+def test_unknown_server_name_reports_configuration_files_that_are_broken(home: Path):
     (home / ".mcp.json").write_text("{ // broken")
     write(home / ".cursor" / "mcp.json", {"mine": {"command": "mine"}})
     write(home / ".gemini" / "settings.json", {}, "theme")
@@ -80,7 +80,9 @@ def test_name_is_not_found_while_a_well_known_file_is_broken_names_the_file(home
         target_typed("files", home / ".mcp.json")
 
 
-def test_name_given_twice_in_a_file_is_used_with_a_warning(home: Path, capsys: pytest.CaptureFixture[str]):
+def test_duplicate_name_in_a_configuration_file_uses_the_last_with_a_warning(
+    home: Path, capsys: pytest.CaptureFixture[str]
+):
     (home / ".mcp.json").write_text('{"mcpServers": {"a": {"command": "b"}, "a": {"command": "c"}}}')
     assert target_typed("a", sign_in=SignIn()) == Command(["c"])
     assert "'a' in " in (warned := capsys.readouterr().err)

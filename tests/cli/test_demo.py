@@ -12,7 +12,7 @@ from tests.cli.terminals import in_terminal
 DEMO = [*TRIO_MCP, "demo"]
 
 
-async def test_demo_tells_its_story_in_plain_lines_when_it_is_piped():
+async def test_piped_demo_prints_plain_lines_without_control_characters():
     ended = await run(DEMO)
     assert (ended.status, ended.stderr) == (0, "")
     assert "\x1b" not in ended.stdout
@@ -33,7 +33,7 @@ async def test_demo_tells_its_story_in_plain_lines_when_it_is_piped():
 
 
 @pytest.mark.parametrize(("option", "url"), [("--http", "http://"), ("--websocket", "ws://")])
-async def test_demo_over_the_network_has_two_clients_of_which_one_gives_up(option: str, url: str):
+async def test_network_demo_runs_two_clients_and_cancels_one(option: str, url: str):
     ended = await run([*DEMO, option])
     assert (ended.status, ended.stderr) == (0, "")
     for words in (
@@ -48,14 +48,14 @@ async def test_demo_over_the_network_has_two_clients_of_which_one_gives_up(optio
         assert words in ended.stdout
 
 
-async def test_demo_says_how_to_run_the_example_with_authorization():
+async def test_demo_with_auth_option_points_to_the_authorization_example():
     ended = await run([*DEMO, "--auth"])
     assert (ended.status, ended.stdout) == (2, "")
     assert "python -m examples.authorization" in ended.stderr
     assert importlib.util.find_spec("examples.authorization.__main__")
 
 
-async def test_demo_says_why_its_server_could_not_be_called():
+async def test_demo_reports_why_its_server_could_not_be_called():
     code = """if True:
         import sys
         from trio_mcp.cli.commands import demo
@@ -69,7 +69,7 @@ async def test_demo_says_why_its_server_could_not_be_called():
     assert "Traceback" not in ended.stderr
 
 
-async def test_demo_in_a_terminal_shows_a_bar_and_asks_the_user():
+async def test_demo_in_a_terminal_shows_a_progress_bar_and_prompts_the_user():
     async with in_terminal(DEMO) as terminal:
         await terminal.read_until("Name of the archive [holidays]: ")
         assert "30/30" in terminal.shown
@@ -79,7 +79,7 @@ async def test_demo_in_a_terminal_shows_a_bar_and_asks_the_user():
     assert 'elicitation: the archive is called "winter"' in terminal.shown
 
 
-async def test_ctrl_c_at_the_question_leaves_with_130_and_no_traceback():
+async def test_ctrl_c_at_the_demo_prompt_exits_with_130_without_traceback():
     async with in_terminal(DEMO) as terminal:
         await terminal.read_until("Name of the archive [holidays]: ")
         terminal.type("\x03")
@@ -88,7 +88,7 @@ async def test_ctrl_c_at_the_question_leaves_with_130_and_no_traceback():
     assert "Traceback" not in terminal.shown
 
 
-async def test_sigint_in_the_middle_of_a_call_leaves_with_130_and_no_traceback():
+async def test_sigint_during_a_demo_call_exits_with_130_without_traceback():
     async with in_terminal(DEMO) as terminal:
         await terminal.read_until("log info: packing 30 files")
         terminal.process.send_signal(signal.SIGINT)

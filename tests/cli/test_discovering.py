@@ -52,7 +52,7 @@ def base(endpoint: Endpoint) -> str:
     return f"http://127.0.0.1:{endpoint.port}"
 
 
-async def test_the_catalogue_and_the_card_lead_to_the_server() -> None:
+async def test_inspect_finds_a_server_through_catalog_and_server_card() -> None:
     async with host("HERE/mcp/server-card") as here:
         for url in (base(here), f"{base(here)}/"):
             ended = await run([*INSPECT, url])
@@ -65,13 +65,13 @@ async def test_the_catalogue_and_the_card_lead_to_the_server() -> None:
         assert json.loads(ended.stdout)["server"]["name"] == "weather"
 
 
-async def test_a_card_in_the_catalogue_needs_no_request() -> None:
+async def test_inspect_uses_a_server_card_embedded_in_the_catalog() -> None:
     async with host(card("HERE/mcp")) as here:
         ended = await run([*INSPECT, base(here)])
     assert (ended.status, "its card is in the catalog" in ended.stderr) == (0, True)
 
 
-async def test_a_card_that_differs_from_the_live_server_is_told_of() -> None:
+async def test_inspect_warns_if_the_server_card_differs_from_the_live_server() -> None:
     told = card("HERE/mcp", name="com.example/rain")
     told["remotes"][0]["supportedProtocolVersions"] = ["2025-11-25", "2099-01-01"]
     async with host(told, version="1.1") as here:
@@ -88,14 +88,14 @@ async def test_a_card_that_differs_from_the_live_server_is_told_of() -> None:
 
 
 @pytest.mark.parametrize("catalog", [{"entries": []}, [], {"entries": [{"type": "other"}]}])
-async def test_without_a_server_in_a_catalogue_the_url_itself_is_asked(catalog: Any) -> None:
+async def test_inspect_connects_to_the_url_itself_without_a_usable_catalog(catalog: Any) -> None:
     async with host(catalog=catalog) as here:
         ended = await run([*INSPECT, base(here)])
     assert ended.status == 3 or ended.status == 4, "nothing is served at the root"
     assert "connecting to the URL itself" in ended.stderr
 
 
-async def test_nothing_elsewhere_is_asked_without_a_user() -> None:
+async def test_inspect_without_a_terminal_refuses_servers_on_another_host() -> None:
     async with host() as elsewhere:
         for found in (f"{base(elsewhere)}/mcp/server-card", card(f"{base(elsewhere)}/mcp")):
             async with host(found) as here:
@@ -106,19 +106,19 @@ async def test_nothing_elsewhere_is_asked_without_a_user() -> None:
 
 
 @pytest.mark.parametrize("url", ["http://example.com/mcp", "https://user:word@example.com/mcp", "\x1b[2J", ""])
-async def test_a_card_leads_to_no_url_that_is_never_asked(url: str) -> None:
+async def test_inspect_refuses_server_cards_with_unsafe_urls(url: str) -> None:
     async with host(card(url)) as here:
         ended = await run([*INSPECT, base(here)])
     assert (ended.status, ended.stdout, "\x1b" in ended.stderr) == (2, "", False)
 
 
-async def test_a_card_without_a_url_is_told_of() -> None:
+async def test_inspect_reports_a_server_card_without_a_url() -> None:
     async with host(card("HERE/mcp", remotes=[])) as here:
         ended = await run([*INSPECT, base(here)])
     assert (ended.status, "has no Streamable HTTP URL" in ended.stderr) == (2, True)
 
 
-async def test_the_user_is_asked_before_anything_is_asked_elsewhere() -> None:
+async def test_inspect_prompts_before_connecting_to_another_host() -> None:
     async with host() as elsewhere, host(card(f"{base(elsewhere)}/mcp")) as here:
         for answer, status in (("y", 0), ("n", 2), ("", 2)):
             async with in_terminal([*INSPECT, base(here)]) as terminal:
@@ -128,7 +128,7 @@ async def test_the_user_is_asked_before_anything_is_asked_elsewhere() -> None:
             assert ("weather 1.0" in terminal.shown.rpartition("[no]")[2]) == (status == 0)
 
 
-async def test_the_user_chooses_among_several_servers() -> None:
+async def test_inspect_prompts_to_choose_among_several_servers() -> None:
     async with host(card("HERE/nothing"), "HERE/mcp/server-card") as here:
         ended = await run([*INSPECT, base(here)])
         assert (ended.status, "the catalog lists 2 servers" in ended.stderr) == (2, True)
@@ -139,7 +139,7 @@ async def test_the_user_chooses_among_several_servers() -> None:
                 assert await terminal.read_to_end() == status
 
 
-async def test_headers_of_the_user_go_nowhere_else() -> None:
+async def test_inspect_does_not_send_user_headers_to_another_host() -> None:
     async with host() as elsewhere, host(card(f"{base(elsewhere)}/mcp")) as here:
         async with in_terminal([*INSPECT, base(here), "--header", "X-Secret: word"]) as terminal:
             await terminal.read_until("yes or no [no]: ")

@@ -24,7 +24,7 @@ def is_starter(command: click.Command | None) -> bool:
 STARTERS = sorted(name for name, command in COMMANDS.items() if is_starter(command))
 
 
-def test_a_typed_command_gets_all_and_a_configured_one_its_own(tmp_path: Path) -> None:
+def test_typed_command_inherits_the_environment_and_a_configured_one_does_not(tmp_path: Path) -> None:
     file = tmp_path / "mcp.json"
     file.write_text('{"mcpServers": {"one": {"command": "server", "env": {"KEY": "1"}}}}')
     for typed in (["server"], "sh -c true"):
@@ -37,7 +37,7 @@ def test_a_typed_command_gets_all_and_a_configured_one_its_own(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("name", STARTERS)
-def test_each_command_that_starts_a_server_says_what_it_gets_of_the_environment(name: str) -> None:
+def test_help_of_config_option_describes_the_environment_of_started_servers(name: str) -> None:
     command = COMMANDS[name]
     assert command is not None
     (option,) = [each for each in command.params if each.name == "config"]
@@ -45,7 +45,7 @@ def test_each_command_that_starts_a_server_says_what_it_gets_of_the_environment(
     assert "A command that you type as TARGET gets your whole environment" in (option.help or "")
 
 
-def test_a_gateway_says_what_the_commands_of_its_file_get() -> None:
+def test_help_of_gateway_describes_the_environment_of_its_servers() -> None:
     command = COMMANDS["gateway"]
     assert command is not None
     (option,) = [each for each in command.params if each.name == "config"]
@@ -53,5 +53,5 @@ def test_a_gateway_says_what_the_commands_of_its_file_get() -> None:
     assert "gets a few harmless environment variables (PATH, HOME, ...) and those of the entry" in (option.help or "")
 
 
-def test_those_are_all() -> None:
+def test_environment_help_test_covers_all_commands_that_start_servers() -> None:
     assert {"bridge", "call", "complete", "inspect", "prompt", "read"} <= set(STARTERS)

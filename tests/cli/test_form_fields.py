@@ -49,7 +49,7 @@ TITLED_TAGS = {"type": "array", "items": {"anyOf": [{"const": "n", "title": "new
         ({"type": "integer", "enum": [1, 2]}, "2", 2),
     ],
 )
-def test_answer_becomes_a_value_of_the_field(schema: dict[str, Any], typed: str, value: object):
+def test_typed_form_answer_is_converted_to_the_field_type(schema: dict[str, Any], typed: str, value: object):
     assert field(schema).value(typed) == value
 
 
@@ -74,18 +74,18 @@ def test_answer_becomes_a_value_of_the_field(schema: dict[str, Any], typed: str,
         (TAGS, "1,2,3", "more than 2"),
     ],
 )
-def test_answer_that_does_not_fit_is_refused_with_the_reason(schema: dict[str, Any], typed: str, words: str):
+def test_typed_form_answer_that_does_not_fit_is_refused_with_the_reason(schema: dict[str, Any], typed: str, words: str):
     with pytest.raises(ValueError, match=words):
         field(schema).value(typed)
 
 
-def test_field_that_refers_to_a_definition_has_its_choices() -> None:
+def test_form_field_with_a_schema_reference_has_its_choices() -> None:
     optional = {"anyOf": [{"$ref": "#/$defs/Colour"}, {"type": "null"}], "title": "Colour", "default": None}
     (only,) = form_fields({"properties": {"it": optional}, "$defs": {"Colour": COLOURS}})
     assert (only.title, only.required, only.default, only.value("green")) == ("Colour", False, None, "g")
 
 
-def test_question_says_what_an_empty_line_stands_for():
+def test_form_field_prompt_shows_the_default_of_an_empty_line():
     assert field({"type": "string", "description": "Your name"}).question("Ada") == "Your name [Ada]"
     assert field({"type": "string", "title": "Name"}).question(None) == "Name (optional)"
     assert field({"type": "boolean"}, required=True).question(False) == "it (y/n) [n]"
@@ -113,7 +113,7 @@ def test_question_says_what_an_empty_line_stands_for():
         ({"type": "string", "enum": ["a"], "default": 7}, None),
     ],
 )
-def test_default_that_could_not_be_sent_is_none(schema: dict[str, Any], default: object):
+def test_invalid_default_of_a_form_field_is_ignored(schema: dict[str, Any], default: object):
     assert field(schema).default == default
 
 
@@ -132,12 +132,12 @@ def test_default_that_could_not_be_sent_is_none(schema: dict[str, Any], default:
         {"properties": {"a": {"type": "string", "minLength": "three"}}},
     ],
 )
-def test_what_is_no_form_is_refused(schema: dict[str, Any]):
+def test_schema_that_is_not_a_form_is_refused_with_invalid_params(schema: dict[str, Any]):
     with pytest.raises(CodedError) as caught:
         form_fields(schema)
     assert caught.value.code == -32602
 
 
-def test_a_form_that_nobody_could_fill_in_is_not_prepared() -> None:
+def test_form_with_too_many_fields_is_refused() -> None:
     with pytest.raises(CodedError, match="more than 20000 parts"):
         form_fields({"properties": {str(each): {"type": "string"} for each in range(20_000)}})

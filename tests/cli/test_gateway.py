@@ -53,7 +53,7 @@ def entry_of(config: str, name: str) -> dict[str, Any]:
     return json.loads(Path(config).read_text())["mcpServers"][name]
 
 
-async def test_over_http_the_servers_of_the_file_are_one_and_one_that_dies_comes_back(config: str) -> None:
+async def test_gateway_over_http_merges_servers_and_restarts_one_that_dies(config: str) -> None:
     async with running("gateway", "--config", config, "--http", "0") as gate:
         await gate.line("(bad) in .* is left out")
         url = await gate.line(r"serving 'mcp' at (\S+);")
@@ -74,13 +74,13 @@ async def test_over_http_the_servers_of_the_file_are_one_and_one_that_dies_comes
             assert await gate.process.ended() == 0
 
 
-async def test_over_stdio_the_only_client_is_the_program_that_started_it(config: str) -> None:
+async def test_gateway_over_stdio_serves_the_program_that_started_it(config: str) -> None:
     with trio.fail_after(PATIENCE):
         async with open_stdio(quick("gateway", "--config", config)) as client:
             assert (await client.call_tool("two__pid")).text.isdigit()
 
 
-async def test_mute_server_delays_neither_listening_nor_calls_of_others(config: str) -> None:
+async def test_unresponsive_server_does_not_delay_gateway_or_other_servers(config: str) -> None:
     add_entry(config, "mute", {"command": sys.executable, "args": ["-c", "import sys; sys.stdin.read()"]})
     async with running("gateway", "--config", config, "--http", "0") as gate:
         url = await gate.line(r"serving 'mcp' at (\S+);")
@@ -90,7 +90,9 @@ async def test_mute_server_delays_neither_listening_nor_calls_of_others(config: 
 
 
 @pytest.mark.parametrize("storage", [["--stateless"], ["--shared", "{folder}/shared.db"]], ids=["stateless", "shared"])
-async def test_workers_serve_the_same_servers_on_one_port(config: str, tmp_path: Path, storage: list[str]) -> None:
+async def test_gateway_with_workers_serves_all_servers_on_one_port(
+    config: str, tmp_path: Path, storage: list[str]
+) -> None:
     options = [each.format(folder=tmp_path) for each in storage]
     async with running("gateway", "--config", config, "--http", "0", "--workers", "2", "--health", *options) as gate:
         url = await gate.line(r"serving 'mcp' at (\S+) with 2 workers;")
@@ -104,14 +106,14 @@ async def test_workers_serve_the_same_servers_on_one_port(config: str, tmp_path:
             assert await gate.process.ended() == 0
 
 
-async def test_tokens_of_an_issuer_are_required(config: str) -> None:
+async def test_gateway_with_issuer_option_requires_tokens(config: str) -> None:
     options = ["--issuer", "https://issuer.example", "--resource", "https://mcp.example/mcp"]
     async with running("gateway", "--config", config, "--http", "0", *options) as gate:
         url = await gate.line(r"serving 'mcp' at (\S+);")
         assert (await answer_to(url, "POST", "/mcp")).startswith(b"HTTP/1.1 401 ")
 
 
-async def test_many_tools_can_be_searched(config: str) -> None:
+async def test_gateway_with_searchable_option_lists_search_and_pinned_tools(config: str) -> None:
     with trio.fail_after(PATIENCE):
         command = quick("gateway", "--config", config, "--searchable", "--pinned", "two__pid")
         async with open_stdio(command) as client:
@@ -119,7 +121,7 @@ async def test_many_tools_can_be_searched(config: str) -> None:
             assert (await client.call_tool("call_tool", {"name": "one__pid"})).text.isdigit()
 
 
-async def test_names_of_tools_can_be_limited(config: str) -> None:
+async def test_gateway_shortens_tool_names_to_max_name_length(config: str) -> None:
     add_entry(config, "m" * 70, entry_of(config, "one"))
     with trio.fail_after(PATIENCE):
         async with open_stdio(quick("gateway", "--config", config, "--max-name-length", "64")) as client:
@@ -145,7 +147,7 @@ async def test_names_of_tools_can_be_limited(config: str) -> None:
         ('{"mcpServers": {"a": {"command": "a"}}}', ["--http", "0", "--scope", "x"], "need --issuer"),
     ],
 )
-async def test_a_file_that_cannot_be_served_is_wrong_usage(
+async def test_invalid_gateway_configuration_is_a_usage_error(
     tmp_path: Path, text: str, arguments: list[str], wanted: str
 ) -> None:
     (tmp_path / "mcp.json").write_text(text)

@@ -40,7 +40,7 @@ SHOP = """
 """
 
 
-async def test_file_that_listens_when_it_is_imported_is_told_at_once_what_to_write(tmp_path: Path):
+async def test_inspect_explains_a_file_that_listens_at_import(tmp_path: Path):
     file = written(
         tmp_path / "listens.py",
         """
@@ -55,7 +55,7 @@ async def test_file_that_listens_when_it_is_imported_is_told_at_once_what_to_wri
     assert 'calls serve_http when it is imported; move that below: if __name__ == "__main__":' in ended.stderr
 
 
-async def test_file_that_never_comes_to_its_end_is_told_of_with_what_to_write(tmp_path: Path):
+async def test_inspect_explains_a_file_whose_import_never_finishes(tmp_path: Path):
     file = written(tmp_path / "waits.py", "import threading; threading.Event().wait()")
     ended = await run([*INSPECT, file, "--timeout", "1"])
     assert ended.status == 5
@@ -67,7 +67,7 @@ def shop(tmp_path: Path) -> str:
     return written(tmp_path / "shop.py", SHOP)
 
 
-async def test_tables_show_what_a_file_serves(shop: str):
+async def test_inspect_prints_tables_of_what_a_file_serves(shop: str):
     ended = await run([*INSPECT, shop])
     assert (ended.status, ended.stderr) == (0, "")
     lines = [" ".join(line.replace("│", " ").split()) for line in ended.stdout.splitlines()]
@@ -86,7 +86,7 @@ async def test_tables_show_what_a_file_serves(shop: str):
     assert "\x1b" not in ended.stdout
 
 
-async def test_json_holds_all_of_it_as_the_wire_says_it(shop: str):
+async def test_inspect_json_contains_everything_in_wire_format(shop: str):
     ended = await run([*INSPECT, shop, "--json", "--era", "legacy"])
     offers = json.loads(ended.stdout)
     assert offers["server"] == {"name": "shop", "version": "2.5"}
@@ -99,7 +99,7 @@ async def test_json_holds_all_of_it_as_the_wire_says_it(shop: str):
 
 
 @pytest.mark.parametrize("revision", ["2024-11-05", "2025-06-18", "2026-07-28"])
-async def test_revision_on_the_command_line_or_in_a_file_is_spoken(shop: str, tmp_path: Path, revision: str):
+async def test_revision_can_be_set_by_option_or_configuration_entry(shop: str, tmp_path: Path, revision: str):
     entry = {"command": sys.executable, "args": ["-m", "trio_mcp.cli", "run", shop], "protocolVersion": revision}
     config = written(tmp_path / "config.json", json.dumps({"mcpServers": {"named": entry}}))
     for typed in ([shop, "--revision", revision], ["named", "--config", config]):
@@ -107,13 +107,13 @@ async def test_revision_on_the_command_line_or_in_a_file_is_spoken(shop: str, tm
         assert json.loads(ended.stdout)["revision"] == revision
 
 
-async def test_unknown_revision_on_the_command_line_is_refused(shop: str):
+async def test_unknown_revision_option_is_refused(shop: str):
     ended = await run([*INSPECT, shop, "--revision", "2025-01-01"])
     assert ended.status == 2
     assert "must be one of 2024-11-05, 2025-03-26, 2025-06-18, 2025-11-25, 2026-07-28, not '2025-01-01'" in ended.stderr
 
 
-async def test_a_column_shows_which_tools_are_called_as_tasks(tmp_path: Path):
+async def test_inspect_marks_tools_that_run_as_tasks(tmp_path: Path):
     code = """
         from trio_mcp import Server
         server = Server("slow")
@@ -141,7 +141,7 @@ async def test_a_column_shows_which_tools_are_called_as_tasks(tmp_path: Path):
     assert "extensions (io.modelcontextprotocol/tasks)" in modern
 
 
-async def test_skills_are_shown_with_the_number_of_their_files(tmp_path: Path):
+async def test_inspect_lists_skills_with_their_file_counts(tmp_path: Path):
     file = written(
         tmp_path / "skilled.py",
         """
@@ -159,7 +159,7 @@ async def test_skills_are_shown_with_the_number_of_their_files(tmp_path: Path):
     assert [skill["frontmatter"]["name"] for skill in offers["skills"]] == ["pdf"]
 
 
-async def test_what_a_server_does_not_declare_is_null_and_has_no_table(tmp_path: Path):
+async def test_inspect_shows_undeclared_features_as_null_and_without_table(tmp_path: Path):
     bare = written(tmp_path / "bare.py", "from trio_mcp import Server\nserver = Server('bare')")
     ended = await run([*INSPECT, bare, "--json"])
     offers = json.loads(ended.stdout)
@@ -167,7 +167,7 @@ async def test_what_a_server_does_not_declare_is_null_and_has_no_table(tmp_path:
     assert "tool" not in (await run([*INSPECT, bare])).stdout
 
 
-async def test_a_command_is_quoted_or_stands_after_dashes(shop: str):
+async def test_inspect_accepts_a_quoted_command_or_one_after_dashes(shop: str):
     command = [*TRIO_MCP, "run", shop]
     quoted = await run([*INSPECT, shlex.join(command), "--json"])
     after_dashes = await run([*INSPECT, "--json", "--", *command])
@@ -176,7 +176,7 @@ async def test_a_command_is_quoted_or_stands_after_dashes(shop: str):
     assert json.loads(quoted.stdout)["server"]["name"] == "shop"
 
 
-async def test_server_that_listens_is_shown_by_its_url(nursery):
+async def test_inspect_connects_to_a_tcp_url(nursery):
     listeners = await nursery.start(serve_tcp, Server("listening", "1"), "127.0.0.1", 0)
     ended = await run([*INSPECT, f"tcp://127.0.0.1:{listeners[0].socket.getsockname()[1]}"])
     assert "listening 1" in ended.stdout
@@ -196,7 +196,7 @@ async def test_server_that_listens_is_shown_by_its_url(nursery):
         ("ws://" + "a" * 64 + ".example/mcp", "not a valid host name"),
     ],
 )
-async def test_target_that_is_none_is_a_usage_error(target: str, words: str):
+async def test_invalid_inspect_target_is_a_usage_error(target: str, words: str):
     ended = await run([*INSPECT, target])
     assert ended.status == 2
     assert words in ended.stderr
@@ -209,7 +209,7 @@ async def test_dashes_without_a_command_are_a_usage_error():
     assert "a command is missing after --" in ended.stderr
 
 
-async def test_server_that_exits_is_a_sentence_with_its_last_lines():
+async def test_inspect_of_a_server_that_exits_shows_its_last_output():
     code = "import sys; print('usage', file=sys.stdout); sys.exit('out of \x1b[5mluck')"
     ended = await run([*INSPECT, "--", sys.executable, "-c", code])
     assert ended.status == 3
@@ -218,27 +218,27 @@ async def test_server_that_exits_is_a_sentence_with_its_last_lines():
     assert f"\nits last lines on stdout:\n  usage\nits command: {sys.executable} -c 'import sys; " in ended.stderr
 
 
-async def test_nobody_at_the_address_is_a_sentence():
+async def test_inspect_of_an_unreachable_address_is_reported_without_traceback():
     ended = await run([*INSPECT, "tcp://127.0.0.1:9"])
     assert ended.status == 3
     assert ended.stderr.startswith("trio-mcp: no connection to 127.0.0.1 port 9")
     assert "Traceback" not in ended.stderr
 
 
-async def test_server_that_never_answers_runs_out_of_time():
+async def test_inspect_of_a_server_that_never_answers_times_out():
     ended = await run([*INSPECT, "--timeout", "0.3", "--", sys.executable, "-c", "import sys; sys.stdin.read()"])
     assert ended.status == 5
     words = "trio-mcp: the server did not respond in time: the time is over: 0.3 s; its command: "
     assert ended.stderr.startswith(f"{words}{sys.executable} -c ")
 
 
-async def test_stderr_of_the_server_is_shown_on_demand():
+async def test_inspect_shows_server_stderr_on_request():
     code = "import sys; print('hello there', file=sys.stderr); sys.exit(3)"
     ended = await run([*INSPECT, "--stderr", "--", sys.executable, "-c", code])
     assert ended.stderr.startswith("hello there\n")
 
 
-async def test_a_server_cannot_write_lines_of_its_own_into_what_is_shown(tmp_path: Path):
+async def test_server_name_with_newlines_cannot_forge_inspect_output(tmp_path: Path):
     code = 'from trio_mcp import Server\nserver = Server("shop\\nrevision     2099-01-01", "1\\x1b[2J")\n'
     ended = await run([*INSPECT, written(tmp_path / "shop.py", code)])
     assert ended.stdout.splitlines()[1].startswith("revision     2026-07-28")
@@ -261,14 +261,14 @@ HOSTILE = """
 
 
 @pytest.mark.parametrize("command", [[*INSPECT], [*TRIO_MCP, "call"]])
-async def test_schema_that_refers_to_itself_twenty_times_holds_up_nobody(tmp_path: Path, command: list[str]):
+async def test_recursive_schema_does_not_block_inspect_or_call(tmp_path: Path, command: list[str]):
     words = ["loop", "a1=1", "a2=2"] if command[-1] == "call" else []
     ended = await run([*command, written(tmp_path / "hostile.py", HOSTILE), *words, "--timeout", "50"])
     assert ended.status == 0, ended.stderr
     assert ("a1?: any" if command[-1] == "inspect" else "left") in ended.stdout
 
 
-async def test_what_is_not_seen_in_names_is_shown_as_escapes(tmp_path: Path):
+async def test_inspect_shows_invisible_characters_in_names_as_escapes(tmp_path: Path):
     code = """
         from trio_mcp import Server
         server = Server("sh\\u200bop", "1\\u2028revision     2099-01-01")
@@ -285,7 +285,7 @@ async def test_what_is_not_seen_in_names_is_shown_as_escapes(tmp_path: Path):
 
 
 @pytest.mark.parametrize(("status", "ending"), [(403, 4), (503, 4), (None, 3)])
-async def test_a_server_that_refuses_by_http_is_told_from_one_that_is_not_there(status: int | None, ending: int):
+async def test_inspect_distinguishes_http_refusal_from_unreachable_server(status: int | None, ending: int):
     async def refuse(_: Got, answer: Answer) -> None:
         await answer.whole(status or 500, b"not you")
 
@@ -298,7 +298,7 @@ async def test_a_server_that_refuses_by_http_is_told_from_one_that_is_not_there(
     assert len(ended.stderr.splitlines()) == 1
 
 
-async def test_the_description_of_an_argument_stands_behind_its_type(tmp_path: Path):
+async def test_inspect_shows_the_argument_description_after_its_type(tmp_path: Path):
     code = """
         from typing import Annotated
         from trio_mcp import Server
@@ -352,7 +352,7 @@ _BOTH = {"tools": {}, "prompts": {}}
         ({}, {"tools/list": {"result": _TOOLS}}, "tools", "without declaring", 0),
     ],
 )
-async def test_server_with_an_odd_list_is_shown_with_its_other_lists_and_the_problem(
+async def test_inspect_of_a_server_with_one_invalid_list_shows_the_others_and_the_problem(
     tmp_path: Path, capabilities: object, answers: object, kind: str, problem: str, status: int
 ):
     file = written(tmp_path / "odd.py", ODD)
@@ -370,7 +370,7 @@ async def test_server_with_an_odd_list_is_shown_with_its_other_lists_and_the_pro
     assert ("did not respond in time" in as_text.stderr) is (status == 5)
 
 
-async def test_server_that_refuses_undeclared_tools_has_none_and_no_problem(tmp_path: Path):
+async def test_inspect_treats_refused_undeclared_tools_as_none_without_a_problem(tmp_path: Path):
     file = written(tmp_path / "odd.py", ODD)
     for answers in ({}, {"tools/list": {"result": {"tools": []}}}):
         command = ["--json", "--", sys.executable, file, json.dumps([{}, answers])]
@@ -378,7 +378,7 @@ async def test_server_that_refuses_undeclared_tools_has_none_and_no_problem(tmp_
         assert (offers["tools"], offers["problems"]) == (None, {})
 
 
-async def test_tool_that_a_server_does_not_declare_is_called(tmp_path: Path):
+async def test_call_of_a_tool_of_a_server_without_tools_capability_works(tmp_path: Path):
     result = {"result": {"content": [{"type": "text", "text": "done"}]}}
     answers = {"tools/list": {"result": _TOOLS}, "tools/call": result}
     server = ["--", sys.executable, written(tmp_path / "odd.py", ODD), json.dumps([{}, answers])]
@@ -388,7 +388,7 @@ async def test_tool_that_a_server_does_not_declare_is_called(tmp_path: Path):
     assert (ended.status, "the server has no tools" in ended.stderr) == (2, True)
 
 
-async def test_result_that_does_not_fit_its_output_schema_is_printed_with_a_warning(tmp_path: Path):
+async def test_call_warns_if_the_result_does_not_fit_the_output_schema(tmp_path: Path):
     tool = {**_TOOLS["tools"][0], "outputSchema": {"type": "object", "required": ["n"]}}
     result = {"content": [{"type": "text", "text": "done"}], "structuredContent": {}}
     answers = {"tools/list": {"result": {"tools": [tool]}}, "tools/call": {"result": result}}

@@ -29,7 +29,7 @@ async def status_of(address: str) -> int:
 
 
 @pytest.mark.parametrize("era", ["modern", "legacy"])
-async def test_address_with_a_token_is_printed_and_the_page_is_there_until_ctrl_c(era: str):
+async def test_web_inspector_prints_a_url_with_token_and_serves_until_ctrl_c(era: str):
     async with served_page(DESK, "--era", era) as (process, address):
         assert re.fullmatch(r"http://127\.0\.0\.1:\d+/[\w-]{32}/", address)
         assert await status_of(address) == 200
@@ -39,13 +39,13 @@ async def test_address_with_a_token_is_printed_and_the_page_is_there_until_ctrl_
             assert await process.ended() == 0
 
 
-async def test_no_page_is_served_without_a_connection():
+async def test_web_inspector_does_not_start_without_a_connection():
     ended = await run([*INSPECT, "--", "/no/such/program"])
     assert (ended.status, ended.stdout) == (3, "")
     assert "could not be started" in ended.stderr
 
 
-async def test_port_that_is_taken_is_told_of():
+async def test_web_inspector_reports_a_port_in_use():
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         ended = await run([*INSPECT, DESK, "--port", str(port)])
@@ -53,12 +53,12 @@ async def test_port_that_is_taken_is_told_of():
     assert f"cannot serve the web inspector on port {port}" in ended.stderr
 
 
-async def test_page_and_json_exclude_each_other():
+async def test_web_and_json_options_of_inspect_are_exclusive():
     ended = await run([*INSPECT, "--json", DESK])
     assert (ended.status, "cannot be combined" in ended.stderr) == (2, True)
 
 
-async def test_commands_without_a_page_import_nothing_of_it():
+async def test_inspect_without_web_option_does_not_import_the_web_inspector():
     code = "import trio_mcp.cli.commands.inspect, sys; print([name for name in sys.modules if '.inspecting' in name])"
     done = await trio.run_process([sys.executable, "-c", code], capture_stdout=True)
     assert done.stdout == b"[]\n"

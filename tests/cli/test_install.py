@@ -43,7 +43,7 @@ def install(*words: str) -> Result:
     return CliRunner().invoke(trio_mcp, ["install", *words], standalone_mode=False)
 
 
-def test_file_typed_in_two_ways_is_one_server(server: str, home: Path, tmp_path: Path) -> None:
+def test_install_of_the_same_file_by_two_paths_is_one_entry(server: str, home: Path, tmp_path: Path) -> None:
     (home / "link").symlink_to(tmp_path / "elsewhere" / "deep", target_is_directory=True)
     (tmp_path / "elsewhere" / "deep").mkdir(parents=True)
     other = written(tmp_path / "elsewhere" / "echo.py", SERVER)
@@ -61,12 +61,12 @@ def test_file_typed_in_two_ways_is_one_server(server: str, home: Path, tmp_path:
             assert "has it already" in done.stderr
 
 
-async def test_missing_file_is_one_line_without_usage() -> None:
+async def test_install_of_a_missing_file_prints_one_line_without_usage() -> None:
     ended = await run([*TRIO_MCP, "install", "nowhere.py", "--client", "cursor"])
     assert (ended.status, ended.stderr) == (2, "trio-mcp: there is no Python file 'nowhere.py'\n")
 
 
-def test_entry_is_added_and_the_rest_of_the_file_stays_as_it_is(server: str, home: Path):
+def test_install_adds_an_entry_and_keeps_the_rest_of_the_file(server: str, home: Path):
     path = home / ".cursor" / "mcp.json"
     path.parent.mkdir()
     path.write_text(THEIRS)
@@ -82,7 +82,7 @@ def test_entry_is_added_and_the_rest_of_the_file_stays_as_it_is(server: str, hom
     assert "the server answered, with 1 tool\n" in done.stderr
 
 
-async def test_entry_works_for_who_calls_it_by_name(server: str, home: Path):
+async def test_installed_entry_can_be_called_by_name(server: str, home: Path):
     installed = await run([*TRIO_MCP, "install", server, "--client", "claude-code", "--env", "KEY=!"], cwd=home)
     assert installed.status == 0, installed.stderr
     called = await run([*TRIO_MCP, "call", "echo server", "where"], cwd=home)
@@ -100,19 +100,19 @@ async def test_entry_works_for_who_calls_it_by_name(server: str, home: Path):
         ("gemini-cli", ".gemini/settings.json", "mcpServers"),
     ],
 )
-def test_every_host_has_its_file_and_its_shape(server: str, home: Path, client: str, where: str, section: str):
+def test_install_writes_file_and_format_of_each_host(server: str, home: Path, client: str, where: str, section: str):
     assert install(server, "--client", client, "--name", "mine").return_value == 0
     entry = json.loads((home / where).read_text())[section]["mine"]
     assert entry.pop("type", None) == ("stdio" if client == "vscode" else None)
     assert set(entry) == {"command", "args"}
 
 
-def test_all_hosts_are_tried_above():
+def test_install_tests_cover_all_hosts():
     assert set(HOSTS) == {"claude-desktop", "claude-code", "cursor", "vscode", "windsurf", "gemini-cli"}
     assert all(host.source.startswith("https://") for host in HOSTS.values())
 
 
-def test_dry_run_prints_the_change_and_writes_nothing(server: str, home: Path):
+def test_install_dry_run_prints_the_change_and_writes_nothing(server: str, home: Path):
     path = home / "settings.json"
     path.write_text(THEIRS)
     done = install(server, "--client", "gemini-cli", "--path", str(path), "--dry-run")
@@ -123,7 +123,7 @@ def test_dry_run_prints_the_change_and_writes_nothing(server: str, home: Path):
     assert os.listdir(home) == ["settings.json"]
 
 
-def test_installing_again_changes_nothing(server: str, home: Path):
+def test_installing_the_same_server_again_changes_nothing(server: str, home: Path):
     install(server, "--client", "claude-code")
     before = (home / ".mcp.json").read_text()
     done = install(server, "--client", "claude-code")
@@ -133,7 +133,7 @@ def test_installing_again_changes_nothing(server: str, home: Path):
     assert os.listdir(home) == [".mcp.json"]
 
 
-def test_another_server_of_that_name_is_only_replaced_on_demand_and_keeps_what_the_host_wrote(server: str, home: Path):
+def test_install_replaces_another_server_of_that_name_only_with_replace_option(server: str, home: Path):
     path = home / ".mcp.json"
     path.write_text('{"mcpServers": {"echo server": {"command": "npx", "alwaysAllow": ["where"], "args": []}}}')
     before = path.read_text()
@@ -148,7 +148,7 @@ def test_another_server_of_that_name_is_only_replaced_on_demand_and_keeps_what_t
     assert entry["args"][-1] == server
 
 
-async def test_comments_stay_and_the_entry_can_be_called_by_its_name(server: str, home: Path):
+async def test_install_keeps_comments_and_the_entry_can_be_called(server: str, home: Path):
     path = home / ".vscode" / "mcp.json"
     path.parent.mkdir()
     path.write_text('{\n  // mine\n  "servers": {\n    "other": { "command": "npx" }, // theirs\n  },\n}\n')
@@ -171,7 +171,7 @@ async def test_comments_stay_and_the_entry_can_be_called_by_its_name(server: str
         ('{"mcpServers": []}', "mcpServers in it is not an object"),
     ],
 )
-def test_file_that_is_none_of_the_kind_is_left_alone(server: str, home: Path, text: str, words: str):
+def test_install_leaves_an_invalid_configuration_file_unchanged(server: str, home: Path, text: str, words: str):
     path = home / ".mcp.json"
     path.write_text(text)
     done = install(server, "--client", "claude-code")
@@ -181,13 +181,13 @@ def test_file_that_is_none_of_the_kind_is_left_alone(server: str, home: Path, te
     assert os.listdir(home) == [".mcp.json"]
 
 
-def test_empty_file_is_filled(server: str, home: Path):
+def test_install_fills_an_empty_configuration_file(server: str, home: Path):
     (home / ".mcp.json").write_text("\n")
     assert install(server, "--client", "claude-code").return_value == 0
     assert "echo server" in json.loads((home / ".mcp.json").read_text())["mcpServers"]
 
 
-def test_server_that_does_not_start_is_not_written(tmp_path: Path, home: Path):
+def test_install_does_not_write_a_server_that_does_not_start(tmp_path: Path, home: Path):
     broken = written(tmp_path / "broken.py", "raise SystemExit('no luck')")
     done = install(broken, "--client", "claude-code")
     assert done.return_value == 3
@@ -196,7 +196,7 @@ def test_server_that_does_not_start_is_not_written(tmp_path: Path, home: Path):
     assert os.listdir(home) == []
 
 
-async def test_what_cannot_be_meant_is_a_usage_error(server: str, home: Path):
+async def test_invalid_install_arguments_are_usage_errors(server: str, home: Path):
     for words, told in [
         (["no.py", "--client", "cursor"], "there is no Python file 'no.py'"),
         ([server, "--client", "emacs"], "'emacs' is not one of 'claude-desktop'"),
@@ -209,14 +209,14 @@ async def test_what_cannot_be_meant_is_a_usage_error(server: str, home: Path):
     assert os.listdir(home) == []
 
 
-async def test_pipe_in_place_of_the_file_holds_up_nobody(server: str, home: Path):
+async def test_install_refuses_a_fifo_as_configuration_file_without_blocking(server: str, home: Path):
     os.mkfifo(home / ".mcp.json")
     ended = await run([*TRIO_MCP, "install", server, "--client", "claude-code"], cwd=home)
     assert ended.status == 1
     assert ended.stderr.endswith(".mcp.json is not a regular file\n")
 
 
-def test_huge_numbers_are_kept_as_they_are(server: str, home: Path):
+def test_install_keeps_huge_numbers_in_the_file_unchanged(server: str, home: Path):
     path = home / ".mcp.json"
     path.write_text(
         '{"size": ' + "9" * 5000 + ', "mcpServers": {"other": {"command": "npx", "n": -' + "8" * 5000 + "}}}"
@@ -227,7 +227,7 @@ def test_huge_numbers_are_kept_as_they_are(server: str, home: Path):
     assert "-" + "8" * 5000 in path.read_text()
 
 
-def test_no_directory_is_made_behind_a_link_to_nothing(server: str, home: Path):
+def test_install_creates_no_directory_behind_a_broken_symlink(server: str, home: Path):
     (home / ".cursor").symlink_to(home / "disk" / "cursor")
     done = install(server, "--client", "cursor")
     assert done.return_value == 1

@@ -38,7 +38,7 @@ ENTRY = {"command": "python", "args": ["é.py"]}
         ('{\n"x": 1\n}', '{\n"x": 1,\n"s": {\n  "n": {\n    "a": 1\n  }\n}\n}'),
     ],
 )
-def test_value_is_set_in_the_manner_of_the_text(before: str, after: str):
+def test_json_edit_keeps_the_formatting_of_the_text(before: str, after: str):
     assert with_value(before, ("s", "n"), {"a": 1}) == after
 
 
@@ -57,17 +57,17 @@ def test_value_is_set_in_the_manner_of_the_text(before: str, after: str):
         ('{"x": "\\"// no comment"}', '{"x": "\\"// no comment", "n": 2}'),
     ],
 )
-def test_comments_and_trailing_commas_stay(before: str, after: str):
+def test_json_edit_keeps_comments_and_trailing_commas(before: str, after: str):
     assert with_value(before, ("n",), 2) == after
     assert parse_object(after)["n"] == 2
 
 
-def test_a_comment_where_nothing_else_is_stays():
+def test_json_edit_keeps_a_comment_in_an_empty_object():
     after = with_value('{"x": 1, "s": {\n    // none yet\n}}', ("s", "n"), 2)
     assert after == '{"x": 1, "s": {\n    // none yet\n"n": 2\n}}'
 
 
-def test_of_two_members_of_one_name_the_one_that_counts_is_set():
+def test_json_edit_sets_the_last_of_duplicate_members():
     assert with_value('{"a": 1, "a": 2}', ("a",), 3) == '{"a": 1, "a": 3}'
 
 
@@ -85,7 +85,7 @@ def test_of_two_members_of_one_name_the_one_that_counts_is_set():
         ('{"s": []}', "s in it is not an object"),
     ],
 )
-def test_what_cannot_be_edited_is_refused_with_the_place(text: str, words: str):
+def test_json_edit_refuses_invalid_text_with_the_position(text: str, words: str):
     with pytest.raises(NotEditable) as caught:
         with_value(text, ("s", "n"), {})
     assert str(caught.value).startswith(words)
@@ -101,7 +101,7 @@ settings = st.dictionaries(texts | st.just("s"), values | st.dictionaries(texts,
 
 
 @given(settings, st.sampled_from([None, 1, 4, "\t"]), st.booleans(), texts)
-def test_one_value_changes_and_where_it_is_new_no_character_of_the_text_is_lost(
+def test_json_edit_changes_one_value_and_preserves_all_other_text(
     content: dict[str, Any], indent: int | str | None, spaced: bool, name: str
 ):
     section = content.get("s", {})
@@ -116,7 +116,7 @@ def test_one_value_changes_and_where_it_is_new_no_character_of_the_text_is_lost(
 
 
 @given(settings, st.sampled_from([1, 4, "\t"]), st.booleans(), texts)
-def test_no_comment_is_lost(content: dict[str, Any], indent: int | str, trailing: bool, name: str):
+def test_json_edit_loses_no_comment(content: dict[str, Any], indent: int | str, trailing: bool, name: str):
     section = content.get("s", {})
     assume(isinstance(section, dict))
     lines = json.dumps(content, indent=indent).split("\n")
@@ -147,7 +147,7 @@ def _may_end_with_a_comma(line: str, following: str) -> bool:
     ],
     ids=["comments", "string", "short comments", "a line", "lines", "commented"],
 )
-def test_a_long_text_is_read_once(text: str):
+def test_json_edit_parses_a_long_text_in_one_pass(text: str):
     with suppress(NotEditable):
         assert parse_object(with_value(text, ("s", "n"), 7))["s"]["n"] == 7
 
@@ -157,7 +157,7 @@ lines = st.lists(st.sampled_from(["a", "b", "{", "", "\u2028x\f"]), max_size=12)
 
 @pytest.mark.skipif(shutil.which("patch") is None, reason="patch is not installed")
 @given(lines, lines, st.booleans(), st.booleans())
-def test_a_shown_change_can_be_applied(old: list[str], new: list[str], old_ends: bool, new_ends: bool):
+def test_printed_diff_can_be_applied_with_patch(old: list[str], new: list[str], old_ends: bool, new_ends: bool):
     texts = ["".join(f"{line}\n" for line in each) for each in (old, new)]
     before, after = (
         text if ends else text.removesuffix("\n") for text, ends in zip(texts, (old_ends, new_ends), strict=True)
@@ -171,7 +171,7 @@ def test_a_shown_change_can_be_applied(old: list[str], new: list[str], old_ends:
         assert (file.read_text() if file.exists() else "") == after, change
 
 
-def test_a_change_in_a_long_file_is_found_in_one_look():
+def test_diff_of_a_long_file_is_computed_in_linear_time():
     before = "{\n" + "".join(f"// {number % 200}\n" for number in range(500_000)) + "}\n"
     change = shown_change(before, with_value(before, ("x",), 1), "file")
     assert change.count("\n") == 8

@@ -14,7 +14,7 @@ def not_set_up(monkeypatch: pytest.MonkeyPatch) -> logging.Logger:
     return root
 
 
-def test_what_a_peer_says_is_harmless_in_a_log_line(
+def test_log_lines_contain_no_terminal_control_characters_of_a_peer(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
     root = not_set_up(monkeypatch)
@@ -24,7 +24,9 @@ def test_what_a_peer_says_is_harmless_in_a_log_line(
     assert capsys.readouterr().err == "ERROR root: the server refused: \ufffd]0;mine\ufffd \ufffdno\n"
 
 
-def test_logging_that_was_set_up_stays_as_it_is(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+def test_log_to_stderr_keeps_logging_that_is_already_configured(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
     root = not_set_up(monkeypatch)
     log_to_stderr("error")
     log_to_stderr("debug")

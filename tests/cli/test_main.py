@@ -17,12 +17,12 @@ from trio_mcp.cli.group import trio_mcp as commands
 DEMO_SERVER = Path(trio_mcp.cli.__file__).with_name("demo_server.py")
 
 
-async def test_version_is_that_of_the_distribution():
+async def test_version_option_prints_the_version_of_the_distribution():
     ended = await run([*TRIO_MCP, "--version"])
     assert (ended.status, ended.stdout) == (0, f"trio-mcp, version {version('trio-mcp')}\n")
 
 
-async def test_package_runs_as_a_module_and_its_help_names_the_commands():
+async def test_module_runs_as_a_command_and_help_lists_the_commands():
     ended = await run([sys.executable, "-m", "trio_mcp.cli", "--help"])
     assert ended.status == 0
     assert "trio-mcp demo" in ended.stdout
@@ -36,25 +36,25 @@ async def test_unknown_command_is_a_usage_error():
 
 
 @pytest.mark.parametrize("missing", ["click", "rich"])
-async def test_without_the_extra_it_says_what_to_install(missing: str):
+async def test_command_without_the_cli_extra_names_the_extra_to_install(missing: str):
     code = f"import sys; sys.modules[{missing!r}] = None; from trio_mcp.cli.main import main; main()"
     ended = await run([sys.executable, "-c", code])
     assert ended.status == 2
     assert ended.stderr == "trio-mcp: the command line needs an extra: pip install 'trio-mcp[cli]'\n"
 
 
-async def test_importing_the_package_imports_nothing_of_the_extra():
+async def test_importing_trio_mcp_does_not_import_click_or_rich():
     ended = await run([sys.executable, "-c", "import sys, trio_mcp; print({'click', 'rich'} & set(sys.modules))"])
     assert ended.stdout == "set()\n"
 
 
-async def test_a_command_loads_only_what_it_needs():
+async def test_command_group_does_not_import_heavy_modules():
     heavy = {"rich", "jsonschema_rs", "trio_mcp.client.client", "trio_mcp.connecting.targets", "trio_mcp.hosting.group"}
     code = f"import sys, trio_mcp.cli.group; print({heavy} & set(sys.modules))"
     assert (await run([sys.executable, "-c", code])).stdout == "set()\n"
 
 
-async def test_a_command_is_loaded_without_the_others():
+async def test_command_is_loaded_without_the_other_commands():
     code = (
         "import sys; from trio_mcp.cli.group import trio_mcp; trio_mcp.get_command(None, 'run'); "
         "print(*[name for name in sys.modules if name.startswith('trio_mcp.cli.commands.')])"
@@ -63,20 +63,20 @@ async def test_a_command_is_loaded_without_the_others():
 
 
 @pytest.mark.parametrize("name", SUMMARIES)
-def test_the_list_of_commands_says_what_each_says_of_itself(name: str):
+def test_command_list_shows_the_summary_of_each_command(name: str):
     command = commands.get_command(click.Context(commands), name)
     assert command is not None
     assert command.name == name
     assert " ".join((command.help or "").partition("\n\n")[0].split()) == SUMMARIES[name]
 
 
-async def test_reader_that_goes_away_is_no_traceback():
+async def test_closed_stdout_pipe_causes_no_traceback():
     command = f"{shlex.join(TRIO_MCP)} inspect {DEMO_SERVER} --json | head -n 1"
     ended = await run(["bash", "-c", command])
     assert (ended.stdout, ended.stderr) == ("{\n", "")
 
 
-async def test_ctrl_c_is_no_traceback():
+async def test_ctrl_c_causes_no_traceback():
     silent = "import sys; print('here', file=sys.stderr, flush=True); sys.stdin.read()"
     async with in_terminal([*TRIO_MCP, "inspect", "--stderr", "--", sys.executable, "-c", silent]) as terminal:
         await terminal.read_until("here")
@@ -85,6 +85,6 @@ async def test_ctrl_c_is_no_traceback():
     assert "Traceback" not in terminal.shown
 
 
-def test_each_summary_fits_a_line_of_eighty_characters() -> None:
+def test_each_command_summary_fits_a_line_of_eighty_characters() -> None:
     longest = max(map(len, SUMMARIES))
     assert [text for text in SUMMARIES.values() if 2 + longest + 2 + len(text) > 78] == []

@@ -32,7 +32,7 @@ DATA = base64.b64encode(b"data").decode()
         (ImageContent(DATA, ""), "draw-1.bin"),
     ],
 )
-def test_data_is_saved_under_the_name_of_the_tool_with_the_suffix_of_its_type(
+def test_media_content_is_saved_under_tool_name_with_the_suffix_of_its_type(
     block: ImageContent, file: str, tmp_path: Path
 ) -> None:
     folder = tmp_path / "new" / "folder"
@@ -41,18 +41,18 @@ def test_data_is_saved_under_the_name_of_the_tool_with_the_suffix_of_its_type(
     assert [each.name for each in tmp_path.rglob("*") if each.is_file()] == [file]
 
 
-def test_nothing_is_overwritten_and_text_is_not_saved(tmp_path: Path) -> None:
+def test_saving_media_overwrites_no_file_and_skips_text(tmp_path: Path) -> None:
     (tmp_path / "draw-1.png").write_text("mine")
     assert saved(ImageContent(DATA, "image/png"), tmp_path, "draw") == tmp_path / "draw-2.png"
     assert (tmp_path / "draw-1.png").read_text() == "mine"
     assert saved(TextContent("text"), tmp_path, "draw") is None
 
 
-def test_a_name_of_a_tool_cannot_leave_the_folder(tmp_path: Path) -> None:
+def test_tool_name_with_path_separators_cannot_leave_the_save_folder(tmp_path: Path) -> None:
     assert saved(ImageContent(DATA, "image/png"), tmp_path / "a", "../../x/.y") == tmp_path / "a" / "_x_y-1.png"
 
 
-def test_what_cannot_be_saved_is_a_sentence(tmp_path: Path) -> None:
+def test_media_that_cannot_be_saved_raises_command_error(tmp_path: Path) -> None:
     with pytest.raises(CommandError, match="not valid base64"):
         saved(ImageContent("!", "image/png"), tmp_path, "draw")
     (tmp_path / "file").touch()
@@ -60,7 +60,7 @@ def test_what_cannot_be_saved_is_a_sentence(tmp_path: Path) -> None:
         saved(ImageContent(DATA, "image/png"), tmp_path / "file", "draw")
 
 
-def test_the_path_stands_where_the_image_would_be(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_saved_image_is_replaced_by_its_path_in_the_output(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     result = CallToolResult([TextContent("here:"), ImageContent(DATA, "image/png")])
     show_result(result, REVISIONS["2026-07-28"], as_json=False, save=tmp_path, name="draw")
     assert capsys.readouterr().out == f"here:\n[saved {tmp_path / 'draw-1.png'}]\n"

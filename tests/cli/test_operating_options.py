@@ -51,7 +51,7 @@ async def page(port: int) -> str:
 CALLS = re.compile(r'mcp_server_operation_duration_seconds_count\{([^}]*gen_ai_tool_name="pid"[^}]*)\} (\S+)')
 
 
-async def test_metrics_of_one_process_are_on_a_page_of_its_own(tmp_path: Path) -> None:
+async def test_metrics_option_serves_a_page_for_one_process(tmp_path: Path) -> None:
     pytest.importorskip("opentelemetry.exporter.prometheus", reason="the extra prometheus is not installed")
     file = written(tmp_path / "server.py", SERVER)
     async with running("run", file, "--http", "0", "--metrics", "0") as server:
@@ -61,7 +61,7 @@ async def test_metrics_of_one_process_are_on_a_page_of_its_own(tmp_path: Path) -
         assert float(count) == 1
 
 
-async def test_metrics_of_all_workers_are_on_one_page_whose_port_stays(tmp_path: Path) -> None:
+async def test_metrics_page_covers_all_workers_and_keeps_its_port_on_reload(tmp_path: Path) -> None:
     pytest.importorskip("opentelemetry.exporter.prometheus", reason="the extra prometheus is not installed")
     file, port = written(tmp_path / "server.py", SERVER), free_port()
     options = ["--stateless", "--workers", "2", "--metrics", str(port)]
@@ -93,14 +93,16 @@ async def test_metrics_of_all_workers_are_on_one_page_whose_port_stays(tmp_path:
         (["--http", "0", "--record", "{file}/below"], "below: Not a directory"),
     ],
 )
-async def test_options_that_make_no_sense_are_one_line(tmp_path: Path, options: list[str], told: str) -> None:
+async def test_invalid_operating_options_are_reported_in_one_line(
+    tmp_path: Path, options: list[str], told: str
+) -> None:
     file = written(tmp_path / "server.py", SERVER)
     ended = await run([*TRIO_MCP, "run", file, *(option.format(file=file) for option in options)])
     assert (ended.status, ended.stderr.count("\n")) == (2, 1)
     assert told in ended.stderr
 
 
-async def test_port_of_metrics_that_is_taken_is_one_line(tmp_path: Path) -> None:
+async def test_metrics_port_in_use_is_reported_in_one_line(tmp_path: Path) -> None:
     pytest.importorskip("opentelemetry.exporter.prometheus", reason="the extra prometheus is not installed")
     file = written(tmp_path / "server.py", SERVER)
     listeners = await trio.open_tcp_listeners(0, host="127.0.0.1")
@@ -112,7 +114,7 @@ async def test_port_of_metrics_that_is_taken_is_one_line(tmp_path: Path) -> None
     await listeners[0].aclose()
 
 
-async def test_observer_of_the_author_is_kept_and_the_refusal_says_what_to_do(tmp_path: Path) -> None:
+async def test_metrics_option_is_refused_if_the_server_sets_its_own_tracing(tmp_path: Path) -> None:
     pytest.importorskip("opentelemetry.exporter.prometheus", reason="the extra prometheus is not installed")
     own = "from trio_mcp import Server\nfrom trio_mcp.otel import OpenTelemetry\nserver = Server('a', tracing={})"
     file = written(tmp_path / "a.py", own.format("OpenTelemetry()"))
@@ -121,7 +123,7 @@ async def test_observer_of_the_author_is_kept_and_the_refusal_says_what_to_do(tm
     assert "pass the tracing of a PrometheusPage" in ended.stderr
 
 
-async def test_every_line_is_json_with_what_is_known_of_a_response(tmp_path: Path) -> None:
+async def test_json_log_format_writes_each_line_as_json(tmp_path: Path) -> None:
     file = written(tmp_path / "server.py", SERVER)
     async with running("run", file, "--http", "0", "--access-log", "--log-format", "json") as server:
         lines = [json.loads(await server.line(r"(.*)\n"))]
@@ -134,7 +136,7 @@ async def test_every_line_is_json_with_what_is_known_of_a_response(tmp_path: Pat
     assert any("ZeroDivisionError: nothing" in line.get("exception", "") for line in lines)
 
 
-async def test_each_session_is_recorded_to_a_file_in_the_folder(tmp_path: Path) -> None:
+async def test_record_option_writes_one_recording_per_session(tmp_path: Path) -> None:
     file, folder = written(tmp_path / "server.py", SERVER), tmp_path / "recordings"
     async with running("run", file, "--http", "0", "--record", str(folder)) as server:
         url = await server.line(AT)

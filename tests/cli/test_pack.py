@@ -70,7 +70,7 @@ def document(folder: Path) -> Any:
     return json.loads((folder / "dist" / "server.json").read_text())
 
 
-async def test_the_documents_are_made_of_the_server_and_fit_the_schemas(folder: Path) -> None:
+async def test_pack_writes_bundle_and_documents_that_fit_their_schemas(folder: Path) -> None:
     download = "https://github.com/example/weather/releases/download/v1.0.2/weather.mcpb"
     ended = await pack(folder, "--download", download, "--url", "https://example.com/mcp", "--author", "Ann")
     assert (ended.status, ended.stdout) == (0, "")
@@ -103,7 +103,7 @@ async def test_the_documents_are_made_of_the_server_and_fit_the_schemas(folder: 
     assert project["project"]["dependencies"][0].startswith("trio-mcp[cli]>=")
 
 
-async def test_without_places_the_documents_fit_and_the_user_is_told(folder: Path) -> None:
+async def test_pack_without_urls_warns_and_omits_them(folder: Path) -> None:
     ended = await pack(folder)
     assert ended.status == 0
     assert "server.json has no URL: set the URL of the bundle with --download" in ended.stderr
@@ -115,7 +115,7 @@ async def test_without_places_the_documents_fit_and_the_user_is_told(folder: Pat
 
 
 @pytest.mark.parametrize(("file", "shown"), [("app.py", "src/app.py"), ("app.py:server", "src/app.py:server")])
-async def test_what_hosts_start_serves_the_server(folder: Path, tmp_path: Path, file: str, shown: str) -> None:
+async def test_packed_server_can_be_started_and_called(folder: Path, tmp_path: Path, file: str, shown: str) -> None:
     (folder / "src").mkdir()
     (folder / "app.py").rename(folder / "src" / "app.py")
     assert (await pack(folder, "--folder", str(folder), file=f"src/{file}")).status == 0
@@ -127,7 +127,7 @@ async def test_what_hosts_start_serves_the_server(folder: Path, tmp_path: Path, 
         assert (await client.call_tool("forecast", {"place": "Oslo"})).content[0].text == "rain in Oslo"  # pyright: ignore[reportAttributeAccessIssue]
 
 
-async def test_the_same_files_make_the_same_bundle(folder: Path) -> None:
+async def test_pack_of_the_same_files_makes_an_identical_bundle(folder: Path) -> None:
     for name in ("b.txt", "a.txt", "z/y.txt"):
         (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_text(name)
@@ -147,7 +147,7 @@ async def test_the_same_files_make_the_same_bundle(folder: Path) -> None:
     assert (modes["a.txt"], modes["b.txt"]) == (0o644, 0o755)
 
 
-async def test_a_bundle_written_into_the_folder_itself_is_no_part_of_the_next(folder: Path) -> None:
+async def test_bundle_written_into_the_packed_folder_is_not_in_the_next_bundle(folder: Path) -> None:
     for _ in range(2):
         ended = await run([*PACK, str(folder / "app.py"), *NAME, "-o", str(folder)])
         assert ended.status == 0
@@ -155,7 +155,7 @@ async def test_a_bundle_written_into_the_folder_itself_is_no_part_of_the_next(fo
         assert archive.namelist() == ["app.py", "manifest.json", "pyproject.toml", "trio_mcp_entry.py"]
 
 
-async def test_what_is_no_part_of_a_server_is_left_out_and_env_files_are_named(folder: Path) -> None:
+async def test_pack_leaves_out_caches_repositories_and_excluded_files_and_reports_env_files(folder: Path) -> None:
     left_out = (".env", ".git/config", "__pycache__/app.pyc", "env/pyvenv.cfg", "tests/test.py", "node_modules/a.js")
     for name in (*left_out, "kept/data.txt", "notes.db"):
         (folder / name).parent.mkdir(exist_ok=True)
@@ -179,7 +179,7 @@ async def test_what_is_no_part_of_a_server_is_left_out_and_env_files_are_named(f
         ("Secrets.toml", ""),
     ],
 )
-async def test_what_looks_like_a_secret_is_refused_unless_left_out(folder: Path, name: str, text: str) -> None:
+async def test_pack_refuses_files_that_look_like_secrets_unless_excluded(folder: Path, name: str, text: str) -> None:
     (folder / name).parent.mkdir(exist_ok=True)
     (folder / name).write_text(text)
     ended = await pack(folder)
@@ -226,7 +226,7 @@ SECRETS: dict[str, bytes | str] = {
 
 
 @pytest.mark.parametrize("name", SECRETS)
-def test_secrets_are_recognised_by_name_or_content(tmp_path: Path, name: str) -> None:
+def test_secrets_are_recognised_by_file_name_or_content(tmp_path: Path, name: str) -> None:
     content = SECRETS[name]
     (path := tmp_path / name).parent.mkdir(exist_ok=True)
     path.write_bytes(content.encode() if isinstance(content, str) else content)
@@ -239,7 +239,7 @@ def test_secrets_are_recognised_by_name_or_content(tmp_path: Path, name: str) ->
 A_STORE = "looks like a secret .a task or session store"
 
 
-async def test_a_store_of_tasks_is_recognised_open_and_closed(tmp_path: Path) -> None:
+async def test_task_store_database_is_recognised_as_secret_while_open_and_closed(tmp_path: Path) -> None:
     async with SQLiteTaskStore(tmp_path / "data.bin") as store:
         await store.expire(limit=0)
         with pytest.raises(CommandError, match=r"data\.bin-wal looks like a secret .the log of a database in"):
@@ -248,7 +248,7 @@ async def test_a_store_of_tasks_is_recognised_open_and_closed(tmp_path: Path) ->
         files_of(tmp_path, tmp_path / "dist", [])
 
 
-async def test_a_shared_store_is_recognised(tmp_path: Path) -> None:
+async def test_shared_storage_database_is_recognised_as_a_secret(tmp_path: Path) -> None:
     async with trio.open_nursery() as nursery:
         await nursery.start(partial(serve_http, Server("x"), port=0, shared=SQLiteStorage(tmp_path / "data.bin")))
         nursery.cancel_scope.cancel(reason="the store is made")
@@ -256,7 +256,7 @@ async def test_a_shared_store_is_recognised(tmp_path: Path) -> None:
         files_of(tmp_path, tmp_path / "dist", ["*.bin-*"])
 
 
-def test_files_that_only_look_a_little_like_secrets_are_packed(tmp_path: Path) -> None:
+def test_files_that_only_resemble_secrets_are_packed(tmp_path: Path) -> None:
     plain = {
         **dict.fromkeys(
             ("tokenizer.json", "tokens.py", "auth.py", "keymap.json", "key_bindings.json", "monkey.txt"), "{}"
@@ -276,7 +276,7 @@ def test_files_that_only_look_a_little_like_secrets_are_packed(tmp_path: Path) -
     assert set(found.files) == {*plain, "places.db"}
 
 
-async def test_all_secrets_are_named_at_once_and_all_that_is_left_out_is_listed(folder: Path) -> None:
+async def test_pack_reports_all_secrets_at_once_and_lists_all_excluded_files(folder: Path) -> None:
     for name in ("prod.env", "token.json", ".env", ".git/config", "notes.db", "__pycache__/app.pyc"):
         (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_text("{}")
@@ -292,7 +292,7 @@ async def test_all_secrets_are_named_at_once_and_all_that_is_left_out_is_listed(
         assert "token.json" in archive.namelist()
 
 
-def test_files_of_installed_packages_are_public(tmp_path: Path) -> None:
+def test_files_of_installed_packages_are_not_checked_for_secrets(tmp_path: Path) -> None:
     (tmp_path / "lib" / "some-1.0.dist-info").mkdir(parents=True)
     (tmp_path / "lib" / "some").mkdir()
     (tmp_path / "lib" / "some-1.0.dist-info" / "RECORD").write_text("some/token.json,sha256=x,2\n../prod.env,,\n")
@@ -303,7 +303,7 @@ def test_files_of_installed_packages_are_public(tmp_path: Path) -> None:
         files_of(tmp_path, tmp_path / "dist", [])
 
 
-async def test_loops_of_links_and_links_to_what_is_left_out_are_refused(folder: Path) -> None:
+async def test_pack_refuses_symlink_loops_and_symlinks_to_excluded_files(folder: Path) -> None:
     (folder / "loop").symlink_to("loop")
     for options in ([], ["--folder", str(folder)]):
         ended = await pack(folder, *options)
@@ -319,7 +319,7 @@ async def test_loops_of_links_and_links_to_what_is_left_out_are_refused(folder: 
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="the superuser may read everything")
-async def test_a_file_that_cannot_be_read_is_one_line(folder: Path) -> None:
+async def test_pack_reports_an_unreadable_file_in_one_line(folder: Path) -> None:
     for name in ("file", "below"):
         path = folder / name
         path.mkdir() if name == "below" else path.write_text("")
@@ -329,12 +329,12 @@ async def test_a_file_that_cannot_be_read_is_one_line(folder: Path) -> None:
         path.chmod(0o700)
 
 
-async def test_a_certificate_is_no_secret(folder: Path) -> None:
+async def test_certificate_file_is_not_a_secret(folder: Path) -> None:
     (folder / "ca.pem").write_text("-----BEGIN CERTIFICATE-----")
     assert (await pack(folder)).status == 0
 
 
-async def test_links_that_leave_the_folder_are_refused(folder: Path, tmp_path: Path) -> None:
+async def test_pack_refuses_symlinks_that_leave_the_folder(folder: Path, tmp_path: Path) -> None:
     outside = tmp_path / "outside"
     outside.mkdir()
     (outside / "file").write_text("text")
@@ -357,13 +357,13 @@ async def test_links_that_leave_the_folder_are_refused(folder: Path, tmp_path: P
 
 
 @pytest.mark.parametrize("name", ["manifest.json", "trio_mcp_entry.py"])
-async def test_what_is_made_for_the_bundle_is_not_in_the_folder(folder: Path, name: str) -> None:
+async def test_pack_refuses_a_folder_with_files_that_it_generates_itself(folder: Path, name: str) -> None:
     (folder / name).write_text("{}")
     ended = await pack(folder)
     assert (ended.status, f"{name} is a file that pack itself writes into the bundle" in ended.stderr) == (2, True)
 
 
-async def test_a_project_of_the_author_has_to_need_the_package(folder: Path) -> None:
+async def test_pack_requires_trio_mcp_in_the_dependencies_of_an_existing_project(folder: Path) -> None:
     project = folder / "pyproject.toml"
     for text, complaint in (
         (
@@ -384,14 +384,14 @@ async def test_a_project_of_the_author_has_to_need_the_package(folder: Path) -> 
         assert archive.read("pyproject.toml").decode() == text
 
 
-async def test_further_packages_are_named_where_there_is_no_project(folder: Path) -> None:
+async def test_dependency_option_adds_packages_without_a_project_file(folder: Path) -> None:
     needed = 'httpx>=0.28; python_version >= "3.11"'
     assert (await pack(folder, "--dependency", needed)).status == 0
     with bundle(folder) as archive:
         assert tomllib.loads(archive.read("pyproject.toml").decode())["project"]["dependencies"][1] == needed
 
 
-async def test_a_bundle_for_python_has_all_packages_in_it(folder: Path) -> None:
+async def test_pack_with_python_runtime_requires_installed_packages_in_the_folder(folder: Path) -> None:
     ended = await pack(folder, "--runtime", "python")
     assert (ended.status, "pip install --target lib" in ended.stderr) == (2, True)
     (folder / "lib" / "trio_mcp").mkdir(parents=True)
@@ -416,7 +416,7 @@ async def test_a_bundle_for_python_has_all_packages_in_it(folder: Path) -> None:
         (["--exclude", "app.py"], "would not be in the bundle"),
     ],
 )
-async def test_wrong_words_are_usage_errors(folder: Path, options: list[str], complaint: str) -> None:
+async def test_invalid_pack_options_are_usage_errors(folder: Path, options: list[str], complaint: str) -> None:
     ended = await pack(folder, *options)
     assert (ended.status, complaint in " ".join(ended.stderr.split())) == (2, True), ended.stderr
     assert not (folder / "dist").exists()
@@ -432,20 +432,22 @@ async def test_wrong_words_are_usage_errors(folder: Path, options: list[str], co
         ("", 2, "no server in"),
     ],
 )
-async def test_a_server_that_cannot_be_packed_is_told_of(folder: Path, code: str, status: int, complaint: str) -> None:
+async def test_pack_reports_a_server_that_cannot_be_loaded(
+    folder: Path, code: str, status: int, complaint: str
+) -> None:
     written(folder / "app.py", code)
     ended = await pack(folder)
     assert (ended.status, complaint in " ".join(ended.stderr.split())) == (status, True), ended.stderr
     assert not (folder / "dist").exists()
 
 
-async def test_the_server_is_in_the_folder_that_is_packed(folder: Path, tmp_path: Path) -> None:
+async def test_pack_refuses_a_server_outside_the_packed_folder(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "other").mkdir()
     ended = await pack(folder, "--folder", str(tmp_path / "other"))
     assert (ended.status, "would not be in the bundle" in " ".join(ended.stderr.split())) == (2, True)
 
 
-async def test_a_place_that_cannot_be_written_is_told_of(folder: Path) -> None:
+async def test_pack_reports_an_output_folder_that_cannot_be_written(folder: Path) -> None:
     (folder / "dist").write_text("")
     ended = await run([*PACK, str(folder / "app.py"), *NAME, "-o", str(folder / "dist" / "below")])
     assert (ended.status, "dist" in ended.stderr) == (1, True)

@@ -46,7 +46,7 @@ async def pins(command: str, config: Path, *more: str) -> Ended:
     return await run([*TRIO_MCP, "pins", command, str(config.parent / "pins.json"), "--config", str(config), *more])
 
 
-async def test_tools_are_shown_approved_and_shown_again_when_they_change(config: Path) -> None:
+async def test_pins_show_and_approve_new_and_changed_tools(config: Path) -> None:
     shown = await pins("show", config)
     assert (shown.status, shown.stdout.splitlines()[0]) == (1, "files__search: new")
     approved = await pins("approve", config, "--yes")
@@ -67,7 +67,7 @@ async def test_tools_are_shown_approved_and_shown_again_when_they_change(config:
     ]
 
 
-async def test_only_named_tools_and_servers_are_approved(config: Path) -> None:
+async def test_pins_approve_only_named_tools_and_servers(config: Path) -> None:
     wrong = await pins("approve", config, "--yes", "files__find")
     assert (wrong.status, wrong.stdout) == (2, "")
     assert "'files__find' is neither a new or changed tool, nor a server with one" in wrong.stderr
@@ -75,20 +75,20 @@ async def test_only_named_tools_and_servers_are_approved(config: Path) -> None:
     assert (await pins("show", config)).status == 0
 
 
-async def test_nothing_is_approved_without_a_question_or_yes(config: Path) -> None:
+async def test_pins_approve_without_a_terminal_requires_the_yes_option(config: Path) -> None:
     ended = await pins("approve", config)
     assert (ended.status, (config.parent / "pins.json").exists()) == (2, False)
     assert "approve needs --yes if it can't ask you on a terminal" in ended.stderr
 
 
-async def test_server_that_cannot_be_asked_is_reported(config: Path) -> None:
+async def test_pins_report_a_server_that_cannot_be_reached(config: Path) -> None:
     await trio.Path(config).write_text(json.dumps({"mcpServers": {"gone": {"command": str(config.parent / "gone")}}}))
     ended = await pins("show", config)
     assert ended.status == 3
     assert "the tools of gone could not be compared" in ended.stderr
 
 
-async def test_file_that_was_edited_into_something_else_is_refused(config: Path) -> None:
+async def test_corrupt_pins_file_is_refused(config: Path) -> None:
     (config.parent / "pins.json").write_text('{"files": {"search": 1}}')
     words = "files: search must be a hash, or an object with one, not int"
     for command in ("show", "approve"):
@@ -98,7 +98,7 @@ async def test_file_that_was_edited_into_something_else_is_refused(config: Path)
     assert (ended.status, words in ended.stderr) == (2, True)
 
 
-async def test_link_in_place_of_the_file_is_not_written_through(config: Path) -> None:
+async def test_pins_file_that_is_a_symlink_is_not_written(config: Path) -> None:
     (config.parent / "target").write_text("{}")
     (config.parent / "pins.json").symlink_to(config.parent / "target")
     ended = await pins("approve", config, "--yes")
@@ -106,7 +106,7 @@ async def test_link_in_place_of_the_file_is_not_written_through(config: Path) ->
     assert "refusing to write to" in ended.stderr
 
 
-async def test_two_gateways_offer_a_tool_as_soon_as_it_is_approved(config: Path) -> None:
+async def test_gateways_list_a_tool_as_soon_as_it_is_approved(config: Path) -> None:
     options = ["--config", str(config), "--pins", str(config.parent / "pins.json"), "--http", "0"]
     async with running("gateway", *options) as one, running("gateway", *options) as two:
         urls = [await each.line(r"serving 'mcp' at (\S+);") for each in (one, two)]
@@ -126,7 +126,7 @@ async def test_two_gateways_offer_a_tool_as_soon_as_it_is_approved(config: Path)
                     assert (await client.call_tool("files__search", {"text": "a"})).text == "a"
 
 
-async def test_policy_warn_offers_tools_that_are_not_approved(config: Path) -> None:
+async def test_pin_policy_warn_lists_tools_that_are_not_approved(config: Path) -> None:
     options = ["--config", str(config), "--pins", str(config.parent / "pins.json"), "--pin-policy", "warn"]
     async with running("gateway", *options, "--http", "0") as gate:
         url = await gate.line(r"serving 'mcp' at (\S+);")
@@ -148,7 +148,7 @@ async def test_policy_warn_offers_tools_that_are_not_approved(config: Path) -> N
         ("one. two. three", "1. two. 3", ["-one", "+1", " . two. ", "-three", "+3"]),
     ],
 )
-def test_changed_parts_have_marks(old: str, new: str, shown: list[str]) -> None:
+def test_changed_parts_of_a_text_are_marked(old: str, new: str, shown: list[str]) -> None:
     assert ["".join(part) for part in changed_parts(old, new)] == shown
 
 
@@ -169,7 +169,7 @@ IMITATING = [
 
 @pytest.mark.parametrize("approved", [None, {"name": "search", "description": "Search.", "inputSchema": {}}])
 @pytest.mark.parametrize("words", IMITATING)
-def test_text_of_a_server_imitates_neither_marks_nor_fields_nor_tools(
+def test_tool_descriptions_cannot_forge_marks_or_fields_of_the_pins_output(
     words: str, approved: dict[str, Any] | None, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")

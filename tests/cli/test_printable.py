@@ -21,11 +21,11 @@ from trio_mcp.cli.printable import name_shown, on_one_line, printable
         ("hidden \U000e0041\U000e007f", "hidden \\U000e0041\\U000e007f"),
     ],
 )
-def test_nothing_that_a_terminal_obeys_is_left(text: str, shown: str):
+def test_printable_removes_terminal_control_characters(text: str, shown: str):
     assert printable(text) == shown
 
 
-def test_one_line_is_the_first_that_says_something_and_no_longer_than_asked():
+def test_one_line_summary_is_the_first_nonempty_line_up_to_the_limit():
     assert on_one_line("\n\n  hello  \nworld") == "hello"
     assert on_one_line("abcdef", limit=4) == "abc…"
     assert on_one_line(" \n ") == ""
@@ -46,10 +46,10 @@ def test_one_line_is_the_first_that_says_something_and_no_longer_than_asked():
         ("filler\u3164 \u2800 \U000e0100 \U000e0061", "filler\\u3164 \\u2800 \\U000e0100 \\U000e0061"),
     ],
 )
-def test_names_are_shown_with_escapes_for_all_that_is_not_seen(name: str, shown: str):
+def test_names_are_shown_with_escapes_for_invisible_characters(name: str, shown: str):
     assert name_shown(name) == shown
 
 
-def test_long_names_are_cut():
+def test_long_names_are_truncated():
     assert name_shown("abcdef", limit=4) == "abc…"
     assert name_shown("\u200b" * 1_000_000, limit=10) == "\\u200b\\u2…"

@@ -11,12 +11,12 @@ PROMPT = [*TRIO_MCP, "prompt"]
 COMPLETE = [*TRIO_MCP, "complete"]
 
 
-async def test_messages_of_a_prompt_stand_behind_their_roles():
+async def test_prompt_prints_messages_after_their_roles():
     ended = await run([*PROMPT, DESK, "praise", "dish=so=up"])
     assert (ended.status, ended.stdout, ended.stderr) == (0, "user: Praise the so=up, be warm.\x07\n", "")
 
 
-async def test_whole_prompt_is_json_on_demand():
+async def test_prompt_prints_json_on_request():
     ended = await run([*PROMPT, DESK, "praise", "dish=tea", "tone=cool", "--json", "--era", "legacy"])
     (message,) = json.loads(ended.stdout)["messages"]
     assert message == {"role": "user", "content": {"type": "text", "text": "Praise the tea, be cool.\x07"}}
@@ -31,25 +31,25 @@ async def test_whole_prompt_is_json_on_demand():
         (["praise"], 4, "the server responded with an error"),
     ],
 )
-async def test_prompt_that_cannot_be_meant_says_why(words: list[str], status: int, told: str):
+async def test_invalid_prompt_request_is_reported_without_traceback(words: list[str], status: int, told: str):
     ended = await run([*PROMPT, DESK, *words])
     assert (ended.status, ended.stdout) == (status, "")
     assert told in ended.stderr
     assert "Traceback" not in ended.stderr
 
 
-async def test_suggestions_for_a_template_are_printed_one_a_line():
+async def test_complete_prints_suggestions_for_a_template_one_per_line():
     ended = await run([*COMPLETE, DESK, "desk://menu/{day}/{dish}", "dish=so"])
     assert (ended.status, ended.stdout, ended.stderr) == (0, "soup\nsorbet\n", "")
 
 
-async def test_suggestions_for_a_prompt_know_the_other_arguments_and_say_how_many_there_are():
+async def test_complete_for_a_prompt_uses_other_arguments_and_reports_the_total():
     ended = await run([*COMPLETE, DESK, "praise", "tone=wa", "dish=soup"])
     assert (ended.status, ended.stdout) == (0, "warm\nwary of soup\n")
     assert ended.stderr == "trio-mcp: there are more: 7\n"
 
 
-async def test_suggestions_are_json_on_demand():
+async def test_complete_prints_json_on_request():
     ended = await run([*COMPLETE, DESK, "praise", "tone=", "--json"])
     assert json.loads(ended.stdout) == {"values": ["rm", "ry of None"], "total": 7, "hasMore": True}
 
@@ -62,7 +62,7 @@ async def test_suggestions_are_json_on_demand():
         (["praise", "tone=", "tone="], "argument 'tone' occurs twice"),
     ],
 )
-async def test_completion_that_cannot_be_meant_says_why(words: list[str], told: str):
+async def test_invalid_completion_request_is_a_usage_error(words: list[str], told: str):
     ended = await run([*COMPLETE, DESK, *words])
     assert (ended.status, ended.stdout) == (2, "")
     assert told in ended.stderr

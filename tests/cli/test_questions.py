@@ -33,7 +33,7 @@ class Absent(Terminal):
         await trio.sleep_forever()
 
 
-async def test_questions_are_left_alone_once_a_command_has_what_it_wanted(
+async def test_elicitation_after_the_command_has_its_result_is_not_shown(
     autojump_clock: MockClock, nursery: trio.Nursery
 ) -> None:
     terminal, answers = Absent(), list[object]()
@@ -74,7 +74,7 @@ class Typing(Absent):
     ],
 )
 @pytest.mark.parametrize(("typed", "content"), [("", {"name": "a"}), ("b", {"name": "a", "nick": "b"})])
-async def test_optional_field_of_python_sdk_can_be_left_out(nick: object, typed: str, content: object) -> None:
+async def test_optional_form_field_of_the_python_sdk_can_be_left_out(nick: object, typed: str, content: object) -> None:
     form = {"type": "object", "properties": {"name": {"type": "string"}, "nick": nick}, "required": ["name"]}
     terminal = Typing("a", typed, "yes")
     answer = await Questions(terminal, lambda: "the server").form(ElicitFormParams("Who?", form))
@@ -82,7 +82,7 @@ async def test_optional_field_of_python_sdk_can_be_left_out(nick: object, typed:
 
 
 @pytest.mark.parametrize(("typed", "content"), [("", {"name": "a"}), ("b", {"name": "a", "nick": "b"})])
-async def test_required_field_that_may_be_null_can_be_left_empty(typed: str, content: object) -> None:
+async def test_required_nullable_form_field_can_be_left_empty(typed: str, content: object) -> None:
     nick = {"anyOf": [{"$ref": "#/$defs/Nick"}, {"type": "null"}]}
     fields = {"name": {"type": "string"}, "nick": nick}
     form = {"properties": fields, "required": ["name", "nick"], "$defs": {"Nick": {"type": "string"}}}
@@ -92,7 +92,7 @@ async def test_required_field_that_may_be_null_can_be_left_empty(typed: str, con
 
 
 @pytest.mark.parametrize("schema", [FORM.requested_schema, {"type": "object", "properties": {}}], ids=["one", "none"])
-async def test_form_with_fields_explains_an_empty_line_and_ctrl_d(schema: JSONObject, nursery: trio.Nursery) -> None:
+async def test_form_with_fields_explains_empty_line_and_ctrl_d(schema: JSONObject, nursery: trio.Nursery) -> None:
     terminal = Absent()
     nursery.start_soon(Questions(terminal, lambda: "the server").form, ElicitFormParams("Who?", schema))
     await wait_all_tasks_blocked()

@@ -15,19 +15,19 @@ READ = [*TRIO_MCP, "read"]
 SILENT = [sys.executable, "-c", "import sys; sys.stdin.read()"]
 
 
-def test_binary_contents_go_to_a_file_byte_for_byte(tmp_path: Path):
+def test_read_writes_binary_contents_unchanged(tmp_path: Path):
     with (tmp_path / "dot.png").open("wb") as file:
         subprocess.run([*READ, DESK, "desk://dot"], stdout=file, env=plain_environment(), check=True)
     assert (tmp_path / "dot.png").read_bytes() == b"\x89PNG"
 
 
-async def test_text_goes_elsewhere_as_it_is_and_all_that_happens_on_the_way_to_stderr():
+async def test_read_writes_text_unchanged_and_progress_to_stderr():
     ended = await run([*READ, DESK, "desk://note"])
     assert (ended.status, ended.stdout) == (0, "soup\u2028\x07 of the day")
     assert "progress 1 of 1" in ended.stderr
 
 
-async def test_whole_result_is_json_on_demand():
+async def test_read_prints_json_on_request():
     ended = await run([*READ, DESK, "desk://dot", "--json"])
     (contents,) = json.loads(ended.stdout)["contents"]
     assert contents == {"uri": "desk://dot", "mimeType": "image/png", "blob": "iVBORw=="}
@@ -37,31 +37,31 @@ async def test_whole_result_is_json_on_demand():
     ("uri", "shown"),
     [("desk://note", "soup\\u2028\ufffd of the day"), ("desk://dot", "[resource desk://dot, image/png, 4 bytes]")],
 )
-async def test_terminal_is_shown_nothing_that_it_would_obey(uri: str, shown: str):
+async def test_read_in_a_terminal_prints_no_control_characters(uri: str, shown: str):
     async with in_terminal([*READ, DESK, uri, "--server-log-level", "off"]) as terminal:
         assert await terminal.read_to_end() == 0
     assert terminal.shown.endswith(f"{shown}\r\n")
 
 
-async def test_unknown_resource_is_an_error_of_the_server():
+async def test_read_of_an_unknown_resource_reports_the_server_error():
     ended = await run([*READ, DESK, "desk://nothing"])
     assert (ended.status, ended.stdout) == (4, "")
     assert "the server responded with an error" in ended.stderr
 
 
-async def test_resource_that_crashes_shows_the_traceback_of_the_server():
+async def test_read_shows_the_traceback_of_a_resource_that_crashes():
     ended = await run([*READ, DESK, "desk://broken"])
     assert ended.status == 4
     assert "LookupError: the drawer is stuck" in ended.stderr
 
 
-async def test_target_that_is_none_is_a_usage_error():
+async def test_unknown_read_target_is_a_usage_error():
     ended = await run([*READ, "no-such-thing", "desk://note"])
     assert ended.status == 2
     assert "there is no command 'no-such-thing'" in ended.stderr
 
 
-async def test_server_that_never_answers_runs_out_of_time():
+async def test_read_from_a_server_that_never_answers_times_out():
     ended = await run([*READ, "desk://note", "--timeout", "0.3", "--", *SILENT])
     assert (ended.status, ended.stderr) == (
         5,

@@ -56,7 +56,7 @@ async def recorded(folder: Path) -> Path:
     return path
 
 
-async def test_a_recorder_between_a_host_and_a_server_passes_all_on_and_its_recording_replays(tmp_path: Path) -> None:
+async def test_record_forwards_all_messages_and_the_recording_can_be_replayed(tmp_path: Path) -> None:
     path = await recorded(tmp_path)
     read = read_recording(path)
     assert read.header.role == "relay"
@@ -69,7 +69,7 @@ async def test_a_recorder_between_a_host_and_a_server_passes_all_on_and_its_reco
     assert "result.content[0].text" in other.stdout
 
 
-async def test_a_picture_and_a_trace_are_written(tmp_path: Path) -> None:
+async def test_timeline_writes_svg_and_perfetto_trace(tmp_path: Path) -> None:
     path = await recorded(tmp_path)
     drawn = await trio.to_thread.run_sync(typed, "timeline", path, "-o", tmp_path / "p.svg", "--title", "Two calls")
     assert drawn.returncode == 0, drawn.stderr
@@ -80,7 +80,7 @@ async def test_a_picture_and_a_trace_are_written(tmp_path: Path) -> None:
     assert json.loads(traced.stdout)["traceEvents"]
 
 
-def test_a_bad_recording_is_named_with_its_line(tmp_path: Path) -> None:
+def test_invalid_recording_is_reported_with_its_line(tmp_path: Path) -> None:
     (tmp_path / "bad.jsonl").write_text("no\n")
     for words in (("timeline", tmp_path / "bad.jsonl"), ("replay", tmp_path / "bad.jsonl", "--", "true")):
         ended = typed(*words)
@@ -88,13 +88,13 @@ def test_a_bad_recording_is_named_with_its_line(tmp_path: Path) -> None:
         assert "bad.jsonl, line 1: not the header of a recording" in ended.stderr
 
 
-def test_the_status_of_a_recorded_server_is_that_of_the_command(tmp_path: Path) -> None:
+def test_record_exits_with_the_status_of_the_recorded_server(tmp_path: Path) -> None:
     code = "import sys; sys.exit(7)"
     ended = typed("record", "-o", tmp_path / "r.jsonl", "--", sys.executable, "-c", code)
     assert ended.returncode == 7
 
 
-async def test_a_recording_replays_against_a_url_and_tells_what_differs(tmp_path: Path) -> None:
+async def test_replay_against_a_url_reports_differences(tmp_path: Path) -> None:
     path = tmp_path / "calls.jsonl"
     async with open_memory(made(), record=path) as client:
         await client.call_tool("greet", {"name": "Ann"})
@@ -108,7 +108,7 @@ async def test_a_recording_replays_against_a_url_and_tells_what_differs(tmp_path
         nursery.cancel_scope.cancel(reason="done")
 
 
-async def test_a_recorded_server_is_played_to_the_client_that_starts_it(tmp_path: Path) -> None:
+async def test_replay_as_server_plays_a_recording_to_its_client(tmp_path: Path) -> None:
     path = tmp_path / "calls.jsonl"
     async with open_memory(made(), record=path, era="modern") as client:
         await client.call_tool("greet", {"name": "Ann"})
@@ -119,7 +119,7 @@ async def test_a_recorded_server_is_played_to_the_client_that_starts_it(tmp_path
     assert '"Ann" was recorded, and now there is "Bea"' in said.getvalue()
 
 
-def test_a_replay_is_against_a_server_or_as_one(tmp_path: Path) -> None:
+def test_replay_requires_either_a_target_or_the_as_server_option(tmp_path: Path) -> None:
     (tmp_path / "calls.jsonl").write_text("")
     for more in ((), ("--as-server", "true")):
         ended = typed("replay", tmp_path / "calls.jsonl", *more)

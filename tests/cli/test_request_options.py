@@ -34,7 +34,7 @@ each = pytest.mark.parametrize("command", [call, read, prompt, complete], ids=la
 
 
 @each
-def test_the_shared_options_are_declared_in_one_place(command: click.Command) -> None:
+def test_shared_request_options_are_declared_in_one_place(command: click.Command) -> None:
     assert command.callback is not None
     own = inspect.signature(command.callback).parameters  # of what is wrapped
     assert not own.keys() & {"target", *SHARED}
@@ -42,7 +42,7 @@ def test_the_shared_options_are_declared_in_one_place(command: click.Command) ->
 
 
 @each
-def test_the_shared_options_are_the_same_and_stand_behind_those_of_the_command(command: click.Command) -> None:
+def test_shared_request_options_are_identical_and_listed_last_in_each_command(command: click.Command) -> None:
     options = [parameter for parameter in command.params if isinstance(parameter, click.Option)]
     assert [option.name for option in options[-len(SHARED) :]] == SHARED
     expected = [parameter.to_info_dict() for parameter in call.params[-len(SHARED) :]]
@@ -56,7 +56,7 @@ COMMANDS = [
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.name)
-def test_json_is_a_flag_and_log_level_a_level_of_python_in_every_command(command: click.Command) -> None:
+def test_json_is_a_flag_and_log_level_a_python_level_in_every_command(command: click.Command) -> None:
     options = {name: option for option in command.params for name in option.opts}
     assert "--json" not in options or options["--json"].to_info_dict()["is_flag"]
     assert "--log-level" not in options or "critical" in options["--log-level"].to_info_dict()["type"]["choices"]
@@ -82,14 +82,14 @@ CONNECTION = {
 
 
 @pytest.mark.parametrize("command", [call, read, prompt, complete, inspect_command], ids=lambda command: command.name)
-def test_help_lists_connection_options_in_a_section_after_the_own_ones(command: click.Command) -> None:
+def test_help_lists_connection_options_in_a_separate_last_section(command: click.Command) -> None:
     found = {title: {name.partition("/")[0] for name in names} for title, names in sections(command).items()}
     assert list(found) == ["Options", "Connection options"]
     assert found["Connection options"] >= CONNECTION
     assert {"--json", "--help"} <= found["Options"]
 
 
-def test_help_of_servers_has_sections_for_addresses_tokens_and_deployment() -> None:
+def test_help_of_server_commands_groups_address_token_and_deployment_options() -> None:
     ours = {"Options", "Address options", "Token options", "Deployment options"}
     assert sections(run).keys() == ours
     assert sections(gateway).keys() == {*ours, "Connection options"}

@@ -27,7 +27,7 @@ def text_of(result: CallToolResult) -> str:
     return block.text
 
 
-async def test_file_is_served_as_python_would_run_it(tmp_path: Path):
+async def test_run_serves_a_file_as_python_would_import_it(tmp_path: Path):
     written(tmp_path / "sibling.py", "WORD = 'found'")
     file = written(
         tmp_path / "batch.py",
@@ -49,7 +49,7 @@ async def test_file_is_served_as_python_would_run_it(tmp_path: Path):
     assert await answer_of(file, "about") == "sibling found, rich imported: False, arguments: 0"
 
 
-async def test_what_a_file_prints_while_it_loads_goes_to_standard_error(tmp_path: Path):
+async def test_output_of_a_file_while_it_loads_goes_to_stderr(tmp_path: Path):
     file = written(
         tmp_path / "talkative.py",
         """
@@ -72,7 +72,7 @@ async def test_what_a_file_prints_while_it_loads_goes_to_standard_error(tmp_path
     assert sorted(stderr.getvalue().splitlines()) == ["by child", "by print", "by write"]
 
 
-async def test_name_chooses_among_several_servers(tmp_path: Path):
+async def test_run_serves_the_named_one_of_several_servers(tmp_path: Path):
     file = written(
         tmp_path / "several.py",
         """
@@ -86,7 +86,7 @@ async def test_name_chooses_among_several_servers(tmp_path: Path):
     assert await answer_of(f"{file}:second", "who") == "second"
 
 
-async def test_file_that_serves_unguarded_is_served_once_inside_its_own_setup(tmp_path: Path):
+async def test_run_serves_a_file_that_calls_serve_stdio_at_import_once(tmp_path: Path):
     file = written(
         tmp_path / "unguarded.py",
         """
@@ -113,7 +113,7 @@ async def test_file_that_serves_unguarded_is_served_once_inside_its_own_setup(tm
     assert stderr.getvalue() == "served\n"
 
 
-async def test_file_that_calls_run_unguarded_is_served_over_stdio_and_may_not_listen(tmp_path: Path):
+async def test_run_serves_a_file_that_calls_run_at_import_only_over_stdio(tmp_path: Path):
     text = """
     from trio_mcp import Server, run
 
@@ -133,7 +133,7 @@ async def test_file_that_calls_run_unguarded_is_served_over_stdio_and_may_not_li
 
 
 @pytest.mark.parametrize("name", ["serve_http", "serve_tcp", "serve_unix", "serve_websocket"])
-async def test_file_that_listens_unguarded_is_told_at_once_what_to_write(tmp_path: Path, name: str):
+async def test_run_refuses_a_file_that_listens_at_import_with_advice(tmp_path: Path, name: str):
     written(
         tmp_path / "listens.py",
         f"""
@@ -162,7 +162,9 @@ async def test_file_that_listens_unguarded_is_told_at_once_what_to_write(tmp_pat
         ("a = 1", ":a", "it.py:a must be a Server, not int"),
     ],
 )
-async def test_file_without_the_server_asked_for_is_a_usage_error(tmp_path: Path, code: str, name: str, message: str):
+async def test_run_of_a_file_without_the_named_server_is_a_usage_error(
+    tmp_path: Path, code: str, name: str, message: str
+):
     written(tmp_path / "it.py", f"from trio_mcp import Server\n{code}")
     ended = await run([*TRIO_MCP, "run", f"it.py{name}"], cwd=tmp_path)
     assert (ended.status, ended.stdout, ended.stderr) == (2, "", f"trio-mcp: {message}\n")
@@ -171,12 +173,12 @@ async def test_file_without_the_server_asked_for_is_a_usage_error(tmp_path: Path
 @pytest.mark.parametrize(
     ("target", "message"), [("it.py:a", "no such file: it.py"), (".", ". is a directory, not a Python file")]
 )
-async def test_what_is_no_file_is_a_usage_error(tmp_path: Path, target: str, message: str):
+async def test_run_of_something_that_is_not_a_file_is_a_usage_error(tmp_path: Path, target: str, message: str):
     ended = await run([*TRIO_MCP, "run", target], cwd=tmp_path)
     assert (ended.status, ended.stdout, ended.stderr) == (2, "", f"trio-mcp: {message}\n")
 
 
-async def test_file_that_raises_is_shown_with_its_traceback_and_no_frames_of_ours(tmp_path: Path):
+async def test_run_shows_the_traceback_of_a_failing_file_without_own_frames(tmp_path: Path):
     file = written(tmp_path / "broken.py", "def connect():\n    raise OSError('no database')\nconnect()\n")
     ended = await run([*TRIO_MCP, "run", "broken.py"], cwd=tmp_path)
     assert (ended.status, ended.stdout) == (1, "")
@@ -188,7 +190,7 @@ async def test_file_that_raises_is_shown_with_its_traceback_and_no_frames_of_our
 
 
 @pytest.mark.parametrize(("options", "stderr"), [([], ""), (["--log-level", "info"], "INFO root: loading\n")])
-async def test_log_level_is_that_of_standard_error(tmp_path: Path, options: list[str], stderr: str):
+async def test_log_level_option_applies_to_stderr(tmp_path: Path, options: list[str], stderr: str):
     code = """
         import logging
         from trio_mcp import Server
@@ -200,13 +202,13 @@ async def test_log_level_is_that_of_standard_error(tmp_path: Path, options: list
     assert (ended.status, ended.stdout, ended.stderr) == (0, "", stderr)
 
 
-async def test_closed_standard_input_is_a_usage_error(tmp_path: Path):
+async def test_run_with_closed_stdin_is_a_usage_error(tmp_path: Path):
     ended = await run(["sh", "-c", 'exec "$@" <&-', "sh", *TRIO_MCP, "run", "it.py"], cwd=tmp_path)
     assert (ended.status, ended.stdout) == (2, "")
     assert ended.stderr == "trio-mcp: standard input and output must be open, because the client uses them\n"
 
 
-async def test_requests_are_answered_before_it_ends_with_its_input(tmp_path: Path):
+async def test_run_answers_requests_before_it_ends_with_its_input(tmp_path: Path):
     written(tmp_path / "it.py", "from trio_mcp import Server\nserver = Server('it')")
     ping = json.dumps({"jsonrpc": "2.0", "id": "p", "method": "ping"}).encode()
     ended = await run([*TRIO_MCP, "run", "it.py"], stdin=ping + b"\n", cwd=tmp_path)
@@ -223,7 +225,7 @@ TASKS = """
 """
 
 
-async def test_tasks_are_kept_in_a_file_and_outlive_the_server(tmp_path: Path):
+async def test_tasks_option_keeps_tasks_in_a_private_file_across_restarts(tmp_path: Path):
     file, tasks = written(tmp_path / "slow.py", TASKS), tmp_path / "tasks.db"
     command = [*TRIO_MCP, "run", file, "--tasks", str(tasks)]
     with trio.fail_after(PATIENCE):
@@ -236,7 +238,7 @@ async def test_tasks_are_kept_in_a_file_and_outlive_the_server(tmp_path: Path):
     assert tasks.stat().st_mode & 0o077 == 0
 
 
-async def test_a_file_that_cannot_hold_tasks_is_a_sentence(tmp_path: Path):
+async def test_tasks_option_with_an_unusable_file_is_reported_in_one_line(tmp_path: Path):
     file, other = written(tmp_path / "slow.py", TASKS), tmp_path / "other"
     other.write_text("this is something else " * 100)
     ended = await run([*TRIO_MCP, "run", file, "--tasks", str(other)])
@@ -285,7 +287,7 @@ PACKAGE = """
         ["notes/wire.py", "--", "--db", "x"],
     ],
 )
-async def test_a_module_or_a_function_makes_the_server_with_arguments_of_its_own(
+async def test_run_accepts_a_module_or_function_with_its_own_arguments(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str]
 ):
     (tmp_path / "notes").mkdir()
@@ -308,7 +310,7 @@ async def test_a_module_or_a_function_makes_the_server_with_arguments_of_its_own
         ("other.wire", 2, "there is neither a file nor a module 'other.wire'"),
     ],
 )
-async def test_a_module_without_such_a_server_is_a_sentence(
+async def test_run_of_a_module_without_the_server_is_reported_in_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, target: str, status: int, told: str
 ):
     (tmp_path / "notes").mkdir()
@@ -319,7 +321,7 @@ async def test_a_module_without_such_a_server_is_a_sentence(
     assert "loading.py" not in ended.stderr
 
 
-async def test_without_a_file_or_module_there_is_nothing_to_serve():
+async def test_run_without_file_or_module_is_a_usage_error():
     ended = await run([*TRIO_MCP, "run"])
     assert ended.status == 2
     assert "either FILE or -m MODULE is required" in ended.stderr
@@ -327,7 +329,7 @@ async def test_without_a_file_or_module_there_is_nothing_to_serve():
 
 @pytest.mark.parametrize("own", [None, 50_000])
 @pytest.mark.parametrize("command", [[*TRIO_MCP, "run"], [sys.executable]], ids=["trio-mcp run", "python"])
-async def test_collector_runs_less_often_unless_the_file_sets_its_threshold(
+async def test_run_raises_the_gc_threshold_unless_the_file_sets_its_own(
     tmp_path: Path, command: list[str], own: int | None
 ):
     file = written(

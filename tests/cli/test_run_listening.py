@@ -44,7 +44,7 @@ SESSION = """
 """
 
 
-async def test_websocket_is_served_until_a_signal_and_accepted_work_is_finished(tmp_path: Path) -> None:
+async def test_run_websocket_serves_until_a_signal_and_finishes_accepted_calls(tmp_path: Path) -> None:
     file = written(tmp_path / "server.py", SERVER)
     async with running("run", file, "--websocket", "0") as server:
         url = await server.line(r"serving 'sleeper' at (ws://127\.0\.0\.1:\d+/mcp);")
@@ -78,7 +78,7 @@ server = Server("sessions", limits=Limits(max_sessions=2))
 
 
 @pytest.mark.parametrize("era", ["modern", "legacy"])
-async def test_http_is_served_until_a_signal(tmp_path: Path, era: Any) -> None:
+async def test_run_http_serves_until_a_signal(tmp_path: Path, era: Any) -> None:
     async with running("run", written(tmp_path / "server.py", SERVER), "--http", "0") as server:
         url = await server.line(r"serving 'sleeper' at (http://127\.0\.0\.1:\d+/mcp);")
         with trio.fail_after(PATIENCE):
@@ -90,7 +90,7 @@ async def test_http_is_served_until_a_signal(tmp_path: Path, era: Any) -> None:
                     await client.call_tool("sleep", {"milliseconds": 1})
 
 
-async def test_without_state_a_client_has_no_session_and_the_path_is_the_one_given(tmp_path: Path) -> None:
+async def test_run_http_stateless_has_no_session_and_uses_the_given_path(tmp_path: Path) -> None:
     file = written(tmp_path / "server.py", SESSION)
     async with running("run", file, "--http", "0", "--path", "/{a}", "--stateless") as server:
         url = await server.line(r"at (http://127\.0\.0\.1:\d+/\{a\});")
@@ -100,7 +100,9 @@ async def test_without_state_a_client_has_no_session_and_the_path_is_the_one_giv
 
 
 @pytest.mark.parametrize("trusted", [True, False])
-async def test_clients_of_a_reverse_proxy_that_is_named_have_shares_of_their_own(tmp_path: Path, trusted: bool) -> None:
+async def test_trusted_proxy_option_gives_clients_behind_the_proxy_separate_limits(
+    tmp_path: Path, trusted: bool
+) -> None:
     file = written(tmp_path / "server.py", TWO_SESSIONS)
     more = ["--trusted-proxy", "127.0.0.1", "--trusted-proxy", "10.0.0.0/8"] if trusted else []
     async with running("run", file, "--http", "0", *more) as server:
@@ -117,7 +119,7 @@ async def test_clients_of_a_reverse_proxy_that_is_named_have_shares_of_their_own
                             pytest.fail("there is room for one")
 
 
-async def test_tcp_and_unix_are_served(tmp_path: Path, socket_folder: Path) -> None:
+async def test_run_serves_over_tcp_and_unix_sockets(tmp_path: Path, socket_folder: Path) -> None:
     file = written(tmp_path / "server.py", SERVER)
     path = socket_folder / "mcp.sock"
     async with (
@@ -136,7 +138,7 @@ async def test_tcp_and_unix_are_served(tmp_path: Path, socket_folder: Path) -> N
 
 
 @pytest.mark.parametrize("era", ["modern", "legacy"])
-async def test_http_is_served_on_a_unix_socket_for_programs_that_know_its_url(
+async def test_run_http_on_a_unix_socket_serves_clients_that_know_its_url(
     tmp_path: Path, socket_folder: Path, era: Any
 ) -> None:
     file = written(tmp_path / "server.py", SERVER)
@@ -160,16 +162,16 @@ def from_here(path: Path) -> str:
     return os.path.relpath(path)
 
 
-async def test_a_relative_path_of_a_socket_is_announced_as_the_absolute_one(
-    tmp_path: Path, socket_folder: Path
-) -> None:
+async def test_run_prints_the_absolute_path_of_a_relative_socket(tmp_path: Path, socket_folder: Path) -> None:
     where = f"unix:{from_here(socket_folder / 's')}"
     async with running("run", written(tmp_path / "server.py", SERVER), "--http", where) as server:
         assert await server.line(r"at (http\+unix://\S+);") == url_on_socket(socket_folder / "s")
 
 
 @pytest.mark.parametrize("where", ["--http", "--websocket", "--tcp", "--unix"])
-async def test_os_error_of_a_lifespan_is_shown_as_one(tmp_path: Path, socket_folder: Path, where: str) -> None:
+async def test_os_error_of_a_lifespan_is_not_reported_as_a_listening_error(
+    tmp_path: Path, socket_folder: Path, where: str
+) -> None:
     lines = ["import contextlib, trio_mcp", "@contextlib.asynccontextmanager", "async def life(server):"]
     lines += ["    yield open('/nowhere/data')", "server = trio_mcp.Server('s', lifespan=life)"]
     place = str(socket_folder / "s") if where == "--unix" else "0"
@@ -200,9 +202,7 @@ async def test_os_error_of_a_lifespan_is_shown_as_one(tmp_path: Path, socket_fol
         (["--websocket", "1", "--stateless"], "needs --http"),
     ],
 )
-async def test_an_address_that_cannot_be_meant_is_a_usage_error(
-    tmp_path: Path, arguments: list[str], told: str
-) -> None:
+async def test_invalid_run_address_is_a_usage_error(tmp_path: Path, arguments: list[str], told: str) -> None:
     ended = await run([*TRIO_MCP, "run", written(tmp_path / "server.py", SERVER), *arguments])
     assert ended.status == 2
     assert told in ended.stderr

@@ -25,38 +25,38 @@ ROOT = {"$defs": {"Size": {"type": "integer"}, "Round": {"$ref": "#/$defs/Round"
         (True, "any"),
     ],
 )
-def test_schema_is_said_in_a_word_or_a_few(schema: object, words: str):
+def test_schema_type_is_described_in_a_few_words(schema: object, words: str):
     assert SchemaReader().words(schema, ROOT) == words
 
 
 @pytest.mark.parametrize(
     "reference", ["#/$defs/Round", "#/$defs/Nobody", "#/$defs/Size/type/deeper", "https://a.example/"]
 )
-def test_reference_that_leads_nowhere_says_nothing(reference: str):
+def test_schema_reference_that_cannot_be_resolved_is_empty(reference: str):
     assert SchemaReader().resolved({"$ref": reference}, ROOT) == {}
 
 
-def test_choices_within_choices_without_end_come_to_an_end():
+def test_schema_that_contains_itself_has_no_type_names():
     schema: dict[str, object] = {}
     schema["anyOf"] = [schema]
     assert SchemaReader().type_names(schema, {}) == set()
 
 
-def test_schema_that_refers_to_itself_twenty_times_is_read_in_a_few_steps():
+def test_schema_that_references_itself_twenty_times_is_read_in_few_steps():
     root = {"$defs": {"n": {"anyOf": [{"$ref": "#/$defs/n"}] * 20 + [{"type": "string"}]}}}
     reader = SchemaReader(steps=100)
     assert reader.type_names({"$ref": "#/$defs/n"}, root) == {"string"}
     assert not reader.exhausted
 
 
-def test_what_takes_more_steps_than_there_are_says_nothing_and_neither_does_what_comes_after():
+def test_schema_reader_stops_when_its_steps_are_used_up():
     reader = SchemaReader(steps=100)
     wide = {"anyOf": [{"const": number} for number in range(1000)]}
     assert (reader.type_names(wide, {}), reader.words(wide, {})) == (set(), "…")
     assert reader.words({"type": "string"}, {}) == "…"
 
 
-def test_long_references_are_many_steps():
+def test_long_schema_reference_uses_many_steps():
     reference = {"$ref": "#/" + "a/" * 10_000}
     reader = SchemaReader(steps=1000)
     assert [reader.words(reference, {}) for _ in range(3)] == ["any", "…", "…"]

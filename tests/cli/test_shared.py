@@ -53,7 +53,7 @@ AT = r"serving 'fleet' at (http://127\.0\.0\.1:\d+/mcp)"
         (["--http", "0", "--workers", "2"], "needs --shared or --stateless"),
     ],
 )
-async def test_what_makes_no_sense_is_a_sentence_without_the_password(
+async def test_invalid_shared_option_is_reported_without_the_password(
     tmp_path: Path, options: list[str], told: str
 ) -> None:
     written(tmp_path / "server.py", SERVER)
@@ -63,7 +63,7 @@ async def test_what_makes_no_sense_is_a_sentence_without_the_password(
     assert "hunter2" not in ended.stderr
 
 
-def test_without_coredis_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_redis_storage_without_coredis_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "coredis", None)
     with pytest.raises(CommandError, match=r"pip install 'trio-mcp\[redis\]'") as caught:
         storage_at("redis://user:hunter2@127.0.0.1:6379")
@@ -72,7 +72,7 @@ def test_without_coredis_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> 
 
 @pytest.mark.parametrize("options", [[], ["--workers", "2"], ["--reload"]])
 @pytest.mark.parametrize("content", ["text", "noise", "other database"])
-async def test_a_file_that_is_not_our_store_is_an_error_of_one_line(
+async def test_shared_option_with_a_foreign_file_is_reported_in_one_line(
     tmp_path: Path, options: list[str], content: str
 ) -> None:
     file, other = written(tmp_path / "server.py", SERVER), tmp_path / "other"
@@ -103,7 +103,7 @@ async def check_any_answers(urls: list[str]) -> None:
     assert len(pids) == len(urls)
 
 
-async def test_several_commands_with_one_file_are_one_server(tmp_path: Path) -> None:
+async def test_run_commands_with_one_shared_file_act_as_one_server(tmp_path: Path) -> None:
     file, shared = written(tmp_path / "server.py", SERVER), str(tmp_path / "shared.db")
     command = ("run", file, "--http", "0", "--shared", shared)
     async with running(*command) as first, running(*command) as second:
@@ -111,7 +111,9 @@ async def test_several_commands_with_one_file_are_one_server(tmp_path: Path) -> 
     assert (tmp_path / "shared.db").stat().st_mode & 0o077 == 0
 
 
-async def test_several_commands_with_one_redis_are_one_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_run_commands_with_one_shared_redis_act_as_one_server(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     file = written(tmp_path / "server.py", SERVER)
     with RedisServer(tmp_path) as redis:
         monkeypatch.setenv("TRIO_MCP_SHARED", redis.url)
@@ -119,7 +121,7 @@ async def test_several_commands_with_one_redis_are_one_server(tmp_path: Path, mo
             await check_any_answers([await first.line(AT), await second.line(AT)])
 
 
-async def test_workers_with_one_file_answer_for_tasks_of_each_other(tmp_path: Path) -> None:
+async def test_workers_with_shared_storage_return_task_results_of_each_other(tmp_path: Path) -> None:
     file, shared = written(tmp_path / "server.py", SERVER), str(tmp_path / "shared.db")
     async with running("run", file, "--http", "0", "--workers", "2", "--shared", shared) as server:
         url = await server.line(AT)
@@ -138,7 +140,7 @@ async def test_workers_with_one_file_answer_for_tasks_of_each_other(tmp_path: Pa
     assert {result.text for result in results} == {"roasted"}
 
 
-async def test_a_session_outlives_the_worker_that_began_it(tmp_path: Path) -> None:
+async def test_session_with_shared_storage_outlives_its_worker(tmp_path: Path) -> None:
     file, shared = written(tmp_path / "server.py", SERVER), str(tmp_path / "shared.db")
     async with running("run", file, "--http", "0", "--workers", "2", "--shared", shared) as server:
         url = await server.line(AT)

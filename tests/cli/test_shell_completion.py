@@ -68,16 +68,16 @@ async def completed(home: Path, words: str) -> list[str]:
         ("trio-mcp demo --h", ["--http", "--help"]),
     ],
 )
-async def test_bash_completes(home: Path, words: str, offered: list[str]):
+async def test_bash_completion_lists_matching_words(home: Path, words: str, offered: list[str]):
     assert await completed(home, words) == offered
 
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="needs bash, to complete in it")
-async def test_where_no_name_fits_the_shell_completes_files(home: Path):
+async def test_bash_completion_falls_back_to_files(home: Path):
     assert " ".join(await completed(home, "trio-mcp inspect serv")) == "compopt -o default "
 
 
-async def test_what_a_server_that_listens_has_is_offered(home: Path, nursery: trio.Nursery):
+async def test_completion_lists_tools_prompts_and_resources_of_a_listening_server(home: Path, nursery: trio.Nursery):
     listeners: Any = await nursery.start(serve_tcp, server, "127.0.0.1", 0)
     url = f"tcp://127.0.0.1:{listeners[0].socket.getsockname()[1]}"
     words = {"_TRIO_MCP_COMPLETE": "fish_complete", "COMP_WORDS": f"trio-mcp call {url} p", "COMP_CWORD": "p"}
@@ -93,7 +93,7 @@ async def test_what_a_server_that_listens_has_is_offered(home: Path, nursery: tr
     assert await shell(home, ["trio-mcp"], **gone) == "\n"
 
 
-async def test_nobody_signs_in_for_the_sake_of_a_completion(home: Path):
+async def test_completion_starts_no_sign_in(home: Path):
     async def serves(got: Got, answer: Answer) -> None:
         pytest.fail("let in")
 
@@ -114,7 +114,7 @@ async def test_nobody_signs_in_for_the_sake_of_a_completion(home: Path):
     assert (world.tokens, world.registrations, world.token_requests) == (set(), 0, [])
 
 
-async def test_names_that_a_shell_or_a_terminal_would_obey_are_not_offered(home: Path, nursery: trio.Nursery):
+async def test_completion_omits_names_with_shell_or_terminal_control_characters(home: Path, nursery: trio.Nursery):
     hostile = Server("hostile")
 
     @hostile.tool(name="p.ok-1")
@@ -145,10 +145,10 @@ async def test_names_that_a_shell_or_a_terminal_would_obey_are_not_offered(home:
         ("fish", "complete"),
     ],
 )
-async def test_each_shell_gets_its_script(home: Path, name: str, words: str):
+async def test_completion_script_is_printed_for_each_shell(home: Path, name: str, words: str):
     assert words in await shell(home, ["trio-mcp"], _TRIO_MCP_COMPLETE=f"{name}_source")
 
 
-async def test_zsh_is_offered_names(home: Path):
+async def test_zsh_completion_lists_configured_names(home: Path):
     words = {"_TRIO_MCP_COMPLETE": "zsh_complete", "COMP_WORDS": "trio-mcp call des", "COMP_CWORD": "2"}
     assert await shell(home, ["trio-mcp"], **words) == "plain\ndesk\n_\n"

@@ -64,7 +64,7 @@ async def call(world: World, *options: str) -> Ended:
     return await run([*TRIO_MCP, "call", world.url, "any", *options])
 
 
-async def test_user_signs_in_with_the_browser_and_once_for_all_commands(home: Path, world: World) -> None:
+async def test_user_signs_in_with_the_browser_once_for_all_commands(home: Path, world: World) -> None:
     first = await call(world, "--sign-in")
     assert (first.status, first.stdout) == (0, "done\n"), first.stderr
     assert f"sign in, in your browser, at {urlsplit(world.url).netloc}:\n  {world.origin}/authorize?" in first.stderr
@@ -74,7 +74,7 @@ async def test_user_signs_in_with_the_browser_and_once_for_all_commands(home: Pa
     assert await kept(home).server_urls() == [world.url]
 
 
-async def test_nobody_is_asked_outside_of_a_terminal(world: World) -> None:
+async def test_call_without_a_terminal_starts_no_sign_in(world: World) -> None:
     ended = await call(world)
     assert (ended.status, ended.stdout) == (NOT_AUTHORIZED, "")
     assert ended.stderr == (
@@ -84,20 +84,20 @@ async def test_nobody_is_asked_outside_of_a_terminal(world: World) -> None:
     assert world.registrations == 0, "nothing is asked of the authorization server in vain"
 
 
-async def test_user_at_a_terminal_signs_in(world: World) -> None:
+async def test_user_at_a_terminal_is_signed_in_automatically(world: World) -> None:
     async with in_terminal([*TRIO_MCP, "call", world.url, "any"]) as terminal:
         assert await terminal.read_to_end() == 0, terminal.shown
     assert "done" in terminal.shown
     assert len(world.authorizations) == 1
 
 
-async def test_user_at_a_terminal_can_refuse_beforehand(world: World) -> None:
+async def test_no_sign_in_option_prevents_signing_in(world: World) -> None:
     async with in_terminal([*TRIO_MCP, "inspect", world.url, "--no-sign-in"]) as terminal:
         assert await terminal.read_to_end() == NOT_AUTHORIZED
     assert world.authorizations == []
 
 
-async def test_user_without_a_browser_pastes_the_address_where_another_one_ends(
+async def test_user_without_a_browser_signs_in_by_pasting_the_redirect_address(
     world: World, home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("BROWSER", "DISPLAY", "WAYLAND_DISPLAY"):
@@ -111,7 +111,7 @@ async def test_user_without_a_browser_pastes_the_address_where_another_one_ends(
     assert "done" in terminal.shown
 
 
-async def test_tokens_are_kept_nowhere_where_that_is_wanted(
+async def test_memory_token_storage_writes_no_tokens_to_disk(
     home: Path, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TRIO_MCP_TOKENS", "memory")
@@ -120,19 +120,19 @@ async def test_tokens_are_kept_nowhere_where_that_is_wanted(
     assert not (home / "state").exists()
 
 
-async def test_machine_without_a_keyring_says_so(world: World) -> None:
+async def test_keyring_token_storage_without_a_keyring_is_reported(world: World) -> None:
     ended = await call(world, "--sign-in", "--tokens", "keyring")
     assert ended.status == NOT_AUTHORIZED
     assert "this machine has no keyring that could be used" in ended.stderr
     assert world.authorizations == []
 
 
-async def test_tokens_are_in_no_output(world: World) -> None:
+async def test_access_tokens_are_not_printed_or_logged(world: World) -> None:
     ended = await call(world, "--sign-in", "--server-log-level", "debug")
     assert not any(secret in ended.stdout + ended.stderr for secret in world.secrets if "access" in secret)
 
 
-async def test_sign_in_ends_with_ctrl_c(world: World, home: Path) -> None:
+async def test_ctrl_c_ends_the_sign_in(world: World, home: Path) -> None:
     (home / "browser").write_text(f"#!{sys.executable}\n")  # shows the page, and nobody agrees
     async with in_terminal([*TRIO_MCP, "call", world.url, "any"]) as terminal:
         await terminal.read_until("/authorize?")
@@ -144,14 +144,16 @@ async def test_sign_in_ends_with_ctrl_c(world: World, home: Path) -> None:
 # A token that the user has
 
 
-async def test_token_of_the_user_is_sent_from_its_variable(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_bearer_env_option_sends_the_token_of_the_variable(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     world.good["mine"] = ""
     monkeypatch.setenv("MY_TOKEN", "mine\n")
     ended = await call(world, "--bearer-env", "MY_TOKEN")
     assert (ended.status, ended.stdout) == (0, "done\n")
 
 
-async def test_token_that_is_refused_is_told_by_its_status_alone(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_refused_bearer_token_is_reported_by_status_without_the_token(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("MY_TOKEN", "the.secret")
     ended = await call(world, "--bearer-env", "MY_TOKEN", "--sign-in")
     assert ended.status == NOT_AUTHORIZED
@@ -170,7 +172,7 @@ async def test_token_that_is_refused_is_told_by_its_status_alone(world: World, m
         (f"{sys.executable} -c ''", "the.secret", "refusing to send a token to this URL: use https or wss"),
     ],
 )
-async def test_token_that_cannot_be_sent_is_wrong_usage(
+async def test_bearer_token_that_cannot_be_sent_is_a_usage_error(
     home: Path, monkeypatch: pytest.MonkeyPatch, target: str, value: str | None, told: str
 ) -> None:
     if value is not None:
@@ -184,7 +186,7 @@ async def test_token_that_cannot_be_sent_is_wrong_usage(
 # Configured servers
 
 
-async def test_entry_of_a_configuration_file_names_the_client(home: Path, world: World) -> None:
+async def test_configuration_entry_sets_the_oauth_client_id_and_scopes(home: Path, world: World) -> None:
     entry = {"type": "http", "url": world.url, "oauth": {"clientId": "known", "scopes": "a"}}
     (home / "mine.json").write_text(json.dumps({"mcpServers": {"it": entry}}))
     ended = await run([*TRIO_MCP, "call", "it", "any", "--config", str(home / "mine.json"), "--sign-in"])
@@ -197,7 +199,7 @@ async def test_entry_of_a_configuration_file_names_the_client(home: Path, world:
 # The bridge
 
 
-async def test_bridge_has_tokens_of_its_own_and_hands_on_none_of_its_clients(
+async def test_bridge_sends_its_own_token_and_not_that_of_its_client(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world.good["of-the-bridge"] = ""
@@ -211,7 +213,7 @@ async def test_bridge_has_tokens_of_its_own_and_hands_on_none_of_its_clients(
     assert world.tokens == {"of-the-bridge"}
 
 
-async def test_bridge_without_a_token_does_not_take_that_of_its_client(world: World) -> None:
+async def test_bridge_without_a_token_does_not_forward_the_client_token(world: World) -> None:
     world.good["of-the-client"] = ""
     async with running("bridge", "--http", "0", world.url) as bridge:
         url = await bridge.line(r"serving '[^']+' at (\S+?)[,;]")
@@ -222,7 +224,7 @@ async def test_bridge_without_a_token_does_not_take_that_of_its_client(world: Wo
     assert world.tokens == set()
 
 
-async def test_bridge_of_one_client_says_by_its_status_that_it_was_not_let_in(world: World) -> None:
+async def test_stdio_bridge_exits_with_not_authorized_status_without_a_token(world: World) -> None:
     initialize = {
         "jsonrpc": "2.0",
         "id": 1,
@@ -240,7 +242,7 @@ async def test_bridge_of_one_client_says_by_its_status_that_it_was_not_let_in(wo
     assert "cannot be reached" in ended.stdout
 
 
-async def test_bridge_uses_the_tokens_that_its_user_has_signed_in_for(world: World) -> None:
+async def test_bridge_uses_the_stored_tokens_of_its_user(world: World) -> None:
     assert (await run([*TRIO_MCP, "inspect", world.url, "--sign-in"])).status == 0
     world.calls.clear()
     async with running("bridge", "--http", "0", world.url) as bridge:
@@ -258,7 +260,7 @@ async def logout(*arguments: str) -> Ended:
     return await run([*TRIO_MCP, "logout", *arguments])
 
 
-async def test_signing_out_revokes_the_tokens_and_forgets_them(home: Path, world: World) -> None:
+async def test_logout_revokes_and_deletes_tokens(home: Path, world: World) -> None:
     await call(world, "--sign-in")
     ended = await logout(world.url)
     assert (ended.status, ended.stdout) == (0, "")
@@ -268,19 +270,19 @@ async def test_signing_out_revokes_the_tokens_and_forgets_them(home: Path, world
     assert (await call(world)).status == NOT_AUTHORIZED
 
 
-async def test_url_is_that_of_the_server_however_it_is_written(world: World) -> None:
+async def test_logout_accepts_equivalent_urls_of_the_server(world: World) -> None:
     await call(world, "--sign-in")
     ended = await logout(world.url.replace("http://", "HTTP://") + "?tenant=1")
     assert "its tokens were revoked" in ended.stderr
 
 
-async def test_server_is_named_as_in_the_configuration_file(home: Path, world: World) -> None:
+async def test_logout_accepts_the_configured_name_of_the_server(home: Path, world: World) -> None:
     (home / ".mcp.json").write_text(json.dumps({"mcpServers": {"it": {"url": world.url, "type": "http"}}}))
     assert (await run([*TRIO_MCP, "call", "it", "any", "--sign-in"])).status == 0
     assert "its tokens were revoked" in (await logout("it")).stderr
 
 
-async def test_tokens_that_nobody_revokes_are_forgotten_all_the_same(home: Path, world: World) -> None:
+async def test_logout_without_revocation_support_deletes_tokens_with_a_warning(home: Path, world: World) -> None:
     world.revoked = None
     await call(world, "--sign-in")
     ended = await logout(world.url)
@@ -290,7 +292,7 @@ async def test_tokens_that_nobody_revokes_are_forgotten_all_the_same(home: Path,
     assert await kept(home).server_urls() == []
 
 
-async def test_signing_out_of_all_servers(home: Path, world: World) -> None:
+async def test_logout_all_signs_out_of_every_server(home: Path, world: World) -> None:
     await call(world, "--sign-in")
     await kept(home).save("http://127.0.0.1:1/gone", record("old"))
     ended = await logout("--all")
@@ -302,7 +304,7 @@ async def test_signing_out_of_all_servers(home: Path, world: World) -> None:
     assert (await logout("--all")).stderr == "trio-mcp: you are not signed in anywhere\n"
 
 
-async def test_signing_out_of_where_nobody_is_signed_in_says_so(world: World) -> None:
+async def test_logout_without_a_stored_token_is_reported(world: World) -> None:
     ended = await logout(world.url)
     assert (ended.status, ended.stderr) == (0, f"trio-mcp: you are not signed in at {world.url}\n")
 
@@ -318,13 +320,13 @@ async def test_signing_out_of_where_nobody_is_signed_in_says_so(world: World) ->
         (["--all", "--tokens", "keyring"], "a keyring can't list its entries"),
     ],
 )
-async def test_what_nobody_can_sign_out_of_is_wrong_usage(home: Path, arguments: list[str], told: str) -> None:
+async def test_invalid_logout_arguments_are_usage_errors(home: Path, arguments: list[str], told: str) -> None:
     ended = await logout(*arguments)
     assert ended.status == USAGE
     assert told in ended.stderr
 
 
-async def test_unreadable_record_is_removed_and_told_of(home: Path, world: World) -> None:
+async def test_unreadable_token_record_is_removed_with_a_warning(home: Path, world: World) -> None:
     await call(world, "--sign-in")
     (file,) = [name for name in os.listdir(kept(home).folder) if name.endswith(".json")]
     (kept(home).folder / file).write_text("{")

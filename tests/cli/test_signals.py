@@ -41,7 +41,7 @@ DESK = str(Path(__file__).with_name("desk.py"))
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-async def test_one_signal_ends_a_command_whose_event_loop_is_stuck(number: signal.Signals):
+async def test_one_signal_ends_a_command_whose_event_loop_is_blocked(number: signal.Signals):
     process = await trio.lowlevel.open_process([sys.executable, "-c", STUCK.format(limit=None)], stderr=-1)
     stuck = Running(process, process.stderr)
     await stuck.line("(stuck)")
@@ -51,7 +51,7 @@ async def test_one_signal_ends_a_command_whose_event_loop_is_stuck(number: signa
         assert await process.wait() == 128 + number
 
 
-async def test_command_does_its_work_where_standard_error_is_closed():
+async def test_commands_work_with_closed_stderr():
     closed = ["sh", "-c", 'exec "$@" 2>&-', "sh"]
     ended = await run([*closed, *TRIO_MCP, "inspect", "--json", DESK])
     assert ended.status == 0
@@ -61,7 +61,7 @@ async def test_command_does_its_work_where_standard_error_is_closed():
     assert (stuck.status, stuck.stdout) == (5, "")
 
 
-async def test_time_limit_ends_a_command_whose_event_loop_is_stuck():
+async def test_timeout_ends_a_command_whose_event_loop_is_blocked():
     ended = await run([sys.executable, "-c", STUCK.format(limit=0.01)])
     assert (ended.status, ended.stderr) == (
         5,
@@ -69,7 +69,7 @@ async def test_time_limit_ends_a_command_whose_event_loop_is_stuck():
     )
 
 
-async def test_ctrl_c_ends_a_call_that_is_stuck_and_leaves_the_terminal_as_it_was(tmp_path: Path):
+async def test_ctrl_c_ends_a_blocked_call_and_restores_the_terminal(tmp_path: Path):
     async with in_terminal([sys.executable, written(tmp_path / "stuck.py", CALL), "call", DESK, "fail"]) as terminal:
         await terminal.read_until("stuck")
         terminal.type("\x03")
@@ -96,7 +96,7 @@ trio.run(main)
 """
 
 
-async def test_signals_do_nothing_by_themselves_while_the_event_loop_runs():
+async def test_signals_are_handled_by_the_event_loop_while_it_runs():
     process = await trio.lowlevel.open_process([sys.executable, "-c", OBEYING.format(limit=LONG)], stderr=-1)
     obeying = Running(process, process.stderr)
     await obeying.line("(ready)")

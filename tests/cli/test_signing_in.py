@@ -10,7 +10,7 @@ from trio_mcp.cli.targets import SignIn
 
 
 @pytest.mark.parametrize("opens", [True, False])
-async def test_name_that_can_be_mistaken_for_another_is_shown_in_its_plain_letters(
+async def test_sign_in_url_with_lookalike_letters_is_shown_in_punycode(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], opens: bool
 ) -> None:
     async def open_in_browser(url: str) -> None:

@@ -132,7 +132,7 @@ async def settled(fakes: Fakes) -> None:
         await wait_all_tasks_blocked()
 
 
-async def test_a_worker_that_dies_while_its_successor_starts_is_replaced_by_that_one(autojump_clock: object) -> None:
+async def test_worker_that_dies_while_its_replacement_starts_is_replaced_once(autojump_clock: object) -> None:
     async with supervised(2) as (supervisor, fakes):
         first, second = fakes.all
         supervisor.reload()
@@ -144,7 +144,7 @@ async def test_a_worker_that_dies_while_its_successor_starts_is_replaced_by_that
         assert len(fakes.all) == 4
 
 
-async def test_two_reloads_within_one_drain_leave_one_worker_for_each_slot(autojump_clock: object) -> None:
+async def test_two_reloads_during_one_drain_leave_one_worker_per_slot(autojump_clock: object) -> None:
     async with supervised(4) as (supervisor, fakes):
         for old in fakes.all:
             old.is_frozen = True  # each takes as long as it can
@@ -156,7 +156,7 @@ async def test_two_reloads_within_one_drain_leave_one_worker_for_each_slot(autoj
         assert fakes.serving() == fakes.alive() == fakes.all[-4:]
 
 
-async def test_a_reload_ends_a_successor_that_does_not_listen(autojump_clock: object) -> None:
+async def test_reload_ends_replacements_that_are_not_listening_yet(autojump_clock: object) -> None:
     async with supervised(2) as (supervisor, fakes):
         for _ in range(3):
             supervisor.reload()
@@ -168,7 +168,7 @@ async def test_a_reload_ends_a_successor_that_does_not_listen(autojump_clock: ob
         assert fakes.serving() == fakes.all[-2:]
 
 
-async def test_a_frozen_replacement_is_killed_in_time_and_blocks_no_reload(autojump_clock: object) -> None:
+async def test_frozen_replacement_is_killed_and_does_not_block_a_reload(autojump_clock: object) -> None:
     async with supervised(1) as (supervisor, fakes):
         supervisor.reload()
         await wait_all_tasks_blocked()
@@ -181,7 +181,7 @@ async def test_a_frozen_replacement_is_killed_in_time_and_blocks_no_reload(autoj
         assert hanging.status == -signal.SIGKILL
 
 
-async def test_a_replacement_that_can_no_longer_report_is_ended(autojump_clock: object) -> None:
+async def test_replacement_whose_status_pipe_closes_is_ended(autojump_clock: object) -> None:
     async with supervised(1) as (supervisor, fakes):
         supervisor.reload()
         await wait_all_tasks_blocked()
@@ -191,7 +191,7 @@ async def test_a_replacement_that_can_no_longer_report_is_ended(autojump_clock: 
         assert fakes.serving() == fakes.all[:1]
 
 
-async def test_a_reload_that_comes_while_a_process_is_opened_ends_that_process(autojump_clock: object) -> None:
+async def test_reload_while_a_worker_process_is_opened_ends_that_process(autojump_clock: object) -> None:
     async with supervised(1) as (supervisor, fakes):
         supervisor.reload()
         await trio.lowlevel.checkpoint()  # the start is decided
@@ -200,7 +200,7 @@ async def test_a_reload_that_comes_while_a_process_is_opened_ends_that_process(a
         assert fakes.serving() == fakes.alive() == fakes.all[-1:]
 
 
-async def test_a_failing_version_replaces_no_worker_and_the_next_reload_replaces_all(autojump_clock: object) -> None:
+async def test_failing_new_version_replaces_no_worker_and_next_reload_replaces_all(autojump_clock: object) -> None:
     async with supervised(3) as (supervisor, fakes):
         before = fakes.serving()
         supervisor.reload()
@@ -214,7 +214,7 @@ async def test_a_failing_version_replaces_no_worker_and_the_next_reload_replaces
         assert fakes.serving() == fakes.all[-3:]
 
 
-async def test_a_process_that_cannot_be_opened_is_tried_again(autojump_clock: object) -> None:
+async def test_worker_process_that_cannot_be_opened_is_retried(autojump_clock: object) -> None:
     async with supervised(1) as (_, fakes):
         fakes.failures = 3
         fakes.all[0].end(1)
@@ -224,7 +224,7 @@ async def test_a_process_that_cannot_be_opened_is_tried_again(autojump_clock: ob
         assert "a worker could not be started: [Errno 11] Resource temporarily unavailable" in fakes.reports
 
 
-async def test_workers_that_die_in_a_loop_are_started_ever_more_rarely(autojump_clock: object) -> None:
+async def test_workers_that_die_repeatedly_are_restarted_with_backoff(autojump_clock: object) -> None:
     async with supervised(1) as (supervisor, fakes):
         pauses: list[float] = []
         for _ in range(8):
@@ -248,7 +248,7 @@ async def test_workers_that_die_in_a_loop_are_started_ever_more_rarely(autojump_
         assert fakes.starting()
 
 
-async def test_a_frozen_worker_is_killed_at_the_end_within_the_time_that_it_named(autojump_clock: object) -> None:
+async def test_frozen_worker_is_killed_at_shutdown_after_its_own_deadline(autojump_clock: object) -> None:
     async with supervised(3) as (supervisor, fakes):
         fakes.all[1].is_frozen = True
         supervisor.stop()
@@ -265,14 +265,14 @@ async def test_a_frozen_worker_is_killed_at_the_end_within_the_time_that_it_name
         assert fakes.all[0].status == -signal.SIGKILL
 
 
-async def test_an_end_while_workers_start_leaves_no_process(autojump_clock: object) -> None:
+async def test_shutdown_while_workers_start_leaves_no_process(autojump_clock: object) -> None:
     async with supervised(2) as (supervisor, fakes):
         supervisor.reload()
         await trio.lowlevel.checkpoint()
     assert not fakes.alive()
 
 
-async def test_a_first_worker_that_fails_ends_the_supervisor_with_its_status(autojump_clock: object) -> None:
+async def test_failing_first_worker_ends_the_supervisor_with_its_status(autojump_clock: object) -> None:
     fakes = Fakes()
     statuses: list[int] = []
 
@@ -287,7 +287,7 @@ async def test_a_first_worker_that_fails_ends_the_supervisor_with_its_status(aut
     assert len(fakes.all) == 1
 
 
-async def test_failing_file_watcher_ends_no_worker(autojump_clock: object) -> None:
+async def test_failing_file_watcher_is_reported_and_workers_continue(autojump_clock: object) -> None:
     async def changes() -> AsyncIterator[object]:
         raise FileNotFoundError(2, "No such file or directory", "/gone")
         yield
@@ -300,7 +300,7 @@ async def test_failing_file_watcher_ends_no_worker(autojump_clock: object) -> No
         ]
 
 
-async def test_a_worker_without_room_for_its_thread_is_a_system_error(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_failure_to_start_the_worker_thread_raises_os_error(monkeypatch: pytest.MonkeyPatch) -> None:
     def start(_: threading.Thread) -> None:
         raise RuntimeError("can't start new thread")
 
@@ -315,9 +315,7 @@ async def test_a_worker_without_room_for_its_thread_is_a_system_error(monkeypatc
 
 
 @pytest.mark.parametrize("seed", range(150))
-async def test_any_schedule_of_events_leaves_one_present_worker_for_each_slot(
-    autojump_clock: object, seed: int
-) -> None:
+async def test_random_supervisor_events_leave_one_current_worker_per_slot(autojump_clock: object, seed: int) -> None:
     dice = random.Random(seed)
     count = dice.randint(1, 4)
     async with supervised(count) as (supervisor, fakes):

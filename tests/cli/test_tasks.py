@@ -86,7 +86,7 @@ async def started(address: str, era: str) -> str:
     return line
 
 
-async def test_a_task_is_started_looked_at_and_waited_for_by_its_id(kitchen: Kitchen, address: str):
+async def test_task_started_by_call_can_be_inspected_and_awaited_by_id(kitchen: Kitchen, address: str):
     task = await started(address, "modern")
     shown = await run([*TASKS, "get", address, task])
     lines = shown.stdout.splitlines()
@@ -97,7 +97,7 @@ async def test_a_task_is_started_looked_at_and_waited_for_by_its_id(kitchen: Kit
     assert (ended.status, ended.stdout) == (0, "roasted 20\n")
 
 
-async def test_a_task_of_a_legacy_server_is_shown_as_json(address: str):
+async def test_task_of_a_legacy_server_is_shown_as_json(address: str):
     task = await started(address, "legacy")
     told = json.loads((await run([*TASKS, "get", address, task, "--json", "--era", "legacy"])).stdout)
     assert (told["id"], told["status"], told["ttlSeconds"]) == (task, "working", 3600)
@@ -105,7 +105,7 @@ async def test_a_task_of_a_legacy_server_is_shown_as_json(address: str):
 
 
 @ERAS
-async def test_a_call_without_the_option_waits_and_shows_messages_as_progress(
+async def test_call_without_task_option_waits_and_shows_task_messages_as_progress(
     kitchen: Kitchen, address: str, nursery, era: str
 ):
     async def finish() -> None:
@@ -118,7 +118,7 @@ async def test_a_call_without_the_option_waits_and_shows_messages_as_progress(
     assert "progress 1: ho\ufffdt" in ended.stderr
 
 
-async def test_a_task_is_cancelled(kitchen: Kitchen, address: str):
+async def test_tasks_cancel_cancels_a_task(kitchen: Kitchen, address: str):
     task = await started(address, "modern")
     ended = await run([*TASKS, "cancel", address, task])
     assert (ended.status, ended.stdout, ended.stderr) == (0, "", "trio-mcp: the server was asked to cancel the task\n")
@@ -128,7 +128,7 @@ async def test_a_task_is_cancelled(kitchen: Kitchen, address: str):
     assert "trio-mcp: the task was cancelled" in ended.stderr
 
 
-async def test_the_tasks_of_the_caller_are_listed(nursery):
+async def test_tasks_list_shows_the_tasks_of_the_caller(nursery):
     async def serve(stream: trio.SocketStream) -> None:
         server = ScriptedServer(SocketLineTransport(stream, 100_000))
         await server.accept("2025-11-25", {"tasks": {"list": {}}})
@@ -146,7 +146,7 @@ async def test_the_tasks_of_the_caller_are_listed(nursery):
     assert [each["id"] for each in told] == ["t1"]
 
 
-async def test_a_server_that_knows_no_caller_lists_the_tasks_of_one_connection_and_knows_the_others_by_id(
+async def test_tasks_list_without_a_token_covers_one_connection_and_get_works_by_id(
     tmp_path: Path,
 ):
     file = written(
@@ -168,7 +168,7 @@ async def test_a_server_that_knows_no_caller_lists_the_tasks_of_one_connection_a
     assert (await run([*TASKS, "get", task, *command])).stdout.startswith("status")
 
 
-async def test_servers_that_list_no_tasks_are_told_of_with_what_to_do_instead(address: str):
+async def test_tasks_list_on_a_server_that_cannot_list_suggests_an_alternative(address: str):
     modern = await run([*TASKS, "list", address, "--era", "modern"])
     assert (modern.status, modern.stdout) == (2, "")
     assert modern.stderr.endswith(f"servers of revision 2026-07-28 cannot list tasks: {INSTEAD}\n")
@@ -177,7 +177,7 @@ async def test_servers_that_list_no_tasks_are_told_of_with_what_to_do_instead(ad
     assert stranger.stderr.endswith(f"the server cannot list tasks: {INSTEAD}\n")
 
 
-async def test_a_server_that_is_modern_alone_is_told_of_with_what_to_do_instead(nursery):
+async def test_tasks_list_on_a_modern_only_server_suggests_an_alternative(nursery):
     async def serve(stream: trio.SocketStream) -> None:
         server = ScriptedServer(SocketLineTransport(stream, 100_000))
         await server.refuse(await server.expect_request("initialize"), -32022, "Unsupported protocol version")
@@ -188,26 +188,26 @@ async def test_a_server_that_is_modern_alone_is_told_of_with_what_to_do_instead(
     assert ended.stderr.endswith(f"trio-mcp: some servers cannot list tasks: {INSTEAD}\n")
 
 
-async def test_a_tool_that_fails_in_a_task_ends_with_1(kitchen: Kitchen, address: str):
+async def test_tool_that_fails_in_a_task_exits_with_1(kitchen: Kitchen, address: str):
     task = (await run([*CALL, address, "burn", "--task"])).stdout.strip()
     ended = await run([*TASKS, "result", address, task])
     assert (ended.status, ended.stdout) == (1, "")
     assert ended.stderr.endswith("smoke\ntrio-mcp: the tool failed\n")
 
 
-async def test_a_call_that_is_answered_at_once_prints_its_result(address: str):
+async def test_call_with_task_option_prints_an_immediate_result(address: str):
     ended = await run([*CALL, address, "pour", "--task"])
     assert (ended.status, ended.stdout) == (0, "poured\n")
     assert ended.stderr == "trio-mcp: the server responded without a task\n"
 
 
-async def test_an_unknown_task_is_an_error_of_the_server(address: str):
+async def test_unknown_task_id_is_reported_as_a_server_error(address: str):
     ended = await run([*TASKS, "get", address, "-nothing"])  # ids of other servers may begin like this
     assert ended.status == 4
     assert "unknown task" in ended.stderr
 
 
-async def test_a_server_without_tasks_is_a_sentence(tmp_path: Path):
+async def test_tasks_command_on_a_server_without_tasks_is_reported(tmp_path: Path):
     bare = written(tmp_path / "bare.py", "from trio_mcp import Server\nserver = Server('bare')")
     ended = await run([*TASKS, "list", bare])
     assert ended.status == 2
@@ -215,7 +215,7 @@ async def test_a_server_without_tasks_is_a_sentence(tmp_path: Path):
 
 
 @ERAS
-async def test_you_answer_the_questions_of_a_task_that_you_wait_for(kitchen: Kitchen, address: str, era: str):
+async def test_tasks_result_prompts_for_elicitations_of_the_task(kitchen: Kitchen, address: str, era: str):
     kitchen.done.set()
     async with in_terminal([*CALL, address, "season", "--task", "--era", era]) as terminal:
         assert await terminal.read_to_end() == 0
@@ -226,7 +226,7 @@ async def test_you_answer_the_questions_of_a_task_that_you_wait_for(kitchen: Kit
     assert plain(terminal.shown).endswith("seasoned with salt\n")
 
 
-async def test_no_question_of_a_task_is_asked_by_the_command_that_only_starts_it(nursery):
+async def test_call_with_task_option_shows_no_elicitation_of_the_task(nursery):
     """The question reaches the command before the task does, which is the earliest that it can come."""
     heard: list[object] = []
 
@@ -256,7 +256,7 @@ async def test_no_question_of_a_task_is_asked_by_the_command_that_only_starts_it
     assert heard == []
 
 
-async def test_ctrl_c_leaves_a_task_as_it_is(kitchen: Kitchen, address: str):
+async def test_ctrl_c_in_tasks_result_leaves_the_task_running(kitchen: Kitchen, address: str):
     task = await started(address, "modern")
     async with in_terminal([*TASKS, "result", address, task]) as terminal:
         await terminal.read_until("ho\ufffdt")
@@ -266,7 +266,7 @@ async def test_ctrl_c_leaves_a_task_as_it_is(kitchen: Kitchen, address: str):
     assert "cancelling the call" not in plain(terminal.shown)
 
 
-async def test_ctrl_c_cancels_the_task_of_a_call_that_waits(kitchen: Kitchen, address: str):
+async def test_ctrl_c_in_a_waiting_call_cancels_its_task(kitchen: Kitchen, address: str):
     async with in_terminal([*CALL, address, "roast", "kilos=20"]) as terminal:
         await terminal.read_until("ho\ufffdt")
         terminal.type("\x03")

@@ -20,7 +20,7 @@ def bridged(address: str, era: Any) -> Any:
 
 
 @pytest.mark.parametrize("era", ["modern", "legacy"])
-async def test_a_task_outlives_the_bridge_through_which_it_was_started(nursery: trio.Nursery, era: Any) -> None:
+async def test_task_started_through_a_bridge_can_be_resumed_through_another(nursery: trio.Nursery, era: Any) -> None:
     server, done = Server("kitchen", tasks=TaskSettings(poll_interval=0.02)), trio.Event()
 
     @server.tool(task="required")

@@ -34,7 +34,7 @@ trio.run(main)
 """
 
 
-async def test_the_question_of_a_member_is_left_by_ctrl_c_and_then_answered(tmp_path: Path) -> None:
+async def test_ctrl_c_in_a_form_of_a_group_member_cancels_and_the_next_is_answered(tmp_path: Path) -> None:
     host = tmp_path / "host.py"
     host.write_text(_HOST)
     async with in_terminal([sys.executable, str(host)]) as terminal:
@@ -47,5 +47,5 @@ async def test_the_question_of_a_member_is_left_by_ctrl_c_and_then_answered(tmp_
     assert shown.endswith("{'dish': 'soup'}\n")
 
 
-def test_without_a_terminal_no_question_is_declared() -> None:
+def test_terminal_options_are_empty_without_a_terminal() -> None:
     assert terminal_options() == {}

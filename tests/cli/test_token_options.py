@@ -50,7 +50,7 @@ async def refused(url: str, token: str) -> None:
         await subject(url, token)
 
 
-async def test_keys_in_a_file_check_tokens_and_the_log_has_the_reason_of_a_refusal(tmp_path: Path) -> None:
+async def test_jwks_file_verifies_tokens_and_refusals_are_logged_with_the_reason(tmp_path: Path) -> None:
     file, keys = written(tmp_path / "server.py", SERVER), key_set(tmp_path, jwk(ec_key(), kid="1"))
     async with running("run", file, "--http", "0", *TOKENS, "--jwks", keys) as server:
         url = await server.line(r"at (http://127\.0\.0\.1:\d+/mcp);")
@@ -62,7 +62,7 @@ async def test_keys_in_a_file_check_tokens_and_the_log_has_the_reason_of_a_refus
         assert foreign.rpartition(".")[2] not in reason
 
 
-async def test_type_and_algorithm_of_tokens_are_chosen_by_options(tmp_path: Path) -> None:
+async def test_options_choose_token_type_and_algorithm(tmp_path: Path) -> None:
     file = written(tmp_path / "server.py", SERVER)
     rsa: RSAKey = rsa_key()
     keys = key_set(tmp_path, jwk(ec_key(), kid="1"), jwk(rsa, kid="2"))
@@ -73,7 +73,7 @@ async def test_type_and_algorithm_of_tokens_are_chosen_by_options(tmp_path: Path
         await refused(url, token())
 
 
-async def test_issuer_in_a_private_network_is_asked_over_http_where_its_host_is_trusted(tmp_path: Path) -> None:
+async def test_trust_http_option_allows_an_issuer_over_plain_http(tmp_path: Path) -> None:
     file = written(tmp_path / "server.py", f"import socket\n{SERVER}\n{NAMED_HERE}")
     issuers: list[str] = []
 
@@ -114,7 +114,7 @@ socket.getaddrinfo = lambda host, *rest, **more: find(b"127.0.0.1" if host == b"
         ('{"keys": [1]}', "no key"),
     ],
 )
-async def test_file_without_keys_is_one_line_on_standard_error(tmp_path: Path, text: str | None, told: str) -> None:
+async def test_invalid_jwks_file_is_reported_in_one_line(tmp_path: Path, text: str | None, told: str) -> None:
     file, keys = written(tmp_path / "server.py", SERVER), tmp_path / "keys.json"
     if text is not None:
         keys.write_text(text)

@@ -58,7 +58,7 @@ async def until_gone(pid: int) -> None:
             os.close(process)
 
 
-async def test_a_worker_that_dies_is_replaced_alone_and_the_port_stays(tmp_path: Path) -> None:
+async def test_worker_that_dies_is_replaced_and_the_port_stays_open(tmp_path: Path) -> None:
     file = written(tmp_path / "server.py", SERVER)
     async with running("run", file, "--http", "0", "--stateless", "--workers", "2") as server:
         url = await server.line(READY)
@@ -79,7 +79,7 @@ async def test_a_worker_that_dies_is_replaced_alone_and_the_port_stays(tmp_path:
         await until_gone(other)
 
 
-async def test_a_hang_up_replaces_each_worker_behind_its_successor_and_no_call_fails(tmp_path: Path) -> None:
+async def test_sighup_replaces_each_worker_after_its_successor_starts_and_fails_no_call(tmp_path: Path) -> None:
     file, done = written(tmp_path / "server.py", SERVER), tmp_path / "done"
     os.mkfifo(done)
     async with running("run", file, "--http", "0", "--stateless", "--workers", "1") as server:
@@ -102,7 +102,7 @@ async def test_a_hang_up_replaces_each_worker_behind_its_successor_and_no_call_f
             assert await pid_of(url) == after
 
 
-async def test_clients_that_connect_while_workers_are_replaced_are_all_served(tmp_path: Path) -> None:
+async def test_clients_that_connect_during_worker_replacement_are_served(tmp_path: Path) -> None:
     file = written(tmp_path / "server.py", SERVER)
     async with running("run", file, "--http", "0", "--stateless", "--workers", "1") as server:
         url = await server.line(READY)
@@ -122,7 +122,7 @@ async def test_clients_that_connect_while_workers_are_replaced_are_all_served(tm
         assert len(set(pids)) == 4
 
 
-async def test_workers_end_with_their_supervisor(tmp_path: Path) -> None:
+async def test_workers_end_when_their_supervisor_is_killed(tmp_path: Path) -> None:
     file = written(tmp_path / "server.py", SERVER)
     async with running("run", file, "--http", "0", "--workers", "1", "--stateless") as server:
         pid = await pid_of(await server.line(READY))
@@ -130,7 +130,7 @@ async def test_workers_end_with_their_supervisor(tmp_path: Path) -> None:
         await until_gone(pid)
 
 
-async def test_a_file_that_changes_is_served_anew_and_a_mistake_keeps_the_old_server(
+async def test_reload_serves_a_changed_file_and_keeps_the_old_server_on_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = written(tmp_path / "server.py", SERVER)
@@ -202,7 +202,7 @@ AT_IMPORT = """
 """
 
 
-async def test_a_worker_that_dies_while_its_successor_starts_is_replaced_by_the_successor(tmp_path: Path) -> None:
+async def test_worker_killed_during_a_reload_is_replaced_by_its_starting_successor(tmp_path: Path) -> None:
     file, gate = written(tmp_path / "server.py", AT_IMPORT + SERVER), tmp_path / "gate"
     async with running("run", file, "--http", "0", "--stateless", "--workers", "1") as server:
         url = await server.line(READY)
@@ -219,7 +219,7 @@ async def test_a_worker_that_dies_while_its_successor_starts_is_replaced_by_the_
         await end(server)
 
 
-async def test_a_version_that_hangs_at_import_is_ended_by_the_next_reload(tmp_path: Path) -> None:
+async def test_new_version_that_hangs_at_import_is_ended_by_the_next_reload(tmp_path: Path) -> None:
     file, gate = written(tmp_path / "server.py", AT_IMPORT + SERVER), tmp_path / "gate"
     async with running("run", file, "--http", "0", "--stateless", "--workers", "1") as server:
         url = await server.line(READY)
@@ -253,7 +253,7 @@ MISBEHAVED = """
 @pytest.mark.parametrize(
     "act", ["os.write(number, bytes([0xff, 10]))", "os.close(number)", "os.write(number, b'x' * 99999)"]
 )
-async def test_a_version_that_misuses_foreign_sockets_ends_no_worker(tmp_path: Path, act: str) -> None:
+async def test_new_version_that_breaks_its_sockets_replaces_no_worker(tmp_path: Path, act: str) -> None:
     file = written(tmp_path / "server.py", SERVER)
     async with running("run", file, "--http", "0", "--stateless", "--workers", "1") as server:
         url = await server.line(READY)
@@ -270,7 +270,7 @@ async def test_a_version_that_misuses_foreign_sockets_ends_no_worker(tmp_path: P
         await end(server)
 
 
-async def test_hang_ups_in_quick_succession_leave_as_many_workers_as_before(tmp_path: Path) -> None:
+async def test_repeated_sighups_leave_the_number_of_workers_unchanged(tmp_path: Path) -> None:
     file = written(tmp_path / "server.py", SERVER)
     async with running("run", file, "--http", "0", "--stateless", "--workers", "2") as server:
         url = await server.line(READY)
@@ -286,7 +286,7 @@ async def test_hang_ups_in_quick_succession_leave_as_many_workers_as_before(tmp_
         await end(server)
 
 
-async def test_a_closed_standard_error_ends_no_worker_and_keeps_the_exit_status(tmp_path: Path) -> None:
+async def test_closed_stderr_ends_no_worker_and_keeps_the_exit_status(tmp_path: Path) -> None:
     file, port = written(tmp_path / "server.py", AT_IMPORT + SERVER), free_port()
     url = f"http://127.0.0.1:{port}/mcp"
     async with running("run", file, "--http", str(port), "--stateless", "--workers", "1") as server:
@@ -302,7 +302,7 @@ async def test_a_closed_standard_error_ends_no_worker_and_keeps_the_exit_status(
         await end(server)
 
 
-async def test_a_standard_error_that_is_not_read_holds_up_nothing(tmp_path: Path) -> None:
+async def test_unread_stderr_does_not_block_supervisor_or_workers(tmp_path: Path) -> None:
     file, port = written(tmp_path / "server.py", SERVER), free_port()
     url = f"http://127.0.0.1:{port}/mcp"
     reads, writes = os.pipe()
@@ -327,7 +327,7 @@ async def test_a_standard_error_that_is_not_read_holds_up_nothing(tmp_path: Path
 
 
 @pytest.mark.parametrize("closed", ["2>&-", "<&- >&- 2>&-"])
-async def test_closed_standard_streams_do_not_become_sockets_of_the_workers(tmp_path: Path, closed: str) -> None:
+async def test_closed_standard_streams_are_dev_null_in_workers(tmp_path: Path, closed: str) -> None:
     file, port = written(tmp_path / "server.py", AT_IMPORT + SERVER), free_port()
     command = f"exec {shlex.join(TRIO_MCP)} run {file} --http {port} --stateless --workers 1 {closed}"
     process = await trio.lowlevel.open_process(["sh", "-c", command])
@@ -350,7 +350,7 @@ async def pid_when_served(url: str) -> int:
             await trio.sleep(0.05)
 
 
-async def test_a_frozen_worker_does_not_hold_up_the_end(tmp_path: Path) -> None:
+async def test_frozen_worker_is_killed_and_does_not_delay_shutdown(tmp_path: Path) -> None:
     file = written(tmp_path / "server.py", SERVER.replace("drain_timeout=5", "drain_timeout=0, shutdown_grace=0"))
     async with running("run", file, "--http", "0", "--stateless", "--workers", "2") as server:
         await server.line(READY)
@@ -363,7 +363,7 @@ async def test_a_frozen_worker_does_not_hold_up_the_end(tmp_path: Path) -> None:
         await until_gone(frozen)
 
 
-async def test_workers_that_die_in_a_loop_do_not_end_the_supervisor(tmp_path: Path) -> None:
+async def test_workers_that_die_repeatedly_do_not_end_the_supervisor(tmp_path: Path) -> None:
     file = written(tmp_path / "server.py", SERVER)
     async with running("run", file, "--http", "0", "--stateless", "--workers", "1") as server:
         url = await server.line(READY)
@@ -380,7 +380,7 @@ async def test_workers_that_die_in_a_loop_do_not_end_the_supervisor(tmp_path: Pa
 
 
 @pytest.mark.parametrize("number", [signal.SIGSTOP, signal.SIGCONT])
-async def test_the_port_of_a_killed_supervisor_is_free_at_once(tmp_path: Path, number: int) -> None:
+async def test_port_of_a_killed_supervisor_is_free_at_once(tmp_path: Path, number: int) -> None:
     file, port = written(tmp_path / "server.py", SERVER), str(free_port())
     arguments = ("run", file, "--http", port, "--stateless", "--workers", "2")
     async with running(*arguments) as server:
@@ -411,7 +411,7 @@ COMPUTES = """
 """
 
 
-async def test_a_worker_that_computes_for_ever_ends_with_its_supervisor_and_leaves_the_port(tmp_path: Path) -> None:
+async def test_worker_in_an_endless_loop_ends_with_its_killed_supervisor(tmp_path: Path) -> None:
     code = SERVER.replace("drain_timeout=5", "drain_timeout=0, shutdown_grace=0") + COMPUTES
     file, port = written(tmp_path / "server.py", code), free_port()
     async with running("run", file, "--http", str(port), "--stateless", "--workers", "1") as server:
@@ -451,7 +451,7 @@ def can_be_bound(port: int) -> bool:
     return True
 
 
-async def test_a_terminal_that_is_closed_ends_the_service(tmp_path: Path) -> None:
+async def test_closed_terminal_ends_supervisor_and_workers(tmp_path: Path) -> None:
     file = written(tmp_path / "server.py", SERVER)
     command = [*TRIO_MCP, "run", file, "--http", "0", "--stateless", "--workers", "1"]
     async with in_terminal(command) as terminal:
@@ -463,7 +463,7 @@ async def test_a_terminal_that_is_closed_ends_the_service(tmp_path: Path) -> Non
             assert await process.ended() == 0
 
 
-async def test_quick_saves_end_in_one_worker_of_the_last_version(
+async def test_rapid_file_changes_end_in_one_worker_of_the_last_version(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = written(tmp_path / "server.py", SERVER)
@@ -480,14 +480,14 @@ async def test_quick_saves_end_in_one_worker_of_the_last_version(
         await end(server)
 
 
-async def test_a_file_that_raises_at_first_is_told_once_and_ends_everything(tmp_path: Path) -> None:
+async def test_file_that_raises_at_start_is_reported_once_and_ends_all_workers(tmp_path: Path) -> None:
     file = written(tmp_path / "server.py", "raise RuntimeError('broken')")
     ended = await run([*TRIO_MCP, "run", file, "--http", "0", "--stateless", "--workers", "3"])
     assert ended.status == 1
     assert ended.stderr.count("RuntimeError: broken") == 1
 
 
-async def test_a_port_that_is_taken_is_a_sentence(tmp_path: Path) -> None:
+async def test_http_port_in_use_with_workers_is_reported_in_one_line(tmp_path: Path) -> None:
     file = written(tmp_path / "server.py", SERVER)
     (listener,) = await trio.open_tcp_listeners(0, host="127.0.0.1")
     async with listener:
@@ -512,15 +512,13 @@ async def test_a_port_that_is_taken_is_a_sentence(tmp_path: Path) -> None:
         (["--tcp", "0", "--health"], "needs --http"),
     ],
 )
-async def test_options_that_make_no_sense_together_are_usage_errors(
-    tmp_path: Path, options: list[str], told: str
-) -> None:
+async def test_contradictory_run_options_are_usage_errors(tmp_path: Path, options: list[str], told: str) -> None:
     ended = await run([*TRIO_MCP, "run", written(tmp_path / "server.py", SERVER), *options])
     assert ended.status == 2
     assert told in ended.stderr
 
 
-async def test_tokens_of_an_issuer_and_probes_by_options(tmp_path: Path) -> None:
+async def test_run_with_issuer_and_health_options_requires_tokens_and_serves_probes(tmp_path: Path) -> None:
     file = written(tmp_path / "server.py", SERVER)
     tokens = ["--issuer", "https://login.example.com", "--resource", "https://mcp.example.com/mcp", "--scope", "notes"]
     async with running("run", file, "--http", "0", "--health", *tokens) as server:
@@ -531,7 +529,7 @@ async def test_tokens_of_an_issuer_and_probes_by_options(tmp_path: Path) -> None
         assert (await answer_to(url, "GET", "/readyz")).startswith(b"HTTP/1.1 200 ")
 
 
-async def test_without_the_extra_that_checks_tokens_one_line_says_so(tmp_path: Path) -> None:
+async def test_issuer_option_without_the_auth_extra_names_the_extra(tmp_path: Path) -> None:
     file = written(tmp_path / "server.py", SERVER)
     (tmp_path / "joserfc.py").write_text("raise ImportError")
     program = f"import sys; sys.path.insert(0, {str(tmp_path)!r}); from trio_mcp.cli.main import main; main()"
@@ -541,7 +539,7 @@ async def test_without_the_extra_that_checks_tokens_one_line_says_so(tmp_path: P
     assert ended.stderr.splitlines()[-1].endswith("checking signatures needs joserfc: install trio-mcp[auth]")
 
 
-async def test_options_are_given_by_variables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_run_options_can_be_set_by_environment_variables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = written(tmp_path / "server.py", SERVER)
     for name, value in {"HTTP": "0", "PATH": "/here", "HEALTH": "1"}.items():
         monkeypatch.setenv(f"TRIO_MCP_{name}", value)
@@ -550,7 +548,7 @@ async def test_options_are_given_by_variables(tmp_path: Path, monkeypatch: pytes
         assert (await answer_to(url, "GET", "/healthz")).startswith(b"HTTP/1.1 200 ")
 
 
-async def test_a_signal_while_a_worker_starts_ends_all_in_good_order(tmp_path: Path) -> None:
+async def test_signal_while_a_worker_starts_shuts_down_with_status_0(tmp_path: Path) -> None:
     file = written(tmp_path / "server.py", SERVER)
     async with running("run", file, "--http", "0", "--stateless", "--workers", "2") as server:
         await server.line(READY)  # of the first one; the second one begins now
